@@ -6,11 +6,13 @@ on first use, so that `import opassay` is instant and pulls in neither mpmath no
 
 from __future__ import annotations
 
+import functools
 import importlib
 from typing import TYPE_CHECKING, Any
 
-# Only type checkers and editors read these imports; at run time `__getattr__` serves the names. `as` marks each of them
-# as public, which a plain import in a typed package is not.
+# Type checkers and editors read these imports, and at the first name that is asked for `__getattr__` does. `as` marks
+# each of them as public, which a plain import in a typed package is not. The addresses are absolute and begin with the
+# installed name, because the folder that this file stands in has another one.
 if TYPE_CHECKING:
     from opassay import pytest as pytest
     from opassay.oracles.bound.terms import PRESETS as PRESETS
@@ -59,51 +61,34 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-# The addresses are absolute and begin with the installed name, because the folder that this
-# file stands in has another one.
-_HOME = {
-    **dict.fromkeys(("Draft", "Law", "Op", "Promises", "Refusal", "Sample"), "opassay.oracles.op.declaration"),
-    **dict.fromkeys(("Devices", "Homes", "Ranks"), "opassay.oracles.op.placement"),
-    **dict.fromkeys(("Documented", "Limit"), "opassay.oracles.op.documented"),
-    "Unsupported": "opassay.oracles.verdicts.violation",
-    **dict.fromkeys(("Cell", "Code", "Outcome", "Verdict"), "opassay.oracles.verdicts.verdict"),
-    **dict.fromkeys(("PRESETS", "Terms"), "opassay.oracles.bound.terms"),
-    **dict.fromkeys(("Bound", "assert_conforms", "bound"), "opassay.properties.candidates.conformance"),
-    **dict.fromkeys(("Formula", "SpecError"), "opassay.properties.candidates.specification"),
-    "judge": "opassay.properties.candidates.judging",
-    "declare": "opassay.properties.declaring.declare",
-    **dict.fromkeys(("Settings", "replay_case", "run_cell", "verify"), "opassay.properties.verification"),
-    "custom_function": "opassay.properties.functions.user",
-    "load_op": "opassay.properties.engine.plan",
-    **dict.fromkeys(("KERNEL_PROPERTIES", "Offer", "custom_kernel"), "opassay.properties.functions.kernel"),
-    **dict.fromkeys(("ok", "table"), "opassay.properties.summary"),
-    **dict.fromkeys(("kernel_of_op", "verify_function", "verify_kernel"), "opassay.properties.verification"),
-}
-#: Names that are modules: what a declaration is made of.
-_MODULES = {
-    "drawing": "opassay.properties.declaring.drawing",
-    "laws": "opassay.properties.declaring.laws",
-    "pytest": "opassay.pytest",
-    "refusals": "opassay.properties.declaring.refusals",
-    "strategies": "opassay.properties.declaring.strategies",
-}
+
+@functools.cache
+def _homes() -> dict[str, str]:
+    """The module, or the package, that each public name stands in: what the imports above say, read from their text."""
+    import ast  # takes longer to import than all else here
+
+    with open(__file__, encoding="utf-8") as file:
+        (block,) = (node for node in ast.parse(file.read()).body if isinstance(node, ast.If))
+    lines = [line for line in block.body if isinstance(line, ast.ImportFrom)]
+    return {alias.name: str(line.module) for line in lines for alias in line.names}
 
 
 def __getattr__(name: str) -> Any:
     # `import_module` finds a module that is loaded already, so nothing needs to be kept here for a second use.
-    home = _MODULES.get(name) or _HOME.get(name)
+    home = _homes().get(name)
     if home is None:
         raise AttributeError(f"module 'opassay' has no attribute {name!r}")
     try:
         found = importlib.import_module(home)
+        # What a package offers here is one of its modules.
+        return importlib.import_module(f"{home}.{name}") if hasattr(found, "__path__") else getattr(found, name)
     except ModuleNotFoundError as err:
         if err.name is None or err.name.partition(".")[0] == "opassay":
             raise
         text = f'opassay.{name} needs {err.name}, which is not installed; pip install "opassay[verify]"'
         raise ModuleNotFoundError(text, name=err.name) from err
-    return found if name in _MODULES else getattr(found, name)
 
 
 def __dir__() -> list[str]:
     # Of the folders beside this one, `impl` alone is meant to be used; the others can be imported all the same.
-    return sorted(["__version__", "impl", *_HOME, *_MODULES])
+    return sorted(["__version__", "impl", *_homes()])

@@ -21,7 +21,8 @@ from measurement import Row, at_most, fastest, line
 from opassay import impl
 from opassay.impl.gpu import launching
 from opassay.impl.operator.operator import Operator
-from workshop.kernels.classes import CLASSES, ShapeClass, Source, first_of_each
+from workshop.kernels.classes import CLASSES, ShapeClass, first_of_each
+from workshop.kernels.source import Source
 
 RUNS = 400
 CALLS = 20

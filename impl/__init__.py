@@ -46,6 +46,11 @@ from .norms.modules import BatchNorm2d as BatchNorm2d
 from .norms.modules import BatchNorm3d as BatchNorm3d
 from .norms.modules import GroupNorm as GroupNorm
 from .norms.modules import LayerNorm as LayerNorm
+from .norms.modules import RMSNorm as RMSNorm
+from .norms.rms_norm import fused_add_rms_norm as fused_add_rms_norm
+from .norms.rms_norm import fused_rms_norm as fused_rms_norm
+from .norms.rms_norm import fused_rms_norm_backward as fused_rms_norm_backward
+from .norms.rms_norm import rms_norm as rms_norm
 from .pointwise.log_sigmoid import log_sigmoid as log_sigmoid
 from .pointwise.log_sigmoid import log_sigmoid_backward as log_sigmoid_backward
 from .pointwise.log_sigmoid import log_sigmoid_forward as log_sigmoid_forward

@@ -20,6 +20,8 @@ BINNED = ("FWD", "VJP")
 LARGE = 0.08
 #: The share of samples with results next to a rounding boundary.
 EDGES = 0.04
+#: The precedence of a question of which nothing is known yet.
+LAST = 100
 
 
 class Where(enum.Enum):
@@ -36,7 +38,10 @@ class Property:
 
     Attributes:
         code: the name that the command line, the report and the case files use.
-        title: the question in words, for the report.
+        title: the question in a few words, for the report.
+        asks: what is done and what has to come out, in whole sentences. fault: an example of a mistake that it sees.
+        precedence: its place among the questions that a wrong implementation is asked one by one: those in which most
+            mistakes show have the lowest numbers, those that take long the highest.
         kind: of the samples that the check takes: "ordinary", "integers", "empty", "large", or "sizes": large
             ones of chosen extents.
         large: the share of samples of kind "large" among those of another kind: one at least.
@@ -58,6 +63,9 @@ class Property:
 
     code: str
     title: str
+    asks: str
+    fault: str
+    precedence: int = LAST
     kind: str = "ordinary"
     large: float = 0.0
     edges: float = 0.0
@@ -91,79 +99,212 @@ class Property:
 
 
 _TABLE = (
-    Property("FWD", "forward values", effort=1.25, compiles=True, interprets=True, large=LARGE, edges=EDGES),
-    Property("VJP", "reverse mode, first order", effort=0.9, compiles=True, interprets=True, large=LARGE),
-    Property("JVP", "forward mode, first order", effort=0.9, compiles=True, interprets=True, large=LARGE),
+    Property(
+        "FWD", "forward values",
+        "The op is called, and every element of its outputs is held against the exact value of the formula.",
+        "A sum of float16 numbers that is accumulated in float16 and not in float32.",
+        precedence=1, large=LARGE, edges=EDGES, effort=1.25, compiles=True, interprets=True,
+    ),
+    Property(
+        "VJP", "reverse mode, first order",
+        "Gradients are taken in reverse mode, as `backward` does, with random cotangents, and every element is held"
+        " against the exact derivative.",
+        "A backward pass that forgets the term of the mean in the gradient of a norm.",
+        precedence=2, large=LARGE, effort=0.9, compiles=True, interprets=True,
+    ),
+    Property(
+        "JVP", "forward mode, first order",
+        "Derivatives are taken in forward mode, as `torch.func.jvp` does, with random tangents, and every element is"
+        " held against the exact derivative.",
+        "A forward-mode rule that ignores the tangent of the weight.",
+        precedence=3, large=LARGE, effort=0.9, compiles=True, interprets=True,
+    ),
     Property(
         "ORD2", "second order: jvp∘jvp, jvp∘vjp, vjp∘jvp, vjp∘vjp",
-        effort=0.25, compiles=True, interprets=True, large=LARGE, most=20_000,
-        requires=("double",),
+        "Second derivatives are taken in all four orders of forward and reverse mode.",
+        "A backward pass that treats a saved statistic as a constant, so that second derivatives lack a term.",
+        precedence=10, large=LARGE, most=20_000, effort=0.25, compiles=True, interprets=True, requires=("double",),
     ),
-    Property("ORD3", "third order", effort=0.2, dtypes=("float64",), requires=("triple",)),
-    Property("ADJ", "forward and reverse mode are adjoint"),
-    Property("VMAP", "vmap over every in_dims and out_dims", slices=3, effort=0.25, interprets=True),
-    Property("NEST", "nested transforms", slices=4, effort=0.07),
     Property(
-        "WORD", "every nesting of jvp, vjp and vmap, to the depth promised", slices=7, dtypes=("float64", "float32")
+        "ORD3", "third order",
+        "Third derivatives are taken, in float64.",
+        "A double backward that is right but itself not differentiable, and gives zero.",
+        precedence=23, effort=0.2, dtypes=("float64",), requires=("triple",),
     ),
-    Property("DUAL", "the primal ignores tangents and requires_grad"),
+    Property(
+        "ADJ", "forward and reverse mode are adjoint",
+        "The inner products of forward and reverse mode, <y, J v> and <J^T y, v>, are compared.",
+        "A reverse mode that is that of a slightly different function than the forward mode.",
+        precedence=18,
+    ),
+    Property(
+        "VMAP", "vmap over every in_dims and out_dims",
+        "The op is batched by `torch.vmap` over every argument and dim, and each slice is held against the op's result"
+        " for that slice.",
+        "A batching rule that mixes the batch with the rows when the batch is the last dim.",
+        precedence=8, slices=3, effort=0.25, interprets=True,
+    ),
+    Property(
+        "NEST", "nested transforms",
+        "Transforms are nested in each other, up to what users make of them: per-sample gradients, Jacobians,"
+        " Hessians.",
+        "A vmap rule that is right by itself and loses gradients inside `jacrev`.",
+        precedence=24, slices=4, effort=0.07,
+    ),
+    Property(
+        "WORD", "every nesting of jvp, vjp and vmap, to the depth promised",
+        "Every nesting of jvp, vjp and vmap is asked, up to the depth that the op promises.",
+        "A rule that mistakes the level of a tangent when two forward modes are nested.",
+        precedence=25, slices=7, dtypes=("float64", "float32"),
+    ),
+    Property(
+        "DUAL", "the primal ignores tangents and requires_grad",
+        "The values of a call have the same bits whether or not gradients or tangents are asked for.",
+        "A second, less accurate kernel that runs only if an input requires a gradient.",
+        precedence=17,
+    ),
     Property(
         "LAW", "metamorphic laws",
+        "Relations that the op declares are tried, such as f(2x) = 2 f(x) or the independence of rows.",
+        "A norm whose result depends on the order of its rows.",
+        precedence=21,
         no_program="The relation is a function of the declaration, which no program without the framework has.",
     ),
-    Property("DATA", "exact data, bit for bit", kind="integers", interprets=True),
-    Property("LAYOUT", "strides and views", interprets=True),
-    Property("SPECIAL", "NaN, infinities, zeros, subnormals, largest", effort=0.15, compiles=True, interprets=True),
+    Property(
+        "DATA", "exact data, bit for bit",
+        "Inputs are integers times a power of two, on which every sum is exact; the result must be exact as well.",
+        "Two entries swapped, or an off-by-one index, whose error is smaller than a rounding bound.",
+        precedence=4, kind="integers", interprets=True,
+    ),
+    Property(
+        "LAYOUT", "strides and views",
+        "Inputs and cotangents come as transposed, strided and expanded views, with known values around their memory.",
+        "A kernel that assumes contiguous memory and reads the neighbours of a view.",
+        precedence=13, interprets=True,
+    ),
+    Property(
+        "SPECIAL", "NaN, infinities, zeros, subnormals, largest",
+        "NaN, infinities, zeros, subnormals and the largest numbers are planted in every argument, cotangent and"
+        " tangent.",
+        "A maximum that drops a NaN, or a square that overflows where the exact result is moderate.",
+        precedence=5, effort=0.15, compiles=True, interprets=True,
+    ),
     Property(
         "EMPTY", "zero-size inputs",
-        kind="empty", effort=0.3, compiles=True, interprets=True, requires=("empty",),
+        "The op is called with tensors that have no elements, and its gradients are taken.",
+        "A mean over zero rows that raises, or a grid of zero blocks that is launched.",
+        precedence=7, kind="empty", effort=0.3, compiles=True, interprets=True, requires=("empty",),
     ),
-    Property("ERROR", "documented errors", effort=0.4),
-    Property("PURE", "inputs and globals untouched", effort=0.4),
-    Property("FAKE", "meta and fake tensors", effort=0.4, requires=("fake",)),
+    Property(
+        "ERROR", "documented errors",
+        "Every documented mistake in the arguments must raise the documented error, before anything is written.",
+        "A weight of the wrong shape that is accepted and read past its end.",
+        precedence=6, effort=0.4,
+    ),
+    Property(
+        "PURE", "inputs and globals untouched",
+        "After a call the inputs, their versions and the state of the process are as before, and no output shares"
+        " memory that was not declared.",
+        "An op that scales its input in place and scales it back, or that sets the default dtype.",
+        precedence=16, effort=0.4,
+    ),
+    Property(
+        "FAKE", "meta and fake tensors",
+        "On meta and fake tensors the op promises the shapes, dtypes and strides that it then gives on real ones.",
+        "A shape rule for torch.compile that names float32 where the kernel returns float16.",
+        precedence=12, effort=0.4, requires=("fake",),
+    ),
     # One compilation takes as long as thousands of calls, hence the smallest effort of all.
     Property(
         "COMP", "torch.compile and torch.export: other sizes, other values, reloaded",
-        effort=0.01, ample=True, requires=("compile",),
+        "The op is compiled by torch.compile and exported, called again with other sizes and values, saved and loaded;"
+        " each call is held against the plain one.",
+        "An option that is frozen into the compiled code at its first value.",
+        precedence=30, ample=True, effort=0.01, requires=("compile",),
         no_program="What was compiled for one call shows in a later one, so it takes the whole chain of calls.",
     ),
-    Property("DET", "run to run and thread count", kind="large", effort=0.12),
-    Property("SIZE", "sizes where kernels change their ways, at every alignment", kind="sizes", effort=0.3),
+    Property(
+        "DET", "run to run and thread count",
+        "The same call gives the same bits every time, and, where deterministic algorithms are asked for, with any"
+        " number of threads.",
+        "A sum by atomic additions, whose order changes from run to run.",
+        precedence=28, kind="large", effort=0.12,
+    ),
+    Property(
+        "SIZE", "sizes where kernels change their ways, at every alignment",
+        "Values and gradients are judged at sizes where kernels change their ways, and at every alignment in memory.",
+        "A tail of the last block that is computed twice, or not at all, at 1025 elements.",
+        precedence=27, kind="sizes", effort=0.3,
+    ),
     Property(
         "INV", "a slice alone, in a batch, elsewhere: the same bits",
-        slices=3, effort=0.25, interprets=True, large=LARGE, most=20_000,
+        "A slice must have the same bits alone, in a batch, at another place and among other neighbours.",
+        "A reduction that is split differently when there are more rows.",
+        precedence=19, large=LARGE, most=20_000, slices=3, effort=0.25, interprets=True,
         no_program="It compares two calls of the op, each at several samples that are put together.",
     ),
-    Property("AUTOCAST", "autocast", effort=0.4),
-    Property("MEM", "tensors saved for backward", effort=0.4),
     Property(
-        "COMM", "several ranks and devices", effort=0.15, where=Where.WORLD,
+        "AUTOCAST", "autocast",
+        "Under autocast the op has the dtypes of torch's own op, and values within the bound.",
+        "A custom op that stays in float16 where torch's runs in float32.",
+        precedence=15, effort=0.4,
+    ),
+    Property(
+        "MEM", "tensors saved for backward",
+        "The bytes that are kept for the backward pass stay below what the op declares.",
+        "A whole intermediate tensor saved where a statistic per row would do.",
+        precedence=14, effort=0.4,
+    ),
+    Property(
+        "COMM", "several ranks and devices",
+        "Over several ranks and devices the op gives what it gives in one place, derivatives included, and nothing"
+        " races or is left waiting.",
+        "A gradient that each rank forgets to sum, or a copy that is used before it has arrived.",
+        precedence=9, effort=0.15, where=Where.WORLD,
         no_program="It takes several ranks or devices, which opassay provides.",
     ),
     Property(
-        "SAVE", "tensors kept for backward: seen by autograd", effort=0.1,
+        "SAVE", "tensors kept for backward: seen by autograd",
+        "What is kept for backward is kept where autograd sees it, so that a later change is noticed.",
+        "A tensor stored as an attribute of the context: backward uses values that were overwritten since.",
+        precedence=20, effort=0.1,
         no_program="It looks at what autograd keeps of a call, with the judge's own tools.",
     ),
     Property(
         "CALLS", "a function of its values alone: no call tells what was called before",
-        slices=1, others=2, effort=0.15, dtypes=("float32",),
+        "A call on equal values gives equal bits, whatever was called before, in other threads, or failed half-way.",
+        "A cache that answers by the address of a tensor, or a workspace that two calls share.",
+        precedence=29, slices=1, others=2, effort=0.15, dtypes=("float32",),
         no_program="What shows it depends on all calls that came before in the process, those of other ops among them.",
     ),
     Property(
         "NEEDS", "every set of inputs that need a gradient: the same gradients, and no others",
-        effort=0.2, dtypes=("float32", "bfloat16"),
+        "For every set of inputs that need a gradient, those gradients are the same, and the others are absent.",
+        "Gradients that move to their neighbour's place when the first input needs none.",
+        precedence=11, effort=0.2, dtypes=("float32", "bfloat16"),
         no_program="It compares the calls for many sets of inputs that need a gradient with each other.",
     ),
     Property(
-        "AGREE", "without a formula: the ways to one result agree", slices=7, effort=0.2, dtypes=("float64",),
-        requires=("func", "double"),
+        "AGREE", "without a formula: the ways to one result agree",
+        "Of an op without a formula, the ways to one result are compared: forward and reverse mode, batched and not.",
+        "A custom function whose `jvp` and `backward` contradict each other.",
+        precedence=26, slices=7, effort=0.2, dtypes=("float64",), requires=("func", "double"),
         no_program="It compares many ways to a result with each other, and there is no exact value to print.",
     ),
     Property(
-        "FWAD", "torch's own forward AD with our decompositions installed", effort=0.25, where=Where.PREPARED,
+        "FWAD", "torch's own forward AD with our decompositions installed",
+        "torch's own forward mode is judged in a process in which the decompositions of opassay are installed.",
+        "A decomposition that is right by itself and never reached by torch.",
+        effort=0.25, where=Where.PREPARED,
         no_program="It takes a process in which opassay's decompositions were installed first.",
     ),
-    Property("WAYS", "every way of calling: keywords, modes, graphs, slices, dims", slices=3, effort=0.1, ample=True),
+    Property(
+        "WAYS", "every way of calling: keywords, modes, graphs, slices, dims",
+        "The op is called in every way in which users call it: keywords, defaults, lists, no_grad, several graphs"
+        " alive, many slices, five and six dims.",
+        "A keyword that is passed on to the wrong parameter.",
+        precedence=22, ample=True, slices=3, effort=0.1,
+    ),
 )  # fmt: skip
 
 #: code -> property; the order is the order of the report's columns.

@@ -14,19 +14,19 @@ from telling import DEVICE, Time, guarded, require_gpu, tell
 from torch import Tensor
 
 from opassay import impl
-from workshop.kernels.classes import CLASSES, ShapeClass, Source, first_of_each
+from workshop.kernels.classes import CLASSES, ShapeClass, first_of_each
+from workshop.kernels.source import Source, gradients, outputs_of
 
 CALLS = 200
 
 
-def gradients(kind: ShapeClass, arguments: tuple[Any, ...]) -> Callable[[], tuple[Tensor, ...]]:
-    """The op's output and its gradients, as a call without arguments."""
+def with_gradients(kind: ShapeClass, arguments: tuple[Any, ...]) -> Callable[[], tuple[Tensor, ...]]:
+    """The op's outputs and its gradients, as a call without arguments."""
     op = getattr(impl, kind.op)
-    wanted = [value for value in arguments if isinstance(value, Tensor) and value.requires_grad]
 
     def call() -> tuple[Tensor, ...]:
-        out = op(*arguments, **kind.named)
-        return (out.detach(), *torch.autograd.grad(out, wanted, torch.ones_like(out)))
+        outputs = outputs_of(op(*arguments, **kind.named))
+        return (*(out.detach() for out in outputs), *gradients(outputs, arguments))
 
     return call
 
@@ -72,12 +72,12 @@ def streamed(call: Callable[[], tuple[Tensor, ...]], wanted: tuple[Tensor, ...])
 
 
 def compiled(call: Callable[[], tuple[Tensor, ...]], kind: ShapeClass, arguments: tuple[Any, ...]) -> str:
-    """The op within torch.compile, in one graph: its output alone."""
+    """The op within torch.compile, in one graph: its outputs alone."""
     op = getattr(impl, kind.op)
     torch._dynamo.reset()
     whole = torch.compile(lambda *given: op(*given, **kind.named), fullgraph=True)
     detached = [value.detach() if isinstance(value, Tensor) else value for value in arguments]
-    return same((whole(*detached),), (op(*detached, **kind.named),))
+    return same(outputs_of(whole(*detached)), outputs_of(op(*detached, **kind.named)))
 
 
 def launch_cost(kind: ShapeClass, arguments: tuple[Any, ...]) -> float:
@@ -105,7 +105,7 @@ def main() -> None:
             source = Source(torch.float32, torch.device(DEVICE), torch.Generator(DEVICE).manual_seed(0))
             made[kind.op] = kind.arguments(source, kind.few)
     for kind in (kind for kind in kinds if kind.op in made):
-        call = gradients(kind, made[kind.op])
+        call = with_gradients(kind, made[kind.op])
         for name, judged in (("graph", graphed), ("8 streams", streamed)):
             with guarded(f"{kind.op} {name}"):
                 tell(op=kind.op, what=name, found=judged(call, call()))
@@ -116,7 +116,7 @@ def main() -> None:
             tell(what=f"{kind.op} compiled", failed="no time was left")
             return
         with guarded(f"{kind.op} compiled"):
-            call = gradients(kind, made[kind.op])
+            call = with_gradients(kind, made[kind.op])
             tell(op=kind.op, what="torch.compile(fullgraph=True)", found=compiled(call, kind, made[kind.op]))
 
 

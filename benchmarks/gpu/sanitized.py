@@ -13,10 +13,10 @@ import sys
 
 import torch
 from telling import DEVICE, Time, require_gpu, tell
-from torch import Tensor
 
 from opassay import impl
-from workshop.kernels.classes import CLASSES, Source, first_of_each
+from workshop.kernels.classes import CLASSES, first_of_each
+from workshop.kernels.source import Source, gradients, outputs_of
 
 TOOLS = ("memcheck", "racecheck", "initcheck")
 
@@ -26,9 +26,7 @@ def kernels() -> None:
     source = Source(torch.float32, torch.device(DEVICE), torch.Generator(DEVICE).manual_seed(0))
     for kind in first_of_each(CLASSES):
         arguments = kind.arguments(source, kind.few)
-        out = getattr(impl, kind.op)(*arguments, **kind.named)
-        wanted = [value for value in arguments if isinstance(value, Tensor) and value.requires_grad]
-        torch.autograd.grad(out, wanted, torch.ones_like(out))
+        gradients(outputs_of(getattr(impl, kind.op)(*arguments, **kind.named)), arguments)
     torch.cuda.synchronize()
 
 

@@ -18,7 +18,8 @@ from torch import Tensor
 
 from opassay import impl
 from opassay.impl.gpu import launching
-from workshop.kernels.classes import CLASSES, ShapeClass, Source, first_of_each
+from workshop.kernels.classes import CLASSES, ShapeClass, first_of_each
+from workshop.kernels.source import Source, outputs_of
 
 MODULES = {"liger": "liger_kernel", "quack": "quack"}
 DTYPES = (torch.bfloat16, torch.float32)
@@ -41,11 +42,10 @@ def directions(call: Call, arguments: tuple[Any, ...], named: dict[str, Any]) ->
             return call(*arguments, **named)
 
     yield "forward", forward
-    out = call(*arguments, **named)
-    out = out[0] if isinstance(out, tuple) else out
+    outputs = [out for out in outputs_of(call(*arguments, **named)) if out.requires_grad]
     wanted = [value for value in arguments if isinstance(value, Tensor) and value.requires_grad]
-    cotangent = torch.ones_like(out)
-    yield "backward", lambda: torch.autograd.grad(out, wanted, cotangent, retain_graph=True)
+    cotangents = [torch.ones_like(out) for out in outputs]
+    yield "backward", lambda: torch.autograd.grad(outputs, wanted, cotangents, retain_graph=True)
 
 
 def measure(kind: ShapeClass, dtype: torch.dtype, others: list[str], bandwidth: float, flush: Tensor) -> None:

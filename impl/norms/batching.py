@@ -60,14 +60,7 @@ def layer_norm_backward(op: Any, size: int, dims: Record, args: Record) -> Batch
     dtype, weight = args.input.dtype, args.weight
     grad_out, x = raised_for_sum(args.grad_out, args.input, dims=(dims.grad_out, dims.input))
     if weight is not None:
-        if dims.weight is not None:
-            weight = weight.movedim(dims.weight, 0)
-            if weight.dim() == args.row_ndim + 1:  # inner batch dims that it does not have
-                weight = weight.reshape(weight.shape[0], *(1,) * args.batch_ndim, *weight.shape[1:])
-        # The weight has dims for other levels of vmap but none for this one. A dim of size 1 broadcasts
-        # over this batch.
-        elif weight.dim() > args.row_ndim:
-            weight = weight.unsqueeze(0)
+        weight = weight_in_front(weight, dims.weight, args.row_ndim, args.batch_ndim)
     d_input, *sums = op(
         in_front(grad_out, dims.grad_out, size),
         in_front(args.grad_mean, dims.grad_mean, size),
@@ -79,6 +72,19 @@ def layer_norm_backward(op: Any, size: int, dims: Record, args: Record) -> Batch
     )  # fmt: skip
     outputs = (None if d_input is None else d_input.to(dtype), *sums)
     return outputs, out_dims(outputs)
+
+
+def weight_in_front(weight: Tensor, dim: int | None, row_ndim: int, batch_ndim: int) -> Tensor:
+    """The weight of a backward op of rows with this batch in front of the `batch_ndim` dims of the inner ones."""
+    if dim is not None:
+        weight = weight.movedim(dim, 0)
+        if weight.dim() == row_ndim + 1:  # inner batch dims that it does not have
+            weight = weight.reshape(weight.shape[0], *(1,) * batch_ndim, *weight.shape[1:])
+    # The weight has dims for other levels of vmap but none for this one. A dim of size 1 broadcasts
+    # over this batch.
+    elif weight.dim() > row_ndim:
+        weight = weight.unsqueeze(0)
+    return weight
 
 
 # ------------------------------------------------------------------------------------------------------ group norm

@@ -12,6 +12,8 @@ which is differentiating the definition of Ba, Kiros, Hinton, Layer Normalizatio
 
     d_x = r (g - bar(g) - xh (bar(g xh) + r ds / N)) + dm / N,   d_w = sum(dy xh),   d_b = sum(dy).
 
+A norm without a mean (`centred=False`) has m = 0, and no bar(dx) nor bar(g) in these.
+
 Half-precision operands are taken to float32 on entry and each result is rounded once, by the caller, so no two
 half-precision contributions are ever added. The statistics are recomputed from x: a saved one does not carry its
 dependence on x to the next order. A saved rstd, which implies an eps, keeps its value; a saved mean was rounded, and is
@@ -42,6 +44,7 @@ class Row(NamedTuple):
         dims: the dims of a row.
         n: the row length.
         xh, r: see the module.
+        centred: whether the norm takes off the mean.
     """
 
     shape: torch.Size
@@ -49,6 +52,7 @@ class Row(NamedTuple):
     n: int
     xh: Tensor
     r: Tensor
+    centred: bool
 
     def bar(self, t: Tensor) -> Tensor:
         """Mean over the row, dims kept."""
@@ -60,7 +64,9 @@ class Row(NamedTuple):
 
     def centre(self, t: Tensor) -> Tensor:
         """t - bar(t). The view is a node of its own: in reverse mode the two terms' cotangents, which nearly cancel,
-        meet there before any other cotangent of t is added to them."""
+        meet there before any other cotangent of t is added to them. Of a norm without a mean, t itself."""
+        if not self.centred:
+            return t
         t = t.view_as(t)
         return t - self.along(self.bar(t))
 
@@ -76,7 +82,19 @@ class Row(NamedTuple):
         return -self.r * self.r * self.bar(self.centre(t) * self.xh)
 
 
-def row_statistics(x: Tensor, dims: tuple[int, ...], eps: float | None, rstd: Tensor | None) -> Row:
+def _deviation(x: Tensor, dims: tuple[int, ...]) -> Tensor:
+    """x - bar(x)."""
+    mean = sums.mean(x, dims, keepdim=True)
+    centred = x - sums.spread(mean, x.shape)
+    # A mean is rounded to digits of x, of which a row far from zero may have few, and then the rows of xh would not sum
+    # to zero. The derivatives of second order rely on that: each of their sums of t xh would take in a share of the
+    # mean of t. The mean of what is left is the mean's second term, a correction of its value alone.
+    return centred - sums.spread(sums.mean(centred.detach(), dims, keepdim=True), x.shape)
+
+
+def row_statistics(
+    x: Tensor, dims: tuple[int, ...], eps: float | None, rstd: Tensor | None, centred: bool = True
+) -> Row:
     """Statistics of x over `dims` as differentiable functions of x.
 
     Args:
@@ -84,14 +102,10 @@ def row_statistics(x: Tensor, dims: tuple[int, ...], eps: float | None, rstd: Te
         dims: of x, those of a row.
         eps: None when only `rstd` is known; then eps = 1/rstd^2 - var, a constant per row.
         rstd: may be None where eps is known.
+        centred: whether the norm takes off the mean.
     """
-    mean = sums.mean(x, dims, keepdim=True)
-    centred = x - sums.spread(mean, x.shape)
-    # A mean is rounded to digits of x, of which a row far from zero may have few, and then the rows of xh would not sum
-    # to zero. The derivatives of second order rely on that: each of their sums of t xh would take in a share of the
-    # mean of t. The mean of what is left is the mean's second term, a correction of its value alone.
-    centred = centred - sums.spread(sums.mean(centred.detach(), dims, keepdim=True), x.shape)
-    var = sums.mean(centred * centred, dims, keepdim=True)
+    deviation = _deviation(x, dims) if centred else x
+    var = sums.mean(deviation * deviation, dims, keepdim=True)
     # sqrt and reciprocal, not rsqrt: torch differentiates rsqrt by way of r^3, which underflows long before r does.
     if eps is not None:
         r = (var + eps).sqrt().reciprocal()
@@ -105,7 +119,7 @@ def row_statistics(x: Tensor, dims: tuple[int, ...], eps: float | None, rstd: Te
     n = 1
     for dim in dims:
         n *= x.shape[dim]
-    return Row(x.shape, dims, n, centred * sums.spread(r, x.shape), r)
+    return Row(x.shape, dims, n, deviation * sums.spread(r, x.shape), r, centred)
 
 
 def recompute_mean_var(
@@ -137,6 +151,7 @@ def moved_outputs(
     layout: Layout,
     eps: float,
     tangents: tuple[Tensor | None, Tensor | None, Tensor | None],
+    centred: bool = True,
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
     """Tangents of (out, mean, rstd): (d xh) w + xh tw + tb, bar(tx), -r^2 bar(tx xh).
 
@@ -146,6 +161,7 @@ def moved_outputs(
         layout: which elements share statistics and parameters.
         eps: added to the variance.
         tangents: of x, weight and bias; None for zero.
+        centred: whether the norm takes off the mean.
 
     Returns:
         The tangent of out in x's dtype, those of mean and rstd viewed to broadcast against x; None for zero.
@@ -153,7 +169,7 @@ def moved_outputs(
     tx, tw, tb = map(raised, tangents)
     out = t_mean = t_rstd = None
     if tx is not None or tw is not None:
-        row = row_statistics(x.to(compute_dtype(x.dtype)), layout.dims(x.dim()), eps, None)
+        row = row_statistics(x.to(compute_dtype(x.dtype)), layout.dims(x.dim()), eps, None, centred)
         if tx is not None:
             # These are d m = bar(dx) and d r = -r^2 bar(dx xh) of the module's docstring.
             t_mean, t_rstd = row.bar(tx), row.slope(tx)
@@ -181,6 +197,7 @@ def gradients(
     grad_mean: Tensor | None = None,
     grad_rstd: Tensor | None = None,
     wanted: tuple[bool, bool, bool] = (True, True, True),
+    centred: bool = True,
 ) -> Gradients:
     """(d_input, d_weight, d_bias) of a norm whose statistics are functions of x; see the module.
 
@@ -193,6 +210,7 @@ def gradients(
         rstd: the given one, viewed to broadcast against x; `eps` is found from it if need be.
         grad_mean, grad_rstd: the cotangents of mean and rstd, viewed likewise; None for zero.
         wanted: which of the three to compute.
+        centred: whether the norm takes off the mean.
 
     Returns:
         d_input shaped as x, the others shaped as a weight; float32 for the half types.
@@ -201,7 +219,7 @@ def gradients(
     d_input = d_weight = None
     # d_bias = sum(dy) reads neither x nor its statistics.
     if wanted[0] or wanted[1]:
-        row = row_statistics(raised(x), layout.dims(ndim), eps, rstd)
+        row = row_statistics(raised(x), layout.dims(ndim), eps, rstd, centred)
         if wanted[0]:
             d_input = row.normalize(dy if weight is None else dy * row.along(layout.spread(raised(weight), ndim)))
             # This is the term r ds / N in the bracket of d_x. It stands apart because there is mostly no

@@ -114,7 +114,7 @@ def native_group_norm_backward(
     x = _as_channels(name, "input", input, N, C, HxW)
     # aten's signature has neither bias nor eps here, so None and 0 stand in for them in the checks.
     _check_groups(name, "group", x, group, weight, None, 0.0)
-    arguments.require_backward_operands(name, grad_out, input, mean, rstd, (N, group))
+    arguments.require_backward_operands(name, grad_out, input, (("mean", mean), ("rstd", rstd)), (N, group))
     mask = arguments.checked_mask(name, output_mask)
     if x is not input:
         grad_out = grad_out.reshape(x.shape)

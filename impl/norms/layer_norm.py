@@ -45,7 +45,7 @@ def layer_norm(
     # Only a list is converted. A torch.Size is a tuple already, and what is neither is for the check to
     # refuse.
     shape = tuple(normalized_shape) if type(normalized_shape) is list else normalized_shape
-    _check_rows("layer_norm", input, shape, weight, bias, eps)
+    check_rows("layer_norm", input, shape, (("weight", weight), ("bias", bias)), eps)
     return ops.layer_norm(input, weight, bias, len(shape), eps)[0]
 
 
@@ -70,7 +70,7 @@ def native_layer_norm(
         As `layer_norm`.
     """
     shape = tuple(normalized_shape) if type(normalized_shape) is list else normalized_shape
-    _check_rows("native_layer_norm", input, shape, weight, bias, eps)
+    check_rows("native_layer_norm", input, shape, (("weight", weight), ("bias", bias)), eps)
     return ops.native_layer_norm(input, weight, bias, len(shape), eps)
 
 
@@ -108,9 +108,9 @@ def native_layer_norm_backward(
     shape = tuple(normalized_shape) if type(normalized_shape) is list else normalized_shape
     name = "native_layer_norm_backward"
     # This op is given no eps; 0 takes its place in the checks, which the forward op shares.
-    _check_rows(name, input, shape, weight, bias, 0.0)
+    check_rows(name, input, shape, (("weight", weight), ("bias", bias)), 0.0)
     arguments.require_backward_operands(
-        name, grad_out, input, mean, rstd, Rows(len(shape)).statistics_shape(input.shape)
+        name, grad_out, input, (("mean", mean), ("rstd", rstd)), Rows(len(shape)).statistics_shape(input.shape)
     )
     return ops.layer_norm_backward(
         grad_out, None, None, input, mean, rstd, weight, None if bias is None else bias.dtype,
@@ -118,14 +118,14 @@ def native_layer_norm_backward(
     )  # fmt: skip
 
 
-def _check_rows(name: str, x: Any, shape: Any, weight: Any, bias: Any, eps: Any) -> None:
+def check_rows(name: str, x: Any, shape: Any, parameters: arguments.Labelled, eps: Any) -> None:
     """Raises what is wrong with the arguments. Messages are made only then: a call that is right pays for the tests.
 
     Args:
         name: the function that messages speak of.
-        x, shape, weight, bias, eps: as for `layer_norm`, of any type, the shape no list.
+        x, shape, eps: as for `layer_norm`, of any type, the shape no list.
+        parameters: weight and bias, as far as the function has them.
     """
-    parameters = (("weight", weight), ("bias", bias))
     arguments.require_tensors(name, x, parameters)
     right = isinstance(shape, tuple)
     for size in shape if right else ():

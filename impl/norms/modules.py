@@ -1,4 +1,4 @@
-"""The modules: BatchNorm1d, BatchNorm2d, BatchNorm3d, GroupNorm and LayerNorm."""
+"""The modules: BatchNorm1d, BatchNorm2d, BatchNorm3d, GroupNorm, LayerNorm and RMSNorm."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from torch import Tensor
 from .batch_norm import batch_norm
 from .group_norm import group_norm
 from .layer_norm import layer_norm
+from .rms_norm import rms_norm
 from .running import count
 
 
@@ -77,3 +78,11 @@ class GroupNorm(torch.nn.GroupNorm):
     def forward(self, input: Tensor) -> Tensor:
         """Normalised input, as `group_norm`."""
         return group_norm(input, self.num_groups, self.weight, self.bias, self.eps)
+
+
+class RMSNorm(torch.nn.RMSNorm):
+    """`torch.nn.RMSNorm` on `rms_norm`: the same constructor, parameters and state_dict, in both directions."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Normalised x, as `rms_norm`."""
+        return rms_norm(x, self.normalized_shape, self.weight, self.eps)

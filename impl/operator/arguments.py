@@ -146,7 +146,7 @@ def checked_mask(op: str, output_mask: Sequence[bool]) -> tuple[bool, bool, bool
 
 
 def require_backward_operands(
-    op: str, grad_out: Any, x: Tensor, mean: Any, rstd: Any, statistics_shape: tuple[int, ...]
+    op: str, grad_out: Any, x: Tensor, statistics: Labelled, statistics_shape: tuple[int, ...]
 ) -> None:
     """TypeError or RuntimeError unless they fit the input.
 
@@ -154,10 +154,10 @@ def require_backward_operands(
         op: the name of the function that was called, for the message.
         grad_out: of x's shape and dtype.
         x: the input.
-        mean, rstd: of `statistics_shape`, float32 for a half-precision x.
+        statistics: mean and rstd, or rstd, of `statistics_shape`, float32 for a half-precision x.
         statistics_shape: as the forward function returns them.
     """
-    for label, value in (("grad_out", grad_out), ("mean", mean), ("rstd", rstd)):
+    for label, value in (("grad_out", grad_out), *statistics):
         require_tensor(op, label, value)
         require_device(op, label, value, "input", x)
     if grad_out.shape != x.shape or grad_out.dtype is not x.dtype:
@@ -165,7 +165,7 @@ def require_backward_operands(
             f"{op}: got grad_out of shape={list(grad_out.shape)}, dtype={grad_out.dtype},"
             f" need the input's shape={list(x.shape)}, dtype={x.dtype}."
         )
-    for label, value in (("mean", mean), ("rstd", rstd)):
+    for label, value in statistics:
         if tuple(value.shape) != statistics_shape or value.dtype is not compute_dtype(x.dtype):
             raise RuntimeError(
                 f"{op}: got {label} of shape={list(value.shape)}, dtype={value.dtype},"

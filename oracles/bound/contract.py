@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from ...reference.array import STORAGE
 from ...reference.formats import BINARY32, BINARY64, FORMATS, Format, round_array
 
 #: Name of an algorithm of the exponential: exp(x) as 2^(x log2 e), with a rounded exponent.
@@ -122,6 +123,10 @@ class Contract:
     def on_lattice(self) -> Contract:
         """The same contract for data of which results are exact."""
         return replace(self, lattice=True)
+
+    def stored_in(self, dtype: str) -> Format:
+        """The format that `reference.array.store` names: its own, or that of storage."""
+        return self.stores if dtype in ("", STORAGE) else FORMATS[dtype]
 
     def may_store(self, fmt: Format) -> bool:
         """Whether an evaluation may store an intermediate in a format that rounds it."""

@@ -257,7 +257,11 @@ class Op:
         reference: the formula; its signature is the op's, in NumPy arrays.
         subjects: implementations by name; "opassay" is the production op. Where there is a "torch", there is also
             "compiled": what torch.compile with inductor makes of it.
-        kernels: whether the production op has Triton kernels; they are judged, interpreted, as subject "triton".
+        kernels: the op that launches the Triton kernels of the production op at the shape classes of practice: itself,
+            or one that has the same kernels; empty where it has none. They are judged, interpreted, as subject
+            "triton".
+        example: a call of the production op on one tensor of shape (4, 4, 6), which is made between two calls of
+            another op (CALLS); None where it is not called there.
         samples: (dtype name, kind) -> strategy of `Draft`s. Kinds are "ordinary"; "empty", where some tensor has no
             elements; "integers", where some tensor holds small integers times one power of two; and "large", where
             some tensor has more than 72 elements, and one axis is mostly the long one (`strategies.shapes`). A kind
@@ -267,6 +271,8 @@ class Op:
         mutates: names of the arguments that a call writes. They are judged as outputs: what is judged is the function
             that copies them, calls the subject, and returns the copies after its outputs; so does the formula.
         ranks, devices: how the op runs over several ranks, and over several devices, where it does.
+        resolved: (args) -> the arguments that the formula takes in place of these: a formula does not see dtypes, so a
+            default that depends on one is a number there.
         documented: by subject, what it documents of itself where that is less than what the op promises.
     """
 
@@ -281,7 +287,9 @@ class Op:
     mutates: tuple[str, ...] = ()
     ranks: Ranks | None = None
     devices: Devices | None = None
-    kernels: bool = False
+    kernels: str = ""
+    example: Callable[[Tensor], Tensor] | None = None
+    resolved: Callable[[tuple[Any, ...]], tuple[Any, ...]] = lambda args: args
     documented: Mapping[str, Documented] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -308,7 +316,7 @@ class Op:
         return tuple(i for i, a in enumerate(args) if isinstance(a, Tensor) and self.argument(i) in self.differentiable)
 
     def has_subject(self, name: str) -> bool:
-        made = (name == COMPILED and "torch" in self.subjects) or (name == INTERPRETED and self.kernels)
+        made = (name == COMPILED and "torch" in self.subjects) or (name == INTERPRETED and bool(self.kernels))
         return name in self.subjects or made
 
     def implementation(self, name: str) -> Subject:

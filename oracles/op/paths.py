@@ -91,13 +91,13 @@ class Problem:
 
     Attributes:
         wrt: positions of the arguments that derivatives are taken in. fixed: those of the other floating tensors.
-        args: the arguments. kept: the same values, at which the formula is read (`Sample.kept`).
+        args: the arguments. kept: the same values, at which the formula is read (`Sample.kept`, `Op.resolved`).
     """
 
     def __init__(self, op: Op, args: Sequence[Any], kept: Sequence[Any] | None = None) -> None:
         self.op = op
         self.args = tuple(args)
-        self.kept = self.args if kept is None else tuple(kept)
+        self.kept = op.resolved(self.args if kept is None else tuple(kept))
         self.wrt = tuple(op.differentiable_positions(args))
         self.fixed = tuple(i for i, a in enumerate(args) if is_float(a) and i not in self.wrt)
 

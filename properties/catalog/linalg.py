@@ -77,5 +77,6 @@ OPS: tuple[Op, ...] = (
             refusals.not_a_tensor("input"),
         ),
         kernels=True,
+        example=lambda x: impl.trace(x[:, :, 0]),
     ),
 )

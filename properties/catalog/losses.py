@@ -16,10 +16,12 @@ from ...oracles.op.declaration import Draft, Op, Slices
 from ...oracles.verdicts.verdict import Code
 from ...oracles.verdicts.violation import Unsupported
 from ...reference import losses as formulas
+from ..checks.ways.module_calls import Built
 from ..declaring import drawing, laws, refusals, strategies, torch_documents
 from ..declaring.choices import choose
 from ..declaring.declare import declare
 from ..declaring.drawing import bytes_of, wide_dtype
+from ..declaring.modules import Module
 from ..declaring.signature import Named
 from ..declaring.subjects import ours
 from .losses_laws import (
@@ -308,16 +310,35 @@ def _aten_op(name: str, ranks: tuple[int, ...]) -> Op:
             "decomposition": torch._decomp.decomposition_table[theirs],
         },
         refusals=(*refusals_of(RuntimeError), refusals.not_an_int("reduction"), *(OF_A_GRADIENT if backward else ())),
-        kernels=True,
+        kernels="nll_loss",
         **of_direction,
         steady=True,
     )
 
 
+def _module(name: str) -> Module:
+    def of(source: Any) -> Callable[..., Built]:
+        def build(x: Tensor, target: Tensor, weight: Tensor | None = None, ignore_index: int = -100,
+                  reduction: str = "mean", **more: float) -> Built:  # fmt: skip
+            module = getattr(source, name)(weight, ignore_index=ignore_index, reduction=reduction, **more)
+            return Built(module, {"weight": weight}, (x, target))
+
+        if name == "NLLLoss":
+            return build
+        return lambda *args, label_smoothing=0.0: build(*args[:5], label_smoothing=(*args[5:], label_smoothing)[0])
+
+    return Module(name, of)
+
+
 OPS: tuple[Op, ...] = (
     declare(
         formulas.nll_loss,
-        ours(formulas.nll_loss, torch=_torch_nll_loss, decomposition=_refs_nll_loss),
+        ours(
+            formulas.nll_loss,
+            _module("NLLLoss"),
+            torch=_torch_nll_loss,
+            decomposition=_refs_nll_loss,
+        ),
         samples=_loss_samples(NAMED, ANY),
         differentiable=("input", "weight"),
         dtypes=lambda input: (input.dtype,),
@@ -327,11 +348,16 @@ OPS: tuple[Op, ...] = (
         laws=(*NAMED.laws(True), TARGET_WITH_A_DIM),
         refusals=(*refusals_of(ValueError), UNKNOWN_REDUCTION, NO_CLASSES, FEWER_POSITIONS),
         kernels=True,
+        example=lambda x: impl.nll_loss(x.flatten(1), torch.arange(len(x), device=x.device)),
         steady=True,
     ),
     declare(
         formulas.cross_entropy,
-        ours(formulas.cross_entropy, torch=_torch_cross_entropy),
+        ours(
+            formulas.cross_entropy,
+            _module("CrossEntropyLoss"),
+            torch=_torch_cross_entropy,
+        ),
         samples=_loss_samples(NAMED, ANY, label_smoothing=(0.0, 0.0, 0.1, 0.5, 1.0)),
         differentiable=("input", "weight"),
         dtypes=lambda input: (input.dtype,),
@@ -351,6 +377,7 @@ OPS: tuple[Op, ...] = (
             refusals.value("label_smoothing", 1.5, RuntimeError),
         ),
         kernels=True,
+        example=lambda x: impl.cross_entropy(x.flatten(1), torch.arange(len(x), device=x.device)),
         steady=True,
         pieces=PIECES,
     ),

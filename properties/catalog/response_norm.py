@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch
 from hypothesis import strategies as st
 
+from ... import impl
 from ...oracles.op.declaration import Draft, Op, Slices
 from ...reference import response_norm as formulas
+from ..checks.ways.module_calls import Built
 from ..declaring import drawing, laws, refusals, strategies, torch_documents
 from ..declaring.choices import choose
 from ..declaring.declare import declare
+from ..declaring.modules import Module
 from ..declaring.signature import Named
 from ..declaring.subjects import ours
 
@@ -106,11 +110,17 @@ def _images_apart(beta: float, device: str) -> Slices | None:
     return Slices({"input": 0}, (0,)) if device != "cpu" or _takes_no_power(beta) else None
 
 
+def _module(source: Any) -> Callable[..., Built]:
+    # The window of torch.nn.CrossMapLRN2d is one channel off where the size is even; LocalResponseNorm's is not.
+    make = torch.nn.LocalResponseNorm if source is torch.nn else source.CrossMapLRN2d
+    return lambda x, size, alpha=1e-4, beta=0.75, k=1: Built(make(size, alpha, beta, k), {}, (x,))
+
+
 OPS: tuple[Op, ...] = (
     declare(
         formulas.cross_map_lrn2d,
         # torch.nn.CrossMapLRN2d means the same formula, but its window is one channel off.
-        ours(formulas.cross_map_lrn2d, torch=torch.nn.functional.local_response_norm),
+        ours(formulas.cross_map_lrn2d, Module("CrossMapLRN2d", _module), torch=torch.nn.functional.local_response_norm),
         samples=_images,
         differentiable=("input",),
         dtypes=lambda input: (input.dtype,),
@@ -147,5 +157,6 @@ OPS: tuple[Op, ...] = (
             refusals.not_a_tensor("input"),
         ),
         kernels=True,
+        example=lambda x: impl.cross_map_lrn2d(x.unsqueeze(0), 3),
     ),
 )

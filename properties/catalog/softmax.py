@@ -11,12 +11,14 @@ import torch
 import torch._refs
 from hypothesis import strategies as st
 
+from ... import impl
 from ...oracles.op.declaration import Draft, Op, Slices
 from ...reference import softmax as formulas
 from ...reference.formats import Format
 from ..declaring import drawing, laws, refusals, strategies, torch_documents
 from ..declaring.choices import choose
 from ..declaring.declare import declare
+from ..declaring.modules import with_dim
 from ..declaring.signature import Named
 from ..declaring.subjects import ours, with_aten
 
@@ -267,11 +269,13 @@ def _rows_apart(arguments: tuple[str, ...], input: Tensor, dim: int, device: str
     return Slices(dict.fromkeys(arguments, 0), (0,))
 
 
-def _along_rows(formula: Callable[..., Any], of: tuple[laws.Relation, ...]) -> Op:
+def _along_rows(
+    formula: Callable[..., Any], of: tuple[laws.Relation, ...], module: str, example: Callable[[Any], Any]
+) -> Op:
     name = formula.__name__
     return declare(
         formula,
-        ours(formula, torch=getattr(torch, name), decomposition=getattr(torch._refs, name)),
+        ours(formula, with_dim(module), torch=getattr(torch, name), decomposition=getattr(torch._refs, name)),
         samples=drawing.inexact(drawing.samples_of(_row_structures, _row_arguments)),
         differentiable=("input",),
         dtypes=lambda input, dtype: (_result(input, dtype),),
@@ -282,6 +286,7 @@ def _along_rows(formula: Callable[..., Any], of: tuple[laws.Relation, ...]) -> O
         laws=of,
         refusals=REFUSALS,
         kernels=True,
+        example=example,
         pieces=PIECES,
         steady=True,
     )
@@ -300,14 +305,14 @@ def _along_saved_rows(formula: Callable[..., Any], samples: Callable[..., Any]) 
         laws=(laws.linear("grad_output"),),
         refusals=BACKWARD_REFUSALS,
         documented=torch_documents.aten(torch_documents.BACKWARD),
-        kernels=True,
+        kernels=formula.__name__.removesuffix("_backward_data"),
         steady=True,
     )
 
 
 OPS: tuple[Op, ...] = (
-    _along_rows(formulas.softmax, SOFTMAX_LAWS),
-    _along_rows(formulas.log_softmax, LAWS),
+    _along_rows(formulas.softmax, SOFTMAX_LAWS, "Softmax", lambda x: impl.softmax(x, -1)),
+    _along_rows(formulas.log_softmax, LAWS, "LogSoftmax", lambda x: impl.log_softmax(x, 1)),
     _along_saved_rows(formulas.softmax_backward_data, _outputs_of(torch.softmax)),
     _along_saved_rows(formulas.log_softmax_backward_data, drawing.inexact(_outputs_of(torch.log_softmax))),
 )

@@ -33,7 +33,9 @@ def declare(
     devices: Devices | None = None,
     invariant: Callable[..., Slices | None] | None = None,
     strides: Callable[..., Sequence[tuple[int, ...]]] | None = None,
-    kernels: bool = False,
+    kernels: bool | str = False,
+    example: Callable[[Any], Any] | None = None,
+    resolved: Callable[..., Mapping[str, Any]] | None = None,
     documented: Mapping[str, Documented] | None = None,
     **promised: Any,
 ) -> Op:
@@ -56,7 +58,10 @@ def declare(
         ranks, devices: how the op runs over several ranks, and over several devices, where it does.
         invariant: (arguments by name, device) -> where slices are treated one by one, or None.
         strides: (arguments by name) -> the strides of the first outputs that are not None.
-        kernels: whether the production op has Triton kernels.
+        kernels: whether the production op has Triton kernels, or the name of the op that has the same ones.
+        example: a call of the production op on one tensor of shape (4, 4, 6), made between two calls of another op.
+        resolved: (arguments by name) -> values that the formula gets in place of arguments of these names: a formula
+            does not see dtypes, so a default that depends on one, as an eps of None may, is a number there.
         documented: by subject, what it documents of itself; `Limit.where` and `casts` get arguments by name.
         promised: what else `Promises` has: order, nesting, without, specials, one_graph, contiguous, identity, pieces,
             steady; flush, whether subnormal numbers may be read and returned as zero; algorithms, names of less
@@ -91,7 +96,8 @@ def declare(
         mutates=tuple(map(signature.own, mutates)),
         ranks=ranks,
         devices=devices,
-        kernels=kernels,
+        kernels=title if kernels is True else kernels or "",
+        example=example,
         documented={name: _documented(signature, title, of) for name, of in (documented or {}).items()},
     )
     # These two speak of arguments as the op numbers and labels them, so the op has to exist before they can be read.
@@ -100,7 +106,11 @@ def declare(
     sliced = None if invariant is None else _invariant_by_position(signature, title, invariant)
     strided = None if strides is None else signature.reader(f"{title}: strides", strides)
     promises = dataclasses.replace(op.promises, saved=kept, aliases=shared, invariant=sliced, strides=strided)
-    return dataclasses.replace(op, promises=promises)
+    if resolved is None:
+        return dataclasses.replace(op, promises=promises)
+    what = f"{title}: resolved"
+    known = signature.reader(what, resolved)
+    return dataclasses.replace(op, promises=promises, resolved=lambda args: signature.changed(what, args, known(args)))
 
 
 def _documented(signature: Signature, title: str, of: Documented) -> Documented:

@@ -9,12 +9,15 @@ import torch
 from torch._decomp import decompositions
 
 from ... import impl
-from .modules import module_subjects
+from .modules import Module
 
 
-def ours(formula: Callable[..., Any], **others: Callable[..., Any]) -> dict[str, Callable[..., Any]]:
+def ours(
+    formula: Callable[..., Any], module: Module | None = None, **others: Callable[..., Any]
+) -> dict[str, Callable[..., Any]]:
     """The production op, which has the name of its formula, others by the name of their subject, and its modules."""
-    return {"opassay": getattr(impl, formula.__name__), **others, **module_subjects(formula.__name__)}
+    production = {"opassay": getattr(impl, formula.__name__)}
+    return {**production, **others, **({} if module is None else module.subjects())}
 
 
 def with_aten(formula: Callable[..., Any], name: str = "") -> dict[str, Callable[..., Any]]:

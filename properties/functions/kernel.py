@@ -166,7 +166,7 @@ def replace_kernel(
         samples=op.samples if supported is None else _filtered(op, supported),
         differentiable=op.differentiable if offer.max_order else (),
         promises=promises,
-        kernels=False,
+        kernels="",
         ranks=None,
         devices=None,
     )

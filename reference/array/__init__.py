@@ -22,6 +22,7 @@ from .kind import BILINEAR as BILINEAR
 from .kind import ELEMENTWISE as ELEMENTWISE
 from .kind import PRIMITIVES as PRIMITIVES
 from .kind import SPECIAL as SPECIAL
+from .kind import STORAGE as STORAGE
 from .kind import STRUCTURAL as STRUCTURAL
 from .kind import WORDS as WORDS
 from .kind import Array as Array

@@ -217,11 +217,16 @@ def attach_slopes(value: Any, *slopes: tuple[Any, Any]) -> Any:
     return attach(value, functools.reduce(operator.add, still), kept=True)
 
 
+#: The contract's storage format, by a name: what is stored in a format of a name has derivatives that are stored, too.
+STORAGE = "storage"
+
+
 def store(x: Any, dtype: str = "", asked: bool = True) -> Any:
     """`x` as a later step reads it back from memory: rounded to a format.
 
     Args:
-        dtype: torch's name of the format; by default it is the contract's storage format.
+        dtype: torch's name of the format, or `STORAGE`. By default it is the contract's storage format, too, and
+            derivatives are not stored.
         asked: whether the formula asks for the rounding; else the contract says whether an evaluation may make it.
     """
     return bind("store", (x,), {"dtype": dtype, "asked": asked}) if isinstance(x, Array) else x

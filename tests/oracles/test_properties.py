@@ -34,14 +34,14 @@ def test_every_row_says_what_can_be_asked() -> None:
 
 
 def test_of_so_many_samples_one_at_least_is_large_but_of_two_none() -> None:
-    row = Property("X", "x", large=0.08)
+    row = Property("X", "x", "Asks.", "A fault.", large=0.08)
     assert [row.large_of(examples) for examples in (1, 2, 3, 25, 100)] == [0, 0, 1, 2, 8]
-    assert Property("X", "x").large_of(100) == 0
+    assert Property("X", "x", "Asks.", "A fault.").large_of(100) == 0
 
 
 def test_what_is_judged_in_a_prepared_process_is_the_op_of_torch() -> None:
-    assert Property("X", "x", where=Where.PREPARED).subject_of("opassay") == "torch"
-    assert Property("X", "x", where=Where.WORLD).subject_of("opassay") == "opassay"
+    assert Property("X", "x", "Asks.", "A fault.", where=Where.PREPARED).subject_of("opassay") == "torch"
+    assert Property("X", "x", "Asks.", "A fault.", where=Where.WORLD).subject_of("opassay") == "opassay"
 
 
 def test_the_table_is_read_without_torch(tmp_path: Path) -> None:

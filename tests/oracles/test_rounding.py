@@ -16,7 +16,7 @@ from opassay.oracles.bound.rounding.ball import RULES
 from opassay.oracles.bound.rounding.functions import erf_centre, erfc_centre
 from opassay.oracles.bound.terms import terms
 from opassay.reference.algorithms import Algorithm, Inapplicable
-from opassay.reference.array import PRIMITIVES, among, attach, bind, erf, erfc, store
+from opassay.reference.array import PRIMITIVES, STORAGE, among, attach, bind, erf, erfc, store
 from opassay.reference.derivative import vjp
 from opassay.reference.exact import evaluate, exact, precision, to_float_pair
 from opassay.reference.formats import BINARY32, FORMATS, round_array
@@ -229,6 +229,14 @@ def test_a_store_costs_one_rounding_of_its_format() -> None:
     assert stored.radii() >= 2.0**-8
     assert store(_one(1.5, terms)).radii() == 0  # The format has it.
     assert store(_one(1.0, contract("float32"))).radii() == 0
+
+
+def test_what_is_stored_by_a_name_has_derivatives_that_are_stored() -> None:
+    terms = contract("bfloat16")
+    x, g = _one(1.1, terms), _one(1.1, terms)
+    radii = [vjp(lambda a, to=dtype: store(a, to), (x,))[1](g)[0].radii().item() for dtype in ("", STORAGE)]
+    assert radii[0] == 0 < radii[1] == store(g).radii().item()
+    assert store(x, STORAGE).radii() == store(x).radii()
 
 
 def test_flushing_costs_the_smallest_normal() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +13,9 @@ import torch
 
 from opassay import Cell, Documented, Outcome, Settings, Verdict, run_cell
 from opassay.impl import layer_norm
+from opassay.properties.catalog import CATALOG
 from opassay.properties.catalog.loading import load_op
+from opassay.properties.engine import other_ops
 
 from .planted_state import calls
 
@@ -47,3 +51,17 @@ def test_who_documents_nothing_of_wrong_arguments_gets_none(unchecked: bool) -> 
     documented = Documented("the manual", not_asked={"ERROR": "nothing is documented"} if unchecked else {})
     assert _judged(subject, documented).outcome == Outcome.VERIFIED
     assert bool(wrong) is not unchecked
+
+
+def test_the_example_of_a_new_declaration_is_called_between_two_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[torch.Size] = []
+
+    def example(x: torch.Tensor) -> torch.Tensor:
+        seen.append(x.shape)
+        return x.exp()
+
+    new = dataclasses.replace(load_op("trace"), name="new", example=example)
+    monkeypatch.setitem(CATALOG, "new", "planted_module")
+    monkeypatch.setitem(sys.modules, "opassay.properties.catalog.planted_module", types.SimpleNamespace(OPS=(new,)))
+    other_ops.calls("float32", "cpu")()
+    assert seen == [(4, 4, 6)]

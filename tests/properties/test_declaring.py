@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -239,3 +240,31 @@ def test_a_shift_of_rows_is_exact() -> None:
         assert (difference != 0).any()
     assert laws.shifted(torch.tensor([[2.0**41]]), (1,), rng) is None
     assert laws.shifted(torch.ones(0, 2), (1,), rng) is None
+
+
+def _over_eps(x: Any, eps: float | None = None) -> Any:
+    return x * eps
+
+
+def _over_machine_epsilon(x: Tensor, eps: float | None = None) -> Tensor:
+    return x * (torch.finfo(x.dtype).eps if eps is None else eps)
+
+
+def _without_eps(dtype: str, kind: str) -> st.SearchStrategy[Draft]:
+    drawn = strategies.same_shape(1)(dtype, kind)
+    return drawn.map(lambda draft: dataclasses.replace(draft, fill=lambda rng: {"x": draft.fill(rng)[0]}))
+
+
+def test_a_formula_gets_a_default_that_depends_on_a_dtype_as_a_number() -> None:
+    op = declare(
+        _over_eps,
+        {"opassay": _over_machine_epsilon, "wrong": lambda x, eps: x * (2.0**-23 if eps is None else eps)},
+        samples=_without_eps,
+        differentiable=("x",),
+        dtypes=lambda x: (x.dtype,),
+        resolved=lambda x, eps: {"eps": torch.finfo(x.dtype).eps if eps is None else eps},
+    )
+    assert [_outcome(op, subject, "FWD") for subject in op.subjects] == [Outcome.VERIFIED, Outcome.FAIL]
+    assert op.resolved((torch.ones(1), 0.5))[1] == 0.5
+    with pytest.raises(ValueError, match="resolved: got argument 'y'"):
+        declared(resolved=lambda y: {})

@@ -12,19 +12,18 @@ from torch import Tensor
 from opassay import Cell, Code, Outcome, Settings, Verdict, declare, run_cell, strategies
 from opassay.oracles.bound.contract import contract
 from opassay.oracles.judge.judge import Judge
-from opassay.properties.catalog.loading import load_op
+from opassay.properties.catalog.loading import load_op, op_names
 from opassay.properties.checks.ways.module_calls import Built, ModuleSubject
-from opassay.properties.declaring.modules import module_subjects
 from opassay.properties.engine.cells import judge_sample
 from opassay.properties.engine.failures import calls_of, kernel_of
 from opassay.properties.engine.plan import Selection, plan
 from opassay.properties.picking.drafting import drafts
 
 OPS = (
-    "layer_norm", "group_norm", "batch_norm", "sync_batch_norm", "softmax", "log_softmax", "log_sigmoid", "nll_loss",
-    "cross_entropy", "cross_map_lrn2d",
+    "layer_norm", "rms_norm", "group_norm", "batch_norm", "sync_batch_norm", "softmax", "log_softmax", "log_sigmoid",
+    "nll_loss", "cross_entropy", "cross_map_lrn2d",
 )  # fmt: skip
-OWN = ("layer_norm", "group_norm", "batch_norm", "sync_batch_norm", "cross_map_lrn2d")
+OWN = ("layer_norm", "rms_norm", "group_norm", "batch_norm", "sync_batch_norm", "cross_map_lrn2d")
 FEW = Settings("brief", max_examples=3)
 
 
@@ -96,8 +95,9 @@ def test_compiled_code_that_builds_a_module_of_torch_is_asked_of_nobody() -> Non
 def test_modules_are_asked_for_by_name_and_not_by_default() -> None:
     assert {cell.subject for cell in plan(Selection(ops=("layer_norm",)))} == {"opassay"}
     assert plan(Selection(ops=("layer_norm",), subjects=("module",), properties=("FWD",)))[0].subject == "module"
-    assert module_subjects("trace") == {}
-    assert {op for op in OPS if "own_module" in module_subjects(op)} == set(OWN)
+    having = {name: set(load_op(name).subjects) & {"module", "own_module"} for name in op_names()}
+    assert {op for op, subjects in having.items() if subjects} == set(OPS)
+    assert {op for op, subjects in having.items() if "own_module" in subjects} == set(OWN)
 
 
 class _EvaluationCounts(torch.nn.BatchNorm1d):

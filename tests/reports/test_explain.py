@@ -12,15 +12,14 @@ from opassay.properties.names import SUBJECTS
 from opassay.properties.table import PROPERTIES
 from opassay.reports.cli.main import main
 from opassay.reports.cli.project.explain import _CODES, samples_of
-from opassay.reports.explaining.topics import ASKED, PROFILES_TOLD, SUBJECTS_TOLD
+from opassay.reports.explaining.topics import PROFILES_TOLD, SUBJECTS_TOLD
 
 
 def test_every_name_has_a_text_of_whole_sentences() -> None:
-    assert list(ASKED) == list(PROPERTIES)
     assert list(PROFILES_TOLD) == list(PROFILES)
     assert set(SUBJECTS_TOLD) == set(SUBJECTS)
     texts = [*PROFILES_TOLD.values(), *SUBJECTS_TOLD.values()]
-    texts += [text for asked in ASKED.values() for text in (asked.asks, asked.fault)]
+    texts += [text for row in PROPERTIES.values() for text in (row.asks, row.fault)]
     assert len(set(texts)) == len(texts)
     assert [text for text in texts if not re.match(r"[A-Z]|torch", text) or not text.endswith(".")] == []
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +18,9 @@ import torch
 from opassay import impl
 from opassay.oracles.machine.compiler import ARCHITECTURES, MachineCode, accesses
 from opassay.oracles.machine.recorder import Recorder
+from opassay.oracles.op.declaration import Op
 from opassay.properties.catalog.loading import load_op, op_names
-from workshop.kernels import families
+from workshop.kernels import classes
 from workshop.kernels.classes import CLASSES, first_of_each, selected
 
 PLANTED = Path(__file__).parent / "planted_machine_code" / "compiled_kernels.py"
@@ -138,17 +141,36 @@ def test_workspace_is_what_two_launches_take() -> None:
 
 
 def test_classes_and_families_speak_of_the_same_ops() -> None:
-    named = {op for ops in families.FAMILIES.values() for op in ops}
+    named = {op for ops in classes.FAMILIES.values() for op in ops}
     assert named == {kind.op for kind in CLASSES} == {kind.op for kind in first_of_each(CLASSES)}
     assert all(hasattr(impl, op) for op in named)
-    assert tuple(ARCHITECTURES) == families.ARCHITECTURES
-    assert {kind.op for kind in selected(families=["norms"])} == set(families.FAMILIES["norms"])
+    assert tuple(ARCHITECTURES) == classes.ARCHITECTURES
+    assert {kind.op for kind in selected(families=["norms"])} == set(classes.FAMILIES["norms"])
 
 
-def test_an_op_with_kernels_has_classes_or_is_launched_by_one_that_has() -> None:
-    named = {op for ops in families.FAMILIES.values() for op in ops}
-    have = {name for name in op_names() if load_op(name).kernels}
-    assert {name for name in have if not any(op in name for op in named)} == set()
+def _missing(ops: Iterable[Op]) -> list[str]:
+    """What ops with kernels lack outside of their declaration, each as the line that is to be written."""
+    with_classes = {kind.op for kind in CLASSES}
+    lines = []
+    for op in (op for op in ops if op.kernels):
+        if op.kernels not in with_classes:
+            lines.append(f"{op.name}: a ShapeClass({op.kernels!r}, ...) in workshop/kernels/classes.py")
+        if op.kernels == op.name and op.example is None:
+            lines.append(f"{op.name}: example=lambda x: impl.{op.name}(x, ...) in its declaration, for CALLS")
+    return lines
+
+
+def test_an_op_with_kernels_has_classes_and_an_example_or_shares_those_of_one_that_has() -> None:
+    assert _missing(map(load_op, op_names())) == []
+
+
+def test_of_a_new_op_with_kernels_it_is_said_which_lines_are_missing() -> None:
+    new = dataclasses.replace(load_op("trace"), name="new", kernels="new", example=None)
+    assert _missing([new]) == [
+        "new: a ShapeClass('new', ...) in workshop/kernels/classes.py",
+        "new: example=lambda x: impl.new(x, ...) in its declaration, for CALLS",
+    ]
+    assert _missing([dataclasses.replace(new, name="new_backward", kernels="trace")]) == []
 
 
 def test_why_is_said_where_a_class_is_held_to_less() -> None:

@@ -13,7 +13,7 @@ from opassay.reports import exit_codes
 from opassay.reports.cli.host import Stop, installed
 from opassay.reports.text import one_line
 
-from ..kernels.families import ARCHITECTURES, DTYPES, FAMILIES
+from ..kernels.classes import ARCHITECTURES, DTYPES, FAMILIES
 from .kernel_tables import code_table, traffic_table
 
 _OPS = tuple(op for ops in FAMILIES.values() for op in ops)

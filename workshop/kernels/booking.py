@@ -13,8 +13,9 @@ from opassay.impl.operator.operator import Operator
 from opassay.oracles.machine.interpreter import Machine
 from opassay.oracles.machine.recorder import Recorder
 
-from .classes import ShapeClass, Source
+from .classes import ShapeClass
 from .recording import Pass, passes
+from .source import Source
 
 #: Numbers of the arguments come from this; which ones they are decides no address but those of classes.
 SEED = 20_13

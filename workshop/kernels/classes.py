@@ -2,6 +2,8 @@
 
 The bytes that must move are those of every operand that a pass reads or writes, once: no kernel can do with fewer. What
 a kernel writes for another to read (the partial sums of parameter gradients) is not among them; it is judged apart.
+
+This module does not import torch, so that the command line knows the names of ops and families at once.
 """
 
 from __future__ import annotations
@@ -9,42 +11,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import torch
-from torch import Tensor
+from opassay.properties.catalog import CATALOG
 
-from .families import FAMILIES
+if TYPE_CHECKING:
+    from .source import Source
 
 Shape = tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class Source:
-    """Makes the arguments of a call.
-
-    Attributes:
-        dtype, device: of the floating tensors. generator: of the numbers; None on the device "meta", which has none.
-    """
-
-    dtype: torch.dtype
-    device: torch.device
-    generator: torch.Generator | None = None
-
-    def data(self, shape: Sequence[int], *, channels_last: bool = False) -> Tensor:
-        """A tensor that asks for a gradient, of normal numbers."""
-        made = torch.randn(shape, dtype=self.dtype, device=self.device, generator=self.generator)
-        if channels_last:
-            made = made.contiguous(memory_format=torch.channels_last)
-        return made.requires_grad_()
-
-    def plain(self, *shape: int) -> Tensor:
-        """A tensor of positive float32 numbers that asks for no gradient, as running statistics are."""
-        return torch.ones(shape, dtype=torch.float32, device=self.device)
-
-    def classes(self, shape: Sequence[int], count: int) -> Tensor:
-        """A tensor of class numbers."""
-        return torch.randint(0, count, tuple(shape), device=self.device, generator=self.generator)
 
 
 class Bytes(NamedTuple):
@@ -179,10 +153,31 @@ def _layer_norm_bytes(shape: Shape, size: int) -> Bytes:
     return Bytes(2 * moved + 2 * length * size + statistics, tangent + statistics, tangent)
 
 
-def _layer_norm() -> list[ShapeClass]:
+def _rms_norm_arguments(source: Source, shape: Shape) -> Arguments:
+    row = (shape[-1],)
+    return source.data(shape), row, source.data(row)
+
+
+def _rms_norm_bytes(shape: Shape, size: int) -> Bytes:
+    """As of layer norm, without a mean and without a bias."""
+    length = shape[-1]
+    moved, statistic = math.prod(shape) * size, max(size, 4) * math.prod(shape) // length
+    return Bytes(2 * moved + length * size + statistic, 3 * moved + 2 * length * size + statistic)
+
+
+def _fused_add_arguments(source: Source, shape: Shape) -> Arguments:
+    return source.data(shape), *_rms_norm_arguments(source, shape)
+
+
+def _fused_add_bytes(shape: Shape, size: int) -> Bytes:
+    """The residual is read, the sum written, and its cotangent read besides."""
+    moved, (forward, backward, _) = math.prod(shape) * size, _rms_norm_bytes(shape, size)
+    return Bytes(forward + 2 * moved, backward + moved)
+
+
+def _row_norm(op: str, arguments: Callable[[Source, Shape], Arguments], must: Any) -> list[ShapeClass]:
     def of(length: int, rows: int, few: int, **more: Any) -> ShapeClass:
-        shapes = (rows, length), (few, length)
-        return ShapeClass("layer_norm", f"rows of {length}", *shapes, _layer_norm_arguments, _layer_norm_bytes, **more)
+        return ShapeClass(op, f"rows of {length}", (rows, length), (few, length), arguments, must, **more)
 
     return [
         of(17, 1 << 20, 512, dense=False, why=_SHORT),
@@ -346,12 +341,23 @@ def _others() -> list[ShapeClass]:
 CLASSES: tuple[ShapeClass, ...] = (
     *_softmax("softmax"),
     *_softmax("log_softmax"),
-    *_layer_norm(),
+    *_row_norm("layer_norm", _layer_norm_arguments, _layer_norm_bytes),
+    *_row_norm("rms_norm", _rms_norm_arguments, _rms_norm_bytes),
+    *_row_norm("fused_add_rms_norm", _fused_add_arguments, _fused_add_bytes),
     *_group_norm(),
     *_batch_norm(),
     *_losses(),
     *_others(),
 )
+
+
+#: Family -> its ops, in the same order. A family is the module of the catalog, or the package there, of its ops.
+FAMILIES: dict[str, list[str]] = {}
+for _op in dict.fromkeys(kind.op for kind in CLASSES):
+    FAMILIES.setdefault(CATALOG[_op].partition(".")[0], []).append(_op)
+ARCHITECTURES = ("sm_80", "sm_90", "sm_100")
+DTYPES = ("float32", "bfloat16", "float16", "float64")
+"""The first three are what a run of all asks for. float64 is bound by arithmetic on GPUs that have few units for it."""
 
 
 def first_of_each(kinds: Sequence[ShapeClass]) -> tuple[ShapeClass, ...]:

@@ -18,7 +18,8 @@ from opassay.impl.gpu import launching
 from opassay.impl.operator.operator import Operator
 from opassay.oracles.machine.recorder import Launch, Recorder
 
-from .classes import ShapeClass, Source
+from .classes import ShapeClass
+from .source import Source, gradients, outputs_of
 
 #: Torch drops what a library registered when it is collected.
 _READ_BACK = torch.library.Library("aten", "IMPL")
@@ -49,10 +50,9 @@ def passes(kind: ShapeClass, source: Source, recorder: Recorder, shape: tuple[in
     """
     arguments = kind.arguments(source, shape)
     start = len(recorder.launches)
-    out: Tensor = getattr(impl, kind.op)(*arguments, **kind.named)
+    outputs = outputs_of(getattr(impl, kind.op)(*arguments, **kind.named))
     middle = len(recorder.launches)
-    wanted = [value for value in arguments if isinstance(value, Tensor) and value.requires_grad]
-    torch.autograd.grad(out, wanted, torch.ones_like(out))
+    gradients(outputs, arguments)
     end = len(recorder.launches)
     found = [_pass("forward", recorder, start, middle), _pass("backward", recorder, middle, end)]
     if kind.must(shape, source.dtype.itemsize).jvp:

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
 
 from opassay.oracles.verdicts.verdict import Cell
+from opassay.properties.table import PROPERTIES, Property, Where
 
 from .mutants import Mutant
 
 #: (file below the folder of the production ops, line).
 Line = tuple[str, int]
 
-#: Properties in the order in which a mutant is asked: what most mistakes show in comes first, what takes long last.
-ORDER = (
-    "FWD", "VJP", "JVP", "DATA", "SPECIAL", "ERROR", "EMPTY", "VMAP", "COMM", "ORD2", "NEEDS", "FAKE", "LAYOUT", "MEM",
-    "AUTOCAST", "PURE", "DUAL", "ADJ", "INV", "SAVE", "LAW", "WAYS", "ORD3", "NEST", "WORD", "AGREE", "SIZE", "DET",
-    "CALLS", "COMP",
-)  # fmt: skip
+
+def in_order_of_precedence(rows: Iterable[Property]) -> tuple[str, ...]:
+    """The codes of the properties that a mutant is asked: of all but those that change their process for good."""
+    return tuple(row.code for row in sorted(rows, key=lambda row: row.precedence) if row.where is not Where.PREPARED)
+
+
+ORDER = in_order_of_precedence(PROPERTIES.values())
 #: Formats in the order in which they are asked: sums of float32 and of a half type go different ways in most ops.
 FORMATS = ("float32", "bfloat16", "float64", "float16")
 #: Compiling takes seconds, so it is asked in one format alone, and which lines run then is not traced: a compiler sees

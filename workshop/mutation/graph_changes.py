@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -37,16 +38,11 @@ _ORDERED = frozenset(("sub", "div", "pow", "atan2", "lt", "le", "gt", "ge"))
 _FUNCTIONS = frozenset((
     "exp", "expm1", "log", "log1p", "sqrt", "rsqrt", "neg", "abs", "sigmoid", "tanh", "reciprocal", "square",
 ))  # fmt: skip
-#: Kernels of several steps, whose (first) result is changed as a whole.
-_KERNELS = frozenset((
-    "trace", "native_layer_norm", "native_batch_norm", "native_group_norm", "_native_batch_norm_legit",
-    "native_layer_norm_backward", "native_batch_norm_backward", "native_group_norm_backward", "nll_loss_forward",
-    "nll_loss2d_forward", "nll_loss_backward", "nll_loss2d_backward", "_softmax_backward_data",
-    "_log_softmax_backward_data", "log_sigmoid_forward", "log_sigmoid_backward", "var_mean", "var", "mm", "bmm",
-    "addmm", "avg_pool3d", "gather",
-))  # fmt: skip
-#: What computes, and rounds what it has computed.
-_ROUNDING = _TERMS | _FUNCTIONS - {"neg", "abs"} | {"sum", "mean", "addcmul", "_softmax", "_log_softmax"} | _KERNELS
+#: Kernels of several steps, whose (first) result is changed as a whole; and how aten names most of them.
+_KERNELS = frozenset(("trace", "var_mean", "var", "mm", "bmm", "addmm", "avg_pool3d", "gather"))
+_NAMED_AS_KERNELS = re.compile(r"_norm|_forward$|_backward")
+#: What computes, and rounds what it has computed, besides kernels.
+_ROUNDING = _TERMS | _FUNCTIONS - {"neg", "abs"} | {"sum", "mean", "addcmul", "_softmax", "_log_softmax"}
 #: Names of arguments that are numbers of a formula, and of those that are masks.
 _NUMBERS = ("other", "alpha", "value", "exponent", "eps", "min", "max", "fill_value", "self")
 _MASKS = {"where": "condition", "masked_fill": "mask"}
@@ -73,6 +69,11 @@ class Call:
     def name(self) -> str:
         """ "add" of aten.add.Tensor, and of aten.add_.Tensor too."""
         return str(self.operation._opname).rstrip("_")
+
+    @property
+    def is_kernel(self) -> bool:
+        """Whether it takes several steps in one call."""
+        return self.name in _KERNELS or bool(_NAMED_AS_KERNELS.search(self.name))
 
     @property
     def writes(self) -> bool:
@@ -116,7 +117,7 @@ def _operands(call: Call) -> Iterator[GraphChange]:
 
 def _terms(call: Call) -> Iterator[GraphChange]:
     first = call.given.get("self")
-    if call.name in _KERNELS and not call.writes:
+    if call.is_kernel and not call.writes:
         yield "graph: dropped term", "zeros", lambda: _first_changed(call.result(), torch.zeros_like)
     if not isinstance(first, Tensor):
         return
@@ -150,7 +151,7 @@ def _constants(call: Call) -> Iterator[GraphChange]:
 def _formats(call: Call) -> Iterator[GraphChange]:
     operand = next((value for value in call.given.values() if isinstance(value, Tensor)), None)
     narrow = None if operand is None else _NARROWER.get(operand.dtype)
-    if narrow is None or call.name not in _ROUNDING:
+    if narrow is None or not (call.is_kernel or call.name in _ROUNDING):
         return
 
     def rounded() -> Any:

@@ -1,4 +1,4 @@
-"""Kernels of layer norm on CUDA: Triton's; without Triton those of the CPU, whose values are ATen's.
+"""Kernels of layer norm and of RMS norm on CUDA: Triton's; without Triton those of the CPU, whose values are ATen's.
 
 Rows that fit into registers are read once. Backward, a fixed number of programs goes over all rows and leaves partial
 sums of d_weight and d_bias, which a second launch adds up.
@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,7 +18,8 @@ from ...gpu import blocks
 from ...gpu.launching import as_operand, by_triton, empty, launch, solid
 from ...operator.precision import compute_dtype
 from ..kernels_cpu import layer_norm as cpu
-from ..kernels_cpu.operands import MaskedOutputs, Operands, Outputs
+from ..kernels_cpu import rms_norm as cpu_rms
+from ..kernels_cpu.operands import MaskedOutputs, Outputs
 from ..layout import Rows, rows_of
 from . import partial_sums
 
@@ -46,25 +49,66 @@ def layer_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, row_ndim: 
     Args:
         x, weight, bias, row_ndim, eps: as for the CPU's.
     """
+    wide, shape = compute_dtype(x.dtype), rows_of(row_ndim).statistics_shape(x.shape)
+    out, mean, rstd = empty(x.shape, x.dtype, x.device), empty(shape, wide, x.device), empty(shape, wide, x.device)
+    _forward(x, (None, weight, bias), (out, None, mean, rstd), eps)
+    return out, mean, rstd
+
+
+@by_triton("rms_norm", cpu_rms.rms_norm)
+def rms_norm(
+    x: Tensor, residual: Tensor | None, weight: Tensor | None, row_ndim: int, eps: float
+) -> tuple[Tensor, Tensor | None, Tensor]:
+    """(out, total, rstd) of a norm without a mean, by the kernels of layer norm.
+
+    Args:
+        x, residual, weight, row_ndim, eps: as for the CPU's.
+    """
+    out = empty(x.shape, x.dtype, x.device)
+    total = None if residual is None else empty(x.shape, x.dtype, x.device)
+    rstd = empty(rows_of(row_ndim).statistics_shape(x.shape), compute_dtype(x.dtype), x.device)
+    _forward(x, (residual, weight, None), (out, total, None, rstd), eps)
+    return out, total, rstd
+
+
+def _forward(
+    x: Tensor,
+    operands: Sequence[Tensor | None],
+    results: tuple[Tensor, Tensor | None, Tensor | None, Tensor],
+    eps: float,
+) -> None:
+    """Write the results of a forward kernel.
+
+    Args:
+        x: the rows.
+        operands: the residual that is added to them, weight and bias; None for those that there are not.
+        results: out, the sum with the residual, mean, which a norm without one has not, and rstd.
+        eps: as for `layer_norm`.
+    """
     from ..kernels_triton import layer_norm as texts
 
-    wide, shape = compute_dtype(x.dtype), rows_of(row_ndim).statistics_shape(x.shape)
-    out = empty(x.shape, x.dtype, x.device)
-    mean, rstd = empty(shape, wide, x.device), empty(shape, wide, x.device)
-    rows = mean.numel()
-    if out.numel() == 0:
-        return out, mean.fill_(torch.nan), rstd.fill_(torch.nan)  # the mean of nothing, or no mean at all
-    length = out.numel() // rows
+    _, _, mean, rstd = results
+    if x.numel() == 0:
+        for statistic in (mean, rstd):
+            if statistic is not None:
+                statistic.fill_(torch.nan)  # the mean of nothing, or no mean at all
+        return
+    wide, rows = rstd.dtype, rstd.numel()
+    length = x.numel() // rows
     tile = _tile(length, _FORWARD_MOST // min(x.itemsize, 4))
-    weight, bias = (None if t is None else t.contiguous() for t in (weight, bias))
+    # A residual is a second operand in registers: threads of many columns are made two of half as many.
+    twice = operands[0] is not None and tile.rows == 1 and tile.block >= 16 * 32 * tile.warps
     launch(
         texts.layer_norm_forward if tile.whole else texts.layer_norm_forward_long,
         (blocks.ceil_div(rows, tile.rows),),
-        (x.contiguous(), weight, bias, out, mean, rstd, rows, length, as_operand(eps, wide)),
+        (x.contiguous(), *map(_contiguous, operands), *results, rows, length, as_operand(eps, wide)),
         {"DOUBLE": wide is torch.float64, "ROWS": tile.rows, "BLOCK": tile.block},
-        tile.warps,
+        min(32, 2 * tile.warps) if twice else tile.warps,
     )
-    return out, mean, rstd
+
+
+def _contiguous(t: Tensor | None) -> Tensor | None:
+    return None if t is None else t.contiguous()
 
 
 #: The mean of a row that holds an infinity is as mathematics has it, for both.
@@ -115,59 +159,76 @@ def layer_norm_jvp(
 def layer_norm_backward(args: cpu.LayerBackward) -> MaskedOutputs:
     """(d_input, d_weight, d_bias) from the given mean and rstd; None where masked or without such a parameter."""
     given = args.operands()
-    x, row_ndim, weight = given.x, given.layout.row_ndim, given.weight
-    if weight is not None and weight.dim() > row_ndim:  # one (*row) for each slice
-        given = given._replace(weight=weight.expand(given.layout.affine_shape(x.shape)))
-    results = partial_sums.allocated(given, args.bias_dtype)
-    if any(given.mask) and x.numel() != 0:
-        _gradients_of_rows(given, (args.grad_mean, args.grad_rstd), results)
-    return results
+    return _gradients_of_rows(
+        given[:5], given.layout, given.mask, (args.grad_mean, args.grad_rstd, None), args.bias_dtype
+    )
+
+
+@by_triton("rms_norm_backward", cpu_rms.rms_norm_backward)
+def rms_norm_backward(args: cpu_rms.RmsBackward) -> tuple[Tensor | None, Tensor | None]:
+    """(d_input, d_weight) from the given rstd; None where masked or without a weight."""
+    wanted = args.output_mask
+    mask = (wanted[0], wanted[1] and args.weight is not None, False)
+    operands = (args.grad_out, args.x, None, args.rstd, args.weight)
+    through = (None, args.grad_rstd, args.grad_total)
+    return _gradients_of_rows(operands, rows_of(args.row_ndim, args.batch_ndim), mask, through, None)[:2]
 
 
 def _gradients_of_rows(
-    given: Operands[Rows], through: tuple[Tensor | None, Tensor | None], results: MaskedOutputs
-) -> None:
-    """Write the gradients.
+    operands: Sequence[Any],
+    layout: Rows,
+    mask: tuple[bool, bool, bool],
+    through: Sequence[Tensor | None],
+    bias_dtype: torch.dtype | None,
+) -> MaskedOutputs:
+    """(d_input, d_weight, d_bias), None where masked.
 
     Args:
-        given: the operands, of which the weight is that of all slices or has one (*row) for each.
-        through: the cotangents of mean and rstd, or None for zero.
-        results: contiguous, or None where masked.
+        operands: grad_out, x, mean or None, rstd, and the weight: that of all slices, or one (*row) for each.
+        layout: the norm's. mask: which gradients to compute; False for a parameter that is not there.
+        through: the cotangents of mean, of rstd and of x itself, or None for zero.
+        bias_dtype: of d_bias.
     """
     from ..kernels_triton import layer_norm as texts
 
-    x, weight, (d_input, *sums) = given.x, given.weight, results
-    operands = [None if t is None else t.contiguous() for t in given[:5]]
-    grad_mean, grad_rstd = (None if t is None or d_input is None else t.contiguous() for t in through)
-    slices = math.prod(x.shape[: given.layout.batch_ndim])
-    rows = given.mean.numel() // slices
-    length = x.numel() // given.mean.numel()
+    _, x, _, rstd, weight = operands
+    if weight is not None and weight.dim() > layout.row_ndim:  # one (*row) for each slice
+        weight = weight.expand(layout.affine_shape(x.shape))
+    d_input, *sums = results = partial_sums.allocated(x, weight, layout, mask, bias_dtype)
+    if not any(mask) or x.numel() == 0:
+        return results
+    operands = [*map(_contiguous, (*operands[:4], weight))]
+    grad_mean, grad_rstd, grad_x = (None if d_input is None else _contiguous(t) for t in through)
+    slices = math.prod(x.shape[: layout.batch_ndim])
+    rows = rstd.numel() // slices
+    length = x.numel() // rstd.numel()
     w_step = 0 if weight is None or weight.numel() == length else length
-    wide = given.mean.dtype
+    wide = rstd.dtype
     tile = _tile(length, _BACKWARD_MOST * 4 // wide.itemsize)
     tall, columns = (tile.rows, 1) if tile.whole else (_ROWS, blocks.ceil_div(length, _COLUMNS))
     tiles = blocks.ceil_div(rows, tall)
     parts = tiles
-    if any(given.mask[1:]):
+    if any(mask[1:]):
         # Of programs with few warps more than two find room on a multiprocessor.
         sharers = partial_sums.SHARERS if tile.whole and tile.rows == 1 else 2 * partial_sums.SHARERS
         parts = min(tiles, max(1, sharers // (slices * columns)))
     partial = partial_sums.places(sums, slices, parts, wide)
     sized = (parts, parts * tall, blocks.ceil_div(tiles, parts))
     constants = {"DOUBLE": wide is torch.float64}
-    read = {"NORMALIZED": any(given.mask[:2])}
+    read = {"NORMALIZED": any(mask[:2])}
     if tile.whole:
         launch(
             texts.layer_norm_backward,
             (slices * parts,),
-            (*operands, grad_mean, grad_rstd, d_input, *partial, rows, length, *sized, w_step),
+            (*operands, grad_mean, grad_rstd, grad_x, d_input, *partial, rows, length, *sized, w_step),
             constants | read | {"ROWS": tall, "BLOCK": tile.block},
             tile.warps if tile.rows * tile.block < 4096 else 16,
         )
     else:
         bar = slope = None
         if d_input is not None:
-            bar, slope = (empty(given.mean.shape, wide, x.device) for _ in range(2))
+            slope = empty(rstd.shape, wide, x.device)
+            bar = None if operands[2] is None else empty(rstd.shape, wide, x.device)
             launch(
                 texts.layer_norm_slopes,
                 (slices * rows,),
@@ -178,8 +239,9 @@ def _gradients_of_rows(
         launch(
             texts.layer_norm_backward_long,
             (slices * parts * columns,),
-            (*operands, grad_mean, bar, slope, d_input, *partial, rows, length, *sized, columns, w_step),
+            (*operands, grad_mean, grad_x, bar, slope, d_input, *partial, rows, length, *sized, columns, w_step),
             constants | read | {"ROWS": tall, "BLOCK": _COLUMNS},
             _WARPS,
         )
     partial_sums.add_up(partial, sums)
+    return results

@@ -12,7 +12,8 @@ from torch import Tensor
 
 from ...gpu import blocks
 from ...gpu.launching import empty, launch
-from ..kernels_cpu.operands import L, MaskedOutputs, Operands
+from ..kernels_cpu.operands import MaskedOutputs
+from ..layout import Layout
 
 Pair = Sequence[Tensor | None]
 """Of d_weight and d_bias; None where nobody wants it."""
@@ -24,13 +25,14 @@ _CHUNK = 256
 _PARTS, _COLUMNS = 64, 32
 
 
-def allocated(given: Operands[L], bias_dtype: torch.dtype | None) -> MaskedOutputs:
+def allocated(
+    x: Tensor, weight: Tensor | None, layout: Layout, mask: Sequence[bool], bias_dtype: torch.dtype | None
+) -> MaskedOutputs:
     """(d_input, d_weight, d_bias) for kernels to write, None where masked. Sums over no row at all are 0 already."""
-    x, weight = given.x, given.weight
-    shape = given.layout.affine_shape(x.shape)
-    d_input = empty(x.shape, x.dtype, x.device) if given.mask[0] else None
-    d_weight = empty(shape, weight.dtype, x.device) if given.mask[1] and weight is not None else None
-    d_bias = empty(shape, bias_dtype, x.device) if given.mask[2] and bias_dtype is not None else None
+    shape = layout.affine_shape(x.shape)
+    d_input = empty(x.shape, x.dtype, x.device) if mask[0] else None
+    d_weight = empty(shape, weight.dtype, x.device) if mask[1] and weight is not None else None
+    d_bias = empty(shape, bias_dtype, x.device) if mask[2] and bias_dtype is not None else None
     if x.numel() == 0:
         for t in (d_weight, d_bias):
             if t is not None:

@@ -1,9 +1,14 @@
-"""Triton kernels of layer norm. Rows that fit into registers are read once, in both directions.
+"""Triton kernels of layer norm, and of RMS norm, which has no mean.
+
+Rows that fit into registers are read once, in both directions.
 
 Letters: x in rows of N elements with mean m, r = 1/√(var + eps), xh = (x - m) r, g = dy w, bar = mean over the row, dm
 and ds the cotangents of mean and r. Backward, as ATen has it from any mean and r that it is given:
 
     d_x = r (g - bar(g) - xh (bar(g xh) + r ds / N)) + dm / N,   d_w = Σ dy xh,   d_b = Σ dy.
+
+A norm without a MEAN has m = 0, and no bar(g) nor dm in these. Its x may be the sum of X and a residual R, which is
+rounded to its dtype and stored as SUM; what comes through SUM itself is GX.
 
 The variance is that of the centred row. A program of the backward kernel goes over many rows with its own sums for d_w
 and d_b, which `partial_sums` adds up. Operands that a call does not have are None, as are results that nobody wants.
@@ -53,9 +58,29 @@ def long_statistics(X, start, length, ACC: tl.constexpr, BLOCK: tl.constexpr):
     return mean_of(total, length, ACC), mean_of(squares, length, ACC)
 
 
+@triton.jit
+def read_row(X, R, at, taken, ACC: tl.constexpr):
+    """Elements of x, or of the sum of x and the residual, rounded to their dtype."""
+    x = tl.load(X + at, mask=taken, other=0.0).to(ACC)
+    if R is not None:
+        x = (x + tl.load(R + at, mask=taken, other=0.0).to(ACC)).to(X.dtype.element_ty).to(ACC)
+    return x
+
+
+@triton.jit
+def long_mean_square(X, R, start, length, ACC: tl.constexpr, BLOCK: tl.constexpr):
+    """The mean of squares of `length` elements from `start` on, read in pieces, in a block of one element."""
+    squares = tl.zeros((BLOCK,), ACC)
+    for first in range(0, length, BLOCK):
+        k = first + tl.arange(0, BLOCK)
+        x = read_row(X, R, start + k, k < length, ACC)
+        squares += x * x
+    return mean_of(tl.sum(squares, 0), length, ACC)
+
+
 @triton.jit(do_not_specialize=["eps"])
 def layer_norm_forward(
-    X, W, B, OUT, MEAN, RSTD, M, N, eps, DOUBLE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr
+    X, R, W, B, OUT, SUM, MEAN, RSTD, M, N, eps, DOUBLE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr
 ):
     """Rows that fit."""
     ACC: tl.constexpr = tl.float64 if DOUBLE else tl.float32
@@ -66,9 +91,13 @@ def layer_norm_forward(
     at = row[:, None] * N + k[None, :]
     there = row < M - first
     taken = there[:, None] & (k < N)[None, :]
-    x = tl.load(X + start + at, mask=taken, other=0.0).to(ACC)
-    mean = mean_of(tl.sum(x, 1), N, ACC)
-    centred = tl.where(taken, x - mean[:, None], 0.0)
+    centred = read_row(X, R, start + at, taken, ACC)
+    if SUM is not None:
+        tl.store(SUM + start + at, centred.to(SUM.dtype.element_ty), mask=taken)
+    if MEAN is not None:
+        mean = mean_of(tl.sum(centred, 1), N, ACC)
+        tl.store(MEAN + first + row, mean, mask=there)
+        centred = tl.where(taken, centred - mean[:, None], 0.0)
     rstd = reciprocal_sqrt(mean_of(tl.sum(centred * centred, 1), N, ACC) + number(eps, ACC))
     out = centred * rstd[:, None]
     if W is not None:
@@ -76,34 +105,41 @@ def layer_norm_forward(
     if B is not None:
         out += tl.load(B + k, mask=k < N, other=0.0).to(ACC)[None, :]
     tl.store(OUT + start + at, out.to(OUT.dtype.element_ty), mask=taken)
-    tl.store(MEAN + first + row, mean, mask=there)
     tl.store(RSTD + first + row, rstd, mask=there)
 
 
 @triton.jit(do_not_specialize=["eps"])
 def layer_norm_forward_long(
-    X, W, B, OUT, MEAN, RSTD, M, N, eps, DOUBLE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr
+    X, R, W, B, OUT, SUM, MEAN, RSTD, M, N, eps, DOUBLE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr
 ):
     """Rows that do not fit, one to a program, read twice: for the statistics and for the results."""
     ACC: tl.constexpr = tl.float64 if DOUBLE else tl.float32
     row = tl.program_id(0).to(tl.int64)
-    mean, variance = long_statistics(X, row * N, N, ACC, BLOCK)
+    if MEAN is not None:
+        mean, variance = long_statistics(X, row * N, N, ACC, BLOCK)
+        tl.store(MEAN + row + tl.arange(0, 1), mean)
+    else:
+        variance = long_mean_square(X, R, row * N, N, ACC, BLOCK)
     rstd = reciprocal_sqrt(variance + number(eps, ACC))
     for first in range(0, N, BLOCK):
         k = first + tl.arange(0, BLOCK)
-        out = (tl.load(X + row * N + k, mask=k < N, other=0.0).to(ACC) - mean) * rstd
+        x = read_row(X, R, row * N + k, k < N, ACC)
+        if SUM is not None:
+            tl.store(SUM + row * N + k, x.to(SUM.dtype.element_ty), mask=k < N)
+        if MEAN is not None:
+            x -= mean
+        out = x * rstd
         if W is not None:
             out *= tl.load(W + k, mask=k < N, other=0.0).to(ACC)
         if B is not None:
             out += tl.load(B + k, mask=k < N, other=0.0).to(ACC)
         tl.store(OUT + row * N + k, out.to(OUT.dtype.element_ty), mask=k < N)
-    tl.store(MEAN + row + tl.arange(0, 1), mean)
     tl.store(RSTD + row + tl.arange(0, 1), rstd)
 
 
 @triton.jit
 def layer_norm_backward(
-    G, X, MEAN, RSTD, W, GM, GR, D, DW, DB, M, N, parts, span, steps, w_step,
+    G, X, MEAN, RSTD, W, GM, GR, GX, D, DW, DB, M, N, parts, span, steps, w_step,
     NORMALIZED: tl.constexpr, DOUBLE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Rows that fit, `steps` times ROWS of them to a program; a slice is M rows with a weight and sums of its own."""
@@ -120,7 +156,9 @@ def layer_norm_backward(
     row = tl.arange(0, ROWS)
     at = row[:, None] * N + k[None, :]
     first = (pid % parts) * ROWS
-    for _ in tl.range(0, steps, num_stages=3):  # loads run two rounds ahead
+    # Loads run two rounds ahead; those of three operands one, for what is loaded is in shared memory.
+    stages: tl.constexpr = 3 if GX is None else 2
+    for _ in tl.range(0, steps, num_stages=stages):
         there = row < M - first
         taken = there[:, None] & (k < N)[None, :]
         at_row = s * M + first + row
@@ -128,21 +166,26 @@ def layer_norm_backward(
         dy = tl.load(G + start + at, mask=taken, other=0.0).to(ACC)
         if NORMALIZED:
             r = tl.load(RSTD + at_row, mask=there, other=0.0)[:, None]
-            m = tl.load(MEAN + at_row, mask=there, other=0.0)[:, None]
-            xh = tl.where(taken, (tl.load(X + start + at, mask=taken, other=0.0).to(ACC) - m) * r, 0.0)
+            x = tl.load(X + start + at, mask=taken, other=0.0).to(ACC)
+            if MEAN is not None:
+                x -= tl.load(MEAN + at_row, mask=there, other=0.0)[:, None]
+            xh = tl.where(taken, x * r, 0.0)
         if D is not None:
             g = dy
             if W is not None:
                 g = dy * w
             # bar(g xh) with the g that is not centred yet: the xh of a mean that is not the row's do not add up to 0.
             slope = mean_of(tl.sum(g * xh, 1), N, ACC)[:, None]
-            g = tl.where(taken, g - mean_of(tl.sum(g, 1), N, ACC)[:, None], 0.0)
+            if MEAN is not None:
+                g = tl.where(taken, g - mean_of(tl.sum(g, 1), N, ACC)[:, None], 0.0)
             if GR is not None:
                 # One factor r at a time: r^2 alone underflows long before r ds / N does.
                 slope += r * mean_of(tl.load(GR + at_row, mask=there, other=0.0), N, ACC)[:, None]
             d = r * (g - xh * slope)
             if GM is not None:
                 d += mean_of(tl.load(GM + at_row, mask=there, other=0.0), N, ACC)[:, None]
+            if GX is not None:
+                d += tl.load(GX + start + at, mask=taken, other=0.0).to(ACC)
             tl.store(D + start + at, d.to(D.dtype.element_ty), mask=taken)
         if DW is not None:
             d_weight += dy * xh
@@ -161,7 +204,8 @@ def layer_norm_slopes(G, X, MEAN, RSTD, W, GR, BAR, SLOPE, M, N, w_step, DOUBLE:
     ACC: tl.constexpr = tl.float64 if DOUBLE else tl.float32
     row = tl.program_id(0).to(tl.int64) + tl.arange(0, 1)
     r = tl.load(RSTD + row)
-    m = tl.load(MEAN + row)
+    if MEAN is not None:
+        m = tl.load(MEAN + row)
     of_g = tl.zeros((BLOCK,), ACC)
     of_both = tl.zeros((BLOCK,), ACC)
     for first in range(0, N, BLOCK):
@@ -169,20 +213,23 @@ def layer_norm_slopes(G, X, MEAN, RSTD, W, GR, BAR, SLOPE, M, N, w_step, DOUBLE:
         g = tl.load(G + row * N + k, mask=k < N, other=0.0).to(ACC)
         if W is not None:
             g *= tl.load(W + row // M * w_step + k, mask=k < N, other=0.0).to(ACC)
-        xh = tl.where(k < N, (tl.load(X + row * N + k, mask=k < N, other=0.0).to(ACC) - m) * r, 0.0)
+        x = tl.load(X + row * N + k, mask=k < N, other=0.0).to(ACC)
+        if MEAN is not None:
+            x -= m
+        xh = tl.where(k < N, x * r, 0.0)
         of_g += g
         of_both += g * xh
-    bar = mean_of(tl.sum(of_g, 0), N, ACC)
+    if BAR is not None:
+        tl.store(BAR + row, mean_of(tl.sum(of_g, 0), N, ACC))
     slope = mean_of(tl.sum(of_both, 0), N, ACC)
     if GR is not None:
         slope += r * mean_of(tl.load(GR + row), N, ACC)
-    tl.store(BAR + row, bar)
     tl.store(SLOPE + row, slope)
 
 
 @triton.jit
 def layer_norm_backward_long(
-    G, X, MEAN, RSTD, W, GM, BAR, SLOPE, D, DW, DB, M, N, parts, span, steps, columns, w_step,
+    G, X, MEAN, RSTD, W, GM, GX, BAR, SLOPE, D, DW, DB, M, N, parts, span, steps, columns, w_step,
     NORMALIZED: tl.constexpr, DOUBLE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """The gradients from these, in blocks of BLOCK columns and `steps` times ROWS rows to a program."""
@@ -208,16 +255,21 @@ def layer_norm_backward_long(
         dy = tl.load(G + start + at, mask=taken, other=0.0).to(ACC)
         if NORMALIZED:
             r = tl.load(RSTD + at_row, mask=there, other=0.0)[:, None]
-            m = tl.load(MEAN + at_row, mask=there, other=0.0)[:, None]
-            xh = tl.where(taken, (tl.load(X + start + at, mask=taken, other=0.0).to(ACC) - m) * r, 0.0)
+            x = tl.load(X + start + at, mask=taken, other=0.0).to(ACC)
+            if MEAN is not None:
+                x -= tl.load(MEAN + at_row, mask=there, other=0.0)[:, None]
+            xh = tl.where(taken, x * r, 0.0)
         if D is not None:
             g = dy
             if W is not None:
                 g = dy * w
-            bar = tl.load(BAR + at_row, mask=there, other=0.0)[:, None]
-            d = r * (g - bar - xh * tl.load(SLOPE + at_row, mask=there, other=0.0)[:, None])
+            if BAR is not None:
+                g -= tl.load(BAR + at_row, mask=there, other=0.0)[:, None]
+            d = r * (g - xh * tl.load(SLOPE + at_row, mask=there, other=0.0)[:, None])
             if GM is not None:
                 d += mean_of(tl.load(GM + at_row, mask=there, other=0.0), N, ACC)[:, None]
+            if GX is not None:
+                d += tl.load(GX + start + at, mask=taken, other=0.0).to(ACC)
             tl.store(D + start + at, d.to(D.dtype.element_ty), mask=taken)
         if DW is not None:
             d_weight += dy * xh

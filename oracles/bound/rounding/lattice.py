@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ....reference.formats import FORMATS, Format, round_array
+from ....reference.formats import Format, round_array
 from ....reference.windows import offsets_of
 from ..contract import Contract
 from .ball import EXACT, Ball
@@ -126,7 +126,7 @@ def _scatter_on_lattice(contract: Contract, out: Ball, a: Ball, index: Any, shap
 
 
 def _store(contract: Contract, out: Ball, a: Ball, dtype: str = "", asked: bool = True) -> Any:
-    fmt = FORMATS[dtype] if dtype else contract.stores
+    fmt = contract.stored_in(dtype)
     return (a.radii() == 0) & (round_array(fmt, a.centre) == a.centre)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from ....reference.algorithms import STORED, Algorithm, Inapplicable
 from ....reference.array import Precise
 from ....reference.condition import Condition, possibly, surely
-from ....reference.formats import FORMATS, round_array
+from ....reference.formats import round_array
 from ..contract import EXP2, Contract
 from . import lengths, spread
 from .accumulators import sum_of
@@ -263,7 +263,7 @@ def _largest_along(values: Any, axes: tuple[int, ...]) -> Any:
 
 
 def _store(contract: Contract, a: Ball, dtype: str = "", asked: bool = True) -> Ball:
-    fmt = FORMATS[dtype] if dtype else contract.stores
+    fmt = contract.stored_in(dtype)
     if not (asked or contract.intermediates) or fmt.precision >= contract.accumulate.precision:
         return a
     size = magnitude_of(a.centre) + a.radii()

@@ -19,10 +19,12 @@ from ....oracles.verdicts.verdict import Code
 from ....oracles.verdicts.violation import Unsupported
 from ....reference.norms import batch_norm as formulas
 from ... import worlds
+from ...checks.ways.module_calls import Built
 from ...declaring import choices, drawing, refusals, strategies, torch_documents
 from ...declaring.choices import choose
 from ...declaring.declare import declare
 from ...declaring.drawing import bytes_of, wide_dtype
+from ...declaring.modules import Module, without_missing
 from ...declaring.signature import Named, Signature
 from ...declaring.subjects import ours, with_aten
 from . import shared
@@ -247,12 +249,38 @@ def _op(
         laws=laws_of(signature, own),
         refusals=found,
         mutates=tuple(name for name in RUNNING if name in signature),
-        kernels=formula is not formulas.sync_batch_norm,
+        kernels="" if formula is formulas.sync_batch_norm else "batch_norm",
+        example=_example if formula is formulas.batch_norm else None,
         ranks=ranks,
         steady=True,
     )
 
 
+def _module(synchronised: bool, source: Any) -> Callable[..., Built]:
+    def build(
+        x: Tensor, running_mean: Tensor | None, running_var: Tensor | None, weight: Tensor | None = None,
+        bias: Tensor | None = None, training: bool = False, momentum: float | None = 0.1, eps: float = 1e-5,
+        comm: Any = None,
+    ) -> Built:  # fmt: skip
+        kinds = {2: "BatchNorm1d", 3: "BatchNorm1d", 4: "BatchNorm2d", 5: "BatchNorm3d"}
+        if x.ndim not in kinds and not synchronised:
+            raise Unsupported(Code.NOT_APPLICABLE, f"there is no module of batch norm for {x.ndim} dims")
+        make = getattr(source, "SyncBatchNorm" if synchronised else kinds[x.ndim])
+        module = make(x.shape[1], eps, momentum, track_running_stats=running_mean is not None)
+        state = {"weight": weight, "bias": bias}
+        running = {"running_mean": running_mean, "running_var": running_var}
+        return Built(without_missing(module.train(training), state), state | running, (x,))
+
+    return build
+
+
+def _example(x: Tensor) -> Tensor:
+    statistics = x.detach().new_zeros(x.shape[1]), x.detach().new_ones(x.shape[1])
+    return impl.batch_norm(x, *statistics, training=True)
+
+
+_MODULE = Module("BatchNorm1d", functools.partial(_module, False))
+_SYNCHRONISED = Module("SyncBatchNorm", functools.partial(_module, True))
 _legit = torch.ops.aten._native_batch_norm_legit
 _decomposed: Any = decompositions
 _synchronised: Any = impl.sync_batch_norm
@@ -265,7 +293,13 @@ def _on_a_rank(comm: Any, *args: Any) -> Any:
 
 #: torch has cudnn_batch_norm and miopen_batch_norm on no CPU: they have no subject but the production op here.
 OPS: tuple[Op, ...] = (
-    _op(formulas.batch_norm, ours(formulas.batch_norm, torch=torch.nn.functional.batch_norm), 1, strict=True, least=2),
+    _op(
+        formulas.batch_norm,
+        ours(formulas.batch_norm, _MODULE, torch=torch.nn.functional.batch_norm),
+        1,
+        strict=True,
+        least=2,
+    ),
     _op(formulas.native_batch_norm, with_aten(formulas.native_batch_norm)),
     _op(
         formulas.native_batch_norm_legit,
@@ -286,7 +320,7 @@ OPS: tuple[Op, ...] = (
     _op(formulas.miopen_batch_norm, ours(formulas.miopen_batch_norm), needs=("weight",)),
     _op(
         formulas.sync_batch_norm,
-        ours(formulas.sync_batch_norm),
+        ours(formulas.sync_batch_norm, _SYNCHRONISED),
         1,
         strict=True,
         ranks=Ranks(worlds.run, _on_a_rank, worlds.size, promises=functools.partial(promises_of, _synchronised)),

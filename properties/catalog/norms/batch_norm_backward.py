@@ -132,7 +132,7 @@ def _op(formula: Callable[..., Any], subjects: dict[str, Any], needs_weight: boo
         order=1,
         laws=LAWS,
         refusals=REFUSALS,
-        kernels=True,
+        kernels="batch_norm",
         steady=True,
     )
 

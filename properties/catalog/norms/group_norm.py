@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from hypothesis import strategies as st
 
+from .... import impl
 from ....oracles.op.declaration import Op, Slices
 from ....reference.norms import group_norm as formulas
+from ...checks.ways.module_calls import Built
 from ...declaring import drawing, laws, refusals, strategies, torch_documents
 from ...declaring.choices import choose
 from ...declaring.declare import declare
+from ...declaring.modules import Module, without_missing
 from ...declaring.signature import Named
 from ...declaring.subjects import ours
 from . import shared
@@ -231,10 +234,20 @@ def _backward_slices(input: Tensor, N: int, **named: Any) -> Slices | None:
     return Slices(samples, outputs, ("N",))
 
 
+def _module(source: Any) -> Callable[..., Built]:
+    def build(
+        x: Tensor, groups: int, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
+    ) -> Built:
+        state = {"weight": weight, "bias": bias}
+        return Built(without_missing(source.GroupNorm(groups, x.shape[1], eps), state), state, (x,))
+
+    return build
+
+
 OPS: tuple[Op, ...] = (
     declare(
         formulas.group_norm,
-        ours(formulas.group_norm, torch=torch.nn.functional.group_norm),
+        ours(formulas.group_norm, Module("GroupNorm", _module), torch=torch.nn.functional.group_norm),
         samples=drawing.samples_of(_several_per_group, _arguments),
         differentiable=shared.AFFINE,
         dtypes=lambda input: (input.dtype,),
@@ -244,7 +257,8 @@ OPS: tuple[Op, ...] = (
         documented=torch_documents.by(torch_documents.GROUPS),
         laws=LAWS,
         refusals=(*SHARED, *EPS, refusals.shape("bias"), FLAT),
-        kernels=True,
+        kernels="group_norm",
+        example=lambda x: impl.group_norm(x, 2),
         steady=True,
     ),
     declare(
@@ -259,7 +273,7 @@ OPS: tuple[Op, ...] = (
         documented=torch_documents.aten(torch_documents.GROUPS),
         laws=(BATCH,),
         refusals=(*SHARED, *SIZES, *EPS, refusals.shape("bias"), ELEMENTS, *NEGATIVE),
-        kernels=True,
+        kernels="group_norm",
         steady=True,
     ),
     declare(
@@ -274,7 +288,7 @@ OPS: tuple[Op, ...] = (
         documented=torch_documents.aten(torch_documents.GROUPS_BACKWARD),
         order=1,
         refusals=(*SHARED, *SIZES, ELEMENTS, *NEGATIVE, *refusals.STATISTICS),
-        kernels=True,
+        kernels="group_norm",
         steady=True,
     ),
 )

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 import torch._refs.nn.functional
 from hypothesis import strategies as st
 
+from .... import impl
 from ....oracles.op.declaration import Op, Slices
 from ....reference.norms import layer_norm as formulas
+from ...checks.ways.module_calls import Built
 from ...declaring import drawing, laws, refusals, torch_documents
 from ...declaring.choices import choose
 from ...declaring.declare import declare
+from ...declaring.modules import Module, without_missing
 from ...declaring.signature import Named
 from ...declaring.subjects import ours, with_aten
 from . import shared
@@ -64,7 +67,7 @@ def _backward_dtypes(
 # ---------------------------------------------------------------------------------------------- laws, refusals
 
 
-def _has_rows(input: Tensor, normalized_shape: tuple[int, ...]) -> bool:
+def has_rows(input: Tensor, normalized_shape: tuple[int, ...]) -> bool:
     return input.ndim > len(normalized_shape)
 
 
@@ -72,21 +75,21 @@ def _each_row(outputs: int) -> Callable[..., Slices | None]:
     """The slices of a forward op with so many outputs."""
 
     def slices(input: Tensor, normalized_shape: tuple[int, ...]) -> Slices | None:
-        return Slices({"input": 0}, (0,) * outputs) if _has_rows(input, normalized_shape) else None
+        return Slices({"input": 0}, (0,) * outputs) if has_rows(input, normalized_shape) else None
 
     return slices
 
 
 def _backward_rows(input: Tensor, normalized_shape: tuple[int, ...], **named: Any) -> Slices | None:
-    if not _has_rows(input, normalized_shape):
+    if not has_rows(input, normalized_shape):
         return None
     rows = dict.fromkeys(("grad_out", "input", "mean", "rstd"), 0)
     return Slices(rows, shared.sums_over_slices(named["output_mask"], named["weight"], named["bias"]))
 
 
-BATCH = laws.permute({"input": 0}, exact=True, when=_has_rows)
+BATCH = laws.permute({"input": 0}, exact=True, when=has_rows)
 LAWS = (laws.scale({"input": 1, "eps": 2}), BATCH, laws.mirror("input", "bias"))
-REFUSALS = (
+OF_SHAPES = (
     refusals.wrong("normalized_shape", "empty normalized_shape", lambda shape: (), RuntimeError),
     refusals.wrong(
         "normalized_shape", "normalized_shape is not the trailing shape",
@@ -95,10 +98,23 @@ REFUSALS = (
     refusals.wrong(
         "normalized_shape", "normalized_shape of floats", lambda shape: tuple(map(float, shape)), TypeError
     ),
+)  # fmt: skip
+REFUSALS = (
+    *OF_SHAPES,
     refusals.shape("weight"), refusals.shape("bias"), refusals.integer("input"), refusals.not_a_tensor("input"),
     refusals.not_a_tensor("weight"), refusals.not_a_tensor("bias"),
     refusals.another_dtype("weight"), refusals.elsewhere("weight", "device"),
 )  # fmt: skip
+
+
+def _module(source: Any) -> Callable[..., Built]:
+    def build(
+        x: Tensor, shape: Sequence[int], weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
+    ) -> Built:
+        state = {"weight": weight, "bias": bias}
+        return Built(without_missing(source.LayerNorm(shape, eps), state), state, (x,))
+
+    return build
 
 
 def _normalizing(
@@ -107,10 +123,11 @@ def _normalizing(
     dtypes: Callable[..., Any],
     of: tuple[laws.Relation, ...],
     outputs: int,
+    **more: Any,
 ) -> Op:
     return declare(
         formula,
-        ours(formula, **theirs),
+        theirs,
         samples=drawing.normalized_rows(CENTRES, **NUMBERS),
         differentiable=shared.AFFINE,
         dtypes=dtypes,
@@ -120,8 +137,9 @@ def _normalizing(
         documented=torch_documents.of_op(torch_documents.PLAIN, "native" in formula.__name__),
         laws=of,
         refusals=(*REFUSALS, refusals.value("eps", "1e-5", TypeError), refusals.its_type("eps")),
-        kernels=True,
+        kernels="layer_norm",
         steady=True,
+        **more,
     )
 
 
@@ -131,14 +149,15 @@ _native, _native_refs = torch.ops.aten.native_layer_norm.default, torch._refs.na
 OPS: tuple[Op, ...] = (
     _normalizing(
         formulas.layer_norm,
-        {"torch": _functional, "decomposition": _refs},
+        ours(formulas.layer_norm, Module("LayerNorm", _module), torch=_functional, decomposition=_refs),
         lambda input: (input.dtype,),
         LAWS,
         outputs=1,
+        example=lambda x: impl.layer_norm(x, x.shape[-1:]),
     ),
     _normalizing(
         formulas.native_layer_norm,
-        {"torch": _native, "decomposition": _native_refs},
+        ours(formulas.native_layer_norm, torch=_native, decomposition=_native_refs),
         shared.with_statistics,
         (BATCH,),
         3,
@@ -155,7 +174,7 @@ OPS: tuple[Op, ...] = (
         documented=torch_documents.aten(torch_documents.ROWS_BACKWARD),
         order=1,
         refusals=(*REFUSALS, *refusals.STATISTICS),
-        kernels=True,
+        kernels="layer_norm",
         steady=True,
     ),
 )

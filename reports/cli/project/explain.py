@@ -15,7 +15,7 @@ from ....properties.table import PROPERTIES
 from ... import exit_codes
 from ...causes.severity import Severity
 from ...explain import OUTCOMES, explain
-from ...explaining.topics import ASKED, PROFILES_TOLD, SEVERITIES_TOLD, SUBJECTS_TOLD
+from ...explaining.topics import PROFILES_TOLD, SEVERITIES_TOLD, SUBJECTS_TOLD
 from ...text import GLYPHS
 from ..commands import COMMANDS, EARLIER
 from ..host import Stop
@@ -96,13 +96,11 @@ def _commands() -> Iterator[tuple[str, Callable[[], str]]]:
 
 def property_told(name: str) -> str:
     """A property as lines for a terminal: the question, an example of a fault, how it is asked."""
-    row, told = PROPERTIES[name], ASKED[name]
+    row = PROPERTIES[name]
     counts = ", ".join(f"{samples_of(name, profile)} in {profile}" for profile in PROFILES)
     asked = f"Samples per cell: about {counts}; dtypes: {', '.join(row.dtypes)}."
     again = f"Ask it alone: opassay run OP --property {name}"
-    return _paragraphs(
-        f"{name}, a property: {row.title}", told.asks, f"It sees, for example: {told.fault}", asked, again
-    )
+    return _paragraphs(f"{name}, a property: {row.title}", row.asks, f"It sees, for example: {row.fault}", asked, again)
 
 
 def samples_of(name: str, profile: str) -> int:

@@ -94,6 +94,11 @@ def launches() -> dict[str, dict[str, int]]:
     found["its backward, too"] = _launched()
     torch.autograd.grad(impl.layer_norm(x, (5,)).sum(), x)
     found["without parameters"] = _launched()
+    x, residual, weight = (t.requires_grad_() for t in (_numbers(70, 33), _numbers(70, 33), _numbers(33)))
+    out, total = impl.fused_add_rms_norm(x, residual, (33,), weight)
+    found["fused_add_rms_norm"] = _launched()
+    (out.sum() + total.sum()).backward()
+    found["its backward, the sum's included"] = _launched()
     return found
 
 

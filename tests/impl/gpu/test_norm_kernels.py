@@ -37,6 +37,8 @@ def test_forward_is_one_launch_and_backward_two() -> None:
         "group_norm": {"group_norm_forward": 1},
         "its backward, too": {"group_norm_backward": 1, "add_partial_sums": 1},
         "without parameters": {"layer_norm_forward": 1, "layer_norm_backward": 1},
+        "fused_add_rms_norm": {"layer_norm_forward": 1},
+        "its backward, the sum's included": {"layer_norm_backward": 1, "add_partial_sums": 1},
     }
 
 

@@ -12,8 +12,9 @@ import torch
 from opassay.impl import layer_norm
 from opassay.impl.softmax import expressions
 from opassay.oracles.verdicts.verdict import Cell
+from opassay.properties.table import PROPERTIES, Property, Where
 from workshop.mutation import campaign, equivalents
-from workshop.mutation.asking import Reach
+from workshop.mutation.asking import ORDER, Reach, in_order_of_precedence
 from workshop.mutation.mutants import Mutant, changed, mutants_of
 from workshop.mutation.planting import SameProgramError, planted, source
 from workshop.mutation.reach import lines_run
@@ -173,3 +174,12 @@ def test_a_stale_line_and_one_without_a_reason_are_told(tmp_path: Path) -> None:
         path.write_text(json.dumps([wrong]))
         with pytest.raises(ValueError, match="line 1"):
             equivalents.read_equivalents(tmp_path)
+
+
+def test_a_new_property_is_asked_of_mutants_after_those_that_most_mistakes_show_in() -> None:
+    new = Property("NEW", "new", "Something new is asked.", "A new mistake.")
+    assert in_order_of_precedence((new, *PROPERTIES.values()))[-1] == "NEW"
+    assert set(ORDER) == {code for code, row in PROPERTIES.items() if row.where is not Where.PREPARED}
+    assert (ORDER[0], ORDER[-1]) == ("FWD", "COMP")
+    places = [row.precedence for row in PROPERTIES.values()]
+    assert len(set(places)) == len(places), "two properties have one place in the order of mutants"

@@ -8,12 +8,15 @@ from typing import Any
 import torch
 from hypothesis import strategies as st
 
+from ... import impl
 from ...oracles.op.declaration import Draft, Op, Slices
 from ...reference import activations as formulas
 from ...reference.formats import Format
+from ..checks.ways.module_calls import Built
 from ..declaring import drawing, laws, refusals, strategies, torch_documents
 from ..declaring.choices import choose
 from ..declaring.declare import declare
+from ..declaring.modules import Module
 from ..declaring.signature import Named
 from ..declaring.subjects import ours, with_aten
 
@@ -126,7 +129,7 @@ def _without_buffer(input: Tensor) -> tuple[Tensor, Tensor]:
     return out, buffer.reshape(-1)[:0]
 
 
-def _declaration(formula: Callable[..., Any], subjects: Named, outputs: int) -> Op:
+def _declaration(formula: Callable[..., Any], subjects: Named, outputs: int, **more: Any) -> Op:
     return declare(
         formula,
         subjects,
@@ -140,12 +143,20 @@ def _declaration(formula: Callable[..., Any], subjects: Named, outputs: int) -> 
         contiguous=True,
         laws=LAWS,
         refusals=REFUSALS,
-        kernels=True,
+        kernels="log_sigmoid",
+        **more,
     )
 
 
+_MODULE = Module("LogSigmoid", lambda source: lambda x: Built(source.LogSigmoid(), {}, (x,)))
+
 OPS: tuple[Op, ...] = (
-    _declaration(formulas.log_sigmoid, ours(formulas.log_sigmoid, torch=torch.nn.functional.logsigmoid), 1),
+    _declaration(
+        formulas.log_sigmoid,
+        ours(formulas.log_sigmoid, _MODULE, torch=torch.nn.functional.logsigmoid),
+        1,
+        example=impl.log_sigmoid,
+    ),
     _declaration(
         formulas.log_sigmoid_forward,
         with_aten(formulas.log_sigmoid_forward) | {"torch": _without_buffer},
@@ -164,6 +175,6 @@ OPS: tuple[Op, ...] = (
         documented=torch_documents.aten(torch_documents.BACKWARD),
         laws=(laws.law("slopes at x and -x add up to 1", _at_both, _slopes),),
         refusals=BACKWARD_REFUSALS,
-        kernels=True,
+        kernels="log_sigmoid",
     ),
 )

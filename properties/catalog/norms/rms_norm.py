@@ -1,0 +1,190 @@
+"""Declarations of rms_norm, of aten's fused ops of that name, and of fused_add_rms_norm."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from hypothesis import strategies as st
+from torch._decomp import decompositions
+
+from .... import impl
+from ....oracles.op.declaration import Op, Slices
+from ....reference.norms import rms_norm as formulas
+from ...checks.ways.module_calls import Built
+from ...declaring import drawing, laws, refusals, torch_documents
+from ...declaring.choices import choose
+from ...declaring.declare import declare
+from ...declaring.drawing import wide_dtype
+from ...declaring.modules import Module, without_missing
+from ...declaring.signature import Named
+from ...declaring.subjects import ours
+from . import shared
+from .layer_norm import BATCH, OF_SHAPES, has_rows
+
+Tensor = torch.Tensor
+CENTRES = {"weight": 1.0}
+EPS = (None, None, *drawing.EPS[1:])
+#: Which gradients of (input, weight) the backward op is asked for.
+MASKS = ((True, True), (True, True), (True, False), (False, True))
+
+
+def _resolved(input: Tensor, eps: float | None) -> dict[str, float]:
+    """None is torch's: the machine epsilon of the dtype in which the squares are added."""
+    return {"eps": torch.finfo(wide_dtype(input)).eps if eps is None else eps}
+
+
+def _with_residual(rng: Any, structure: Named, dtype: str) -> Named:
+    given = drawing.row_arguments(rng, structure, dtype, CENTRES)
+    shape, table = given["input"].shape, (math.prod(structure["outer"]), math.prod(structure["inner"]))
+    return given | {"residual": drawing.rows(rng, structure["regime"], shape, dtype, table=table)}
+
+
+@st.composite
+def _with_mask(draw: st.DrawFn, dtype: str, kind: str) -> Named:
+    structure = draw(drawing.row_structures(dtype, kind, CENTRES, {"eps": drawing.POSITIVE_EPS}))
+    return structure | {"kind": kind, "mask": draw(choose("output_mask", MASKS))}
+
+
+def _saved_and_cotangent(rng: Any, structure: Named, dtype: str) -> Named:
+    given = drawing.row_arguments(rng, structure, dtype, CENTRES)
+    x, eps = given["input"], given.pop("eps")
+    grad = drawing.cotangent(rng, x.shape, dtype, structure["kind"])
+    square = x.double().square().mean(tuple(range(-len(structure["inner"]), 0)), keepdim=True)
+    rstd = (square + eps).rsqrt().to(wide_dtype(x))
+    d_input, d_weight = structure["mask"]
+    # A call that has no gradient to give would have no output to be judged by.
+    mask = (d_input or given["weight"] is None, d_weight)
+    return given | {"grad_out": grad, "rstd": rstd, "output_mask": mask}
+
+
+# ------------------------------------------------------------------------------------------------------ promises
+
+
+def _rows_and_statistic(
+    input: Tensor, normalized_shape: tuple[int, ...], weight: Tensor | None, wanted: set[str]
+) -> int:
+    rows = math.prod(input.shape[: input.ndim - len(normalized_shape)])
+    # The sum with a residual is kept in place of the input, and is an output.
+    wanted = {"input" if name == "residual" else name for name in wanted}
+    return shared.saved(input, weight, shared.bytes_of_statistics(input, rows) // 2, wanted)
+
+
+def _backward_dtypes(input: Tensor, weight: Tensor | None, output_mask: tuple[bool, ...]) -> list[torch.dtype]:
+    wanted = (output_mask[0], output_mask[1] and weight is not None)
+    return shared.of_wanted(wanted, input, input if weight is None else weight)
+
+
+def _each_row(names: Sequence[str], outputs: int) -> Callable[..., Slices | None]:
+    def slices(input: Tensor, normalized_shape: tuple[int, ...]) -> Slices | None:
+        return Slices(dict.fromkeys(names, 0), (0,) * outputs) if has_rows(input, normalized_shape) else None
+
+    return slices
+
+
+def _backward_rows(
+    input: Tensor, normalized_shape: tuple[int, ...], weight: Tensor | None, output_mask: tuple[bool, ...]
+) -> Slices | None:
+    if not has_rows(input, normalized_shape):
+        return None
+    outputs = shared.sums_over_slices((*output_mask, False), weight, None)
+    return Slices(dict.fromkeys(("grad_out", "input", "rstd"), 0), outputs)
+
+
+# ------------------------------------------------------------------------------------------------ laws, refusals
+
+REFUSALS = (
+    *OF_SHAPES, refusals.shape("weight"), refusals.integer("input"), refusals.not_a_tensor("input"),
+    refusals.not_a_tensor("weight"), refusals.another_dtype("weight"), refusals.elsewhere("weight", "device"),
+)  # fmt: skip
+OF_EPS = (refusals.value("eps", "1e-5", TypeError), refusals.its_type("eps"))
+OF_RESIDUAL = (
+    refusals.shape("residual"), refusals.another_dtype("residual"), refusals.elsewhere("residual", "device"),
+    refusals.not_a_tensor("residual"),
+)  # fmt: skip
+OF_BACKWARD = (
+    refusals.shape("grad_out"), refusals.another_dtype("grad_out"), refusals.another_dtype("rstd"),
+    refusals.elsewhere("rstd", "device"), refusals.not_a_tensor("grad_out"), refusals.not_a_tensor("rstd"),
+    refusals.wrong("output_mask", "output_mask of one", lambda mask: mask[:1], RuntimeError),
+)  # fmt: skip
+SCALE = laws.scale({"input": 1, "eps": 2}, when=lambda eps: eps is not None)
+EXCHANGE = laws.pair(
+    "input and residual exchanged", lambda input, residual: {"input": residual, "residual": input}, exact=True
+)
+
+
+def _module(source: Any) -> Callable[..., Built]:
+    def build(x: Tensor, shape: Sequence[int], weight: Tensor | None = None, eps: float | None = None) -> Built:
+        state = {"weight": weight}
+        return Built(without_missing(source.RMSNorm(shape, eps), state), state, (x,))
+
+    return build
+
+
+def _normalizing(formula: Callable[..., Any], subjects: Named, **more: Any) -> Op:
+    usual: dict[str, Any] = {
+        "samples": drawing.normalized_rows(CENTRES, eps=EPS),
+        "differentiable": ("input", "weight"),
+        "strides": shared.contiguous,
+        "refusals": (*REFUSALS, *OF_EPS),
+        "kernels": "rms_norm",
+    }
+    return declare(formula, subjects, saved=_rows_and_statistic, resolved=_resolved, steady=True, **usual | more)
+
+
+OPS: tuple[Op, ...] = (
+    _normalizing(
+        formulas.rms_norm,
+        ours(formulas.rms_norm, Module("RMSNorm", _module), torch=torch.nn.functional.rms_norm),
+        dtypes=lambda input: (input.dtype,),
+        invariant=_each_row(("input",), 1),
+        documented=torch_documents.by(torch_documents.PLAIN),
+        laws=(SCALE, BATCH, laws.mirror("input")),
+        example=lambda x: impl.rms_norm(x, x.shape[-1:]),
+    ),
+    _normalizing(
+        formulas.fused_rms_norm,
+        ours(
+            formulas.fused_rms_norm,
+            torch=torch.ops.aten._fused_rms_norm.default,
+            decomposition=decompositions._fused_rms_norm,
+        ),
+        dtypes=lambda input: (input.dtype, wide_dtype(input)),
+        invariant=_each_row(("input",), 2),
+        documented=torch_documents.aten(torch_documents.PLAIN),
+        laws=(BATCH,),
+    ),
+    # aten's op has a kernel on CUDA alone.
+    declare(
+        formulas.fused_rms_norm_backward,
+        ours(formulas.fused_rms_norm_backward, decomposition=decompositions._fused_rms_norm_backward),
+        samples=drawing.samples_of(_with_mask, _saved_and_cotangent),
+        # The derivative by rstd is that by the input, of which the formula takes it as a function.
+        differentiable=("grad_out", "input", "weight"),
+        dtypes=_backward_dtypes,
+        invariant=_backward_rows,
+        contiguous=True,
+        documented=torch_documents.aten(torch_documents.BACKWARD),
+        order=1,
+        refusals=(*REFUSALS, *OF_BACKWARD),
+        kernels="rms_norm",
+        steady=True,
+    ),
+    _normalizing(
+        formulas.fused_add_rms_norm,
+        ours(formulas.fused_add_rms_norm),
+        samples=drawing.samples_of(
+            lambda dtype, kind: drawing.row_structures(dtype, kind, CENTRES, {"eps": EPS}), _with_residual
+        ),
+        differentiable=("input", "residual", "weight"),
+        dtypes=lambda input: (input.dtype, input.dtype),
+        strides=lambda input: shared.contiguous(input) * 2,
+        invariant=_each_row(("input", "residual"), 2),
+        laws=(EXCHANGE, laws.mirror("input", "residual")),
+        refusals=(*REFUSALS, *OF_EPS, *OF_RESIDUAL),
+        kernels=True,
+        example=lambda x: impl.fused_add_rms_norm(x, x, x.shape[-1:])[0],
+    ),
+)
