@@ -96,7 +96,6 @@ def layer_norm_forward(
         tl.store(SUM + start + at, centred.to(SUM.dtype.element_ty), mask=taken)
     if MEAN is not None:
         mean = mean_of(tl.sum(centred, 1), N, ACC)
-        tl.store(MEAN + first + row, mean, mask=there)
         centred = tl.where(taken, centred - mean[:, None], 0.0)
     rstd = reciprocal_sqrt(mean_of(tl.sum(centred * centred, 1), N, ACC) + number(eps, ACC))
     out = centred * rstd[:, None]
@@ -105,6 +104,8 @@ def layer_norm_forward(
     if B is not None:
         out += tl.load(B + k, mask=k < N, other=0.0).to(ACC)[None, :]
     tl.store(OUT + start + at, out.to(OUT.dtype.element_ty), mask=taken)
+    if MEAN is not None:
+        tl.store(MEAN + first + row, mean, mask=there)
     tl.store(RSTD + first + row, rstd, mask=there)
 
 
