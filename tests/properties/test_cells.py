@@ -117,7 +117,7 @@ def test_contradicting_readings_are_an_error_not_a_failure(monkeypatch: pytest.M
     def contradict(*args: Any, **kwargs: Any) -> Any:
         raise ReadingError("exact value outside its ball")
 
-    monkeypatch.setattr(accept, "judge", contradict)
+    monkeypatch.setattr(accept, "place_in_accept_sets", contradict)
     verdict = run_cell(cell("FWD"), FEW, declared(layer_norm))
     assert (verdict.outcome, verdict.code) == (Outcome.ERROR, Code.READING)
 

@@ -155,8 +155,8 @@ ZEROS = "def candidate(x):\n    return x * 0\n"
 #: What a wrong candidate does so that nothing be said of it, and what is said of it.
 CHEATS = {
     "seconds": (
-        "from opassay.properties.candidates.host import host\nold = host.Host._answer\n"
-        "host.Host._answer = lambda self, *a: host._with(old(self, *a), seconds=float('nan'))\n" + ZEROS,
+        "from opassay.properties.candidates.host import host\nold = host.CandidateHost._answer\n"
+        "host.CandidateHost._answer = lambda self, *a: host._change_answer(old(self, *a), seconds=float('nan'))\n" + ZEROS,
         "GIVEN", "got seconds=nan",
     ),
     "fifo": (
