@@ -156,7 +156,8 @@ ZEROS = "def candidate(x):\n    return x * 0\n"
 CHEATS = {
     "seconds": (
         "from opassay.properties.candidates.host import host\nold = host.CandidateHost._answer\n"
-        "host.CandidateHost._answer = lambda self, *a: host._change_answer(old(self, *a), seconds=float('nan'))\n" + ZEROS,
+        "host.CandidateHost._answer = lambda self, *a: host._change_answer(old(self, *a), seconds=float('nan'))\n"
+        + ZEROS,
         "GIVEN", "got seconds=nan",
     ),
     "fifo": (
