@@ -18,7 +18,7 @@ from opassay.reports import record
 from opassay.reports.cli.main import main
 from opassay.reports.exporting.ctrf import to_ctrf
 from tests.reports.conftest import HOSTILE, failed, make_run, verdict
-from tests.reports.json_schema import wrong
+from tests.reports.json_schema import schema_errors
 from tests.reports.test_cli import OP
 
 Call = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -75,7 +75,7 @@ def test_every_outcome_has_a_status_and_the_counts_are_theirs() -> None:
     assert {item.outcome for item, _ in EACH} == set(Outcome)
     run = replace(make_run(*(item for item, _ in EACH)), seconds=2.5, exit_code=3, commit="abc")
     document = json.loads(to_ctrf(run))
-    assert wrong(document, SCHEMA) == []
+    assert schema_errors(document, SCHEMA) == []
     tests, summary = document["results"]["tests"], document["results"]["summary"]
     assert [test["status"] for test in tests] == [status for _, status in EACH]
     assert {name: summary[name] for name in ("tests", *_STATUSES)} == {
@@ -104,7 +104,7 @@ def test_infinities_and_hostile_texts_are_json() -> None:
     bad = replace(failed(ratio=math.inf), failure=Failure(Code.VALUE, HOSTILE, HOSTILE, "id", "", HOSTILE))
     content = to_ctrf(replace(make_run(bad, verdict(op=HOSTILE)), environment={HOSTILE: HOSTILE}))
     document = json.loads(content)
-    assert wrong(document, SCHEMA) == []
+    assert schema_errors(document, SCHEMA) == []
     assert document["results"]["tests"][0]["extra"]["error/bound"] == "inf"
     assert not [sign for sign in ("\x1b", "\x00", "\u202e") if sign in content.decode()]
 
@@ -112,7 +112,7 @@ def test_infinities_and_hostile_texts_are_json() -> None:
 def test_a_planted_fault_is_seen() -> None:
     document = json.loads(to_ctrf(make_run(verdict())))
     document["results"]["tests"][0]["status"] = "verified"
-    assert wrong(document, SCHEMA) != []
+    assert schema_errors(document, SCHEMA) != []
 
 
 def test_a_run_writes_it_where_it_is_asked_to(opassay: Call, tmp_path: Path) -> None:
@@ -120,7 +120,7 @@ def test_a_run_writes_it_where_it_is_asked_to(opassay: Call, tmp_path: Path) -> 
     assert opassay(*words, "--ctrf").returncode == 1
     path = tmp_path / "opassay-report/ctrf.json"
     document = json.loads(path.read_text())
-    assert wrong(document, SCHEMA) == []
+    assert schema_errors(document, SCHEMA) == []
     assert document["results"]["summary"]["failed"] == 1
     assert opassay(*words).returncode == 1
     assert not path.exists(), "that of an earlier run must not pass for one of this"
@@ -133,7 +133,7 @@ def test_a_record_is_rendered_and_a_file_of_the_user_is_left(
     record.save(tmp_path / "run.json", make_run(verdict()))
     for _ in range(2):  # the second time over its own file
         assert main(["report", "run.json", "--ctrf", "ctrf.json"]) == 0
-    assert wrong(json.loads((tmp_path / "ctrf.json").read_text()), SCHEMA) == []
+    assert schema_errors(json.loads((tmp_path / "ctrf.json").read_text()), SCHEMA) == []
     (tmp_path / "mine.json").write_text('{"reportFormat": "CTRF", "mine": true}')
     assert main(["report", "run.json", "--ctrf", "mine.json"]) == 2
     assert "mine.json: exists and is no CTRF report that opassay wrote" in capsys.readouterr().err
