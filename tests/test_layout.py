@@ -64,6 +64,10 @@ def test_importing_opassay_does_not_bring_the_folders_as_modules(tmp_path: Path)
     assert loaded & FOLDERS == set()
 
 
+def test_every_public_name_is_where_the_package_says() -> None:
+    assert [name for name in dir(opassay) if not hasattr(opassay, name)] == []
+
+
 def test_the_installed_distribution_has_no_other_top_level() -> None:
     # Only an installation has a RECORD; a checkout on sys.path has an egg-info that lists the sources.
     records = [found.read_text("RECORD") for found in importlib.metadata.distributions(name="opassay")]
