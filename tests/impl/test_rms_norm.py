@@ -51,7 +51,12 @@ def test_messages_name_the_argument_and_the_rule() -> None:
 def test_what_is_kept_is_the_sum_and_not_its_terms() -> None:
     x, r, w = (torch.ones(shape, requires_grad=True) for shape in ((2, 3), (2, 3), (3,)))
     kept: list[Tensor] = []
-    with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t) or t, lambda t: t):
+
+    def keep(t: Tensor) -> Tensor:
+        kept.append(t)
+        return t
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda t: t):
         _, total = impl.fused_add_rms_norm(x, r, (3,), w)
     assert sorted(tuple(t.shape) for t in kept) == [(2, 1), (2, 3), (3,)]
     assert total.untyped_storage().data_ptr() in {t.untyped_storage().data_ptr() for t in kept}
