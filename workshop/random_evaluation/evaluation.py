@@ -24,7 +24,7 @@ from opassay.oracles.bound.rounding.functions import erf_centre, erfc_centre
 from opassay.reference.algorithms import STORED, Inapplicable, algorithms
 from opassay.reference.array import Array, Operands, Params
 from opassay.reference.condition import EITHER, Condition, possibly, surely
-from opassay.reference.formats import BINARY32, FORMATS
+from opassay.reference.formats import BINARY32
 from opassay.reference.windows import offsets_of, windows_of
 
 from . import orders
@@ -220,7 +220,7 @@ def _attach(working: Working, value: Legal, slope: Legal, kept: bool = False) ->
 
 
 def _store(working: Working, x: Legal, dtype: str = "", asked: bool = True) -> Any:
-    fmt = FORMATS[dtype] if dtype else working.contract.stores
+    fmt = working.contract.stored_in(dtype)
     return working.stored(x.values, fmt) if (asked or working.contract.intermediates) and working.coin() else x.values
 
 
