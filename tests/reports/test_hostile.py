@@ -317,6 +317,9 @@ def test_a_table_cannot_be_forged_by_a_name() -> None:
 
 def test_a_message_of_megabytes_is_cut_and_says_so() -> None:
     huge = "word " * 10_000_000
+    start = time.process_time()
+    huge.split()
+    once = time.process_time() - start  # what it takes to go through the whole of it
     for title in ("raised ValueError", huge):
         item = replace(failed(), reason=huge, failure=Failure(Code.RAISED, title, huge, "id"))
         start = time.process_time()
@@ -331,7 +334,8 @@ def test_a_message_of_megabytes_is_cut_and_says_so() -> None:
         stream = io.StringIO()
         print_summary(make_console(stream), run)
         assert len(stream.getvalue() + step_summary(run)) < 5000
-        assert time.process_time() - start < 3
+        # Each report may look at the message a few times, and at no beginning of it again and again.
+        assert time.process_time() - start < 60 * once
 
 
 def test_lines_are_cut_too_and_short_messages_are_whole() -> None:
