@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import textwrap
 
-from ..oracles.verdicts.explanations import EXPLANATIONS as EXPLANATIONS
-from ..oracles.verdicts.explanations import Explanation as Explanation
+from ..oracles.verdicts.explanations import EXPLANATIONS
 from ..oracles.verdicts.verdict import Code, Outcome
 
 OUTCOMES: dict[Outcome, str] = {

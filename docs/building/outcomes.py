@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import textwrap
 
+from opassay.oracles.verdicts.explanations import EXPLANATIONS
 from opassay.oracles.verdicts.verdict import CHECKED, Code
 from opassay.reports.exit_codes import OK, PRIORITY
-from opassay.reports.explain import EXPLANATIONS, OUTCOMES
+from opassay.reports.explain import OUTCOMES
 
 #: What each exit code of a command means; the numbers are those of `opassay.reports.exit_codes`.
 EXIT_CODES = {

@@ -226,9 +226,9 @@ class _Saved(NamedTuple):
 def _save(args: Record, outputs: Record, needs: Record) -> _Saved:
     weight = args.weight
     rows = args.input if outputs.total is None else outputs.total
-    kept = weight if needs.input or needs.residual else None
+    saved_weight = weight if needs.input or needs.residual else None
     dtype = None if weight is None else weight.dtype
-    saved: _Saved = new(_Saved, (rows, outputs.rstd, kept, dtype, args.row_ndim, args.eps))
+    saved: _Saved = new(_Saved, (rows, outputs.rstd, saved_weight, dtype, args.row_ndim, args.eps))
     return saved
 
 

@@ -1,7 +1,7 @@
 """Modules as subjects: how a module is built of the arguments of a call of its op.
 
-What an op's arguments may be and the constructor
-of a module has no parameter for, a bias without a weight, say, the module is given after it was made.
+Some calls have no constructor that fits: that of a module has no parameter for a bias without a weight. The module is
+given such parameters after it was made.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ class Module:
 
     def subjects(self) -> dict[str, Subject]:
         """The modules by the name of their subject: "module", that of `torch.nn`, and the production one if any."""
-        found: dict[str, Subject] = {"module": ModuleSubject(self.build(torch.nn))}
+        subjects: dict[str, Subject] = {"module": ModuleSubject(self.build(torch.nn))}
         if hasattr(impl, self.name):
-            found["own_module"] = ModuleSubject(self.build(impl))
-        return found
+            subjects["own_module"] = ModuleSubject(self.build(impl))
+        return subjects
 
 
 def without_missing(module: torch.nn.Module, parameters: dict[str, torch.Tensor | None]) -> torch.nn.Module:

@@ -17,8 +17,9 @@ from importlib import resources
 import jinja2
 from markupsafe import Markup
 
+from ...oracles.verdicts.explanations import EXPLANATIONS
 from ...oracles.verdicts.verdict import Code, Outcome, Verdict
-from ..explain import EXPLANATIONS, OUTCOMES
+from ..explain import OUTCOMES
 from ..record import Run
 from ..text import clean, decimal, duration, grouped, has_ulps, number, one_line, short_dtype, short_hex
 from .matrix import SIGNS, Gated

@@ -8,11 +8,11 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from ...oracles.verdicts.explanations import EXPLANATIONS, Explanation
 from ...oracles.verdicts.verdict import CHECKED, MAX_CASE, MAX_TEXT, Code, Failure, Outcome, Verdict, replaying
 from ..accuracy import Line, accuracy
 from ..causes.grouping import Cause, causes_of
 from ..causes.page import page as issue_text
-from ..explain import EXPLANATIONS, Explanation
 from ..record import Run
 from ..text import (
     SubjectStanding,

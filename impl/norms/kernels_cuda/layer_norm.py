@@ -214,34 +214,47 @@ def _gradients_of_rows(
         parts = min(tiles, max(1, sharers // (slices * columns)))
     partial = partial_sums.places(sums, slices, parts, wide)
     sized = (parts, parts * tall, blocks.ceil_div(tiles, parts))
-    constants = {"DOUBLE": wide is torch.float64}
-    read = {"NORMALIZED": any(mask[:2])}
+    numbers = {"DOUBLE": wide is torch.float64, "NORMALIZED": any(mask[:2])}
     if tile.whole:
         launch(
             texts.layer_norm_backward,
             (slices * parts,),
             (*operands, grad_mean, grad_rstd, grad_x, d_input, *partial, rows, length, *sized, w_step),
-            constants | read | {"ROWS": tall, "BLOCK": tile.block},
+            numbers | {"ROWS": tall, "BLOCK": tile.block},
             tile.warps if tile.rows * tile.block < 4096 else 16,
         )
     else:
-        bar = slope = None
-        if d_input is not None:
-            slope = empty(rstd.shape, wide, x.device)
-            bar = None if operands[2] is None else empty(rstd.shape, wide, x.device)
-            launch(
-                texts.layer_norm_slopes,
-                (slices * rows,),
-                (*operands, grad_rstd, bar, slope, rows, length, w_step),
-                constants | {"BLOCK": tile.block * 4 // x.element_size()},
-                tile.warps,
-            )
+        bar, slope = (None, None) if d_input is None else _slopes_of_rows(operands, grad_rstd, rows, w_step, tile)
         launch(
             texts.layer_norm_backward_long,
             (slices * parts * columns,),
             (*operands, grad_mean, grad_x, bar, slope, d_input, *partial, rows, length, *sized, columns, w_step),
-            constants | read | {"ROWS": tall, "BLOCK": _COLUMNS},
+            numbers | {"ROWS": tall, "BLOCK": _COLUMNS},
             _WARPS,
         )
     partial_sums.add_up(partial, sums)
     return results
+
+
+def _slopes_of_rows(
+    operands: Sequence[Any], grad_rstd: Tensor | None, rows: int, w_step: int, tile: blocks.Tile
+) -> tuple[Tensor | None, Tensor]:
+    """(bar, slope) of each row, which every tile of a long row reads; a norm without a mean has no bar.
+
+    Args:
+        operands: contiguous, as of `_gradients_of_rows`. grad_rstd: the cotangent of rstd, or None for zero.
+        rows: of a slice. w_step: from the weight of a slice to that of the next. tile: of a row.
+    """
+    from ..kernels_triton import layer_norm as texts
+
+    _, x, mean, rstd, _ = operands
+    slope = empty(rstd.shape, rstd.dtype, x.device)
+    bar = None if mean is None else empty(rstd.shape, rstd.dtype, x.device)
+    launch(
+        texts.layer_norm_slopes,
+        (rstd.numel(),),
+        (*operands, grad_rstd, bar, slope, rows, x.numel() // rstd.numel(), w_step),
+        {"DOUBLE": rstd.dtype is torch.float64, "BLOCK": tile.block * 4 // x.element_size()},
+        tile.warps,
+    )
+    return bar, slope

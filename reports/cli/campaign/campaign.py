@@ -39,6 +39,8 @@ from .conducting import Conduct, items_digest
 from .shards import ShardWork
 from .work import Work
 
+#: Makes kinds of work that this package does not know, of what is asked of cells and who tells the user.
+MakesWork = Callable[[Request, Teller], dict[str, Work]]
 _INSTALL = 'distributed is not installed; pip install "opassay[verify,cluster]"'
 
 
@@ -67,13 +69,9 @@ def campaign_command(host: Host, /, ops: tuple[str, ...], **options: Any) -> int
     return run_campaign(host, ops, options)
 
 
-def _no_more(request: Request, teller: Teller) -> dict[str, Work]:
-    return {}
-
-
 def run_campaign(
     host: Host, ops: tuple[str, ...], options: dict[str, Any], *,
-    words: Sequence[str] = (), more: Callable[[Request, Teller], dict[str, Work]] | None = None,
+    words: Sequence[str] = (), more: MakesWork | None = None,
 ) -> int:  # fmt: skip
     """A campaign; its exit code.
 
@@ -95,7 +93,7 @@ def run_campaign(
         request = _request(selection, words, options, host, book)
         left_out = asked(cells, request, ending) if cells else {}
         folder = stack.enter_context(claimed(options["report_dir"])) if cells else None
-        return _Campaign(request, cells, left_out, options, book, ending, more or _no_more).run(folder)
+        return _Campaign(request, cells, left_out, options, book, ending, more).run(folder)
 
 
 class _Campaign:
@@ -109,7 +107,7 @@ class _Campaign:
 
     def __init__(
         self, request: Request, cells: Sequence[Cell], left_out: dict[str, str], options: dict[str, Any],
-        book: journal.Journal, ending: Ending, more: Callable[[Request, Teller], dict[str, Work]],
+        book: journal.Journal, ending: Ending, more: MakesWork | None,
     ) -> None:  # fmt: skip
         self.request, self.cells, self.options, self.book, self.ending = request, cells, options, book, ending
         self.left_out, self.more = left_out, more
@@ -180,7 +178,7 @@ class _Campaign:
             works["shard"] = ShardWork(
                 options["functions"], options["dtypes"], options["sweep_shards"], options["sweep_into"], teller
             )
-        return {**works, **self.more(self.request, teller)}
+        return works if self.more is None else {**works, **self.more(self.request, teller)}
 
     def _begin(self, works: dict[str, Work]) -> log.Began:
         """The head of the record: that of the log, or a new one, which becomes the log's first line."""
