@@ -10,6 +10,9 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # the workshop is not installed
 
 import torch
 from telling import DEVICE, Time, require_gpu, tell

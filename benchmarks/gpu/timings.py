@@ -9,7 +9,10 @@ from __future__ import annotations
 import importlib.util
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # the workshop is not installed
 
 import torch
 from subjects import SUBJECTS, Call

@@ -50,7 +50,7 @@ def moved_too_much() -> list[str]:
 def main() -> None:
     """Prints one JSON object."""
     compiler.prepare_to_compile()
-    sys.path.insert(0, str(Path(__file__).parent))
+    sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[3])]  # its kernels; the workshop
     found = {
         "sound": launched("sound", 1024, 4),
         "double_constant": launched("double_constant", 1024, 4),
