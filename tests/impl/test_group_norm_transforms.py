@@ -14,17 +14,13 @@ from torch.func import vmap
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from opassay.impl import group_norm, native_group_norm, native_group_norm_backward
+from tests.impl.exact_norms import EPS, batched, halves, rows, whole_numbers
+
+Numbers = Callable[[tuple[int, ...], int, torch.dtype], Tensor]
 
 BATCH, N, CHANNELS, POSITIONS, GROUPS = 3, 2, 6, 4, 3
 SIZES = (N, CHANNELS, POSITIONS, GROUPS)
 DTYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
-
-REORDERING = 2.0**10
-"""Bound on loop against batch, in units of the unit roundoff in which sums are done, relative to the largest element.
-
-Both do the same operations in another order: at most 4 passes over at most 24 elements each, on groups of unit scale;
-each pass contributes at most 24 u. Results in half precision may in addition fall to two neighbouring numbers.
-"""
 
 
 class CountKernels(TorchDispatchMode):
@@ -42,30 +38,24 @@ class CountKernels(TorchDispatchMode):
 
 def assert_equals_loop(batched: Tensor, looped: Tensor) -> None:
     assert (batched.shape, batched.dtype) == (looped.shape, looped.dtype)
-    half = looped.dtype in (torch.bfloat16, torch.float16)
-    sums = torch.finfo(torch.float32 if half else looped.dtype).eps / 2
-    own = torch.finfo(looped.dtype).eps if half else 0.0
-    bound = (REORDERING * sums + own) * looped.abs().max().double().item()
-    assert (batched.double() - looped.double()).abs().max().item() <= bound
+    assert torch.equal(batched, looped)
 
 
 def compare_with_loop(f: Callable[..., Any], in_dims: Any, args: tuple[Tensor | None, ...], op: str) -> None:
     with CountKernels() as counter:
-        batched = vmap(f, in_dims)(*args)
+        results = vmap(f, in_dims)(*args)
     assert counter.calls == {f"{op}.default": 1}
     for i in range(BATCH):
         one = [t if t is None or dim is None else t.select(dim, i) for t, dim in zip(args, in_dims, strict=True)]
-        for got, expected in zip(batched, f(*one), strict=True):
+        for got, expected in zip(results, f(*one), strict=True):
             assert_equals_loop(got[i], expected)
 
 
-def make(shape: tuple[int, ...], dim: int | None, dtype: torch.dtype, seed: int) -> Tensor:
-    """Random tensor of `shape` with a batch dim inserted at `dim`, a different sample in every slice."""
-    generator = torch.Generator().manual_seed(seed)
-    if dim is not None:
-        at = dim % (len(shape) + 1)
-        shape = (*shape[:at], BATCH, *shape[at:])
-    return torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype)
+def make(
+    shape: tuple[int, ...], dim: int | None, dtype: torch.dtype, seed: int, numbers: Numbers = whole_numbers
+) -> Tensor:
+    """A tensor of `shape` with a batch dim inserted at `dim`, other numbers in every slice."""
+    return batched([numbers(shape, seed + 10 * index, dtype) for index in range(BATCH)], dim)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -77,11 +67,11 @@ def test_forward_every_in_dims(dtype: torch.dtype, mixed: bool) -> None:
         if all(dim is None for dim in in_dims):
             continue
         args = (
-            make((N, CHANNELS, POSITIONS), in_dims[0], dtype, 0),
+            make((N, CHANNELS, POSITIONS), in_dims[0], dtype, 0, rows),
             make((CHANNELS,), in_dims[1], affine, 1),
             make((CHANNELS,), in_dims[2], affine, 2),
         )
-        compare_with_loop(lambda x, w, b: native_group_norm(x, w, b, *SIZES, 1e-3), in_dims, args, "native_group_norm")
+        compare_with_loop(lambda x, w, b: native_group_norm(x, w, b, *SIZES, EPS), in_dims, args, "native_group_norm")
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -102,7 +92,7 @@ def test_backward_every_in_dims(dtype: torch.dtype, mask: tuple[bool, bool, bool
             make((N, CHANNELS, POSITIONS), which[0], dtype, 0),
             make((N, CHANNELS, POSITIONS), which[1], dtype, 1),
             make((N, GROUPS), which[2], statistics, 2),
-            make((N, GROUPS), which[3], statistics, 3).abs(),
+            make((N, GROUPS), which[3], statistics, 3, halves),
             make((CHANNELS,), which[4], dtype, 4),
         )
         compare_with_loop(f, which, args, "group_norm_backward")
@@ -110,17 +100,17 @@ def test_backward_every_in_dims(dtype: torch.dtype, mask: tuple[bool, bool, bool
 
 def test_nested_with_mixed_batches() -> None:
     """Input batched at the inner level, weight at the outer, bias at both."""
-    x, w = make((N, CHANNELS), 0, torch.float32, 0), make((CHANNELS,), 0, torch.float32, 1)
+    x, w = make((N, CHANNELS), 0, torch.float32, 0, rows), make((CHANNELS,), 0, torch.float32, 1)
     b = torch.stack([w, 2 * w, 3 * w])
 
     def f(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
-        return group_norm(x, GROUPS, w, b, 1e-3)
+        return group_norm(x, GROUPS, w, b, EPS)
 
     with CountKernels() as counter:
-        batched = vmap(vmap(f, (0, None, 0)), (None, 0, 0))(x, w, b)
+        results = vmap(vmap(f, (0, None, 0)), (None, 0, 0))(x, w, b)
     assert counter.calls == {"group_norm.default": 1}
     for i, j in itertools.product(range(BATCH), repeat=2):
-        assert_equals_loop(batched[i, j], f(x[j], w[i], b[i, j]))
+        assert_equals_loop(results[i, j], f(x[j], w[i], b[i, j]))
 
 
 def test_shared_parameters_are_not_copied() -> None:
@@ -155,21 +145,19 @@ def test_batch_of_no_slices() -> None:
 def test_half_contributions_of_a_batch_are_summed_in_float32() -> None:
     """The gradient of an unbatched half operand is rounded once, after the sum over the batch."""
     size = 64
-    x, w = torch.randn(N, CHANNELS, POSITIONS).bfloat16(), torch.randn(CHANNELS).bfloat16()
-    b = torch.randn(size, CHANNELS).bfloat16()
-    dy = torch.randn(size, N, CHANNELS, POSITIONS).bfloat16()
+    x, w = rows((N, CHANNELS, POSITIONS), 0, torch.bfloat16), whole_numbers((CHANNELS,), 1, torch.bfloat16)
+    b = whole_numbers((size, CHANNELS), 2, torch.bfloat16)
+    dy = 37 * whole_numbers((size, N, CHANNELS, POSITIONS), 3, torch.bfloat16)
 
     def f(x: Tensor, w: Tensor) -> Tensor:
-        return vmap(lambda b: group_norm(x, GROUPS, w, b))(b)
+        return vmap(lambda b: group_norm(x, GROUPS, w, b, EPS))(b)
 
-    got = torch.func.vjp(f, x, w)[1](dy)
+    gradients = torch.func.vjp(f, x, w)[1](dy)
     wide = [t.double().requires_grad_() for t in (x, w)]
-    out = torch.stack([group_norm(wide[0], GROUPS, wide[1], one.double()) for one in b])
-    exact = torch.autograd.grad(out, wide, dy.double())
-    for one, other in zip(got, exact, strict=True):
-        rounding = other.abs() * torch.finfo(torch.bfloat16).eps / 2
-        sums = REORDERING * 2.0**-24 * other.abs().max()
-        assert ((one.double() - other).abs() <= rounding + sums).all()
+    out = torch.stack([group_norm(wide[0], GROUPS, wide[1], one.double(), EPS) for one in b])
+    for gradient, exact in zip(gradients, torch.autograd.grad(out, wide, dy.double()), strict=True):
+        assert not torch.equal(exact.bfloat16().double(), exact), "no rounding shows"
+        assert torch.equal(gradient, exact.bfloat16())
 
 
 def _operands(n: int = N, positions: int = POSITIONS) -> tuple[Tensor, Tensor, Tensor]:

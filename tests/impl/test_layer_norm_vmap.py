@@ -1,4 +1,4 @@
-"""vmap of layer norm: every in_dims combination equals the loop, in one kernel call, in the dtype of the loop."""
+"""vmap of layer norm: every in_dims combination equals the loop bit by bit, in one kernel call."""
 
 from __future__ import annotations
 
@@ -14,18 +14,12 @@ from torch.func import vmap
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from opassay.impl import native_layer_norm, native_layer_norm_backward
+from tests.impl.exact_norms import EPS, batched, halves, rows, whole_numbers
 
-BATCH, ROWS, LENGTH = 3, 4, 5
+Numbers = Callable[[tuple[int, ...], int, torch.dtype], Tensor]
+
+BATCH, ROWS, LENGTH = 3, 5, 4
 DTYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
-
-REORDERING = 2.0**10
-"""Bound on loop against batch, in units of the unit roundoff in which sums are done, relative to
-the largest element.
-
-Both do the same operations in another order: at most 4 passes over at most 20 elements each, on
-rows of unit scale; each pass contributes at most 20 u. Results in half precision may in addition
-fall to two neighbouring numbers.
-"""
 
 
 class CountKernels(TorchDispatchMode):
@@ -43,11 +37,7 @@ class CountKernels(TorchDispatchMode):
 
 def assert_equals_loop(batched: Tensor, looped: Tensor) -> None:
     assert (batched.shape, batched.dtype) == (looped.shape, looped.dtype)
-    half = looped.dtype in (torch.bfloat16, torch.float16)
-    sums = torch.finfo(torch.float32 if half else looped.dtype).eps / 2
-    own = torch.finfo(looped.dtype).eps if half else 0.0
-    bound = (REORDERING * sums + own) * looped.abs().max().double().item()
-    assert (batched.double() - looped.double()).abs().max().item() <= bound
+    assert torch.equal(batched, looped)
 
 
 def take(t: Tensor | None, dim: int | None, index: int) -> Tensor | None:
@@ -61,25 +51,23 @@ def compare_with_loop(
     op: str,
 ) -> None:
     with CountKernels() as counter:
-        batched = vmap(f, in_dims)(*args)
+        results = vmap(f, in_dims)(*args)
     assert counter.calls == {f"{op}.default": 1}
     for index in range(BATCH):
         expected = f(*(take(t, dim, index) for t, dim in zip(args, in_dims, strict=True)))
-        for one, other in zip(batched, expected, strict=True):
+        for one, other in zip(results, expected, strict=True):
             assert_equals_loop(one[index], other)
 
 
-def make(shape: tuple[int, ...], dim: int | None, dtype: torch.dtype, seed: int) -> Tensor:
-    """Random tensor of `shape` with a batch dim inserted at `dim`, a different sample in every slice."""
-    generator = torch.Generator().manual_seed(seed)
-    if dim is not None:
-        at = dim % (len(shape) + 1)
-        shape = (*shape[:at], BATCH, *shape[at:])
-    return torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype)
+def make(
+    shape: tuple[int, ...], dim: int | None, dtype: torch.dtype, seed: int, numbers: Numbers = whole_numbers
+) -> Tensor:
+    """A tensor of `shape` with a batch dim inserted at `dim`, other numbers in every slice."""
+    return batched([numbers(shape, seed + 10 * index, dtype) for index in range(BATCH)], dim)
 
 
 def forward(x: Tensor, w: Tensor | None, b: Tensor | None) -> tuple[Tensor, ...]:
-    return native_layer_norm(x, (LENGTH,), w, b, 1e-3)
+    return native_layer_norm(x, (LENGTH,), w, b, EPS)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -91,7 +79,7 @@ def test_forward_every_in_dims(dtype: torch.dtype, mixed: bool) -> None:
         if all(dim is None for dim in in_dims):
             continue
         args = (
-            make((ROWS, LENGTH), in_dims[0], dtype, 0),
+            make((ROWS, LENGTH), in_dims[0], dtype, 0, rows),
             make((LENGTH,), in_dims[1], affine, 1),
             make((LENGTH,), in_dims[2], affine, 2),
         )
@@ -104,7 +92,7 @@ def test_forward_without_affine(missing: tuple[bool, bool]) -> None:
         if x_dim is None and (dim is None or all(missing)):
             continue
         args = (
-            make((ROWS, LENGTH), x_dim, torch.float32, 0),
+            make((ROWS, LENGTH), x_dim, torch.float32, 0, rows),
             *(None if gone else make((LENGTH,), dim, torch.float32, 1) for gone in missing),
         )
         in_dims = (x_dim, *(None if gone else dim for gone in missing))
@@ -128,7 +116,7 @@ def test_backward_every_in_dims(dtype: torch.dtype) -> None:
             make((ROWS, LENGTH), which[0], dtype, 0),
             make((ROWS, LENGTH), which[1], dtype, 1),
             make((ROWS, 1), which[2], statistics, 2),
-            make((ROWS, 1), which[3], statistics, 3).abs(),
+            make((ROWS, 1), which[3], statistics, 3, halves),
             make((LENGTH,), which[4], dtype, 4),
         )
         compare_with_loop(f, which, args, "layer_norm_backward")
@@ -152,18 +140,18 @@ def test_backward_masks(mask: tuple[bool, bool, bool]) -> None:
 
 def test_nested_with_mixed_batches() -> None:
     """Input batched at the inner level, weight at the outer, bias at both."""
-    x = make((ROWS, LENGTH), 0, torch.float32, 0)
+    x = make((ROWS, LENGTH), 0, torch.float32, 0, rows)
     w = make((LENGTH,), 0, torch.float32, 1)
     b = torch.stack([w, 2 * w, 3 * w])
 
     def f(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
-        return native_layer_norm(x, (LENGTH,), w, b, 1e-3)[0]
+        return native_layer_norm(x, (LENGTH,), w, b, EPS)[0]
 
     with CountKernels() as counter:
-        batched = vmap(vmap(f, (0, None, 0)), (None, 0, 0))(x, w, b)
+        results = vmap(vmap(f, (0, None, 0)), (None, 0, 0))(x, w, b)
     assert counter.calls == {"native_layer_norm.default": 1}
     for i, j in itertools.product(range(BATCH), repeat=2):
-        assert_equals_loop(batched[i, j], f(x[j], w[i], b[i, j]))
+        assert_equals_loop(results[i, j], f(x[j], w[i], b[i, j]))
 
 
 @pytest.mark.parametrize("out_dims", [0, 1, -1])
