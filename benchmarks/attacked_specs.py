@@ -14,17 +14,17 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the workshop is not installed
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the workshop and the specs are not installed
 
 import numpy as np
 import torch
-from specs import SPECS, made
 
 from opassay.oracles.bound.rounding import Ball, balls
 from opassay.oracles.bound.terms import PRESETS
 from opassay.oracles.specs import BUFFER, RESULT, SpecCall, UntraceableError, trace
 from opassay.reference.algorithms import Inapplicable
 from opassay.reference.derivative import vjp
+from tests.specs import SPECS, made
 from workshop.checking.attacks import WIDE, Row, hold
 from workshop.random_evaluation import evaluated
 

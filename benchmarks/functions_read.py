@@ -10,13 +10,16 @@ from __future__ import annotations
 
 import sys
 import warnings
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the collection of specs stands beside the tests
 
 import torch
-from specs import made, values
-from specs.functional import CALLS, NOT_CALLED, functions
-from specs.listing import page
 
 from opassay.oracles.specs import SpecCall, UntraceableError, trace
+from tests.specs import made, values
+from tests.specs.functional import CALLS, NOT_CALLED, functions
+from tests.specs.listing import page
 
 
 def read() -> tuple[list[str], dict[str, str]]:

@@ -22,6 +22,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the collection of specs stands beside the tests
+
 import torch
 from itself import GROUPS, has_opinfo, looked_at, sources
 from losses import explanation, is_off

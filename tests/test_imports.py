@@ -89,6 +89,25 @@ def test_every_import_of_ours_is_relative_outside_api() -> None:
     assert absolute == []
 
 
+def imports_of_benchmarks(text: str) -> list[int]:
+    """The lines that import a module of benchmarks: a test of the product must not hang on what measures it."""
+    return [
+        node.lineno
+        for node in ast.walk(ast.parse(text))
+        if (isinstance(node, ast.Import) and any(alias.name.split(".")[0] == "benchmarks" for alias in node.names))
+        or (isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "benchmarks")
+    ]
+
+
+def test_no_test_imports_a_benchmark() -> None:
+    for path in (REPOSITORY / "tests").rglob("*.py"):
+        assert imports_of_benchmarks(path.read_text()) == [], path
+    assert imports_of_benchmarks("import os\nfrom benchmarks.run import main\ndef f():\n    import benchmarks") == [
+        2,
+        4,
+    ]
+
+
 # ------------------------------------------------------------------------------------------ planted violations
 
 

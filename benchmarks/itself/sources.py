@@ -15,9 +15,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from specs import SPECS, made
-from specs.functional import CALLS, NOT_CALLED
 from torch.utils import _pytree as pytree
+
+from tests.specs import SPECS, made
+from tests.specs.functional import CALLS, NOT_CALLED
 
 from .examples import examples
 from .kinds import ENDS, KINDS

@@ -10,8 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from benchmarks.specs import SPECS, gradients, made, values
 from opassay.oracles.specs import SpecCall, traced
+from tests.specs import SPECS, gradients, made, values
 
 #: Of every kind of rule a few; the command `benchmarks/specs_read.py` reads them all.
 NAMES = (

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.specs import made, values
-from benchmarks.specs.functional import CALLS, NOT_CALLED, functions
-from benchmarks.specs.listing import operations
 from opassay.oracles.specs import SpecCall
+from tests.specs import made, values
+from tests.specs.functional import CALLS, NOT_CALLED, functions
+from tests.specs.listing import operations
 
 PAGE = (Path(__file__).parents[3] / "docs" / "specs.md").read_text()
 AGAIN = "run python benchmarks/functions_read.py > docs/specs.md"

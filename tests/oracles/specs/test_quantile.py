@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from benchmarks.specs import gradients, values
 from opassay.oracles.specs import SpecCall
+from tests.specs import gradients, values
 
 MODES = ("linear", "lower", "higher", "nearest", "midpoint")
 #: Numbers q, and lengths of rows: whole places, halves, those that rounding makes so, and places between.

@@ -11,13 +11,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from benchmarks.specs import SAMPLED, gradients, made, values
 from opassay.oracles.bound.contract import contract
 from opassay.oracles.bound.rounding import balls
 from opassay.oracles.specs import SpecCall, traced
 from opassay.reference.choice import Choice
 from opassay.reference.derivative import vjp
 from opassay.reference.exact import evaluate, to_float_pair
+from tests.specs import SAMPLED, gradients, made, values
 
 TERMS = contract("float32")
 
