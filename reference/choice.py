@@ -23,7 +23,7 @@ class Choice:
     """
 
     def __init__(
-        self, shape: tuple[int, ...], accepts: Callable[[Any], Any], found: Callable[[], tuple[Any, Any]]
+        self, shape: tuple[int, ...], accepts: Callable[[Any], Any], choose: Callable[[], tuple[Any, Any]]
     ) -> None:
         """Nothing is computed before it is asked for.
 
@@ -33,7 +33,7 @@ class Choice:
         """
         self.shape = shape
         self._accepts = accepts
-        self._found = found
+        self._choose = choose
 
     def accepts(self, indices: Any) -> Any:
         """Which of the indices an evaluation may have found; an index out of range is none of them.
@@ -41,14 +41,14 @@ class Choice:
         Args:
             indices: integers, of the shape of this choice.
         """
-        given = np.asarray(indices)
-        if given.shape != self.shape:
-            raise ValueError(f"indices: got shape={given.shape}, need {self.shape}")
-        return self._accepts(given)
+        indices = np.asarray(indices)
+        if indices.shape != self.shape:
+            raise ValueError(f"indices: got shape={indices.shape}, need {self.shape}")
+        return self._accepts(indices)
 
     def sure(self) -> Any:
         """Where one index alone is possible."""
-        return self._found()[1]
+        return self._choose()[1]
 
     def judged(self) -> Any:
         """Where an index may be wrong at all."""
@@ -56,23 +56,23 @@ class Choice:
 
     def likely(self) -> Any:
         """The indices that the centres of the values give."""
-        return self._found()[0]
+        return self._choose()[0]
 
     def moved(self, move: Callable[[Any], Any]) -> Choice:
         """Some of the indices, or all, at other places: `move` takes any NumPy array of this shape there."""
         number = move(np.arange(int(np.prod(self.shape, dtype=np.int64))).reshape(self.shape))
 
-        def accepts(given: Any) -> Any:
+        def accepts(indices: Any) -> Any:
             # What was left out has the index of no element, which is refused and says nothing of the others.
             whole = np.full(self.shape, -1).reshape(-1)
-            whole[number] = given
+            whole[number] = indices
             return self._accepts(whole.reshape(self.shape)).reshape(-1)[number]
 
-        def found() -> tuple[Any, Any]:
-            likely, sure = self._found()
+        def choose() -> tuple[Any, Any]:
+            likely, sure = self._choose()
             return move(likely), move(sure)
 
-        return Choice(number.shape, accepts, found)
+        return Choice(number.shape, accepts, choose)
 
     @property
     def ndim(self) -> int:
@@ -91,7 +91,7 @@ class Choice:
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
         # What is computed from indices needs them, and not a set of what they may be.
-        likely, sure = self._found()
+        likely, sure = self._choose()
         if not np.all(sure):
             raise NoReadingError("an index hangs on a comparison that rounding decides, and more is computed from it")
         return np.asarray(likely, dtype=dtype)

@@ -78,23 +78,23 @@ def condition(surely: Any, possibly: Any, reading: Any) -> Any:
     """
     if np.array_equal(surely, possibly):
         return surely
-    found = np.where(surely, TRUE, np.where(possibly, EITHER, FALSE)).astype(np.uint8).view(Condition)
-    found.reading = reading
-    return found
+    codes = np.where(surely, TRUE, np.where(possibly, EITHER, FALSE)).astype(np.uint8).view(Condition)
+    codes.reading = reading
+    return codes
 
 
-def surely(found: Any) -> Any:
+def surely(truth: Any) -> Any:
     """Where a condition holds whatever the evaluation."""
-    return found.view(np.ndarray) == TRUE if isinstance(found, Condition) else np.asarray(found, dtype=bool)
+    return truth.view(np.ndarray) == TRUE if isinstance(truth, Condition) else np.asarray(truth, dtype=bool)
 
 
-def possibly(found: Any) -> Any:
+def possibly(truth: Any) -> Any:
     """Where a condition may hold."""
-    return found.view(np.ndarray) != FALSE if isinstance(found, Condition) else np.asarray(found, dtype=bool)
+    return truth.view(np.ndarray) != FALSE if isinstance(truth, Condition) else np.asarray(truth, dtype=bool)
 
 
-def _extremes(found: Any) -> tuple[Any, Any]:
-    return surely(found), possibly(found)
+def _extremes(truth: Any) -> tuple[Any, Any]:
+    return surely(truth), possibly(truth)
 
 
 def _as_number(value: Any) -> Any:

@@ -50,5 +50,5 @@ def _base(input: Array, size: int, alpha: float, k: float) -> Array:
     zeros = [np.zeros((images, count, *positions)) for count in (before, after)]
     padded = np.concatenate([zeros[0], np.square(input), zeros[1]], axis=1)
     # One slice per channel of the window, not per channel of the input: there may be thousands of those.
-    seen = [padded[:, at : at + channels][:, None] for at in range(before + 1 + after)]
-    return k + (alpha / size) * np.sum(np.concatenate(seen, axis=1), axis=1)
+    neighbours = [padded[:, at : at + channels][:, None] for at in range(before + 1 + after)]
+    return k + (alpha / size) * np.sum(np.concatenate(neighbours, axis=1), axis=1)

@@ -29,7 +29,7 @@ class Whole(Choice):
 
     def __init__(self, low: Any, high: Any, reading: Any) -> None:
         self.low, self.high, self.reading = low, high, reading
-        super().__init__(low.shape, lambda given: (low <= given) & (given <= high), lambda: (low, low == high))
+        super().__init__(low.shape, lambda numbers: (low <= numbers) & (numbers <= high), lambda: (low, low == high))
 
     def moved(self, move: Callable[[Any], Any]) -> Any:
         return whole(move(self.low), move(self.high), self.reading)
@@ -51,8 +51,8 @@ class Whole(Choice):
         """The numbers as an array of the reading; an element of which nothing is known has no bound."""
         free, lift = self.free, self.reading.lift
         low, high = (np.where(free, 0, each).astype(np.float64) for each in (self.low, self.high))
-        found = np.where(condition(np.zeros(free.shape, bool), low != high, self.reading), lift(low), lift(high))
-        return np.where(free, unbounded(self.reading, free.shape), found) if free.any() else found
+        numbers = np.where(condition(np.zeros(free.shape, bool), low != high, self.reading), lift(low), lift(high))
+        return np.where(free, unbounded(self.reading, free.shape), numbers) if free.any() else numbers
 
 
 def unbounded(reading: Any, shape: tuple[int, ...]) -> Any:
@@ -99,6 +99,8 @@ def _between(x: Any, dtype: Any, of_low: Any, of_high: Any) -> Any:
         ends = (np.trunc(base).ends()[0],) * 2 if of_low is of_high else ends
     low, high = of_low(np.asarray(ends[0], np.float64)), of_high(np.asarray(ends[1], np.float64))
     info = np.iinfo(dtype)
-    known = (low >= float(info.min)) & (high < float(info.max) + 1.0) & (low <= high)
-    low, high = (np.where(known, each, 0.0).astype(dtype) for each in (low, high))
-    return whole(np.where(known, low, info.min).astype(dtype), np.where(known, high, info.max).astype(dtype), base)
+    in_range = (low >= float(info.min)) & (high < float(info.max) + 1.0) & (low <= high)
+    low, high = (np.where(in_range, each, 0.0).astype(dtype) for each in (low, high))
+    return whole(
+        np.where(in_range, low, info.min).astype(dtype), np.where(in_range, high, info.max).astype(dtype), base
+    )

@@ -99,8 +99,8 @@ def of_integers(target: Any, args: Any, kwargs: Mapping[str, Any], by_torch: _To
     pointwise = torch.Tag.pointwise in target.tags
     if not pointwise and target not in _MONOTONE:
         return None
-    found: Any = _of_ends(of, every) if target in _MONOTONE else None
-    return _of_each(of, every, found) if pointwise else whole(found[0], found[1], every[0].reading)
+    ends: Any = _of_ends(of, every) if target in _MONOTONE else None
+    return _of_each(of, every, ends) if pointwise else whole(ends[0], ends[1], every[0].reading)
 
 
 def _of_each(of: Callable[..., Any], every: Sequence[Whole], ends: Any) -> Any:
@@ -108,9 +108,9 @@ def _of_each(of: Callable[..., Any], every: Sequence[Whole], ends: Any) -> Any:
     widths = [x.high.astype(np.float64) - x.low for x in every]
     few = [width <= _FEW for width in widths]
     counts = [int(np.max(width[small], initial=0.0)) + 1 for width, small in zip(widths, few, strict=True)]
-    known = few[0]
+    all_few = few[0]
     for small in few[1:]:
-        known = known & small
+        all_few = all_few & small
     low: Any = None
     high: Any = None
     if np.prod(counts) <= _COMBINATIONS:
@@ -124,10 +124,10 @@ def _of_each(of: Callable[..., Any], every: Sequence[Whole], ends: Any) -> Any:
         if ends is not None:
             return whole(ends[0], ends[1], every[0].reading)
         low = high = of([x.low for x in every])
-        known = np.False_
+        all_few = np.False_
     info = np.iinfo(low.dtype)
     otherwise = (info.min, info.max) if ends is None else ends
-    low, high = (np.where(known, a, b).astype(a.dtype) for a, b in zip((low, high), otherwise, strict=True))
+    low, high = (np.where(all_few, a, b).astype(a.dtype) for a, b in zip((low, high), otherwise, strict=True))
     return whole(low, high, every[0].reading)
 
 
@@ -171,9 +171,11 @@ def _bound_product(target: Any, args: Sequence[Any], by_torch: _Torch) -> Any:
     info = np.iinfo(dtype)
     low, high = np.ceil((centre - reach) / 4), np.floor((centre + reach) / 4)
     # Below 2^53 all of these sums are exact.
-    known = (times(*sizes) + reach < 2.0**53) & (low >= info.min) & (high <= info.max)
-    low, high = (np.where(known, each, 0.0).astype(dtype) for each in (low, high))
-    return whole(np.where(known, low, info.min).astype(dtype), np.where(known, high, info.max).astype(dtype), reading)
+    in_range = (times(*sizes) + reach < 2.0**53) & (low >= info.min) & (high <= info.max)
+    low, high = (np.where(in_range, each, 0.0).astype(dtype) for each in (low, high))
+    return whole(
+        np.where(in_range, low, info.min).astype(dtype), np.where(in_range, high, info.max).astype(dtype), reading
+    )
 
 
 def read_at(target: Any, args: Sequence[Any], by_rule: Callable[[Any], Any]) -> Any:
@@ -200,25 +202,25 @@ def read_at(target: Any, args: Sequence[Any], by_rule: Callable[[Any], Any]) -> 
     x: Any = args[0].lifted() if isinstance(args[0], Whole) else args[0]
     reading = every[0].reading
     numbers = np.arange(int(np.prod(np.shape(x), dtype=np.int64))).reshape(np.shape(x))
-    found: Any = None
-    seen: Any = None
+    elements: Any = None
+    first_places: Any = None
     for steps in itertools.product(*map(range, counts)):
         parts = [
             np.where(small, np.minimum(one.low.astype(np.int64) * small + step, one.high), 0)
             for one, small, step in zip(every, few, steps, strict=True)
         ]
-        read, which = at(parts, x), at(parts, numbers)
-        if found is None:
-            found, seen = read, which
+        candidates, places = at(parts, x), at(parts, numbers)
+        if elements is None:
+            elements, first_places = candidates, places
             continue
-        other = condition(np.zeros(which.shape, bool), which != seen, reading)
-        found = np.where(other, read, found)
+        other = condition(np.zeros(places.shape, bool), places != first_places, reading)
+        elements = np.where(other, candidates, elements)
     # Where another place shows another element, and nothing is known of the place, nothing is of the element.
     ends = [[np.where(small, one.low, end) for one, small in zip(every, few, strict=True)] for end in (0, -1)]
     nowhere = np.not_equal(*(at(parts, numbers) for parts in ends))
     if nowhere.any():
         # As a multiple of all elements, for its derivatives are as little known.
-        every_element: Any = np.sum(x) if isinstance(found, Array) else 1.0
+        every_element: Any = np.sum(x) if isinstance(elements, Array) else 1.0
         anything = unbounded(reading, nowhere.shape)
-        found = np.where(nowhere, anything * every_element, found)
-    return found
+        elements = np.where(nowhere, anything * every_element, elements)
+    return elements

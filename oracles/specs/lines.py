@@ -41,19 +41,19 @@ class Lines(TorchDispatchMode):
 
     Attributes:
         last: the line of the latest operation, "" before the first.
-        asked: another mode, which is to be on as well.
+        wish: another mode, which is to be on as well.
     """
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.last = ""
-        self.asked = _DerivativeWish()
+        self.wish = _DerivativeWish()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         self.last = _innermost_line() or self.last
         constant = not (torch.is_grad_enabled() or is_in_forward())
-        said = {_KEY: self.last, _CONSTANT: constant, _WRITTEN: constant and (self.asked.enabled or _line_writes())}
-        with torch.fx.traceback.annotate(said):
+        marks = {_KEY: self.last, _CONSTANT: constant, _WRITTEN: constant and (self.wish.enabled or _line_writes())}
+        with torch.fx.traceback.annotate(marks):
             return func(*args, **(kwargs or {}))
 
 
@@ -100,12 +100,12 @@ def _innermost_line() -> str:
 
 def line_of_error(err: BaseException) -> str:
     """The line of the spec in which an exception was raised, "" if it is none of the spec's."""
-    found, within = "", False
+    line, within = "", False
     for frame, number in traceback.walk_tb(err.__traceback__):
         within = within or frame.f_code in _ASKING
         if within and frame.f_code not in _ASKING and _is_of_spec(frame):
-            found = _place(frame.f_code.co_filename, number)
-    return found
+            line = _place(frame.f_code.co_filename, number)
+    return line
 
 
 def _is_of_spec(frame: FrameType) -> bool:
@@ -131,6 +131,6 @@ def is_constant(node: torch.fx.Node) -> bool:
     return bool(node.meta.get("custom", {}).get(_CONSTANT, False))
 
 
-def is_written(node: torch.fx.Node) -> bool:
+def is_write(node: torch.fx.Node) -> bool:
     """Whether it is what the spec wrote into a tensor."""
     return bool(node.meta.get("custom", {}).get(_WRITTEN, False))

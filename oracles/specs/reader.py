@@ -21,7 +21,7 @@ from ...reference.missing import NoReadingError
 from ...reference.whole import Whole, integers, settled, truncated
 from .calls import UntraceableError
 from .integers import is_placed, is_read_at, of_integers, read_at
-from .lines import is_constant, is_written, line_of
+from .lines import is_constant, is_write, line_of
 from .rules import MOVES, REPEATING, RULES, Rule, truth_of
 from .unwritten import describe, differ, memory, takes_memory
 
@@ -110,12 +110,12 @@ class Reader(torch.fx.Interpreter):
             store_contributions(moved, self._format_of(n))
             return moved
         with steps_stored(self._format_of(n)):
-            read = self._evaluate(n, args, kwargs)
-            return read if isinstance(read, Sequence) else self._stored(read, n)
+            result = self._evaluate(n, args, kwargs)
+            return result if isinstance(result, Sequence) else self._stored(result, n)
 
     def _move(self, n: torch.fx.Node, args: Any, kwargs: Any) -> Any:
-        read = self._evaluate(n, args, kwargs)
-        return read if isinstance(read, Sequence) else self._of_dtype(read, n)
+        result = self._evaluate(n, args, kwargs)
+        return result if isinstance(result, Sequence) else self._of_dtype(result, n)
 
     def _unrounded(self, node: torch.fx.Node) -> Any:
         return self.unrounded.get(node, self.env.get(node))
@@ -131,21 +131,21 @@ class Reader(torch.fx.Interpreter):
             assert isinstance(source, torch.fx.Node)
             # torch has no derivatives of the statistics that a norm gives beside its result.
             return constant(args[0][args[1]]) if source.target in _NORMS and args[1] else operator.getitem(*args)
-        read = self._by_rule(n, args, kwargs)
+        result = self._by_rule(n, args, kwargs)
         if n.target is torch.ops.aten.where.self:
-            self._leave_out(n, read, args)
+            self._leave_out(n, result, args)
         if n.target is _aten.signbit.default and n.args[0] in self.handed_on:
-            read = _with_signs_of_zeros(read, args[0])
-        return _without_derivatives(n, read, args) if is_constant(n) else read
+            result = _with_signs_of_zeros(result, args[0])
+        return _without_derivatives(n, result, args) if is_constant(n) else result
 
     def _by_rule(self, node: torch.fx.Node, args: Any, kwargs: Mapping[str, Any]) -> Any:
         rule = RULES.get(node.target)
         if takes_memory(node):
             return memory(node, args, self.marked, self._lifted)
         if any(isinstance(leaf, Choice) for leaf in pytree.tree_leaves((args, kwargs))):
-            known, args, kwargs = self._of_open_integers(node, args, kwargs)
-            if known is not None:
-                return known
+            result, args, kwargs = self._of_open_integers(node, args, kwargs)
+            if result is not None:
+                return result
         leaves = pytree.tree_leaves((args, kwargs))
         if not any(_is_floating(leaf) for leaf in leaves):
             if rule is None or not _gives_floating(node):
@@ -167,28 +167,28 @@ class Reader(torch.fx.Interpreter):
         # What is computed of indices that were chosen needs them as numbers.
         args, kwargs = pytree.tree_map(self._settled, (args, dict(kwargs)))
         if is_read_at(target, args):
-            return read_at(target, args, lambda given: _ruled(RULES[target], given, kwargs)), args, kwargs
+            return read_at(target, args, lambda operands: _ruled(RULES[target], operands, kwargs)), args, kwargs
         leaves = pytree.tree_leaves((args, kwargs))
         whole = any(isinstance(leaf, Whole) for leaf in leaves) and not any(map(_is_floating, leaves))
         if whole and _dtype_of(node) in _INTEGERS:
-            found = of_integers(target, args, kwargs, lambda xs, named: self._computed(node, xs, named))
-            if found is not None:
-                return found, args, kwargs
+            result = of_integers(target, args, kwargs, lambda xs, named: self._computed(node, xs, named))
+            if result is not None:
+                return result, args, kwargs
         return None, *pytree.tree_map(lambda x: x.lifted() if isinstance(x, Whole) else x, (args, kwargs))
 
     def _settled(self, value: Any) -> Any:
         return settled(value, np.int64, self.reading) if isinstance(value, Choice) else value
 
-    def _leave_out(self, node: torch.fx.Node, read: Any, args: Any) -> None:
+    def _leave_out(self, node: torch.fx.Node, result: Any, args: Any) -> None:
         """Takes note of zeros, and of −∞, that a mask puts into a tensor whatever the inputs are."""
         mask, *sides = node.args
-        if not isinstance(read, Array) or mask in self.moving:
+        if not isinstance(result, Array) or mask in self.moving:
             return
         chosen, *values = args
         zero = [side not in self.moving and _is_nothing(value) for side, value in zip(sides, values, strict=True)]
         zeros = np.where(np.asarray(chosen, dtype=bool), *zero)
         if zeros.any():
-            constant(read).leave_out(np.broadcast_to(zeros, read.shape))
+            constant(result).leave_out(np.broadcast_to(zeros, result.shape))
 
     def _by_torch(self, node: torch.fx.Node, args: Any, kwargs: Mapping[str, Any]) -> Any:
         """An operation of integers, truth values and constants alone: torch computes it."""
@@ -198,11 +198,11 @@ class Reader(torch.fx.Interpreter):
 
     def _computed(self, node: torch.fx.Node, args: Any, kwargs: Mapping[str, Any], as_tensors: bool = False) -> Any:
         """What torch computes of integers, truth values and constants, as arrays or as tensors."""
-        given, named = pytree.tree_map(_tensor, (args, dict(kwargs)))
+        tensors, named = pytree.tree_map(_tensor, (args, dict(kwargs)))
         if "device" in named:
             named["device"] = torch.device("cpu")
-        found = node.target(*given, **named)  # type: ignore[operator]
-        return found if as_tensors else pytree.tree_map(lambda t: t.numpy(force=True), found)
+        results = node.target(*tensors, **named)  # type: ignore[operator]
+        return results if as_tensors else pytree.tree_map(lambda t: t.numpy(force=True), results)
 
     def _of_tensor(self, value: Any) -> Any:
         if not isinstance(value, torch.Tensor):
@@ -217,36 +217,38 @@ class Reader(torch.fx.Interpreter):
     def _lifted_integers(self, value: Any) -> Any:
         return self._lifted(value.astype(np.float64)) if _is_integers(value) else value
 
-    def _stored(self, read: Any, node: torch.fx.Node) -> Any:
+    def _stored(self, result: Any, node: torch.fx.Node) -> Any:
         """A result, marked as one that an evaluation may store in the dtype that the spec has there."""
-        read = self._of_dtype(read, node)
+        result = self._of_dtype(result, node)
         dtype = _dtype_of(node)
         if dtype is None or not dtype.is_floating_point:
-            return read
-        read = (
-            read if isinstance(read, Array) else self._lifted(read if isinstance(read, Condition) else np.asarray(read))
+            return result
+        result = (
+            result
+            if isinstance(result, Array)
+            else self._lifted(result if isinstance(result, Condition) else np.asarray(result))
         )
         # A cast that stands in the spec is asked for; one that an operation makes inside itself is its own business.
-        asked = node.target is torch.ops.aten._to_copy.default and not _is_within(node)
-        if not isinstance(read, Array):
-            return read
+        by_spec = node.target is torch.ops.aten._to_copy.default and not _is_within(node)
+        if not isinstance(result, Array):
+            return result
         # What the spec gives at last is rounded by whoever judges it; to round it here would count that twice.
         if node in self.last:
-            self.unrounded[node] = read
-        return store(read, _dtype_name(dtype), asked)
+            self.unrounded[node] = result
+        return store(result, _dtype_name(dtype), by_spec)
 
-    def _of_dtype(self, read: Any, node: torch.fx.Node) -> Any:
+    def _of_dtype(self, result: Any, node: torch.fx.Node) -> Any:
         """A result as numbers of the kind that the node has in the spec: integers, truth values, or floating ones."""
         dtype = _dtype_of(node)
-        if dtype in _INTEGERS and not isinstance(read, Choice):
-            if _is_floating(read):
+        if dtype in _INTEGERS and not isinstance(result, Choice):
+            if _is_floating(result):
                 change = truncated if node.target in _CASTS else integers
-                return change(read, _INTEGERS[dtype])
-            return np.asarray(read).astype(_INTEGERS[dtype])
-        if isinstance(read, Choice) and dtype not in _INTEGERS and dtype is not None:
-            read = self._settled(read)
-            read = read.lifted() if isinstance(read, Whole) else read
-        return truth_of(read) if dtype == torch.bool else read
+                return change(result, _INTEGERS[dtype])
+            return np.asarray(result).astype(_INTEGERS[dtype])
+        if isinstance(result, Choice) and dtype not in _INTEGERS and dtype is not None:
+            result = self._settled(result)
+            result = result.lifted() if isinstance(result, Whole) else result
+        return truth_of(result) if dtype == torch.bool else result
 
 
 def _reason(err: Exception) -> str:
@@ -306,10 +308,6 @@ def _narrowest_of(nodes: Sequence[torch.fx.Node]) -> str:
     return min(map(_dtype_name, dtypes), key=lambda name: FORMATS[name].precision if name in FORMATS else 0, default="")
 
 
-def _is_several(read: Any) -> bool:
-    return isinstance(read, Sequence)
-
-
 def _moves(node: torch.fx.Node) -> bool:
     """Whether a node only moves elements; one of several results, whether all of them were only moved."""
     source = node.args[0] if node.target is operator.getitem else node
@@ -329,32 +327,32 @@ def _named(node: torch.fx.Node) -> str:
     return f"{node.target}{line_of(node)}"
 
 
-def _without_derivatives(node: torch.fx.Node, read: Any, args: Any) -> Any:
+def _without_derivatives(node: torch.fx.Node, result: Any, args: Any) -> Any:
     """What was computed under `torch.no_grad`: a constant; a tensor that was written keeps its derivatives."""
-    before = args[0] if args and is_written(node) else None
-    if isinstance(before, Array) and isinstance(read, Array) and before.shape == read.shape:
-        return attach(read, before, kept=True)
-    return pytree.tree_map(constant, read)
+    before = args[0] if args and is_write(node) else None
+    if isinstance(before, Array) and isinstance(result, Array) and before.shape == result.shape:
+        return attach(result, before, kept=True)
+    return pytree.tree_map(constant, result)
 
 
 def _moving(graph: torch.fx.GraphModule) -> set[Any]:
-    found: set[Any] = set()
+    nodes: set[Any] = set()
     for node in graph.graph.nodes:
         value = node.meta.get("val")
-        given = node.op == "placeholder" and (not isinstance(value, torch.Tensor) or value.dtype.is_floating_point)
-        if given or any(each in found for each in node.all_input_nodes):
-            found.add(node)
-    return found
+        is_input = node.op == "placeholder" and (not isinstance(value, torch.Tensor) or value.dtype.is_floating_point)
+        if is_input or any(each in nodes for each in node.all_input_nodes):
+            nodes.add(node)
+    return nodes
 
 
 def _handed_on(graph: torch.fx.GraphModule) -> set[Any]:
-    found: set[Any] = set()
+    nodes: set[Any] = set()
     for node in graph.graph.nodes:
         if node.op in ("placeholder", "get_attr") or (
-            node.target in MOVES and all(each in found for each in node.all_input_nodes)
+            node.target in MOVES and all(each in nodes for each in node.all_input_nodes)
         ):
-            found.add(node)
-    return found
+            nodes.add(node)
+    return nodes
 
 
 def _with_signs_of_zeros(negative: Any, x: Any) -> Any:

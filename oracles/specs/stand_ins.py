@@ -49,8 +49,8 @@ def _write_result(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
 def _rrelu(
     input: Tensor, lower: float = 0.125, upper: float = 1.0 / 3.0, training: bool = False, inplace: bool = False
 ) -> Tensor:
-    found = torch.rrelu(input, lower, upper, training)
-    return input.copy_(found) if inplace else found
+    result = torch.rrelu(input, lower, upper, training)
+    return input.copy_(result) if inplace else result
 
 
 def _selu(input: Tensor, inplace: bool = False) -> Tensor:
@@ -81,8 +81,8 @@ def _bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | Non
     if not torch.is_autocast_enabled(kind):
         return F.bilinear(input1, input2, weight, bias)
     narrow, own = torch.get_autocast_dtype(kind), input1.dtype
-    found = F.bilinear(*(x.to(narrow).to(own) for x in (input1, input2, weight))).to(narrow).to(own)
-    return found if bias is None else found + bias
+    product = F.bilinear(*(x.to(narrow).to(own) for x in (input1, input2, weight))).to(narrow).to(own)
+    return product if bias is None else product + bias
 
 
 def _bce_with_logits(
@@ -90,12 +90,12 @@ def _bce_with_logits(
     reduce: bool | None = None, reduction: str = "mean", pos_weight: Tensor | None = None,
 ) -> Any:  # fmt: skip
     """The whole loss as one operation (`rules/losses.py`), with the dtypes that torch gives it under autocast."""
-    given = [input, target, weight, pos_weight]
+    tensors = [input, target, weight, pos_weight]
     if torch.is_autocast_enabled(input.device.type):
-        given = [t.float() if t is not None and t.dtype.itemsize == 2 else t for t in given]
+        tensors = [t.float() if t is not None and t.dtype.itemsize == 2 else t for t in tensors]
     if size_average is not None or reduce is not None or target.size() != input.size():  # torch has a word to say.
         return F.binary_cross_entropy_with_logits(input, target, weight, size_average, reduce, reduction, pos_weight)
-    return torch.ops.opassay_specs.binary_cross_entropy_with_logits(*given, ["none", "mean", "sum"].index(reduction))
+    return torch.ops.opassay_specs.binary_cross_entropy_with_logits(*tensors, ["none", "mean", "sum"].index(reduction))
 
 
 def _one_hot(tensor: Tensor, num_classes: int = -1) -> Any:
@@ -112,11 +112,11 @@ def _quantile(
     if isinstance(q, Tensor):
         return torch.quantile(input, q, dim, keepdim, interpolation=interpolation)
     rows = input.reshape(-1) if dim is None else input.movedim(dim, -1)
-    found = _at_place(rows.sort(-1).values, q, interpolation)
-    found = torch.where(rows.isnan().any(-1), torch.nan, found)
+    quantiles = _at_place(rows.sort(-1).values, q, interpolation)
+    quantiles = torch.where(rows.isnan().any(-1), torch.nan, quantiles)
     if not keepdim:
-        return found
-    return found.reshape((1,) * input.dim()) if dim is None else found.unsqueeze(dim)
+        return quantiles
+    return quantiles.reshape((1,) * input.dim()) if dim is None else quantiles.unsqueeze(dim)
 
 
 def _at_place(ordered: Tensor, q: float, interpolation: str) -> Tensor:
@@ -128,20 +128,20 @@ def _at_place(ordered: Tensor, q: float, interpolation: str) -> Tensor:
 
     def one_of(index: Callable[[Any], int], edge: float) -> Tensor:
         start, end = map(index, reached)
-        found = ordered[..., start]
+        element = ordered[..., start]
         for k in range(start + 1, end + 1):
-            found = torch.where(place < k + edge, found, ordered[..., k])
-        return found
+            element = torch.where(place < k + edge, element, ordered[..., k])
+        return element
 
     def between(k: int) -> Tensor:
         low, high = ordered[..., k], ordered[..., min(k + 1, last)]
         return low + (high - low) * (place - k)
 
     if interpolation == "linear":
-        found = between(first)
+        quantile = between(first)
         for k in further:
-            found = torch.where(place < k, found, between(k))
-        return found
+            quantile = torch.where(place < k, quantile, between(k))
+        return quantile
     if interpolation == "nearest":
         return one_of(round, -0.5)
     low, high = one_of(math.floor, 0.0), one_of(math.ceil, -1.0)
@@ -236,7 +236,7 @@ class _Context:
     def save_for_forward(self, *saved: Any) -> None:
         pass
 
-    def mark_dirty(self, *written: Any) -> None:
+    def mark_dirty(self, *tensors: Any) -> None:
         pass
 
     def set_materialize_grads(self, value: bool) -> None:
@@ -249,22 +249,22 @@ def _applied(cls: Any, *args: Any, **kwargs: Any) -> Any:
     _FORWARD.depth += 1
     try:
         if cls.setup_context is _SingleLevelFunction.setup_context:
-            found = cls.forward(context, *args, **kwargs)
+            results = cls.forward(context, *args, **kwargs)
         else:
             bound = inspect.signature(cls.forward).bind(*args, **kwargs)
             bound.apply_defaults()
-            found = cls.forward(*bound.args, **bound.kwargs)
-            cls.setup_context(context, bound.args, found)
+            results = cls.forward(*bound.args, **bound.kwargs)
+            cls.setup_context(context, bound.args, results)
     finally:
         _FORWARD.depth -= 1
-    return pytree.tree_map(lambda y: y.detach() if any(y is each for each in context.constant) else y, found)
+    return pytree.tree_map(lambda y: y.detach() if any(y is each for each in context.constant) else y, results)
 
 
 def _parameter(cls: Any, data: Any = None, requires_grad: bool = True) -> Any:
     """A parameter that a spec makes of a tensor: a tensor of its own, to which no derivative leads back."""
-    found = torch.empty(0) if data is None else data.detach()
-    found._is_param = True
-    return found
+    parameter = torch.empty(0) if data is None else data.detach()
+    parameter._is_param = True
+    return parameter
 
 
 class _Style:
@@ -272,18 +272,18 @@ class _Style:
     `forward`, which in the old style has a context before them; yes, when it would refuse the old style.
     """
 
-    asked = False
+    answer = False
 
     def __bool__(self) -> bool:
-        before, self.asked = self.asked, True
-        return before
+        answer, self.answer = self.answer, True
+        return answer
 
 
 def _style_of(setup_context: Any) -> Any:
     return _Style()
 
 
-def _as_written(forward: Any, args: Any, kwargs: Any) -> Any:
+def _omit_defaults(forward: Any, args: Any, kwargs: Any) -> Any:
     """Arguments without the defaults, which `_applied` adds where they have a place."""
     return args, kwargs or {}
 
@@ -298,7 +298,7 @@ _OPENED: tuple[tuple[Any, str, Any], ...] = (
     (torch.nn.Parameter, "__new__", _parameter),
     (torch.autograd.function, "_is_setup_context_defined", _style_of),
     (torch.autograd.function, "custom_function_call", _applied),
-    (torch.autograd.function, "_bind_default_args", _as_written),
+    (torch.autograd.function, "_bind_default_args", _omit_defaults),
     (_SingleLevelFunction, "setup_context", staticmethod(_of_either_style)),
 )
 

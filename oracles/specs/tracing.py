@@ -35,7 +35,7 @@ from .calls import RESULT, Operand, SpecCall, UntraceableError
 from .lines import Lines, line_of, line_of_error
 from .reader import READ, Reader, first_line
 from .rules import DECOMPOSED, RULES
-from .rules.elementwise import as_written
+from .rules.elementwise import recover_decimal
 from .stand_ins import opened, uncompiled
 
 #: torch's decompositions of operations that have no rule of their own.
@@ -51,13 +51,13 @@ class Traced:
         inputs: what it takes: tensors among the arguments, then parameters and buffers of a module.
         outputs: what it gives: the tensors among the leaves of the result, then inputs that the spec wrote, as they
             are after it.
-        written: of those outputs that are inputs, which inputs.
+        written_inputs: the positions among the inputs of those outputs that are inputs.
     """
 
     graph: torch.fx.GraphModule
     inputs: tuple[Operand, ...]
     outputs: tuple[Operand, ...]
-    written: tuple[int, ...] = ()
+    written_inputs: tuple[int, ...] = ()
 
     @property
     def dtypes(self) -> tuple[torch.dtype, ...]:
@@ -111,10 +111,10 @@ def trace(call: SpecCall, of_values: bool = False) -> Traced:
     def flat(*tensors: torch.Tensor) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
         # A copy that nobody writes stays a copy in the graph; so what the spec wrote is known.
         copies = [t.clone() for t in tensors]
-        with lines.asked, lines:
-            found = call.results(copies)
-        places[:] = [place for place, _ in found]
-        return [leaf for _, leaf in found], copies
+        with lines.wish, lines:
+            results = call.results(copies)
+        places[:] = [place for place, _ in results]
+        return [leaf for _, leaf in results], copies
 
     try:
         with _tracing():
@@ -218,19 +218,21 @@ def _why(err: Exception) -> str:
 def _of_graph(graph: torch.fx.GraphModule, call: SpecCall, places: Sequence[str]) -> Traced:
     (output,) = (node for node in graph.graph.nodes if node.op == "output")
     results, after = output.args[0]
-    written = tuple(i for i, node in enumerate(after) if not _is_copied_input(node))
-    kept = [*results, *(after[i] for i in written)]
+    written_inputs = tuple(i for i, node in enumerate(after) if not _is_copied_input(node))
+    nodes = [*results, *(after[i] for i in written_inputs)]
     for node in graph.graph.nodes:  # In float64 torch computes with the float32 number, where it hands one over.
         if node.target is torch.ops.aten.add.Scalar and _meta_of(node).dtype != torch.float64:
-            node.args = (node.args[0], as_written(node.args[1]), *node.args[2:])
-    output.args = (tuple(kept),)
+            node.args = (node.args[0], recover_decimal(node.args[1]), *node.args[2:])
+    output.args = (tuple(nodes),)
     # Nothing is written in a functional graph; numbers that were drawn and are not used are no part of the answer.
     graph.graph.eliminate_dead_code(lambda node: node.op in ("placeholder", "output"))
     graph.recompile()
-    named = [(place, RESULT) for place in places] + [(call.operands[i].name, call.operands[i].role) for i in written]
-    found = (_meta_of(node) for node in kept)
-    outputs = tuple(Operand(name, role, t.dtype, tuple(t.shape)) for (name, role), t in zip(named, found, strict=True))
-    return Traced(graph, call.operands, outputs, written)
+    named = [(place, RESULT) for place in places] + [
+        (call.operands[i].name, call.operands[i].role) for i in written_inputs
+    ]
+    values = (_meta_of(node) for node in nodes)
+    outputs = tuple(Operand(name, role, t.dtype, tuple(t.shape)) for (name, role), t in zip(named, values, strict=True))
+    return Traced(graph, call.operands, outputs, written_inputs)
 
 
 def _meta_of(node: torch.fx.Node) -> torch.Tensor:
@@ -312,13 +314,13 @@ def _of_arrays(function: Callable[..., Any], args: Sequence[Any], like: Sequence
     positions = [i for i, a in enumerate(args) if _is_array(a)]
 
     def of_tensors(*tensors: Any) -> Any:
-        given = list(args)
+        arguments = list(args)
         for i, tensor in zip(positions, tensors, strict=True):
-            given[i] = tensor
-        return function(*given)
+            arguments[i] = tensor
+        return function(*arguments)
 
     def dtype_of(i: int) -> torch.dtype:
-        known = like[i] if i < len(like) else None
-        return known.dtype if isinstance(known, torch.Tensor) else _dtype(args[i])
+        original = like[i] if i < len(like) else None
+        return original.dtype if isinstance(original, torch.Tensor) else _dtype(args[i])
 
     return traced(of_tensors, *(torch.ones(np.shape(args[i]), dtype=dtype_of(i)) for i in positions))

@@ -39,17 +39,17 @@ def memory(node: torch.fx.Node, args: Sequence[Any], marked: bool, lift: Callabl
     floating = value.dtype.is_floating_point
     there = np.full(value.numel(), (np.nan if floating else 1) if marked else 0)
     dtype = np.dtype(np.float64) if floating else torch.empty(0, dtype=value.dtype).numpy().dtype
-    found = lift(there.astype(dtype)) if floating else there.astype(dtype)
+    elements = lift(there.astype(dtype)) if floating else there.astype(dtype)
     if node.target in _RESIZING and np.size(args[0]):
-        kept = np.reshape(args[0], (-1,))[: np.size(found)]
-        found = np.concatenate([kept, found[np.size(kept) :]]) if np.size(kept) < np.size(found) else kept
-    return np.reshape(found, tuple(value.shape))
+        old = np.reshape(args[0], (-1,))[: np.size(elements)]
+        elements = np.concatenate([old, elements[np.size(old) :]]) if np.size(old) < np.size(elements) else old
+    return np.reshape(elements, tuple(value.shape))
 
 
 def describe(nodes: Sequence[torch.fx.Node]) -> str:
     """What is wrong with results that hang on the memory that these nodes take."""
-    taken = ", ".join(dict.fromkeys(f"{node.target}{line_of(node)}" for node in nodes))
-    return f"it gives memory that nothing has written ({taken}): write all of it, or begin with torch.zeros"
+    places = ", ".join(dict.fromkeys(f"{node.target}{line_of(node)}" for node in nodes))
+    return f"it gives memory that nothing has written ({places}): write all of it, or begin with torch.zeros"
 
 
 def differ(results: Any, others: Any) -> bool:

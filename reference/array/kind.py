@@ -146,10 +146,10 @@ class Array(Methods):
         Raises:
             NoReadingError: the dtype is not a floating one.
         """
-        wanted = np.dtype(dtype)
-        if wanted.kind != "f":
-            raise NoReadingError(f"astype: got {wanted.name}, need a floating dtype; write numpy.trunc(x) for integers")
-        cast: Array = store(self, NARROW[wanted]) if wanted in NARROW else self
+        target = np.dtype(dtype)
+        if target.kind != "f":
+            raise NoReadingError(f"astype: got {target.name}, need a floating dtype; write numpy.trunc(x) for integers")
+        cast: Array = store(self, NARROW[target]) if target in NARROW else self
         return cast
 
     def __getitem__(self, index: Any) -> Array:
@@ -259,8 +259,8 @@ def scatter(x: Any, index: Any, shape: Sequence[int], in_place: bool = False, in
         np.add.at(out, index, x)
         return out
     params = {"index": index, "shape": tuple(shape)}
-    asked = {"in_place": in_place, "inserted": inserted}
-    return bind("scatter", (x,), {**params, **{name: True for name, wanted in asked.items() if wanted}})
+    options = {"in_place": in_place, "inserted": inserted}
+    return bind("scatter", (x,), {**params, **{name: True for name, is_set in options.items() if is_set}})
 
 
 def _of_ufunc(ufunc: np.ufunc, method: str) -> Any:
@@ -269,8 +269,8 @@ def _of_ufunc(ufunc: np.ufunc, method: str) -> Any:
         return lambda a, b: ufunc(np.reshape(a, (*np.shape(a), *(1,) * np.ndim(b))), b)
     reduction = REDUCTIONS.get(ufunc)
     if reduction is None:
-        known = ", ".join(sorted(f"numpy.{each.__name__}.reduce" for each in REDUCTIONS))
-        raise NoReadingError(f"numpy.{ufunc.__name__}.reduce has no reading; there are {known}")
+        names = ", ".join(sorted(f"numpy.{each.__name__}.reduce" for each in REDUCTIONS))
+        raise NoReadingError(f"numpy.{ufunc.__name__}.reduce has no reading; there are {names}")
     return lambda array, axis=0, dtype=None, keepdims=False: reduction(array, axis, keepdims=keepdims)
 
 
@@ -294,6 +294,6 @@ def _by_rule(func: Any, args: Any, kwargs: Any) -> Any:
         try:
             inspect.signature(rule).bind(*args, **kwargs)
         except TypeError as unbound:
-            said = f"numpy.{name} has no reading with these arguments ({unbound})"
-            raise NoReadingError(f"{said}; write it as {name}{_shown(rule)}") from err
+            refusal = f"numpy.{name} has no reading with these arguments ({unbound})"
+            raise NoReadingError(f"{refusal}; write it as {name}{_shown(rule)}") from err
         raise

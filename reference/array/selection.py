@@ -57,17 +57,17 @@ def _nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, n
     infinite = is_infinite(x)
     if (posinf is None or neginf is None) and np.any(np.asarray(infinite, dtype=bool)):
         raise NoReadingError("nan_to_num: got an infinity, need posinf= and neginf=, which else hang on the dtype")
-    known = choose(is_nan(x), nan, x)
+    numbers = choose(is_nan(x), nan, x)
     if posinf is None or neginf is None:
-        return known
-    return choose(infinite, choose(np.less(x, 0.0), neginf, posinf), known)
+        return numbers
+    return choose(infinite, choose(np.less(x, 0.0), neginf, posinf), numbers)
 
 
 def _select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0.0) -> Any:
-    found = default
+    selection = default
     for condition, choice in zip(reversed(condlist), reversed(choicelist), strict=True):
-        found = np.where(condition, choice, found)
-    return found
+        selection = np.where(condition, choice, selection)
+    return selection
 
 
 def _piecewise(x: Any, condlist: Sequence[Any], funclist: Sequence[Any]) -> Any:
@@ -104,10 +104,10 @@ def _sinc(x: Any) -> Any:
 
 
 def _choose_from(a: Any, choices: Any) -> Any:
-    found = choices[0]
+    selection = choices[0]
     for number in range(1, len(choices)):
-        found = np.where(np.equal(a, number), choices[number], found)
-    return found
+        selection = np.where(np.equal(a, number), choices[number], selection)
+    return selection
 
 
 def _unchanged(x: Any, *args: Any, **kwargs: Any) -> Any:

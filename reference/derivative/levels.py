@@ -117,8 +117,8 @@ def _in_steps(dtype: str, rule: Function, moved: Any, y: Any, xs: Operands, oper
     several = isinstance(moved, (list, tuple))
     moving = [steps.wrap(t, True) for t in moved] if several else steps.wrap(moved, True)
     pairs = zip(xs, operands, strict=True)
-    known = tuple(steps.wrap(x, isinstance(own, _Level) and not own.stored) for x, own in pairs)
-    return steps.unwrap(rule(moving, steps.wrap(y, True), known))
+    inputs = tuple(steps.wrap(x, isinstance(own, _Level) and not own.stored) for x, own in pairs)
+    return steps.unwrap(rule(moving, steps.wrap(y, True), inputs))
 
 
 class Node(_Level):
@@ -259,8 +259,8 @@ def _way_in_steps(way: Function, dtype: str) -> Function:
 def _tangent_of(way: Function, count: int, moving: Sequence[int]) -> Function:
     """The tangent of a way, as a function of its `count` operands and of the tangents of those that move."""
 
-    def tangent(*given: Any) -> Any:
-        xs, ts = given[:count], given[count:]
+    def tangent(*arguments: Any) -> Any:
+        xs, ts = arguments[:count], arguments[count:]
         return jvp(lambda *moved: way(*_replaced(xs, moving, moved)), [xs[i] for i in moving], ts)[1][0]
 
     return tangent
@@ -271,8 +271,8 @@ def _cotangent_of(way: Function, position: int) -> Function:
     if isinstance(way, Reverse):
         return way.cotangents[position]
 
-    def cotangent(*given: Any) -> Any:
-        *xs, g = given
+    def cotangent(*arguments: Any) -> Any:
+        *xs, g = arguments
         return vjp(lambda x: way(*_replaced(xs, (position,), (x,))), (xs[position],))[1](g)[0]
 
     return cotangent

@@ -14,8 +14,8 @@ from ..array import Operands, Params, bind, contract_pair, scatter
 def _letters(shape: tuple[int, ...], batch: tuple[int, ...], last: str) -> str:
     """A letter per axis of an operand of `matmul`; none for axes along which it is repeated."""
     names = string.ascii_lowercase[: len(batch)][len(batch) + 2 - len(shape) :]
-    kept = zip(names, shape[:-2], batch[len(batch) - len(names) :], strict=True)
-    return "".join(c for c, own, full in kept if own == full) + last
+    axes = zip(names, shape[:-2], batch[len(batch) - len(names) :], strict=True)
+    return "".join(c for c, own, full in axes if own == full) + last
 
 
 def _of_matmul(position: int, g: Any, xs: Operands, params: Params) -> Any:
@@ -33,7 +33,7 @@ def _of_matmul(position: int, g: Any, xs: Operands, params: Params) -> Any:
 
 def _lengths(shape: tuple[int, ...], batch: tuple[int, ...]) -> tuple[int, ...]:
     full = batch[len(batch) + 2 - len(shape) :]
-    return tuple(own for own, wanted in zip(shape[:-2], full, strict=True) if own == wanted) + shape[-2:]
+    return tuple(own for own, whole in zip(shape[:-2], full, strict=True) if own == whole) + shape[-2:]
 
 
 def _of_correlate(position: int, g: Any, xs: Operands, params: Params) -> Any:
@@ -46,8 +46,8 @@ def _of_correlate(position: int, g: Any, xs: Operands, params: Params) -> Any:
         reach = [s * (n - 1) + m + 1 for s, n, m in zip(stride, np.shape(g)[3:], window, strict=True)]
         used = np.transpose(x[(..., *(slice(n) for n in reach))], _swapped(x, (2, 1, 0)))
         taps = np.transpose(g, _swapped(g, (1, 2, 0)))
-        found: Any = bind("correlate", (used, taps), {"stride": dilation, "dilation": stride})
-        return np.transpose(found, _swapped(found, (1, 2, 0)))
+        cotangent: Any = bind("correlate", (used, taps), {"stride": dilation, "dilation": stride})
+        return np.transpose(cotangent, _swapped(cotangent, (1, 2, 0)))
     # Zeros stand between the positions of the result and around them, and the windows are turned round.
     spread = tuple(slice(m, m + s * (n - 1) + 1, s) for m, s, n in zip(window, stride, np.shape(g)[3:], strict=True))
     shape = (*np.shape(g)[:3], *(n + m for n, m in zip(np.shape(x)[3:], window, strict=True)))

@@ -93,8 +93,8 @@ class _Order:
         if not self.open.any():
             return scatter(g, self.along(), shape)
         sure = scatter(choose(self.open, 0.0, g), self.along(), shape)
-        wanted = np.expand_dims(g[self.at], -1)
-        spread: Any = choose(self.possible, np.broadcast_to(wanted, np.shape(self.possible)), 0.0, self.share)
+        open_cotangents = np.expand_dims(g[self.at], -1)
+        spread: Any = choose(self.possible, np.broadcast_to(open_cotangents, np.shape(self.possible)), 0.0, self.share)
         return sure + (scatter(spread, self.rows, shape) if self.rows else np.sum(spread, axis=0))
 
 

@@ -39,12 +39,12 @@ def boxed(value: Any) -> Any:
 
 def _reduce_rows(values: Any, axes: tuple[int, ...], function: Callable[[list[Raw]], Raw]) -> Any:
     rest = [i for i in range(values.ndim) if i not in axes]
-    kept = tuple(1 if i in axes else n for i, n in enumerate(values.shape))
+    shape = tuple(1 if i in axes else n for i, n in enumerate(values.shape))
     # The number of rows is computed, since of an array without elements `reshape` can derive only one length, and the
     # length of a row is 0 there.
     count = int(np.prod([values.shape[i] for i in rest], dtype=np.int64))
     rows = np.transpose(values, (*rest, *axes)).reshape(count, -1 if values.size else 0)
-    return objects([function(list(row)) for row in rows], kept)
+    return objects([function(list(row)) for row in rows], shape)
 
 
 def _sum_rows(values: Any, axes: tuple[int, ...], means: bool = False) -> Any:

@@ -104,13 +104,15 @@ def weighted(y: Array, weight: Array | None, bias: Array | None) -> Array:
     return y if bias is None else y + bias
 
 
-def those_wanted(grads: Sequence[Array | None], output_mask: Sequence[bool]) -> Grads:
+def mask_gradients(grads: Sequence[Array | None], output_mask: Sequence[bool]) -> Grads:
     """The three gradients with None for those that are not asked for."""
-    d_input, d_weight, d_bias = (g if asked else None for g, asked in zip(grads, output_mask, strict=True))
+    d_input, d_weight, d_bias = (g if is_asked else None for g, is_asked in zip(grads, output_mask, strict=True))
     return d_input, d_weight, d_bias
 
 
-def saved_statistics(x: Array, mean: Array, rstd: Array, axes: tuple[int, ...], kept: bool) -> tuple[Array, Array]:
+def saved_statistics(
+    x: Array, mean: Array, rstd: Array, axes: tuple[int, ...], in_derivative: bool
+) -> tuple[Array, Array]:
     """(x̂, 1/√(σ² + ε)) of saved statistics: their values, with the derivatives of the statistics of x along the axes.
 
     Args:
@@ -122,11 +124,11 @@ def saved_statistics(x: Array, mean: Array, rstd: Array, axes: tuple[int, ...], 
     # The op is not told ε, but what was saved implies it. Held constant, it makes the slope of r that of 1/√(σ² + ε) at
     # the very r that is given.
     eps = constant(1.0 / np.square(rstd) - variance)
-    r = given_statistic(rstd, 1.0 / np.sqrt(variance + eps), kept)
-    return (x - given_statistic(mean, mu, kept)) * r, r
+    r = given_statistic(rstd, 1.0 / np.sqrt(variance + eps), in_derivative)
+    return (x - given_statistic(mean, mu, in_derivative)) * r, r
 
 
-def given_statistic(statistic: Array, slope: Array, kept: bool) -> Array:
+def given_statistic(statistic: Array, slope: Array, in_derivative: bool) -> Array:
     """A saved statistic with the derivatives of the expression that it was the value of.
 
     The op itself is evaluated from the statistic that it was given, so that one has no error. An evaluation of its
@@ -137,7 +139,7 @@ def given_statistic(statistic: Array, slope: Array, kept: bool) -> Array:
     Args:
         statistic, slope: see above. kept: whether what is evaluated is the op itself, see `is_derived`.
     """
-    return attach(statistic, slope, kept=kept)
+    return attach(statistic, slope, kept=not in_derivative)
 
 
 def is_derived(*operands: Array | None) -> bool:

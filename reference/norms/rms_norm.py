@@ -58,8 +58,8 @@ def fused_rms_norm_backward(
     g = grad_out if weight is None else grad_out * weight
     d_input = r * (g - normalized * _mean(g * normalized, normalized_shape))
     d_weight = np.sum(grad_out * normalized, axis=tuple(range(np.ndim(input) - len(normalized_shape))))
-    wanted = output_mask[0], output_mask[1] and weight is not None
-    return d_input if wanted[0] else None, d_weight if wanted[1] else None
+    has_d_weight = output_mask[1] and weight is not None
+    return d_input if output_mask[0] else None, d_weight if has_d_weight else None
 
 
 def fused_add_rms_norm(

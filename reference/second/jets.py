@@ -25,7 +25,6 @@ from .intervals import (
     divide,
     equal,
     is_nan,
-    is_point,
     is_zero,
     multiply,
     negative,
@@ -79,13 +78,13 @@ class Jet:
 
     def __mul__(self, other: Any) -> Jet:
         x = jet(other)
-        found = Jet(multiply(self.value, x.value))
+        product = Jet(multiply(self.value, x.value))
         if self.plain and x.plain:
-            return found
+            return product
         rest = _nilpotent(self, x)
         for one, by in ((self, x.value), (x, self.value)):
             rest = Jet(ZERO, _joined(rest.single, _times(one.single, by)), _joined(rest.basis, _times(one.basis, by)))
-        return Jet(found.value, rest.single, rest.basis)
+        return Jet(product.value, rest.single, rest.basis)
 
     def __truediv__(self, other: Any) -> Jet:
         x = jet(other)
@@ -237,8 +236,8 @@ def _hypot(x: Jet, y: Jet) -> Jet:
 def _arctan2(y: Jet, x: Jet) -> Jet:
     """The angle, as the angle of the values and what a rotation by it leaves."""
     value, p, q = functions.arctan2(y.value, x.value), Jet(x.value), Jet(y.value)
-    left = (p * y - q * x) / (p * x + q * y)
-    return with_value(value, of_name("arctan", Jet(ZERO, left.single, left.basis)))
+    rest = (p * y - q * x) / (p * x + q * y)
+    return with_value(value, of_name("arctan", Jet(ZERO, rest.single, rest.basis)))
 
 
 def _logaddexp(x: Jet, y: Jet) -> Jet:
@@ -317,7 +316,3 @@ def slope_along(x: Jet, number: int) -> Jet:
     first = (number + 1) * BASIS
     terms = {k - first: x.basis[k] for k in range(first, first + BASIS) if k in x.basis}
     return Jet(terms.pop(0, ZERO), terms)
-
-
-def is_known(x: Jet) -> bool:
-    return x.plain and is_point(x.value)

@@ -60,26 +60,25 @@ class Second(Array):
         if primitive == "among":
             value: Second = params["ways"][0].formula(*operands)
             return value
-        given = [_unwrapped(x) for x in operands]
+        arrays = [_unwrap(x) for x in operands]
         if primitive in _PRIMITIVES:
-            return Second(_PRIMITIVES[primitive](*given, **params))
+            return Second(_PRIMITIVES[primitive](*arrays, **params))
         if primitive == "power":
-            given.append(_jets(params["exponent"]))
-        return Second(_elementwise(primitive)(*given))
+            arrays.append(_jets(params["exponent"]))
+        return Second(_elementwise(primitive)(*arrays))
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
         if method != "__call__" or kwargs:
             raise NoReadingError(f"numpy.{ufunc.__name__}.{method}: the second reading has plain calls alone")
-        given = [_unwrapped(x) for x in inputs]
+        arrays = [_unwrap(x) for x in inputs]
         if ufunc in _COMPARISONS:
-            return np.asarray(np.frompyfunc(_COMPARISONS[ufunc], 2, 1)(*given), dtype=bool)
-        return Second(_elementwise(ufunc.__name__)(*given))
+            return np.asarray(np.frompyfunc(_COMPARISONS[ufunc], 2, 1)(*arrays), dtype=bool)
+        return Second(_elementwise(ufunc.__name__)(*arrays))
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         plain = _bare(args)
         named = {name: _bare(value) for name, value in kwargs.items()}
-        found = _INSTEAD.get(func, func)(*plain, **named)
-        return _wrapped(found)
+        return _wrap(_INSTEAD.get(func, func)(*plain, **named))
 
 
 def second(values: Any) -> Second:
@@ -107,7 +106,7 @@ def _jets(values: Any) -> Any:
     return out
 
 
-def _unwrapped(value: Any) -> Any:
+def _unwrap(value: Any) -> Any:
     if isinstance(value, Second):
         return value.values
     if isinstance(value, Irrational):
@@ -124,12 +123,12 @@ def _bare(value: Any) -> Any:
     return value
 
 
-def _wrapped(found: Any) -> Any:
-    if isinstance(found, (tuple, list)) and any(isinstance(x, (np.ndarray, Jet)) for x in found):
-        return type(found)(_wrapped(x) for x in found)
-    if isinstance(found, Jet):
-        return Second(np.asarray(found, dtype=object))
-    return Second(found) if isinstance(found, np.ndarray) and found.dtype == object else found
+def _wrap(result: Any) -> Any:
+    if isinstance(result, (tuple, list)) and any(isinstance(x, (np.ndarray, Jet)) for x in result):
+        return type(result)(_wrap(x) for x in result)
+    if isinstance(result, Jet):
+        return Second(np.asarray(result, dtype=object))
+    return Second(result) if isinstance(result, np.ndarray) and result.dtype == object else result
 
 
 @functools.cache
@@ -156,10 +155,10 @@ def _rows(values: Any, axes: tuple[int, ...], function: Callable[[list[Jet]], Je
 
 
 def _along(values: Any, axis: Any, keepdims: bool, function: Callable[[list[Jet]], Jet]) -> Any:
-    given = range(values.ndim) if axis is None else (axis,) if isinstance(axis, (int, np.integer)) else axis
-    axes = tuple(sorted(i % values.ndim for i in given))
-    kept = _rows(values, axes, function) if axes else values
-    return kept if keepdims else np.squeeze(kept, axes)
+    dims = range(values.ndim) if axis is None else (axis,) if isinstance(axis, (int, np.integer)) else axis
+    axes = tuple(sorted(i % values.ndim for i in dims))
+    result = _rows(values, axes, function) if axes else values
+    return result if keepdims else np.squeeze(result, axes)
 
 
 def _sum(values: Any, axis: Any = None, keepdims: bool = False) -> Any:
@@ -313,12 +312,12 @@ def enclosures(function: Callable[..., Any], *values: Any, precisions: Sequence[
                 if bits == precisions[-1]:
                     raise
                 continue
-        found = [x.values for x in (outputs if isinstance(outputs, (tuple, list)) else (outputs,))]
-        scale = _scale(values, found)
-        narrow = [np.array([is_narrow(x.value, scale) for x in out.flat], bool).reshape(out.shape) for out in found]
+        arrays = [x.values for x in (outputs if isinstance(outputs, (tuple, list)) else (outputs,))]
+        scale = _scale(values, arrays)
+        narrow = [np.array([is_narrow(x.value, scale) for x in out.flat], bool).reshape(out.shape) for out in arrays]
         if all(np.all(each) for each in narrow) or bits == precisions[-1]:
             break
-    return [Enclosure(_pairs(out), each, bits, scale) for out, each in zip(found, narrow, strict=True)]
+    return [Enclosure(_pairs(out), each, bits, scale) for out, each in zip(arrays, narrow, strict=True)]
 
 
 def _scale(values: Sequence[Any], outputs: Sequence[Any]) -> int:

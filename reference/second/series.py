@@ -43,11 +43,11 @@ def _product(a: Sequence[Interval], b: Sequence[Interval], number: int) -> Inter
 
 
 def _exponential(x: Interval, y: Interval, degree: int) -> list[Interval]:
-    found, last = [], y
+    coeffs, last = [], y
     for k in range(1, degree + 1):
         last = _scaled(last, 1, k)
-        found.append(last)
-    return found
+        coeffs.append(last)
+    return coeffs
 
 
 def _of_expm1(x: Interval, y: Interval, degree: int) -> list[Interval]:
@@ -55,11 +55,11 @@ def _of_expm1(x: Interval, y: Interval, degree: int) -> list[Interval]:
 
 
 def _of_exp2(x: Interval, y: Interval, degree: int) -> list[Interval]:
-    scale, found, last = log_2(), [], y
+    scale, coeffs, last = log_2(), [], y
     for k in range(1, degree + 1):
         last = _scaled(multiply(last, scale), 1, k)
-        found.append(last)
-    return found
+        coeffs.append(last)
+    return coeffs
 
 
 def _logarithm(base: Callable[[], Interval] | None = None, shift: Interval = ZERO) -> Series:
@@ -67,24 +67,24 @@ def _logarithm(base: Callable[[], Interval] | None = None, shift: Interval = ZER
 
     def series(x: Interval, y: Interval, degree: int) -> list[Interval]:
         slope = divide(ONE, add(x, shift))
-        found, last = [], slope if base is None else divide(slope, base())
+        coeffs, last = [], slope if base is None else divide(slope, base())
         for k in range(1, degree + 1):
-            found.append(_scaled(last, 1, k))
+            coeffs.append(_scaled(last, 1, k))
             last = negative(multiply(last, slope))
-        return found
+        return coeffs
 
     return series
 
 
 def of_power(x: Interval, exponent: Interval, degree: int) -> list[Interval]:
     """binom(r, k) x^(r − k)."""
-    found, binomial = [], ONE
+    coeffs, binomial = [], ONE
     for k in range(1, degree + 1):
         binomial = _scaled(multiply(binomial, subtract(exponent, point(k - 1))), 1, k)
         # A coefficient that vanishes does so at a singularity of x^(r − k), too.
         zero = binomial == ZERO
-        found.append(ZERO if zero else multiply(binomial, power(x, subtract(exponent, point(k)))))
-    return found
+        coeffs.append(ZERO if zero else multiply(binomial, power(x, subtract(exponent, point(k)))))
+    return coeffs
 
 
 def _root(denominator: int) -> Series:
@@ -92,12 +92,12 @@ def _root(denominator: int) -> Series:
 
     def series(x: Interval, y: Interval, degree: int) -> list[Interval]:
         # y / x is 1 / y^(n−1), which is infinite at zero and not 0 / 0.
-        slope, found = divide(ONE, functools.reduce(multiply, [y] * (denominator - 1))), list[Interval]()
+        slope, coeffs = divide(ONE, functools.reduce(multiply, [y] * (denominator - 1))), list[Interval]()
         last = _scaled(slope, 1, denominator)
         for k in range(1, degree + 1):
-            found.append(last)
+            coeffs.append(last)
             last = divide(_scaled(last, 1 - denominator * k, denominator * (k + 1)), x)
-        return found
+        return coeffs
 
     return series
 
@@ -108,11 +108,11 @@ def _pair(signs: tuple[int, int], first: bool, other: str) -> Series:
     def series(x: Interval, y: Interval, degree: int) -> list[Interval]:
         partner = UNARY[other](x)
         u, v = (y, partner) if first else (partner, y)
-        found = []
+        coeffs = []
         for k in range(1, degree + 1):
             u, v = _scaled(v, signs[0], k), _scaled(u, signs[1], k)
-            found.append(u if first else v)
-        return found
+            coeffs.append(u if first else v)
+        return coeffs
 
     return series
 
@@ -121,11 +121,11 @@ def _riccati(sign: int) -> Series:
     """y' = 1 + sign y²."""
 
     def series(x: Interval, y: Interval, degree: int) -> list[Interval]:
-        found = [y]
+        coeffs = [y]
         for k in range(degree):
-            slope = _scaled(_product(found, found, k), sign, 1)
-            found.append(_scaled(add(slope, ONE) if k == 0 else slope, 1, k + 1))
-        return found[1:]
+            slope = _scaled(_product(coeffs, coeffs, k), sign, 1)
+            coeffs.append(_scaled(add(slope, ONE) if k == 0 else slope, 1, k + 1))
+        return coeffs[1:]
 
     return series
 
@@ -198,12 +198,12 @@ def _log_10() -> Interval:
 
 def reciprocal(x: Interval, degree: int) -> list[Interval]:
     """The coefficients of 1 / (x + t)."""
-    slope, found = divide(ONE, x), list[Interval]()
+    slope, coeffs = divide(ONE, x), list[Interval]()
     last = slope
     for _ in range(degree):
         last = negative(multiply(last, slope))
-        found.append(last)
-    return found
+        coeffs.append(last)
+    return coeffs
 
 
 _STEPS = ("floor", "ceil", "rint", "trunc", "sign")

@@ -29,13 +29,13 @@ def along(
     """
 
     def transformed(*operands: Any) -> tuple[Any, ...]:
-        given = [x if isinstance(x, Second) else second(x) for x in operands]
+        arrays = [x if isinstance(x, Second) else second(x) for x in operands]
 
         def bound(*moved: Any) -> tuple[Any, ...]:
-            found = function(*given[:passive], *moved)
-            return tuple(found) if isinstance(found, (tuple, list)) else (found,)
+            results = function(*arrays[:passive], *moved)
+            return tuple(results) if isinstance(results, (tuple, list)) else (results,)
 
-        return _values(bound, tuple(word), (inputs, outputs), given[passive:], 1)
+        return _values(bound, tuple(word), (inputs, outputs), arrays[passive:], 1)
 
     return transformed
 
@@ -88,9 +88,9 @@ def _pairing(
     *inner, step = word
     count, _ = _counts(inner, counts)
     primals, rest = args[:count], args[count:]
-    directions, left = (rest, weights) if step == "jvp" else (weights, rest)
+    directions, remaining = (rest, weights) if step == "jvp" else (weights, rest)
     moved = [_varied(x, t, key) for x, t in zip(primals, directions, strict=True)]
-    return jets.coefficient(_pairing(function, inner, counts, moved, (left, 2 * key)), key)
+    return jets.coefficient(_pairing(function, inner, counts, moved, (remaining, 2 * key)), key)
 
 
 def _of_each(x: Any, change: Callable[[Jet], Jet]) -> Any:

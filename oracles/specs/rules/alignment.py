@@ -106,14 +106,14 @@ def _cotangent_of_one(x: Any, g: Any, labels: Any, blank: int) -> Any:
     states, _ = _states_of(labels, blank)
     classes = []
     for number in range(np.shape(x)[1]):
-        found = np.exp(x[:, number])
+        slope = np.exp(x[:, number])
         own = np.flatnonzero(states == number)
         if len(own):
             total, has = both[:, own[0]], open_[:, own[0]]
             for state in own[1:]:
                 total, has = _either(total, has, both[:, state], open_[:, state])
-            found = found - np.where(has, np.exp(np.where(has, total + loss - x[:, number], 0.0)), 0.0)
-        classes.append(found * g)
+            slope = slope - np.where(has, np.exp(np.where(has, total + loss - x[:, number], 0.0)), 0.0)
+        classes.append(slope * g)
     return np.stack(classes, 1)
 
 
@@ -153,8 +153,8 @@ def _alignments(x: Any, labels: Any, steps: Any, lengths: Any, blank: int, zeroe
     lifted: list[Any] = [
         loss if isinstance(loss, Array) or not isinstance(batch, Array) else batch.lift(loss) for loss in losses
     ]
-    found: Any = np.stack(lifted)
-    return found if np.ndim(x) == 3 else np.reshape(found, ())
+    vector: Any = np.stack(lifted)
+    return vector if np.ndim(x) == 3 else np.reshape(vector, ())
 
 
 DECOMPOSED[torch.ops.aten._ctc_loss.default] = _traced

@@ -32,7 +32,7 @@ def _scalar(x: Any, number: float) -> Any:
     return store(constant(x).lift(float(number)), asked=False) if isinstance(x, Array) else number
 
 
-def as_written(number: Any) -> Any:
+def recover_decimal(number: Any) -> Any:
     """A number that somebody wrote, where torch hands it over as a float32 one: 10⁻⁶ in rms_norm, for example.
 
     Of a float32 number of many digits it is the shortest decimal that rounds to it.
@@ -47,12 +47,12 @@ def _read_power(x: Any, exponent: Any) -> Any:
     special: dict[float, Rule] = {2: np.square, 0.5: np.sqrt, -0.5: lambda x: 1.0 / np.sqrt(x)}
     whole: Rule = special[exponent] if exponent in special else lambda x: np.power(x, exponent)
     # In a half type some kernels store what a power is made of.
-    made: dict[float, Rule] = {
+    in_steps: dict[float, Rule] = {
         3: lambda x: may_store(np.square(x)) * x,
         -2: lambda x: 1.0 / may_store(np.square(x)),
         -0.5: lambda x: 1.0 / may_store(np.sqrt(x)),
     }
-    return among([Algorithm(whole, ""), Algorithm(made[exponent], STORED)], x) if exponent in made else whole(x)
+    return among([Algorithm(whole, ""), Algorithm(in_steps[exponent], STORED)], x) if exponent in in_steps else whole(x)
 
 
 def _inverse(x: Any) -> Any:
@@ -163,12 +163,12 @@ def _floor_divided(a: Any, b: Any) -> Any:
     """The floor of a quotient; the floor of one that is too small for any format is -1 where it is below 0."""
     # A step has slope 0 wherever it is, and torch does not ask how the quotient moves.
     a, b = constant(a), constant(b)
-    found = np.floor(store(np.divide(a, b), asked=False))
+    quotient = np.floor(store(np.divide(a, b), asked=False))
     beyond = np.logical_and(np.equal(np.absolute(b), np.inf), np.less(np.absolute(a), np.inf))
     below = np.logical_or(*(np.logical_and(np.less(x, 0.0), np.greater(y, 0.0)) for x, y in ((a, b), (b, a))))
     # Python, NumPy and torch take a remainder first, of which nothing is left where the dividend is infinite.
-    found = np.where(np.logical_and(beyond, below), -1.0, found)
-    return np.where(np.equal(np.absolute(a), np.inf), np.nan, found)
+    quotient = np.where(np.logical_and(beyond, below), -1.0, quotient)
+    return np.where(np.equal(np.absolute(a), np.inf), np.nan, quotient)
 
 
 def _divided(a: Any, b: Any, rounding_mode: str | None = None) -> Any:

@@ -171,8 +171,8 @@ def _put(x: Any, index: Any, source: Any, accumulate: bool = False) -> Any:
 def _masked_scatter(x: Any, mask: Any, source: Any) -> Any:
     shape = np.broadcast_shapes(np.shape(x), np.shape(mask))
     x, chosen = np.broadcast_to(x, shape), np.broadcast_to(mask, shape)
-    taken = _flat(source)[: int(np.count_nonzero(chosen))]
-    return _write_elements(x, taken, lambda places: places[chosen])
+    elements = _flat(source)[: int(np.count_nonzero(chosen))]
+    return _write_elements(x, elements, lambda places: places[chosen])
 
 
 def _index_add(x: Any, dim: int, index: Any, source: Any, alpha: float = 1) -> Any:
@@ -277,11 +277,11 @@ def _embedding_bag(
     indices, ends = np.asarray(indices), np.asarray(offsets)
     bags = len(ends) - 1 if include_last_offset else len(ends)
     bag = np.searchsorted(ends[:bags], np.arange(len(indices)), side="right") - 1
-    kept = indices != padding_idx
-    rows, bag = weight[indices[kept]], bag[kept]
-    rows = _less_often(rows, indices[kept]) if scale_grad_by_freq else rows
+    in_bag = indices != padding_idx
+    rows, bag = weight[indices[in_bag]], bag[in_bag]
+    rows = _less_often(rows, indices[in_bag]) if scale_grad_by_freq else rows
     if per_sample_weights is not None:
-        rows = rows * per_sample_weights[kept][:, None]
+        rows = rows * per_sample_weights[in_bag][:, None]
     counts = np.bincount(bag, minlength=bags)
     if mode == 2:
         most = [amax(rows[np.flatnonzero(bag == i)], 0) if counts[i] else 0.0 * weight[0] for i in range(bags)]

@@ -59,8 +59,8 @@ def _binary_cross_entropy(x: Any, target: Any, weight: Any = None, reduction: in
 def _cross_entropy_of_two(x: Any, target: Any) -> Any:
     """−(t log x + (1 − t) log(1 − x)), whose logarithms torch holds at −100 from below."""
     parts = (np.log(x), np.log1p(-x))
-    kept, other = (np.where(part < -100.0, -100.0, part) for part in parts)
-    return (target - 1.0) * other - target * kept
+    log_x, log_rest = (np.where(part < -100.0, -100.0, part) for part in parts)
+    return (target - 1.0) * log_rest - target * log_x
 
 
 def _cross_entropy_by_one_quotient(x: Any, target: Any) -> Any:
@@ -132,8 +132,8 @@ def _multi_margin(
     index = np.reshape(np.asarray(target), (-1, 1))
     gap = margin - np.take_along_axis(rows, index, 1) + rows
     # The target itself is left out, whatever its own margin is.
-    wanted = np.where(np.arange(classes) == index, 0.0, np.where(gap <= 0, 0.0, gap))
-    each = wanted if p == 1 else np.square(wanted)
+    excess = np.where(np.arange(classes) == index, 0.0, np.where(gap <= 0, 0.0, gap))
+    each = excess if p == 1 else np.square(excess)
     each = each if weight is None else each * np.reshape(weight[index], (-1, 1))
     loss = np.sum(each, axis=1) / float(classes)
     return np.reshape(loss, np.shape(target)) if reduction == _NONE else _reduce_loss(loss, reduction)
@@ -144,13 +144,13 @@ def _multilabel_margin(x: Any, target: Any, reduction: int) -> tuple[Any, Any]:
     rows, classes = np.reshape(x, (-1, np.shape(x)[-1])), np.shape(x)[-1]
     listed = np.reshape(np.asarray(target), (-1, classes))
     counts = np.cumsum(listed < 0, axis=1) == 0
-    known = np.where(counts, listed, 0)
+    indices = np.where(counts, listed, 0)
     is_target = np.zeros(listed.shape, dtype=bool)
     for row, targets, valid in zip(is_target, listed, counts, strict=True):
         row[targets[valid]] = True
-    gap = 1.0 - (np.take_along_axis(rows, known, 1)[:, :, None] - rows[:, None, :])
-    wanted = counts[:, :, None] & ~is_target[:, None, :]
-    each = np.sum(np.where(wanted, np.where(gap <= 0, 0.0, gap), 0.0), axis=(1, 2)) / float(classes)
+    gap = 1.0 - (np.take_along_axis(rows, indices, 1)[:, :, None] - rows[:, None, :])
+    in_sum = counts[:, :, None] & ~is_target[:, None, :]
+    each = np.sum(np.where(in_sum, np.where(gap <= 0, 0.0, gap), 0.0), axis=(1, 2)) / float(classes)
     loss = each if reduction == _NONE and np.ndim(x) > 1 else _reduce_loss(each, reduction or _SUM)
     return loss, np.reshape(is_target, np.shape(x)).astype(np.float64)
 

@@ -95,14 +95,14 @@ def _running(sign: float) -> Callable[..., Any]:
 
 
 def _running_index(base: Any, dim: int) -> Choice:
-    def accepts(given: Any) -> Any:
+    def accepts(indices: Any) -> Any:
         low, high = base.ends()
-        place = np.arange(given.shape[dim]).reshape(-1, *(1,) * (given.ndim - dim - 1))
-        known = (given >= 0) & (given <= place)
-        reached = np.take_along_axis(high, np.where(known, given, 0), dim)
-        return known & ~(reached < np.maximum.accumulate(low, axis=dim))
+        place = np.arange(indices.shape[dim]).reshape(-1, *(1,) * (indices.ndim - dim - 1))
+        in_range = (indices >= 0) & (indices <= place)
+        reached = np.take_along_axis(high, np.where(in_range, indices, 0), dim)
+        return in_range & ~(reached < np.maximum.accumulate(low, axis=dim))
 
-    def found() -> tuple[Any, Any]:
+    def choose() -> tuple[Any, Any]:
         values = base.comparable()
         place = np.arange(values.shape[dim]).reshape(-1, *(1,) * (values.ndim - dim - 1))
         first = np.where(values == np.maximum.accumulate(values, axis=dim), place, 0)
@@ -110,7 +110,7 @@ def _running_index(base: Any, dim: int) -> Choice:
         low, high = base.ends()
         return likely, np.broadcast_to(np.asarray((low == high).all()), likely.shape)
 
-    return Choice(base.shape, accepts, found)
+    return Choice(base.shape, accepts, choose)
 
 
 def _logcumsumexp(x: Any, dim: int) -> Any:
@@ -140,10 +140,10 @@ def _cotangent_by_logarithms(x: Any, g: Any, dim: int) -> Any:
     """
     y, parts = may_store(_accumulated(x, dim)), []
     for part in (g, -g):
-        taken = np.greater(constant(part), 0.0)
-        if isinstance(taken, Condition):
+        positive = np.greater(constant(part), 0.0)
+        if isinstance(positive, Condition):
             raise Inapplicable
-        logs = np.where(taken, may_store(may_store(np.log(np.where(taken, part, 1.0))) - y), -np.inf)
+        logs = np.where(positive, may_store(may_store(np.log(np.where(positive, part, 1.0))) - y), -np.inf)
         total = may_store(np.flip(_accumulated(np.flip(logs, dim), dim), dim))
         parts.append(may_store(np.exp(may_store(total + x))))
     return parts[0] - parts[1]

@@ -81,9 +81,9 @@ def _grouped(a: Any, b: Any, ends: Any = None, bias: Any = None, out_dtype: Any 
     if np.ndim(a) == np.ndim(b) == 2:  # The parts are of what is summed over.
         return np.stack([np.matmul(a[:, part], b[part]) for part in parts], axis=0)
     if np.ndim(a) == 2:
-        found = np.concatenate([np.matmul(a[part], b[i]) for i, part in enumerate(parts)], axis=0)
-        rest = np.shape(a)[0] - np.shape(found)[0]
-        return found if not rest else np.concatenate([found, np.zeros((rest, np.shape(found)[1]))], axis=0)
+        product = np.concatenate([np.matmul(a[part], b[i]) for i, part in enumerate(parts)], axis=0)
+        rest = np.shape(a)[0] - np.shape(product)[0]
+        return product if not rest else np.concatenate([product, np.zeros((rest, np.shape(product)[1]))], axis=0)
     return np.concatenate([np.matmul(a[i], b[:, part]) for i, part in enumerate(parts)], axis=1)
 
 

@@ -31,7 +31,7 @@ def _with_slopes(rule: Rule, *slopes: Rule) -> Rule:
     """
 
     def cotangent(place: int) -> Rule:
-        return lambda *given: unbroadcast(slopes[place](*given), np.shape(given[place]))
+        return lambda *arguments: unbroadcast(slopes[place](*arguments), np.shape(arguments[place]))
 
     ways = [Algorithm(rule, ""), Algorithm(Reverse(*map(cotangent, range(len(slopes)))), STORED)]
     return lambda *xs: among(ways, *xs) if all(isinstance(x, Array) for x in xs) else rule(*xs)

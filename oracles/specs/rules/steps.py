@@ -94,12 +94,12 @@ def _trilinear(a: Any, b: Any, c: Any, of_a: Any, of_b: Any, of_c: Any, summed: 
 
 
 def _expanded(factors: Any, axes: Any) -> list[Any]:
-    found = []
+    arrays = []
     for x, missing in zip(factors, axes, strict=True):
         for axis in missing:
             x = np.expand_dims(x, axis)
-        found.append(x)
-    return found
+        arrays.append(x)
+    return arrays
 
 
 DECOMPOSED.update(

@@ -17,8 +17,8 @@ aten = torch.ops.aten
 
 def _expand(x: Any, shape: Sequence[int], **kwargs: Any) -> Any:
     padded = (1,) * (len(shape) - np.ndim(x)) + np.shape(x)
-    wanted = tuple(n if m == -1 else m for n, m in zip(padded, shape, strict=True))
-    return np.broadcast_to(np.reshape(x, padded), wanted)
+    full = tuple(n if m == -1 else m for n, m in zip(padded, shape, strict=True))
+    return np.broadcast_to(np.reshape(x, padded), full)
 
 
 def _slice(x: Any, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Any:
@@ -78,11 +78,11 @@ def _copied(to: Any, x: Any, *args: Any) -> Any:
 
 def _triangle(keep: Any) -> Rule:
     def rule(x: Any, diagonal: int = 0) -> Any:
-        kept = keep(np.ones(np.shape(x), dtype=bool), diagonal)
-        found = np.where(kept, x, 0.0)
-        if isinstance(found, Array):
-            constant(found).leave_out(~kept)
-        return found
+        inside = keep(np.ones(np.shape(x), dtype=bool), diagonal)
+        triangle = np.where(inside, x, 0.0)
+        if isinstance(triangle, Array):
+            constant(triangle).leave_out(~inside)
+        return triangle
 
     return rule
 

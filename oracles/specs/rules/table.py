@@ -38,11 +38,11 @@ def enter(rule: Rule, *operations: Any) -> None:
 
 def overloads(names: str) -> list[Any]:
     """The aten operations of these names; a name without an overload means the one that is called "default"."""
-    found = []
+    operations = []
     for name in names.split():
         packet, _, overload = name.partition(".")
-        found.append(getattr(getattr(torch.ops.aten, packet), overload or "default"))
-    return found
+        operations.append(getattr(getattr(torch.ops.aten, packet), overload or "default"))
+    return operations
 
 
 def enter_move(rule: Rule, *operations: Any) -> None:

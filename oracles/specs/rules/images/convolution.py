@@ -15,9 +15,9 @@ from ..table import RULES
 aten = torch.ops.aten
 
 
-def for_each_axis(given: Sequence[int], axes: int) -> tuple[int, ...]:
+def for_each_axis(values: Sequence[int], axes: int) -> tuple[int, ...]:
     """One number for each axis, of which torch takes one for all."""
-    numbers = tuple(int(n) for n in given)
+    numbers = tuple(int(n) for n in values)
     return numbers * axes if len(numbers) == 1 else numbers
 
 
@@ -70,8 +70,8 @@ def _convolution(
         grouped = np.concatenate([grouped, np.ones((*np.shape(grouped)[:2], 1, *np.shape(grouped)[3:]))], axis=2)
         first = np.reshape(bias, (*np.shape(own)[:2], 1, *(1,) * axes))
         own = np.concatenate([own, placed(first, (0,) * axes, [n - 1 for n in sizes], (1,) * axes)], axis=2)
-    found: Any = bind("correlate", (grouped, own), {"stride": stride, "dilation": dilation})
-    return np.reshape(found, (np.shape(x)[0], -1, *np.shape(found)[3:]))
+    out: Any = bind("correlate", (grouped, own), {"stride": stride, "dilation": dilation})
+    return np.reshape(out, (np.shape(x)[0], -1, *np.shape(out)[3:]))
 
 
 def _by_time(x: Any, weight: Any, bias: Any, pad: int = 0) -> Any:

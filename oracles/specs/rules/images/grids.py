@@ -87,8 +87,8 @@ def _picked(x: Any, pixels: Sequence[Any]) -> Any:
     batch = np.arange(np.shape(x)[0]).reshape(-1, 1, *outputs)
     channel = np.arange(np.shape(x)[1]).reshape(1, -1, *outputs)
     within = (np.clip(pixel, 0, n - 1)[:, None] for pixel, n in zip(pixels, lengths, strict=True))
-    found = x[(batch, channel, *within)]
-    return found if inside.all() else np.where(inside[:, None], found, 0.0)
+    values = x[(batch, channel, *within)]
+    return values if inside.all() else np.where(inside[:, None], values, 0.0)
 
 
 def _weighted(x: Any, pixels: Sequence[Sequence[Any]], weights: Sequence[Sequence[Any]]) -> Any:
@@ -153,18 +153,18 @@ def _on_either_side(axes: Sequence[_Axis], edge: Callable[[Any], Any], value: Ca
         value: of a pixel for each axis.
     """
 
-    def along(done: Sequence[Any]) -> Any:
-        if len(done) == len(axes):
-            return value(done)
-        at, plain, _ = axes[len(done)]
+    def along(pixels: Sequence[Any]) -> Any:
+        if len(pixels) == len(axes):
+            return value(pixels)
+        at, plain, _ = axes[len(pixels)]
         border = edge(plain)
         after = np.ceil(border).astype(np.int64)
         before = at < border
         if isinstance(before, Condition):
             # Half a pixel belongs to the even one, so a point that is an edge itself may be on either side of it.
-            return np.where(before[:, None], along([*done, after - 1]), along([*done, after]))
+            return np.where(before[:, None], along([*pixels, after - 1]), along([*pixels, after]))
         at_half = (border != np.rint(border)) & (plain == border) & (after % 2 != 0)
-        return along([*done, np.where(before | at_half, after - 1, after)])
+        return along([*pixels, np.where(before | at_half, after - 1, after)])
 
     return along([])
 
@@ -174,8 +174,8 @@ def _sampled(x: Any, grid: Any, mode: int, padding: int, corners: bool) -> Any:
     lengths = np.shape(x)[2:]
     axes = []
     for k, n in enumerate(lengths):
-        given = grid[..., len(lengths) - 1 - k]
-        at = keep_in_format(keep_in_format(given + 1.0) * ((n - 1) / 2.0 if corners else n / 2.0))
+        points = grid[..., len(lengths) - 1 - k]
+        at = keep_in_format(keep_in_format(points + 1.0) * ((n - 1) / 2.0 if corners else n / 2.0))
         at = at if corners else keep_in_format(at - 0.5)
         whole = _Axis(at, np.clip(_numbers(at), -(2.0**40), 2.0**40), n)
         axes.append(whole if mode == _CUBIC else _located(whole, padding, corners))
@@ -188,15 +188,15 @@ def _sampled(x: Any, grid: Any, mode: int, padding: int, corners: bool) -> Any:
         parts = [keep_in_format(axis.at - base)[:, None] for axis, base in zip(axes, bases, strict=True)]
         return between(x, bases, parts, padding, corners)
 
-    found = _on_either_side(axes, edge, value)
-    known = np.isfinite(sum(_finite_or_nan(grid[..., k]) for k in range(len(lengths))))
-    if known.all():
-        return found
+    samples = _on_either_side(axes, edge, value)
+    is_point = np.isfinite(sum(_finite_or_nan(grid[..., k]) for k in range(len(lengths))))
+    if is_point.all():
+        return samples
     # Where no point is given, torch says that it takes one; what its kernels take is not the same everywhere.
     open_ = condition(
-        np.broadcast_to(known[:, None], np.shape(found)), np.ones(np.shape(found), dtype=bool), constant(x)
+        np.broadcast_to(is_point[:, None], np.shape(samples)), np.ones(np.shape(samples), dtype=bool), constant(x)
     )
-    return np.where(open_, found, np.inf)
+    return np.where(open_, samples, np.inf)
 
 
 def _finite_or_nan(x: Any) -> Any:
@@ -220,8 +220,8 @@ def _affine_grid(theta: Any, size: Sequence[int], corners: bool) -> Any:
         along = np.reshape(_base(theta, lengths[k], corners), (-1,) + (1,) * (len(lengths) - 1 - k))
         columns.append(np.broadcast_to(along, lengths))
     points = np.reshape(np.stack([*columns, np.ones(lengths)], axis=-1), (-1, len(lengths) + 1))
-    found = np.matmul(points, np.swapaxes(theta, 1, 2))
-    return np.reshape(found, (np.shape(theta)[0], *lengths, len(lengths)))
+    grid = np.matmul(points, np.swapaxes(theta, 1, 2))
+    return np.reshape(grid, (np.shape(theta)[0], *lengths, len(lengths)))
 
 
 RULES[aten.affine_grid_generator.default] = _affine_grid

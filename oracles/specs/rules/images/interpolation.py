@@ -94,15 +94,15 @@ def _not_negative(coordinate: Any, plain: Any) -> tuple[Any, Any]:
     return np.where(coordinate < 0.0, 0.0, coordinate), np.maximum(plain, 0.0)
 
 
-def scale_of(length: int, wanted: int, scale: Any, corners: bool) -> tuple[float, float]:
+def scale_of(length: int, new_length: int, scale: Any, corners: bool) -> tuple[float, float]:
     """How many pixels of an image one of the result stands for, as a quotient of two numbers.
 
     Args:
         length, wanted: of both along a dim. scale: by how much it grows, or None. corners: whether corners agree.
     """
     if corners:
-        return (float(length - 1), float(wanted - 1)) if wanted > 1 else (0.0, 1.0)
-    return (float(length), float(wanted)) if scale is None else (1.0, float(scale))
+        return (float(length - 1), float(new_length - 1)) if new_length > 1 else (0.0, 1.0)
+    return (float(length), float(new_length)) if scale is None else (1.0, float(scale))
 
 
 def _upsampled(
@@ -119,9 +119,9 @@ def _upsampled(
     for dim in range(first, np.ndim(x)):
         scale = scales[dim - first] if scales else None
         length = np.shape(x)[dim]
-        wanted = int(length * scale) if sizes is None else int(sizes[dim - first])
-        ratio = scale_of(length, wanted, scale, corners)
-        coordinate, plain = _coordinates(x, np.arange(wanted) + middle, ratio, shift)
+        new_length = int(length * scale) if sizes is None else int(sizes[dim - first])
+        ratio = scale_of(length, new_length, scale, corners)
+        coordinate, plain = _coordinates(x, np.arange(new_length) + middle, ratio, shift)
         if between is _linear:
             coordinate, plain = np.where(coordinate < 0.0, 0.0, coordinate), np.maximum(plain, 0.0)
         x = _interpolate_along(x, dim, between, coordinate, plain)
