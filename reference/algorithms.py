@@ -33,7 +33,7 @@ class Algorithm(NamedTuple):
 
 
 class Reverse:
-    """The formula of an algorithm that differs in reverse mode alone, which is written down and not taken of a text.
+    """The formula of an algorithm that differs in reverse mode alone: its cotangents are written down, not derived.
 
     Attributes:
         cotangents: of every argument: its cotangent as a function of all arguments and of the cotangent of the result.
@@ -108,7 +108,7 @@ def names_of(formula: Formula) -> tuple[str, ...]:
 
 
 def require_names(names: Collection[str], formula: Formula, others: Collection[str] = ()) -> None:
-    """ValueError unless each is the name of an algorithm of the formula, or one of the `others`.
+    """Raise ValueError unless each name is that of an algorithm of the formula, or one of the `others`.
 
     Args:
         names: those that a declaration allows.

@@ -65,7 +65,7 @@ class Condition(np.ndarray[Any, Any]):
         return bool(self.view(np.ndarray))
 
     def astype(self, *args: Any, **kwargs: Any) -> Any:
-        """The condition itself, which is a number where a number is wanted."""
+        """The condition itself: where an operation needs a number, it takes the condition as one."""
         return self
 
 

@@ -30,8 +30,8 @@ class Term:
     total: bool = False
 
 
-#: Derivatives of a step are zero everywhere; at the step itself that is a convention. What is filled has nothing of the
-#: argument but its shape.
+#: Derivatives of a step are zero everywhere; at the step itself that is a convention. "filled" takes nothing of
+#: its argument but the shape.
 FACTORS: dict[str, Callable[[Array], Array]] = {
     "same": lambda x: x,
     "square": np.square,

@@ -34,7 +34,7 @@ _INSTEAD = {
 
 
 def nearest_of(name: str, names: Iterable[str]) -> str:
-    """A question that names the known name that is most like it, or nothing where none is."""
+    """A question for an error that asks whether the most similar name was meant; "" where no name is similar."""
     near = difflib.get_close_matches(name, list(names), n=1, cutoff=0.6)
     return f" (did you mean {near[0]}?)" if near else ""
 

@@ -39,12 +39,12 @@ class Whole(Choice):
 
     @property
     def dtype(self) -> Any:
-        """Of the integers, NumPy's."""
+        """NumPy's dtype of the integers."""
         return self.low.dtype
 
     @property
     def free(self) -> Any:
-        """Where nothing is known."""
+        """Where nothing is known of an integer."""
         return (self.low == np.iinfo(self.dtype).min) & (self.high == np.iinfo(self.dtype).max)
 
     def lifted(self) -> Any:
@@ -56,7 +56,7 @@ class Whole(Choice):
 
 
 def unbounded(reading: Any, shape: tuple[int, ...]) -> Any:
-    """An array of a reading of whose elements nothing is known: the inverse of what may be -1, 2 or between them."""
+    """An array of a reading of whose elements nothing is known: the inverse of numbers from −1 to 2, which may be 0."""
     sign = condition(np.zeros(shape, bool), np.ones(shape, bool), reading)
     return 1.0 / np.where(sign, reading.lift(np.full(shape, -1.0)), reading.lift(np.full(shape, 2.0)))
 
@@ -77,12 +77,12 @@ def truncated(x: Any, dtype: Any) -> Any:
 
 
 def integers(x: Any, dtype: Any) -> Any:
-    """Numbers that every exact evaluation has as integers, as integers: `truncated` without the truncation."""
+    """Numbers that are integers in exact arithmetic, as integers: all between the ends of each, without truncation."""
     return _between(x, dtype, np.ceil, np.floor)
 
 
 def settled(chosen: Choice, dtype: Any, reading: Any) -> Any:
-    """Indices that were chosen by values, as numbers; of one that rounding decides nothing is known."""
+    """Indices that were chosen by values, as numbers; of an index that rounding decides nothing is known."""
     if isinstance(chosen, Whole):
         return chosen
     likely, sure = np.asarray(chosen.likely(), dtype=dtype), chosen.sure()

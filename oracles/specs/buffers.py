@@ -1,4 +1,4 @@
-"""What a module keeps between calls."""
+"""The tensors that a module keeps between calls beside its parameters."""
 
 from __future__ import annotations
 

@@ -66,13 +66,13 @@ class SpecCall:
     def outputs(self, *tensors: torch.Tensor) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
         """What the spec returns for these tensors, and the tensors as they are after it.
 
-        The tensors that are given are not written: the spec works on copies.
+        The spec works on copies, so `tensors` themselves are not written.
         """
         copies = [t.clone() for t in tensors]
         return [leaf for _, leaf in self.results(copies)], copies
 
     def results(self, tensors: Sequence[torch.Tensor]) -> list[tuple[str, torch.Tensor]]:
-        """The tensors that the spec returns for these, each with its place among the results. It may write these."""
+        """The tensors that the spec returns, each with its place in the result. The spec may write `tensors`."""
         of_arguments = iter(tensors)
         leaves = [next(of_arguments) if isinstance(leaf, torch.Tensor) else leaf for leaf in self._leaves]
         args, kwargs = pytree.tree_unflatten(leaves, self._structure)
@@ -99,7 +99,9 @@ def _argument_path(path: Any) -> str:
 
 @contextlib.contextmanager
 def preserve_attributes(spec: Any) -> Iterator[None]:
-    """While it is on, a spec is traced; tensors that it puts into plain attributes of a module are gone afterwards."""
+    """A context in which a spec is traced. After it plain attributes of a module have the tensors that they had before,
+    because those that tracing puts there have no values.
+    """
     modules = list(spec.modules()) if isinstance(spec, torch.nn.Module) else []
     before = [dict(vars(module)) for module in modules]
     try:

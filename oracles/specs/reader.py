@@ -29,18 +29,18 @@ from .unwritten import describe, differ, memory, takes_memory
 _OF_MEMORY = ("dtype", "device", "layout", "pin_memory", "memory_format", "non_blocking", "implicit")
 
 _aten = torch.ops.aten
-#: Operations that cast, whose integers are what truncation leaves of a number.
+#: Operations that cast. A cast to integers truncates.
 _CASTS = {_aten._to_copy.default, _aten.copy.default, _aten.copy_.default}
-#: Operations after which indices that were chosen are what they were.
+#: Operations that give the indices of their operand unchanged, though at other places perhaps.
 _KEEPING = {*MOVES, _aten._to_copy.default}
 #: Dtypes of integers, and what NumPy calls them.
 _INTEGERS = {
     getattr(torch, f"{kind}{bits}"): np.dtype(f"{kind}{bits}") for kind in ("int", "uint") for bits in (8, 16, 32, 64)
 }
 
-#: Dtypes that are read.
+#: Dtypes whose tensors can be read.
 READ = {torch.bool, *_INTEGERS, *(getattr(torch, name) for name in FORMATS)}
-#: Norms whose first result is the norm, and alone has a derivative in torch; group norm's statistics have one, too.
+#: Norms of which torch differentiates the first result alone, and not the statistics; those of group norm it does.
 _NORMS = {
     getattr(_aten, name).default for name in ("native_layer_norm", "native_batch_norm", "_native_batch_norm_legit")
 }
@@ -65,13 +65,13 @@ class Reader(torch.fx.Interpreter):
         self.last = _last(graph)
         #: The dtype of the operation of the spec that a node belongs to.
         self.dtypes = _dtypes(graph)
-        #: Nodes that give memory that nothing has written, and whether that is marked.
+        #: Nodes that give memory that nothing has written, and whether this reading fills it with marks.
         self.taking, self.marked = [node for node in graph.graph.nodes if takes_memory(node)], False
-        #: What these are before they are rounded to their dtype, which whoever judges the results does.
+        #: The values of nodes of `last` before they are rounded to their dtype: whoever judges the results does that.
         self.unrounded: dict[torch.fx.Node, Any] = {}
 
     def run(self, *arrays: Any, **kwargs: Any) -> Any:
-        # Constants of the graph are lifted into the reading of the inputs, because they are rounded by an evaluation.
+        # Constants of the graph are lifted into the reading of the inputs, because an evaluation rounds them.
         self.reading = next((constant(a) for a in arrays if isinstance(a, Array)), None)
         arrays = tuple(self._lifted(a) if isinstance(a, np.ndarray) and a.dtype.kind == "f" else a for a in arrays)
         self.unrounded = {}
@@ -158,13 +158,15 @@ class Reader(torch.fx.Interpreter):
         return _ruled(rule, args, kwargs)
 
     def _of_open_integers(self, node: torch.fx.Node, args: Any, kwargs: Mapping[str, Any]) -> tuple[Any, Any, Any]:
-        """What a node is, if it can be said of integers that are open; else None, and its operands without such."""
+        """The result of a node for operands that are open integers, or None if there is no rule for such; and its
+        operands, of which open integers have then become arrays of the reading.
+        """
         leaves = pytree.tree_leaves((args, kwargs))
         target: Any = node.target
         chosen = [leaf for leaf in leaves if isinstance(leaf, Choice) and not isinstance(leaf, Whole)]
         if chosen and target in _KEEPING and not any(is_placed(target, args, leaf) for leaf in chosen):
             return _ruled(RULES[target], args, kwargs), args, kwargs
-        # What is computed of indices that were chosen needs them as numbers.
+        # Every other operation needs numbers in place of indices that were chosen by values.
         args, kwargs = pytree.tree_map(self._settled, (args, dict(kwargs)))
         if is_read_at(target, args):
             return read_at(target, args, lambda operands: _ruled(RULES[target], operands, kwargs)), args, kwargs
@@ -180,7 +182,7 @@ class Reader(torch.fx.Interpreter):
         return settled(value, np.int64, self.reading) if isinstance(value, Choice) else value
 
     def _leave_out(self, node: torch.fx.Node, result: Any, args: Any) -> None:
-        """Takes note of zeros, and of −∞, that a mask puts into a tensor whatever the inputs are."""
+        """Tell the reading of zeros, and of −∞, that a mask puts into a tensor whatever the inputs are."""
         mask, *sides = node.args
         if not isinstance(result, Array) or mask in self.moving:
             return
@@ -223,16 +225,13 @@ class Reader(torch.fx.Interpreter):
         dtype = _dtype_of(node)
         if dtype is None or not dtype.is_floating_point:
             return result
-        result = (
-            result
-            if isinstance(result, Array)
-            else self._lifted(result if isinstance(result, Condition) else np.asarray(result))
-        )
+        if not isinstance(result, Array):
+            result = self._lifted(result if isinstance(result, Condition) else np.asarray(result))
         # A cast that stands in the spec is asked for; one that an operation makes inside itself is its own business.
         by_spec = node.target is torch.ops.aten._to_copy.default and not _is_within(node)
         if not isinstance(result, Array):
             return result
-        # What the spec gives at last is rounded by whoever judges it; to round it here would count that twice.
+        # Whoever judges the results of the spec rounds them; to round them here, too, would count that twice.
         if node in self.last:
             self.unrounded[node] = result
         return store(result, _dtype_name(dtype), by_spec)
@@ -256,7 +255,7 @@ def _reason(err: Exception) -> str:
     text = first_line(err)
     if isinstance(err, NoReadingError) and "numpy" not in text.lower():
         return text
-    if isinstance(err, NoReadingError):  # What it advises is for formulas in NumPy.
+    if isinstance(err, NoReadingError):  # Its advice is for authors of formulas in NumPy.
         return "the rule for it needs numbers that are known, and these hang on rounded ones; write it in another way"
     return f"its rule does not know such arguments ({type(err).__name__}: {text}); write it with other operations"
 
@@ -275,7 +274,7 @@ def _dtype_name(dtype: torch.dtype) -> str:
 
 
 def _is_within(node: torch.fx.Node) -> bool:
-    """Whether a node is what an operation of the spec makes inside itself."""
+    """Whether a node is a part of an operation of the spec that torch has decomposed."""
     return _operation_of(node) != str(node.target)
 
 
@@ -287,7 +286,7 @@ def _operation_of(node: torch.fx.Node) -> str:
 def _dtypes(graph: torch.fx.GraphModule) -> dict[torch.fx.Node, str]:
     """The dtype of the operation of the spec that each node belongs to, where that is floating.
 
-    An operation on half types may compute in a wider one inside itself. It is what it gives, and takes, that is stored:
+    An operation on half types may compute in a wider type inside itself. Its operands and its result alone are stored,
     so its dtype is the narrowest of its nodes and of their operands.
     """
     dtypes: dict[torch.fx.Node, str] = {}
@@ -328,7 +327,9 @@ def _named(node: torch.fx.Node) -> str:
 
 
 def _without_derivatives(node: torch.fx.Node, result: Any, args: Any) -> Any:
-    """What was computed under `torch.no_grad`: a constant; a tensor that was written keeps its derivatives."""
+    """A result of a node under `torch.no_grad`: a constant; or, if the spec wrote it into a tensor, a value with the
+    derivatives of that tensor.
+    """
     before = args[0] if args and is_write(node) else None
     if isinstance(before, Array) and isinstance(result, Array) and before.shape == result.shape:
         return attach(result, before, kept=True)
@@ -356,7 +357,7 @@ def _handed_on(graph: torch.fx.GraphModule) -> set[Any]:
 
 
 def _with_signs_of_zeros(negative: Any, x: Any) -> Any:
-    """Whether signs are set, of numbers that nobody has computed with: their zeros have the signs they came with."""
+    """Whether the sign of each number is set; the numbers are inputs without arithmetic, so zeros have signs, too."""
     values = constant(x).comparable() if isinstance(x, Array) else np.asarray(x)
     if values.dtype == object:  # The exact reading has one zero.
         return negative
@@ -374,7 +375,7 @@ def _ruled(rule: Rule, args: Any, kwargs: Mapping[str, Any]) -> Any:
 
 
 def _is_nothing(value: Any) -> bool:
-    """Whether a number is 0, or −∞, whose exponential is."""
+    """Whether a value is the number 0, or −∞, whose exponential is 0."""
     base = constant(value)
     number = base.comparable() if isinstance(base, Array) else base
     return np.size(number) == 1 and bool(np.all(np.equal(number, 0) | np.equal(number, -np.inf)))

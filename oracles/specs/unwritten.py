@@ -1,4 +1,4 @@
-"""Memory that nothing has written: what a spec gives of it has no right value.
+"""Memory that nothing has written: a result that hangs on what is there has no right value.
 
 A spec may take such memory and write all of it, as `out=` and filling by rows do. So whether a result hangs on what was
 there before is found by reading the spec twice, with other numbers in that memory.
@@ -28,11 +28,11 @@ def takes_memory(node: torch.fx.Node) -> bool:
 
 
 def memory(node: torch.fx.Node, args: Sequence[Any], marked: bool, lift: Callable[[Any], Any]) -> Any:
-    """What a node that takes memory gives.
+    """The value of a node that takes memory.
 
     Args:
         node, args: the node, and its operands.
-        marked: whether NaN stands for what nobody has written, of integers 1; else 0 does.
+        marked: whether elements that nobody has written are NaN, or 1 where they are integers; else they are 0.
         lift: what makes floating numbers an array of the reading.
     """
     value = node.meta["val"]
@@ -53,7 +53,7 @@ def describe(nodes: Sequence[torch.fx.Node]) -> str:
 
 
 def differ(results: Any, others: Any) -> bool:
-    """Whether some number of two readings of a spec is another one."""
+    """Whether two readings of a spec differ in any number."""
     return any(_differs(x, y) for x, y in zip(results, others, strict=True))
 
 

@@ -47,7 +47,7 @@ NARROW = {np.dtype(np.float16): "float16", np.dtype(np.float32): "float32"}
 
 
 class Methods(NDArrayOperatorsMixin):
-    """What NumPy's arrays offer beside functions; `kind.Array` is what it is of."""
+    """The methods, attributes and operators that `kind.Array` has in common with NumPy's arrays."""
 
     @property
     def T(self: Any) -> Any:

@@ -23,7 +23,7 @@ def sorting_order(x: Array, axis: int = -1, descending: bool = False, start: int
 
     Args:
         x: an array. axis: along which it is sorted. descending: from the largest on.
-        start, end: the places that are wanted.
+        start, end: the range of sorted places whose indices are asked for.
     """
     base = constant(x)
     axis %= x.ndim

@@ -104,12 +104,12 @@ def _is_stored(primitive: str, operands: Operands, params: Params) -> bool:
 
 
 def _in_steps(dtype: str, rule: Function, moved: Any, y: Any, xs: Operands, operands: Operands) -> Any:
-    """What a rule of derivatives gives, whose steps are stored where a format is named.
+    """The result of a rule of derivatives, whose steps are stored where a format is named.
 
     Args:
         dtype: that format, or "". rule: of the three arguments that follow.
         moved: the tangents or the cotangent. y, xs: the result and the operands of the level below.
-        operands: the same of the level itself, which know whether they have been stored.
+        operands: those of the level itself, which know whether they have been stored.
     """
     if not dtype:
         return rule(moved, y, xs)
@@ -225,7 +225,7 @@ def vjp(function: Function, primals: Sequence[Any]) -> tuple[Arrays, Callable[..
 
 
 def _contribution(step: _Step, position: int, g: Any) -> Any:
-    """What a step contributes to the cotangent of an operand, of the cotangent of its result."""
+    """The contribution of a step to the cotangent of an operand, from the cotangent g of the result."""
     if step.primitive == "among":
         ways = _each(step.params, functools.partial(_cotangent_of, position=position), step.format)
         return among(ways, *step.xs, store(g, step.format, asked=False) if step.format else g)
@@ -239,10 +239,10 @@ def _contribution(step: _Step, position: int, g: Any) -> Any:
 
 
 def _each(params: Params, change: Callable[[Function], Function], dtype: str = "") -> list[Algorithm]:
-    """What a change makes of each of several ways to one result.
+    """Each of several ways to one result, changed.
 
     Args:
-        dtype: the format in which the steps of what it makes are stored; "" for none.
+        change: of the function of a way. dtype: the format in which steps of the changed way are stored; "" for none.
     """
     ways = [Algorithm(change(way.formula), way.name) for way in params["ways"]]
     return [Algorithm(_way_in_steps(way.formula, dtype), way.name) for way in ways] if dtype else ways

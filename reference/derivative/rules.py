@@ -285,6 +285,7 @@ def _transposed(primitive: str, position: int, g: Any, xs: Operands, params: Par
 
 
 def pulled(primitive: str, position: int, g: Any, y: Any, xs: Operands, params: Params) -> Any:
+    """Reverse mode of every primitive: the cotangent of the operand at a position, from that of the result."""
     if primitive in DIAGONAL:
         return unbroadcast(DIAGONAL[primitive][position](g, y, xs, params), np.shape(xs[position]))
     if primitive in _COTANGENTS:

@@ -12,7 +12,7 @@ from ..condition import condition
 from ..missing import NoReadingError
 from ..ranks import places
 
-#: Elements of the table of who may take which place, where places are open.
+#: The most entries in the table that says which element may take which open place.
 LARGEST_TABLE = 2**26
 
 
@@ -52,8 +52,8 @@ class _Order:
 
     Attributes:
         index: the element at every place, by the values alone.
-        at: the places where others are possible, as an index of `index`; each row of `possible` says for one of them
-            which elements are.
+        at: the places that several elements may take, as an index of `index`; each row of `possible` says for one such
+            place which elements may.
     """
 
     def __init__(self, x: Array) -> None:

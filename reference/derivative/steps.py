@@ -28,7 +28,7 @@ MOVING |= {"maximum", "minimum"}
 
 @contextlib.contextmanager
 def steps_stored(dtype: str) -> Iterator[None]:
-    """While it is on, an operation is read whose results, and whose derivative's steps, have this format.
+    """A context in which an operation is read whose results, and whose derivative's steps, have this format.
 
     Args:
         dtype: torch's name of the format; "" where nothing is stored.

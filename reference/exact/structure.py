@@ -72,7 +72,7 @@ def _scattered(values: Any, index: Any, shape: tuple[int, ...], in_place: bool =
     # Slices and integers reach every element at most once, so that assigning is adding. An index array may name an
     # element twice; NumPy would keep the last value alone, so the elements are added one by one.
     if all(isinstance(i, (slice, int, type(Ellipsis))) for i in (index if isinstance(index, tuple) else (index,))):
-        # A place of its own takes the number itself: NumPy would put the array into it that holds the number.
+        # A single element takes the number itself: NumPy would put the 0-dimensional array there that has the number.
         out[index] = values if isinstance(out[index], np.ndarray) else values[()]
         return out
     places = np.arange(out.size).reshape(shape)[index]

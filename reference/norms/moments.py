@@ -43,7 +43,7 @@ def moments_of(x: Array, axes: tuple[int, ...], eps: float, way: str = USUAL) ->
 
 
 def shifted_moments(x: Array, axes: tuple[int, ...], eps: float) -> tuple[Array, Array, Array]:
-    """`moments` of data that are shifted by their first element: E[(x − x₀)²] − E[x − x₀]².
+    """`moments_of` data that are shifted by their first element: E[(x − x₀)²] − E[x − x₀]².
 
     T. F. Chan, G. H. Golub, R. J. LeVeque, Algorithms for computing the sample variance, Amer. Statist. 37, 1983.
     """
@@ -63,7 +63,7 @@ def on_line(x: Array, mean: Array, scale: Array, bias: Array | None) -> Array:
 
 
 def folded_by_one_scale(x: Array, mean: Array, rstd: Array, weight: Array | None, bias: Array | None) -> Array:
-    """Values of `folded`, where the error of s is the same in both products and cancels with what they have in common.
+    """Values of `on_line`, where the error of s is the same in both products and cancels with what they have in common.
 
     Both products, the shift and the result are rounded: (x s (1 + δ1) + (b − μ s (1 + δ2)) (1 + δ3)) (1 + δ4), and that
     is s (x (1 + δ1) − μ (1 + δ2) (1 + δ3)) + b (1 + δ3) but for the last rounding. A sum with zero reads as one
@@ -117,7 +117,7 @@ def saved_statistics(
 
     Args:
         x: the input. mean, rstd: its saved statistics, of length 1 along the axes. axes: those that share statistics.
-        kept: see `given_statistic`.
+        in_derivative: see `given_statistic`.
     """
     mu = np.mean(x, axis=axes, keepdims=True)
     variance = np.mean(np.square(x - mu), axis=axes, keepdims=True)
@@ -131,19 +131,18 @@ def saved_statistics(
 def given_statistic(statistic: Array, slope: Array, in_derivative: bool) -> Array:
     """A saved statistic with the derivatives of the expression that it was the value of.
 
-    The op itself is evaluated from the statistic that it was given, so that one has no error. An evaluation of its
-    derivatives needs the statistic as a function of x, and may compute it again, whatever it is a derivative in: a mean
-    that is rounded makes rows of x̂ whose sums are not zero, which costs derivatives digits that a mean found again
-    with the sum of x − μ does not.
+    The op itself is evaluated from the saved statistic, which has no error there. An evaluation of its derivatives, in
+    whatever operand, needs the statistic as a function of x and may compute it again: with a rounded mean the rows of
+    x̂ do not add up to zero, which costs derivatives digits that a mean computed again with the sum of x − μ does not.
 
     Args:
-        statistic, slope: see above. kept: whether what is evaluated is the op itself, see `is_derived`.
+        statistic, slope: see above. in_derivative: whether a derivative of the op is evaluated, see `is_derived`.
     """
     return attach(statistic, slope, kept=not in_derivative)
 
 
 def is_derived(*operands: Array | None) -> bool:
-    """Whether a derivative in any of the operands of a formula is being read, or one in several, of any order."""
+    """Whether a derivative of a formula is being read, in any of its operands and of any order."""
     return any(map(order_of, operands))
 
 

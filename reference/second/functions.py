@@ -153,7 +153,7 @@ UNARY: dict[str, Unary] = {
 
 
 def power(x: Interval, exponent: Interval) -> Interval:
-    """IEEE 754's pow. Of an exponent that is known, by monotony; of others, of positive bases, by the corners."""
+    """IEEE 754's pow: for an exponent that is a point, by monotony; for others and positive bases, by the corners."""
     if is_zero(exponent) or x == ONE:
         return ONE
     if is_nan(x) or is_nan(exponent):
@@ -211,7 +211,7 @@ def _logaddexp_at(p: Mpfr, q: Mpfr) -> Interval:
 
 
 def fmod(x: Interval, y: Interval) -> Interval:
-    """What is left of x after multiples of y, with the sign of x; of points, and where the quotient is known."""
+    """What is left of x after multiples of y, with the sign of x; `WHOLE` where the quotient is not known."""
     if is_nan(x) or is_nan(y) or is_zero(y):
         return NAN
     if is_point(x) and not DIRECTED.down.is_finite(x[0]):

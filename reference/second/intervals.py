@@ -44,7 +44,7 @@ DIRECTED = Directions(DEFAULT_BITS)
 
 @contextlib.contextmanager
 def precision(bits: int) -> Iterator[None]:
-    """Evaluate with so many bits."""
+    """A context in which intervals are evaluated with this number of bits."""
     before = DIRECTED.bits
     DIRECTED.set(bits)
     try:
@@ -85,7 +85,7 @@ def is_zero(x: Interval) -> bool:
 
 
 def make_interval(low: Mpfr, high: Mpfr, *operands: Interval) -> Interval:
-    """The interval of two ends; where an end is NaN, NaN if that is sure and `WHOLE` if it is not."""
+    """The interval of two ends; where an end is NaN, NaN if the operands make that sure, and `WHOLE` if they do not."""
     if low <= high:
         return low, high
     if any(map(is_nan, operands)) or all(map(is_point, operands)):

@@ -54,12 +54,12 @@ class Jet:
 
     @property
     def plain(self) -> bool:
-        """Whether it depends on no variable."""
+        """Whether the jet depends on no variable."""
         return not self.single and not self.basis
 
     @property
     def degree(self) -> int:
-        """The most variables that a product of it may have."""
+        """The most variables that a product in the jet may have."""
         bits = 0
         for key in (*self.single, *self.basis):
             bits |= key
@@ -193,7 +193,7 @@ def applied(x: Jet, value: Interval, coefficients: Callable[[Interval, int], lis
     """A function of a jet.
 
     Args:
-        value: of the function at the jet's own. coefficients: its Taylor coefficients there, from the first on.
+        value: of the function at the value of x. coefficients: its Taylor coefficients there, from the first on.
     """
     if x.plain:
         return Jet(value)
@@ -234,7 +234,7 @@ def _hypot(x: Jet, y: Jet) -> Jet:
 
 
 def _arctan2(y: Jet, x: Jet) -> Jet:
-    """The angle, as the angle of the values and what a rotation by it leaves."""
+    """The angle: that of the values, and what a rotation by it leaves, whose value is 0."""
     value, p, q = functions.arctan2(y.value, x.value), Jet(x.value), Jet(y.value)
     rest = (p * y - q * x) / (p * x + q * y)
     return with_value(value, of_name("arctan", Jet(ZERO, rest.single, rest.basis)))
@@ -255,7 +255,7 @@ def _fmod(x: Jet, y: Jet) -> Jet:
 
 
 def with_value(value: Interval, slope: Jet) -> Jet:
-    """That value with the coefficients of another number."""
+    """A jet of this value, with the coefficients of another jet."""
     return Jet(value, slope.single, slope.basis)
 
 

@@ -19,8 +19,8 @@ from .jets import Jet, jet
 
 #: The precisions that are tried. Sums of float64 numbers are exact from 2100 bits on.
 PRECISIONS = (448, 896, 1792, 3584, 7168)
-#: An interval is narrow if it is so many bits narrower than its number is large, or so many bits below the largest
-#: number of the problem: there an exact zero ends that was computed by cancellation.
+#: An interval is narrow if its width is at most 2^-RELATIVE_BITS of its magnitude; or if its magnitude is at most
+#: 2^-RESIDUE_BITS of the largest number of the problem, which is what cancellation leaves of an exact zero.
 RELATIVE_BITS, RESIDUE_BITS = 110, 350
 
 
@@ -292,6 +292,7 @@ def is_narrow(x: Interval, scale: int) -> bool:
     return exponent_of(((high - low),) * 2) <= size - RELATIVE_BITS
 
 
+#: A binary exponent just below the largest that MPFR has.
 _LAST = 2**30 - 8
 
 

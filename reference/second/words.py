@@ -76,7 +76,7 @@ def _pairing(
     function: Callable[..., Any], word: Sequence[str], counts: tuple[int, int], args: Sequence[Any],
     by: tuple[Sequence[Any], int],
 ) -> Jet:  # fmt: skip
-    """Σ <z_i, T(f)_i>, which takes directions alone.
+    """Σ <z_i, T(f)_i>, which needs directions and no gradient.
 
     Args:
         function, word, counts, args: as for `_values`. by: z, one for each output, and the key that is free.

@@ -30,14 +30,14 @@ def _traced(
 
 
 def _either(a: Any, has_a: Any, b: Any, has_b: Any) -> tuple[Any, Any]:
-    """log(exp a + exp b) where there are both, else the one that is there; and where there is any."""
+    """log(exp a + exp b) where both exist, else the one that exists; and where at least one does."""
     both = has_a & has_b
     joined = np.logaddexp(np.where(both, a, 0.0), np.where(both, b, 0.0))
     return np.where(both, joined, np.where(has_a, a, b)), has_a | has_b
 
 
 def _behind(x: Any, has: Any, by: int) -> tuple[Any, Any]:
-    """States so many places before each, and where there is one."""
+    """For every state the one that stands `by` places before it, and where there is such a state."""
     return np.concatenate([np.zeros(by), x[:-by]]), np.concatenate([np.zeros(by, dtype=bool), has[:-by]])
 
 
@@ -45,14 +45,14 @@ def _states_of(labels: Any, blank: int) -> tuple[Any, Any]:
     """The labels with a blank before, between and after them; and which may follow the label before without a blank."""
     states = np.full(2 * len(labels) + 1, blank)
     states[1::2] = labels
-    # Not between two labels that are equal.
+    # Between two equal labels a blank must stand.
     skips = np.zeros(states.shape, dtype=bool)
     skips[3::2] = states[3::2] != states[1:-2:2]
     return states, skips
 
 
 def _are_enough(steps: int, labels: Any) -> bool:
-    """Whether so many steps can have these labels in a row."""
+    """Whether this number of steps is enough for an alignment with the labels."""
     return steps > 0 and steps >= len(labels) + int(np.count_nonzero(labels[1:] == labels[:-1]))
 
 

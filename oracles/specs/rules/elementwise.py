@@ -14,7 +14,7 @@ from .table import DECOMPOSED, RULES, Rule, enter, may_store, with_numbers
 
 aten = torch.ops.aten
 
-#: A float32 number of so many bits, 16 of 24, was not rounded.
+#: A float32 number that needs at most 16 of its 24 bits, such as 0.75, is taken to be what was written, not rounded.
 _FEW_DIGITS = 2.0**16
 
 
@@ -43,10 +43,10 @@ def recover_decimal(number: Any) -> Any:
 
 
 def _read_power(x: Any, exponent: Any) -> Any:
-    """A constant power: torch takes those that have a function of their own from that."""
+    """A constant power: torch takes some exponents by functions of their own, as a square root."""
     special: dict[float, Rule] = {2: np.square, 0.5: np.sqrt, -0.5: lambda x: 1.0 / np.sqrt(x)}
     whole: Rule = special[exponent] if exponent in special else lambda x: np.power(x, exponent)
-    # In a half type some kernels store what a power is made of.
+    # Some kernels of half types store the intermediate results of a power.
     in_steps: dict[float, Rule] = {
         3: lambda x: may_store(np.square(x)) * x,
         -2: lambda x: 1.0 / may_store(np.square(x)),
@@ -126,7 +126,7 @@ _xlogy, _xlog1py = _times_logarithm(np.log, 0.0), _times_logarithm(np.log1p, 1.0
 
 
 def _copysign(x: Any, sign: Any) -> Any:
-    """By the sign bit, which only a number that nobody has computed with shows where it is zero."""
+    """copysign by the sign bit. The sign of a zero is known only of inputs that no arithmetic has changed."""
     sign = torch.as_tensor(sign, dtype=x.dtype)
     return torch.where(sign.signbit(), -x.abs(), x.abs())
 
@@ -160,7 +160,7 @@ def _is_negative(x: Any) -> Any:
 
 
 def _floor_divided(a: Any, b: Any) -> Any:
-    """The floor of a quotient; the floor of one that is too small for any format is -1 where it is below 0."""
+    """The floor of a quotient; a finite number over an infinity of the other sign gives −1 and not the floor of −0."""
     # A step has slope 0 wherever it is, and torch does not ask how the quotient moves.
     a, b = constant(a), constant(b)
     quotient = np.floor(store(np.divide(a, b), asked=False))

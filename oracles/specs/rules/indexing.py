@@ -82,10 +82,10 @@ def _less_often(rows: Any, indices: Any) -> Any:
 def _write_elements(x: Any, source: Any, shown: Callable[[Any], Any]) -> Any:
     """x with elements of `source` in place of some of its own.
 
-    Of several that go to one place any may be the one that stays, and torch has the slope of each of them there.
+    Where several elements go to one place any of them may stay there, and torch gives each of them the slope.
 
     Args:
-        shown: given the places of x's elements, an array of x's shape, those that the elements of `source` go to.
+        shown: of an array of places of x's shape, the places that the elements of `source` go to.
     """
     places = np.arange(np.size(x))
     targets = np.ravel(shown(places.reshape(np.shape(x))))

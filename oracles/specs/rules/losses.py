@@ -18,7 +18,7 @@ aten = torch.ops.aten
 
 #: aten's numbers for how the losses of all elements become one.
 _NONE, _MEAN, _SUM = 0, 1, 2
-#: What torch holds x (1 − x) at in the slope of a binary cross entropy.
+#: The least divisor x (1 − x) in the slope of a binary cross entropy; torch clamps it there.
 _LEAST_DIVISOR = 1e-12
 
 
@@ -57,14 +57,14 @@ def _binary_cross_entropy(x: Any, target: Any, weight: Any = None, reduction: in
 
 
 def _cross_entropy_of_two(x: Any, target: Any) -> Any:
-    """−(t log x + (1 − t) log(1 − x)), whose logarithms torch holds at −100 from below."""
+    """−(t log x + (1 − t) log(1 − x)), whose logarithms torch clamps to −100 at least."""
     parts = (np.log(x), np.log1p(-x))
     log_x, log_rest = (np.where(part < -100.0, -100.0, part) for part in parts)
     return (target - 1.0) * log_rest - target * log_x
 
 
 def _cross_entropy_by_one_quotient(x: Any, target: Any) -> Any:
-    """With the slope (x − t) / (x (1 − x)), whose divisor torch holds at 10⁻¹² from below, and most kernels do."""
+    """With the slope (x − t) / (x (1 − x)), whose divisor torch and most kernels clamp to 10⁻¹² at least."""
     p, t = constant(x), constant(target)
     slope = (p - t) / np.maximum((1.0 - p) * p, _LEAST_DIVISOR)
     value = _cross_entropy_of_two(p, t)
@@ -74,7 +74,7 @@ def _cross_entropy_by_one_quotient(x: Any, target: Any) -> Any:
 def _binary_cross_entropy_with_logits(
     x: Any, target: Any, weight: Any = None, pos_weight: Any = None, reduction: int = _MEAN
 ) -> Any:
-    """torch's text, (1 − t) x − v log σ(x) with v = (p − 1) t + 1, and what else everybody computes.
+    """torch's text, (1 − t) x − v log σ(x) with v = (p − 1) t + 1, and the other texts that are in use.
 
     Differentiated as it reads, that text has the slope (1 − t) − v σ(−x), which does not cancel at t = 1; torch and
     every kernel take σ(x) − t all the same.
@@ -155,7 +155,7 @@ def _multilabel_margin(x: Any, target: Any, reduction: int) -> tuple[Any, Any]:
     return loss, np.reshape(is_target, np.shape(x)).astype(np.float64)
 
 
-# torch takes this loss apart before any table of decompositions is asked, so a stand-in calls this in its place.
+# torch decomposes this loss before it asks any table of decompositions, so a stand-in calls an operation of our own.
 _NAME = "binary_cross_entropy_with_logits"
 LIBRARY.define(f"{_NAME}(Tensor x, Tensor target, Tensor? weight, Tensor? pos_weight, int reduction) -> Tensor")
 for _key in ("CPU", "Meta"):

@@ -22,9 +22,10 @@ class _Results(Sequence[Any]):
     """The results of a formula with all its algorithms; each is evaluated when it is asked for."""
 
     def __init__(self, formula: Callable[..., Any], length: int, *args: Any, more: Sequence[Any] = ()) -> None:
-        """
+        """No result is evaluated yet.
+
         Args:
-            formula: with several results, `length` of them. args: of it. more: algorithms that store intermediates.
+            formula: a function with `length` results. args: its arguments. more: algorithms that store intermediates.
         """
         self.more = more
         self.formula, self.length, self.args = formula, length, args

@@ -18,7 +18,7 @@ aten = torch.ops.aten
 
 
 def _add_product(product: Rule) -> Rule:
-    """β c + α (a b). With β = 0, c is not used at all: a NaN in it is none of the result.
+    """β c + α (a b). With β = 0, c is not used at all: a NaN in it does not reach the result.
 
     A product that is scaled may be stored before, and so may what it is added to; torch's derivatives scale last, too.
     """
@@ -78,7 +78,7 @@ def _grouped(a: Any, b: Any, ends: Any = None, bias: Any = None, out_dtype: Any 
     if ends is None:
         return np.matmul(a, b)
     parts = [slice(int(start), int(end)) for start, end in zip([0, *ends[:-1]], ends, strict=True)]
-    if np.ndim(a) == np.ndim(b) == 2:  # The parts are of what is summed over.
+    if np.ndim(a) == np.ndim(b) == 2:  # The groups are parts of the axis that is summed over.
         return np.stack([np.matmul(a[:, part], b[part]) for part in parts], axis=0)
     if np.ndim(a) == 2:
         product = np.concatenate([np.matmul(a[part], b[i]) for i, part in enumerate(parts)], axis=0)

@@ -87,11 +87,11 @@ def _triangle(keep: Any) -> Rule:
     return rule
 
 
-# A copy has what was stored already.
+# The elements of a copy are stored already, as those of its operand are.
 MOVES.update(overloads("clone alias lift_fresh lift_fresh_copy contiguous positive"))
 enter_move(constant, aten.detach.default)
 
-#: Moves of which NumPy knows nothing.
+#: Moves for which NumPy has no function.
 for _operation in (
     aten.flip.default, aten.roll.default, aten.repeat.default, aten.unfold.default, aten.as_strided.default,
     aten.diagonal.default, aten.pixel_shuffle.default, aten.pixel_unshuffle.default, aten.channel_shuffle.default,

@@ -43,11 +43,11 @@ def _lanczos(t: Any) -> Any:
 
 
 def _resized(x: Any, dim: int, new_length: int, ratio: tuple[float, float], of_filter: tuple[_Filter, float]) -> Any:
-    """x along one dim.
+    """x resized along one dim.
 
     Args:
-        wanted: its length. ratio: a quotient, the pixels of x per pixel of the result.
-        of_filter: and how far it reaches, in pixels of the larger image.
+        new_length: that of the result. ratio: a quotient, the pixels of x per pixel of the result.
+        of_filter: the filter, and how far it reaches in pixels of the larger image.
     """
     form, reach = of_filter
     length, quotient = np.shape(x)[dim], ratio[0] / ratio[1]

@@ -16,7 +16,7 @@ aten = torch.ops.aten
 
 
 def for_each_axis(values: Sequence[int], axes: int) -> tuple[int, ...]:
-    """One number for each axis, of which torch takes one for all."""
+    """A number for each axis; torch takes a single one for all of them."""
     numbers = tuple(int(n) for n in values)
     return numbers * axes if len(numbers) == 1 else numbers
 

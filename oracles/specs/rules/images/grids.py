@@ -192,7 +192,7 @@ def _sampled(x: Any, grid: Any, mode: int, padding: int, corners: bool) -> Any:
     is_point = np.isfinite(sum(_finite_or_nan(grid[..., k]) for k in range(len(lengths))))
     if is_point.all():
         return samples
-    # Where no point is given, torch says that it takes one; what its kernels take is not the same everywhere.
+    # Where a coordinate is not finite torch promises some point, and its kernels differ in which: any value is right.
     open_ = condition(
         np.broadcast_to(is_point[:, None], np.shape(samples)), np.ones(np.shape(samples), dtype=bool), constant(x)
     )
@@ -206,7 +206,7 @@ def _finite_or_nan(x: Any) -> Any:
 
 
 def _base(x: Any, count: int, corners: bool) -> Any:
-    """The middles of pixels, or of all but the outer ones, from −1 to 1."""
+    """The middles of pixels, where −1 and 1 are the outer middles (`corners`) or the outer edges of the image."""
     ends = np.linspace(-1.0, 1.0, count) if count > 1 else np.zeros(1)
     along = keep_in_format(as_constant(x, ends))
     return along if corners else keep_in_format(keep_in_format(along * float(count - 1)) / float(count))

@@ -98,7 +98,8 @@ def scale_of(length: int, new_length: int, scale: Any, corners: bool) -> tuple[f
     """How many pixels of an image one of the result stands for, as a quotient of two numbers.
 
     Args:
-        length, wanted: of both along a dim. scale: by how much it grows, or None. corners: whether corners agree.
+        length, new_length: of the image and of the result along a dim. scale: by how much it grows, or None.
+        corners: whether corners agree.
     """
     if corners:
         return (float(length - 1), float(new_length - 1)) if new_length > 1 else (0.0, 1.0)
@@ -123,7 +124,7 @@ def _upsampled(
         ratio = scale_of(length, new_length, scale, corners)
         coordinate, plain = _coordinates(x, np.arange(new_length) + middle, ratio, shift)
         if between is _linear:
-            coordinate, plain = np.where(coordinate < 0.0, 0.0, coordinate), np.maximum(plain, 0.0)
+            coordinate, plain = _not_negative(coordinate, plain)
         x = _interpolate_along(x, dim, between, coordinate, plain)
     return x
 
