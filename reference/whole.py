@@ -67,7 +67,7 @@ def whole(low: Any, high: Any, reading: Any) -> Any:
     return low if np.array_equal(low, high) else Whole(low, high, reading)
 
 
-def truncated(x: Any, dtype: Any) -> Any:
+def truncate(x: Any, dtype: Any) -> Any:
     """What a cast to integers makes of floating numbers, or of truth values.
 
     Args:
@@ -81,7 +81,7 @@ def integers(x: Any, dtype: Any) -> Any:
     return _between(x, dtype, np.ceil, np.floor)
 
 
-def settled(chosen: Choice, dtype: Any, reading: Any) -> Any:
+def settle(chosen: Choice, dtype: Any, reading: Any) -> Any:
     """Indices that were chosen by values, as numbers; of an index that rounding decides nothing is known."""
     if isinstance(chosen, Whole):
         return chosen

@@ -77,13 +77,13 @@ class SpecCall:
         leaves = [next(of_arguments) if isinstance(leaf, torch.Tensor) else leaf for leaf in self._leaves]
         args, kwargs = pytree.tree_unflatten(leaves, self._structure)
         state = dict(zip(self._state_names(), of_arguments, strict=True))
-        paths, _ = pytree.tree_flatten_with_path(self._called(state, args, kwargs))
+        paths, _ = pytree.tree_flatten_with_path(self._call_spec(state, args, kwargs))
         return [(pytree.keystr(path), leaf) for path, leaf in paths if isinstance(leaf, torch.Tensor)]
 
     def _state_names(self) -> list[str]:
         return [operand.name for operand in self.operands if operand.role != ARGUMENT]
 
-    def _called(self, state: Mapping[str, torch.Tensor], args: Any, kwargs: Any) -> Any:
+    def _call_spec(self, state: Mapping[str, torch.Tensor], args: Any, kwargs: Any) -> Any:
         if isinstance(self.spec, torch.nn.Module):
             return torch.func.functional_call(self.spec, dict(state), args, kwargs)
         return self.spec(*args, **kwargs)

@@ -69,7 +69,7 @@ def is_read_at(target: Any, args: Sequence[Any]) -> bool:
     return True
 
 
-def is_placed(target: Any, args: Sequence[Any], value: Any) -> bool:
+def is_place(target: Any, args: Sequence[Any], value: Any) -> bool:
     """Whether a value stands among the places at which an operation reads or writes."""
     place = _READING.get(target, _WRITING.get(target))
     return place is not None and any(leaf is value for leaf in pytree.tree_leaves(args[place]))

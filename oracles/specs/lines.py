@@ -34,7 +34,7 @@ _WRITING = re.compile(r"\w_\(|[-+*/]=|\]\s*=[^=]")
 #: Methods that hand the memory of a tensor to NumPy; a traced tensor has none.
 _HANDING_OVER: tuple[Any, ...] = (torch.Tensor.numpy, torch.Tensor.__array__)
 #: The functions that call the spec. Frames further out belong to whoever asked for the reading.
-_ASKING = (SpecCall.results.__code__, SpecCall._called.__code__)
+_ASKING = (SpecCall.results.__code__, SpecCall._call_spec.__code__)
 
 
 class Lines(TorchDispatchMode):

@@ -18,12 +18,12 @@ from ...reference.condition import Condition, condition, possibly, surely
 from ...reference.derivative import steps_stored, store_contributions
 from ...reference.formats import FORMATS
 from ...reference.missing import NoReadingError
-from ...reference.whole import Whole, integers, settled, truncated
+from ...reference.whole import Whole, integers, settle, truncate
 from .calls import UntraceableError
-from .integers import is_placed, is_read_at, of_integers, read_at
+from .integers import is_place, is_read_at, of_integers, read_at
 from .lines import is_constant, is_write, line_of
 from .rules import MOVES, REPEATING, RULES, Rule, truth_of
-from .unwritten import describe, differ, memory, takes_memory
+from .unwritten import describe, differ, read_memory, takes_memory
 
 #: Arguments of aten operations that say nothing of values.
 _OF_MEMORY = ("dtype", "device", "layout", "pin_memory", "memory_format", "non_blocking", "implicit")
@@ -73,7 +73,7 @@ class Reader(torch.fx.Interpreter):
     def run(self, *arrays: Any, **kwargs: Any) -> Any:
         # Constants of the graph are lifted into the reading of the inputs, because an evaluation rounds them.
         self.reading = next((constant(a) for a in arrays if isinstance(a, Array)), None)
-        arrays = tuple(self._lifted(a) if isinstance(a, np.ndarray) and a.dtype.kind == "f" else a for a in arrays)
+        arrays = tuple(self._lift(a) if isinstance(a, np.ndarray) and a.dtype.kind == "f" else a for a in arrays)
         self.unrounded = {}
         for node, array in zip(self.graph.find_nodes(op="placeholder"), arrays, strict=False):
             store_contributions(array, self._format_of(node))
@@ -91,33 +91,33 @@ class Reader(torch.fx.Interpreter):
 
     def run_node(self, n: torch.fx.Node) -> Any:
         if n.op == "output":
-            return torch.fx.node.map_arg(n.args[0], self._unrounded)
+            return torch.fx.node.map_arg(n.args[0], self._before_rounding)
         try:
             return self._read(n) if n.op == "call_function" else super().run_node(n)
         except (UntraceableError, Inapplicable, MemoryError):
             raise
         except Exception as err:
-            raise UntraceableError(f"it uses {_named(n)}, which cannot be read there: {_reason(err)}") from err
+            raise UntraceableError(f"it uses {_describe_node(n)}, which cannot be read there: {_reason(err)}") from err
 
     def _read(self, n: torch.fx.Node) -> Any:
         args, kwargs = self.fetch_args_kwargs_from_env(n)
         # Results of an operation that only moves elements are stored already, if their operands are.
         if _moves(n):
             if n in self.last and any(each in self.unrounded for each in n.all_input_nodes):
-                self.unrounded[n] = self._move(n, *torch.fx.node.map_arg((n.args, n.kwargs), self._unrounded))
+                self.unrounded[n] = self._move(n, *torch.fx.node.map_arg((n.args, n.kwargs), self._before_rounding))
             with steps_stored(self._format_of(n) if n.target in REPEATING else ""):
                 moved = self._move(n, args, kwargs)
             store_contributions(moved, self._format_of(n))
             return moved
         with steps_stored(self._format_of(n)):
             result = self._evaluate(n, args, kwargs)
-            return result if isinstance(result, Sequence) else self._stored(result, n)
+            return result if isinstance(result, Sequence) else self._mark_as_stored(result, n)
 
     def _move(self, n: torch.fx.Node, args: Any, kwargs: Any) -> Any:
         result = self._evaluate(n, args, kwargs)
         return result if isinstance(result, Sequence) else self._of_dtype(result, n)
 
-    def _unrounded(self, node: torch.fx.Node) -> Any:
+    def _before_rounding(self, node: torch.fx.Node) -> Any:
         return self.unrounded.get(node, self.env.get(node))
 
     def _format_of(self, node: torch.fx.Node) -> str:
@@ -141,7 +141,7 @@ class Reader(torch.fx.Interpreter):
     def _by_rule(self, node: torch.fx.Node, args: Any, kwargs: Mapping[str, Any]) -> Any:
         rule = RULES.get(node.target)
         if takes_memory(node):
-            return memory(node, args, self.marked, self._lifted)
+            return read_memory(node, args, self.marked, self._lift)
         if any(isinstance(leaf, Choice) for leaf in pytree.tree_leaves((args, kwargs))):
             result, args, kwargs = self._of_open_integers(node, args, kwargs)
             if result is not None:
@@ -151,11 +151,11 @@ class Reader(torch.fx.Interpreter):
             if rule is None or not _gives_floating(node):
                 return self._by_torch(node, args, kwargs)
             # Integers that become floating numbers here are lifted first, so that the arithmetic counts as rounded.
-            args, kwargs = pytree.tree_map(self._lifted_integers, (args, dict(kwargs)))
+            args, kwargs = pytree.tree_map(self._lift_integers, (args, dict(kwargs)))
         if rule is None:
             random = torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
-            raise UntraceableError(f"it uses {_named(node)}, which {_DRAWS if random else _NO_RULE}")
-        return _ruled(rule, args, kwargs)
+            raise UntraceableError(f"it uses {_describe_node(node)}, which {_DRAWS if random else _NO_RULE}")
+        return _apply_rule(rule, args, kwargs)
 
     def _of_open_integers(self, node: torch.fx.Node, args: Any, kwargs: Mapping[str, Any]) -> tuple[Any, Any, Any]:
         """The result of a node for operands that are open integers, or None if there is no rule for such; and its
@@ -164,22 +164,22 @@ class Reader(torch.fx.Interpreter):
         leaves = pytree.tree_leaves((args, kwargs))
         target: Any = node.target
         chosen = [leaf for leaf in leaves if isinstance(leaf, Choice) and not isinstance(leaf, Whole)]
-        if chosen and target in _KEEPING and not any(is_placed(target, args, leaf) for leaf in chosen):
-            return _ruled(RULES[target], args, kwargs), args, kwargs
+        if chosen and target in _KEEPING and not any(is_place(target, args, leaf) for leaf in chosen):
+            return _apply_rule(RULES[target], args, kwargs), args, kwargs
         # Every other operation needs numbers in place of indices that were chosen by values.
-        args, kwargs = pytree.tree_map(self._settled, (args, dict(kwargs)))
+        args, kwargs = pytree.tree_map(self._settle, (args, dict(kwargs)))
         if is_read_at(target, args):
-            return read_at(target, args, lambda operands: _ruled(RULES[target], operands, kwargs)), args, kwargs
+            return read_at(target, args, lambda operands: _apply_rule(RULES[target], operands, kwargs)), args, kwargs
         leaves = pytree.tree_leaves((args, kwargs))
         whole = any(isinstance(leaf, Whole) for leaf in leaves) and not any(map(_is_floating, leaves))
         if whole and _dtype_of(node) in _INTEGERS:
-            result = of_integers(target, args, kwargs, lambda xs, named: self._computed(node, xs, named))
+            result = of_integers(target, args, kwargs, lambda xs, named: self._compute(node, xs, named))
             if result is not None:
                 return result, args, kwargs
         return None, *pytree.tree_map(lambda x: x.lifted() if isinstance(x, Whole) else x, (args, kwargs))
 
-    def _settled(self, value: Any) -> Any:
-        return settled(value, np.int64, self.reading) if isinstance(value, Choice) else value
+    def _settle(self, value: Any) -> Any:
+        return settle(value, np.int64, self.reading) if isinstance(value, Choice) else value
 
     def _leave_out(self, node: torch.fx.Node, result: Any, args: Any) -> None:
         """Tell the reading of zeros, and of −∞, that a mask puts into a tensor whatever the inputs are."""
@@ -195,10 +195,10 @@ class Reader(torch.fx.Interpreter):
     def _by_torch(self, node: torch.fx.Node, args: Any, kwargs: Mapping[str, Any]) -> Any:
         """An operation of integers, truth values and constants alone: torch computes it."""
         if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
-            raise UntraceableError(f"it uses {_named(node)}, which {_DRAWS}")
-        return pytree.tree_map(self._of_tensor, self._computed(node, args, kwargs, as_tensors=True))
+            raise UntraceableError(f"it uses {_describe_node(node)}, which {_DRAWS}")
+        return pytree.tree_map(self._of_tensor, self._compute(node, args, kwargs, as_tensors=True))
 
-    def _computed(self, node: torch.fx.Node, args: Any, kwargs: Mapping[str, Any], as_tensors: bool = False) -> Any:
+    def _compute(self, node: torch.fx.Node, args: Any, kwargs: Mapping[str, Any], as_tensors: bool = False) -> Any:
         """What torch computes of integers, truth values and constants, as arrays or as tensors."""
         tensors, named = pytree.tree_map(_tensor, (args, dict(kwargs)))
         if "device" in named:
@@ -211,22 +211,22 @@ class Reader(torch.fx.Interpreter):
             return value
         if not value.dtype.is_floating_point:
             return value.numpy(force=True)
-        return self._lifted(value.detach().to("cpu", torch.float64).numpy())
+        return self._lift(value.detach().to("cpu", torch.float64).numpy())
 
-    def _lifted(self, value: Any) -> Any:
+    def _lift(self, value: Any) -> Any:
         return value if self.reading is None else self.reading.lift(value)
 
-    def _lifted_integers(self, value: Any) -> Any:
-        return self._lifted(value.astype(np.float64)) if _is_integers(value) else value
+    def _lift_integers(self, value: Any) -> Any:
+        return self._lift(value.astype(np.float64)) if _is_integers(value) else value
 
-    def _stored(self, result: Any, node: torch.fx.Node) -> Any:
+    def _mark_as_stored(self, result: Any, node: torch.fx.Node) -> Any:
         """A result, marked as one that an evaluation may store in the dtype that the spec has there."""
         result = self._of_dtype(result, node)
         dtype = _dtype_of(node)
         if dtype is None or not dtype.is_floating_point:
             return result
         if not isinstance(result, Array):
-            result = self._lifted(result if isinstance(result, Condition) else np.asarray(result))
+            result = self._lift(result if isinstance(result, Condition) else np.asarray(result))
         # A cast that stands in the spec is asked for; one that an operation makes inside itself is its own business.
         by_spec = node.target is torch.ops.aten._to_copy.default and not _is_within(node)
         if not isinstance(result, Array):
@@ -241,11 +241,11 @@ class Reader(torch.fx.Interpreter):
         dtype = _dtype_of(node)
         if dtype in _INTEGERS and not isinstance(result, Choice):
             if _is_floating(result):
-                change = truncated if node.target in _CASTS else integers
+                change = truncate if node.target in _CASTS else integers
                 return change(result, _INTEGERS[dtype])
             return np.asarray(result).astype(_INTEGERS[dtype])
         if isinstance(result, Choice) and dtype not in _INTEGERS and dtype is not None:
-            result = self._settled(result)
+            result = self._settle(result)
             result = result.lifted() if isinstance(result, Whole) else result
         return truth_of(result) if dtype == torch.bool else result
 
@@ -322,7 +322,7 @@ def _last(graph: torch.fx.GraphModule) -> set[torch.fx.Node]:
     return last
 
 
-def _named(node: torch.fx.Node) -> str:
+def _describe_node(node: torch.fx.Node) -> str:
     return f"{node.target}{line_of(node)}"
 
 
@@ -370,7 +370,7 @@ def _dtype_of(node: torch.fx.Node) -> torch.dtype | None:
     return value.dtype if isinstance(value, torch.Tensor) else None
 
 
-def _ruled(rule: Rule, args: Any, kwargs: Mapping[str, Any]) -> Any:
+def _apply_rule(rule: Rule, args: Any, kwargs: Mapping[str, Any]) -> Any:
     return rule(*args, **{name: value for name, value in kwargs.items() if name not in _OF_MEMORY})
 
 

@@ -123,7 +123,7 @@ def _at_place(ordered: Tensor, q: float, interpolation: str) -> Tensor:
     """What stands at place q (n - 1) of sorted rows of n, on either side of a whole number that rounding may reach."""
     last = ordered.shape[-1] - 1
     place = torch.full((), q, dtype=ordered.dtype, device=ordered.device) * last
-    reached = _reached(q, last, ordered.dtype)
+    reached = _reach_of(q, last, ordered.dtype)
     first, *further = range(math.floor(reached[0]), math.floor(reached[1]) + 1)
 
     def one_of(index: Callable[[Any], int], edge: float) -> Tensor:
@@ -148,7 +148,7 @@ def _at_place(ordered: Tensor, q: float, interpolation: str) -> Tensor:
     return {"lower": low, "higher": high, "midpoint": low + (high - low) * 0.5}[interpolation]
 
 
-def _reached(q: float, last: int, dtype: torch.dtype) -> tuple[Fraction, Fraction]:
+def _reach_of(q: float, last: int, dtype: torch.dtype) -> tuple[Fraction, Fraction]:
     """The least and the greatest value of q · last, where q and the product may each be rounded to a dtype or not.
 
     One version of torch rounds both to the dtype of the input, and another multiplies the rounded q in float64.
@@ -243,7 +243,7 @@ class _Context:
         pass
 
 
-def _applied(cls: Any, *args: Any, **kwargs: Any) -> Any:
+def _apply_function(cls: Any, *args: Any, **kwargs: Any) -> Any:
     """The results of the forward of a custom function, in the old style or the new one."""
     context = _Context(args)
     _FORWARD.depth += 1
@@ -286,7 +286,7 @@ def _style_of(setup_context: Any) -> Any:
 
 
 def _omit_defaults(forward: Any, args: Any, kwargs: Any) -> Any:
-    """Arguments as they are, in place of torch's function that adds defaults: `_applied` does so by the signature."""
+    """Arguments as they are: `_apply_function` adds the defaults, by the signature, and not torch."""
     return args, kwargs or {}
 
 
@@ -299,7 +299,7 @@ def _of_either_style(context: Any, inputs: Any, output: Any) -> None:
 _OPENED: tuple[tuple[Any, str, Any], ...] = (
     (torch.nn.Parameter, "__new__", _parameter),
     (torch.autograd.function, "_is_setup_context_defined", _style_of),
-    (torch.autograd.function, "custom_function_call", _applied),
+    (torch.autograd.function, "custom_function_call", _apply_function),
     (torch.autograd.function, "_bind_default_args", _omit_defaults),
     (_SingleLevelFunction, "setup_context", staticmethod(_of_either_style)),
 )
@@ -314,7 +314,7 @@ class _First(torch.autograd.Function):
 
 
 @contextlib.contextmanager
-def opened() -> Iterator[None]:
+def open_custom_functions() -> Iterator[None]:
     """A context in which custom functions are traced as their forward, and parameters that a spec makes are tensors."""
     # A spec may hold bound methods of `apply`. So what `apply` calls under a transform is replaced, and not `apply`.
     _First.apply()  # type: ignore[no-untyped-call]

@@ -36,7 +36,7 @@ from .lines import Lines, line_of, line_of_error
 from .reader import READ, Reader, first_line
 from .rules import DECOMPOSED, RULES
 from .rules.elementwise import recover_decimal
-from .stand_ins import opened, uncompiled
+from .stand_ins import open_custom_functions, uncompiled
 
 #: torch's decompositions of operations that have no rule of their own.
 _DECOMPOSITIONS = {op: rule for op, rule in {**core_aten_decompositions(), **DECOMPOSED}.items() if op not in RULES}
@@ -189,7 +189,7 @@ def _tracing() -> Iterator[None]:
     try:
         # No tensor asks for gradients, so none are traced. They are on so that `Lines` sees a spec turn them off.
         preserved = torch.fx.traceback.preserve_node_meta()
-        with uncompiled(), torch.enable_grad(), sdpa_kernel(SDPBackend.MATH), preserved, opened():
+        with uncompiled(), torch.enable_grad(), sdpa_kernel(SDPBackend.MATH), preserved, open_custom_functions():
             yield
     finally:
         torch._C._set_mkldnn_enabled(enabled)

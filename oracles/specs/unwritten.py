@@ -27,7 +27,7 @@ def takes_memory(node: torch.fx.Node) -> bool:
     return node.target in _TAKING or node.target in _RESIZING
 
 
-def memory(node: torch.fx.Node, args: Sequence[Any], marked: bool, lift: Callable[[Any], Any]) -> Any:
+def read_memory(node: torch.fx.Node, args: Sequence[Any], marked: bool, lift: Callable[[Any], Any]) -> Any:
     """The value of a node that takes memory.
 
     Args:

@@ -274,7 +274,7 @@ def _of_ufunc(ufunc: np.ufunc, method: str) -> Any:
     return lambda array, axis=0, dtype=None, keepdims=False: reduction(array, axis, keepdims=keepdims)
 
 
-def _shown(rule: Callable[..., Any]) -> str:
+def _parameters_of(rule: Callable[..., Any]) -> str:
     """The parameters of a word, without their types."""
     signature = inspect.signature(rule)
     bare = [each.replace(annotation=inspect.Parameter.empty) for each in signature.parameters.values()]
@@ -295,5 +295,5 @@ def _by_rule(func: Any, args: Any, kwargs: Any) -> Any:
             inspect.signature(rule).bind(*args, **kwargs)
         except TypeError as unbound:
             refusal = f"numpy.{name} has no reading with these arguments ({unbound})"
-            raise NoReadingError(f"{refusal}; write it as {name}{_shown(rule)}") from err
+            raise NoReadingError(f"{refusal}; write it as {name}{_parameters_of(rule)}") from err
         raise

@@ -34,7 +34,7 @@ def contract_pair(a: Any, of_a: str, b: Any, of_b: str, output: str) -> Any:
     inner = sorted({*of_a, *of_b} - set(output))
     if not inner or not (left and right):
         letters = output + "".join(inner)
-        products: Any = _aligned(a, of_a, letters) * _aligned(b, of_b, letters)
+        products: Any = _align(a, of_a, letters) * _align(b, of_b, letters)
         return total_of(products, tuple(range(len(output), len(letters)))) if inner else products
     rows, terms, columns = (math.prod(lengths[c] for c in part) for part in (left, inner, right))
     shape = [lengths[c] for c in batch]
@@ -46,7 +46,7 @@ def contract_pair(a: Any, of_a: str, b: Any, of_b: str, output: str) -> Any:
     return np.transpose(product, [[*batch, *left, *right].index(c) for c in output])
 
 
-def _aligned(x: Any, names: str, letters: str) -> Any:
+def _align(x: Any, names: str, letters: str) -> Any:
     """`x` with its axes in the order of `letters`, and length 1 for those that it lacks."""
     order = [names.index(c) for c in letters if c in names]
     shape = iter([np.shape(x)[i] for i in order])
@@ -54,14 +54,14 @@ def _aligned(x: Any, names: str, letters: str) -> Any:
 
 
 def _spread(x: Any, names: str, letters: Sequence[str], lengths: dict[str, int]) -> Any:
-    return np.broadcast_to(_aligned(x, names, "".join(letters)), tuple(lengths[c] for c in letters))
+    return np.broadcast_to(_align(x, names, "".join(letters)), tuple(lengths[c] for c in letters))
 
 
 def _einsum(subscripts: str, *operands: Any) -> Array:
     """`numpy.einsum` of one to three operands; of three, the first two are contracted first."""
     if not 1 <= len(operands) <= 3:
         raise NoReadingError(f"einsum: got {len(operands)} operands, need 1 to 3; contract them one after another")
-    inputs, output = _parsed(subscripts, [np.ndim(x) for x in operands])
+    inputs, output = _parse_subscripts(subscripts, [np.ndim(x) for x in operands])
     terms = [_without_repeats(x, names) for x, names in zip(operands, inputs, strict=True)]
     x: Any
     x, names = terms[0]
@@ -77,7 +77,7 @@ def _einsum(subscripts: str, *operands: Any) -> Array:
     return result
 
 
-def _parsed(subscripts: str, ndims: Sequence[int]) -> tuple[list[str], str]:
+def _parse_subscripts(subscripts: str, ndims: Sequence[int]) -> tuple[list[str], str]:
     """Letters of every operand and of the result, with letters in place of dots."""
     left, arrow, output = subscripts.replace(" ", "").partition("->")
     inputs = left.split(",")

@@ -46,7 +46,7 @@ def _count(x: Any, axis: Any, where: Any) -> Any:
     return np.sum(np.broadcast_to(np.asarray(where, dtype=bool), x.shape), axis=axes, keepdims=True)
 
 
-def _masked(x: Any, where: Any) -> Any:
+def _mask(x: Any, where: Any) -> Any:
     return x if where is None else np.where(where, x, 0.0)
 
 
@@ -56,13 +56,13 @@ def _cast(x: Any, dtype: Any) -> Any:
 
 
 def _sum(a: Any, axis: Any = None, dtype: Any = None, *, keepdims: bool = False, where: Any = None) -> Any:
-    return total_of(_masked(_cast(a, dtype), where), axis, keepdims)
+    return total_of(_mask(_cast(a, dtype), where), axis, keepdims)
 
 
 def _mean(a: Any, axis: Any = None, dtype: Any = None, *, keepdims: bool = False, where: Any = None) -> Any:
     a = _cast(a, dtype)
     count = _count(a, axis, where)
-    total = _total_of_mean(_masked(a, where), axis, True if where is not None else keepdims)
+    total = _total_of_mean(_mask(a, where), axis, True if where is not None else keepdims)
     if where is None:
         return total / count if count != 1 else total
     return _drop_axes(total / count.astype(np.float64), axis, keepdims)

@@ -67,7 +67,7 @@ def _prod(x: Array, axis: Any = None, keepdims: bool = False) -> Any:
     if _without_zeros(x) or not order_of(x):
         product = bind("prod", (x,), {"axes": axes})
     else:
-        ways = [Algorithm(lambda x: functools.reduce(_halved, axes, x), "")]
+        ways = [Algorithm(lambda x: functools.reduce(_multiply_halves, axes, x), "")]
         if len(axes) == 1 and x.shape[axes[0]] <= _SHORT:
             texts = (_without_each, _by_quotient)
             ways += [Algorithm(Reverse(functools.partial(text, axis=axes[0])), "") for text in texts]
@@ -130,7 +130,7 @@ def _leave_each_out(x: Any, axis: int) -> Any:
     return np.where(np.eye(np.shape(x)[axis], dtype=bool), 1.0, rows)
 
 
-def _halved(x: Any, axis: int) -> Any:
+def _multiply_halves(x: Any, axis: int) -> Any:
     """The product along an axis, of halves and of their halves."""
     while (count := np.shape(x)[axis]) > 1:
         half = count // 2

@@ -88,7 +88,7 @@ def _remainder(a: Any, b: Any) -> Any:
     return choose(other, rest + b, rest)
 
 
-def _rounded(a: Any, decimals: int = 0) -> Any:
+def _round(a: Any, decimals: int = 0) -> Any:
     """The nearest multiples of 10^−decimals, as NumPy takes them: scaled, rounded to even and scaled back."""
     scale = 10.0 ** abs(decimals)
     if decimals < 0:
@@ -110,7 +110,7 @@ def _choose_from(a: Any, choices: Any) -> Any:
     return selection
 
 
-def _unchanged(x: Any, *args: Any, **kwargs: Any) -> Any:
+def _identity(x: Any, *args: Any, **kwargs: Any) -> Any:
     return x
 
 
@@ -135,13 +135,13 @@ WORDS.update(
         np.remainder: _remainder,
         np.divmod: lambda a, b: (_floor_divide(a, b), _remainder(a, b)),
         np.modf: lambda x: (x - np.trunc(x), np.trunc(x)),
-        np.round: _rounded,
-        np.around: _rounded,
+        np.round: _round,
+        np.around: _round,
         np.fix: np.trunc,
-        np.positive: _unchanged,
-        np.conjugate: _unchanged,
-        np.real: _unchanged,
-        np.copy: _unchanged,
+        np.positive: _identity,
+        np.conjugate: _identity,
+        np.real: _identity,
+        np.copy: _identity,
         np.reciprocal: lambda x: np.divide(1.0, x),
         np.degrees: lambda x: x * (180.0 / np.pi),
         np.rad2deg: lambda x: x * (180.0 / np.pi),

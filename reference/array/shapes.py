@@ -105,7 +105,7 @@ def diagonal(x: Array) -> Array:
     return _diagonal(x, 0, -2, -1)
 
 
-def _filled_like(value: float) -> Callable[..., Array]:
+def _fill_like(value: float) -> Callable[..., Array]:
     def rule(a: Array, dtype: Any = None, *, shape: Any = None) -> Array:
         return a.lift(np.full(a.shape if shape is None else shape, value))
 
@@ -134,8 +134,8 @@ WORDS.update(
         np.take: _take,
         np.take_along_axis: _take_along_axis,
         np.diagonal: _diagonal,
-        np.zeros_like: _filled_like(0.0),
-        np.ones_like: _filled_like(1.0),
+        np.zeros_like: _fill_like(0.0),
+        np.ones_like: _fill_like(1.0),
         np.full_like: _full_like,
         np.rollaxis: _rollaxis,
         np.shape: lambda x: x.shape,

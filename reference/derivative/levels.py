@@ -31,7 +31,7 @@ import numpy as np
 
 from ..algorithms import Algorithm, Reverse
 from ..array import Array, Operands, Params, among, bind, store
-from .rules import DIAGONAL, moved_tangent, pulled
+from .rules import DIAGONAL, pull_cotangent, push_tangent
 from .steps import MOVING, Steps, Stored, Wrapped, format_of_steps, sum_of_stored
 
 Function = Callable[..., Any]
@@ -86,7 +86,7 @@ class Tangent(_Level):
             # If the only operand with a tangent is smaller than the result, so is what the rule gives.
             tangent = np.broadcast_to(tangent, y.shape)
         else:
-            tangent = moved_tangent(primitive, ts, xs, params)
+            tangent = push_tangent(primitive, ts, xs, params)
         return Tangent(y, tangent, self.level, _is_stored(primitive, operands, params))
 
 
@@ -233,7 +233,7 @@ def _contribution(step: _Step, position: int, g: Any) -> Any:
         return g  # which is stored before it is read
 
     def rule(g: Any, y: Any, xs: Operands) -> Any:
-        return pulled(step.primitive, position, g, y, xs, step.params)
+        return pull_cotangent(step.primitive, position, g, y, xs, step.params)
 
     return _in_steps(step.format, rule, g, step.y, step.xs, step.operands)
 
@@ -261,7 +261,7 @@ def _tangent_of(way: Function, count: int, moving: Sequence[int]) -> Function:
 
     def tangent(*arguments: Any) -> Any:
         xs, ts = arguments[:count], arguments[count:]
-        return jvp(lambda *moved: way(*_replaced(xs, moving, moved)), [xs[i] for i in moving], ts)[1][0]
+        return jvp(lambda *moved: way(*_replace(xs, moving, moved)), [xs[i] for i in moving], ts)[1][0]
 
     return tangent
 
@@ -273,12 +273,12 @@ def _cotangent_of(way: Function, position: int) -> Function:
 
     def cotangent(*arguments: Any) -> Any:
         *xs, g = arguments
-        return vjp(lambda x: way(*_replaced(xs, (position,), (x,))), (xs[position],))[1](g)[0]
+        return vjp(lambda x: way(*_replace(xs, (position,), (x,))), (xs[position],))[1](g)[0]
 
     return cotangent
 
 
-def _replaced(xs: Sequence[Any], positions: Sequence[int], new: Sequence[Any]) -> list[Any]:
+def _replace(xs: Sequence[Any], positions: Sequence[int], new: Sequence[Any]) -> list[Any]:
     replaced = list(xs)
     for position, x in zip(positions, new, strict=True):
         replaced[position] = x

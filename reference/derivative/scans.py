@@ -20,7 +20,7 @@ def _backwards(x: Any, axis: int) -> Any:
     return x[(*(slice(None),) * axis, slice(None, None, -1))]
 
 
-def _summed_from_behind(g: Any, axis: int) -> Any:
+def _sum_from_behind(g: Any, axis: int) -> Any:
     return _backwards(bind("cumsum", (_backwards(g, axis),), {"axis": axis}), axis)
 
 
@@ -34,7 +34,7 @@ def _tangent_of_cumprod(ts: Any, xs: Operands, params: Params) -> Any:
 
 def _of_cumprod(position: int, g: Any, xs: Operands, params: Params) -> Any:
     (x,) = xs
-    return _summed_from_behind(g * bind("cumprod", (x,), params), params["axis"]) / x
+    return _sum_from_behind(g * bind("cumprod", (x,), params), params["axis"]) / x
 
 
 def _tangent_of_prod(ts: Any, xs: Operands, params: Params) -> Any:
@@ -125,7 +125,7 @@ TANGENTS: dict[str, Callable[..., Any]] = {
     "sort": _tangent_of_sort,
 }
 COTANGENTS: dict[str, Callable[..., Any]] = {
-    "cumsum": lambda position, g, xs, params: _summed_from_behind(g, params["axis"]),
+    "cumsum": lambda position, g, xs, params: _sum_from_behind(g, params["axis"]),
     "cumprod": _of_cumprod,
     "prod": _of_prod,
     "sort": _of_sort,

@@ -31,8 +31,8 @@ from .moments import (
     is_derived,
     mask_gradients,
     saved_statistics,
+    scale_and_shift,
     shifted_moments,
-    weighted,
 )
 
 
@@ -63,7 +63,7 @@ def _batch(input: Array, eps: float, way: str) -> tuple[Array, Array, Array]:
     return mean, 1.0 / np.sqrt((total / count if count != 1 else total) + eps), total
 
 
-def _updated(running: Array | None, value: Array, momentum: float, way: str) -> Array | None:
+def _update(running: Array | None, value: Array, momentum: float, way: str) -> Array | None:
     # `constant`, because torch updates running statistics outside the graph: no gradient flows into them from the
     # batch.
     if running is None:
@@ -79,7 +79,7 @@ def _empty(like: Array) -> Array:
 
 
 def _affine(y: Array, weight: Array | None, bias: Array | None) -> Array:
-    return weighted(y, *(None if t is None else _spread(t, y) for t in (weight, bias)))
+    return scale_and_shift(y, *(None if t is None else _spread(t, y) for t in (weight, bias)))
 
 
 @in_other_ways
@@ -115,7 +115,7 @@ def native_batch_norm(
         return out, mean, invstd, running_mean, running_var
     # The unbiased variance, as torch: the batch is a sample, and the running variance estimates that of all inputs.
     variance = total / (count - 1)
-    moved = (_updated(running, new, momentum, way) for running, new in ((running_mean, mean), (running_var, variance)))
+    moved = (_update(running, new, momentum, way) for running, new in ((running_mean, mean), (running_var, variance)))
     return out, mean, invstd, *moved
 
 

@@ -22,7 +22,7 @@ from .moments import (
     mask_gradients,
     moments_of,
     saved_statistics,
-    weighted,
+    scale_and_shift,
 )
 
 
@@ -72,7 +72,7 @@ def native_group_norm(
     centred, mean, rstd = moments_of(x, (2, 3), eps)
     # The folded form needs one multiplication and one addition per element. It is another algorithm and not only
     # another order: where b and μ scale nearly cancel in the shift, its error is larger.
-    out = folded_by_one_scale(x, mean, rstd, w, b) if folded else weighted(centred * rstd, w, b)
+    out = folded_by_one_scale(x, mean, rstd, w, b) if folded else scale_and_shift(centred * rstd, w, b)
     if lines:
         out = derived_on_lines(x, mean, rstd, (2, 3), eps, out, (w, b))
     return np.reshape(out, np.shape(input)), np.reshape(mean, (N, group)), np.reshape(rstd, (N, group))

@@ -31,7 +31,7 @@ from .moments import (
     on_line,
     on_line_by_one_scale,
     saved_statistics,
-    weighted,
+    scale_and_shift,
 )
 
 
@@ -68,7 +68,7 @@ def native_layer_norm(
     """
     axes = _row_axes(normalized_shape)
     centred, mean, rstd = moments_of(input, axes, eps, way)
-    out = weighted(centred * rstd, weight, bias)
+    out = scale_and_shift(centred * rstd, weight, bias)
     # In a row of one element x − μ is exactly zero, but not its folded form: there it is judged on the scale of what
     # cancels. Of longer rows the folded form of values counts by its name alone.
     if way == OTHER and math.prod(normalized_shape) != 1:

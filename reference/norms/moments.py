@@ -73,7 +73,7 @@ def folded_by_one_scale(x: Array, mean: Array, rstd: Array, weight: Array | None
         x: the input. mean, rstd: its statistics. weight, bias: as they broadcast against x.
     """
     centred = (x + 0.0) - (mean + 0.0 + 0.0)
-    return weighted(centred * rstd, weight, None if bias is None else bias + 0.0)
+    return scale_and_shift(centred * rstd, weight, None if bias is None else bias + 0.0)
 
 
 def derived_on_lines(
@@ -95,10 +95,10 @@ def derived_on_lines(
     moved = (x + 0.0 + 0.0) - (constant(mean) + 0.0 + 0.0)
     r = attach(rstd, 1.0 / np.sqrt(np.mean(np.square(moved), axis=axes, keepdims=True) + eps), kept=True)
     normalized = attach(on_line_by_one_scale(x, mean) * r, x * r - mean * r, kept=True)
-    return attach(out, weighted(normalized, *affine), kept=True)
+    return attach(out, scale_and_shift(normalized, *affine), kept=True)
 
 
-def weighted(y: Array, weight: Array | None, bias: Array | None) -> Array:
+def scale_and_shift(y: Array, weight: Array | None, bias: Array | None) -> Array:
     """y · w + b, as far as there are a weight and a bias; both broadcast against y."""
     y = y if weight is None else y * weight
     return y if bias is None else y + bias

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..array import STORAGE, attach, constant, store
-from .moments import is_derived, weighted
+from .moments import is_derived, scale_and_shift
 
 Array = Any
 
@@ -39,7 +39,7 @@ def fused_rms_norm(
 ) -> tuple[Array, Array]:
     """(out, 1/√(mean(x²) + ε)); the latter keeps the normalised axes with length 1. Arguments as in `rms_norm`."""
     rstd = 1.0 / np.sqrt(_mean(np.square(input), normalized_shape) + eps)
-    return weighted(input * rstd, weight, None), rstd
+    return scale_and_shift(input * rstd, weight, None), rstd
 
 
 def fused_rms_norm_backward(

@@ -198,7 +198,7 @@ _INSTEAD: dict[Any, Callable[..., Any]] = {
 }
 
 
-def _scattered(values: Any, index: Any, shape: tuple[int, ...], in_place: bool = False, inserted: bool = False) -> Any:
+def _scatter(values: Any, index: Any, shape: tuple[int, ...], in_place: bool = False, inserted: bool = False) -> Any:
     out = np.full(shape, jets.NOTHING, dtype=object)
     np.add.at(out, index, values)
     return out
@@ -208,7 +208,7 @@ def _product(a: Any, b: Any) -> Any:
     return np.matmul(a, b) if a.shape[-1] else np.full((*a.shape[:-1], b.shape[-1]), jets.NOTHING, dtype=object)
 
 
-def _correlated(x: Any, w: Any, stride: Any, dilation: Any) -> Any:
+def _correlate(x: Any, w: Any, stride: Any, dilation: Any) -> Any:
     view = windows_of(x, w.shape[3:], stride, dilation)
     places = view.shape[3 : x.ndim]
     out = np.empty((x.shape[0], w.shape[0], w.shape[1], *places), dtype=object)
@@ -218,14 +218,14 @@ def _correlated(x: Any, w: Any, stride: Any, dilation: Any) -> Any:
     return out
 
 
-def _overlapped(values: Any, shape: Any, sizes: Any, stride: Any, dilation: Any) -> Any:
+def _overlap(values: Any, shape: Any, sizes: Any, stride: Any, dilation: Any) -> Any:
     out = np.full(shape, jets.NOTHING, dtype=object)
     for offset, index in offsets_of(out, sizes, stride, dilation):
         out[index] = out[index] + values[(..., *offset)]
     return out
 
 
-def _multiplied(row: list[Jet]) -> Jet:
+def _multiply_row(row: list[Jet]) -> Jet:
     return functools.reduce(lambda a, b: a * b, row, jet(1.0))
 
 
@@ -235,18 +235,18 @@ _PRIMITIVES: dict[str, Callable[..., Any]] = {
     "attach": lambda x, y, kept=False: _elementwise("attach")(x, y),
     "erf": lambda x, absolute=False: _elementwise("erf")(x),
     "sum": lambda x, axes, means=False: _rows(x, axes, total_of),
-    "prod": lambda x, axes: _rows(x, axes, _multiplied),
+    "prod": lambda x, axes: _rows(x, axes, _multiply_row),
     "max": lambda x, axes, shared=False: _rows(x, axes, jets.largest_of),
     "reshape": lambda x, shape: np.reshape(x, shape),
     "transpose": lambda x, axes: np.transpose(x, axes),
     "broadcast": lambda x, shape: np.broadcast_to(x, shape),
     "getitem": lambda x, index: np.asarray(x[index], dtype=object),
     "concatenate": lambda *xs, axis: np.concatenate(xs, axis=axis),
-    "scatter": _scattered,
+    "scatter": _scatter,
     "matmul": _product,
-    "correlate": _correlated,
+    "correlate": _correlate,
     "windows": windows_of,
-    "overlap": _overlapped,
+    "overlap": _overlap,
     "cumsum": lambda x, axis: np.cumsum(x, axis=axis),
     "cumprod": lambda x, axis: np.cumprod(x, axis=axis),
     "sort": lambda x, axis: np.sort(x, axis=axis),

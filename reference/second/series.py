@@ -33,7 +33,7 @@ def _sum(parts: Sequence[Interval]) -> Interval:
     return functools.reduce(add, parts, ZERO)
 
 
-def _scaled(x: Interval, numerator: int, denominator: int) -> Interval:
+def _scale(x: Interval, numerator: int, denominator: int) -> Interval:
     return divide(multiply(x, point(numerator)), point(denominator))
 
 
@@ -45,7 +45,7 @@ def _product(a: Sequence[Interval], b: Sequence[Interval], number: int) -> Inter
 def _exponential(x: Interval, y: Interval, degree: int) -> list[Interval]:
     coeffs, last = [], y
     for k in range(1, degree + 1):
-        last = _scaled(last, 1, k)
+        last = _scale(last, 1, k)
         coeffs.append(last)
     return coeffs
 
@@ -57,7 +57,7 @@ def _of_expm1(x: Interval, y: Interval, degree: int) -> list[Interval]:
 def _of_exp2(x: Interval, y: Interval, degree: int) -> list[Interval]:
     scale, coeffs, last = log_2(), [], y
     for k in range(1, degree + 1):
-        last = _scaled(multiply(last, scale), 1, k)
+        last = _scale(multiply(last, scale), 1, k)
         coeffs.append(last)
     return coeffs
 
@@ -69,7 +69,7 @@ def _logarithm(base: Callable[[], Interval] | None = None, shift: Interval = ZER
         slope = divide(ONE, add(x, shift))
         coeffs, last = [], slope if base is None else divide(slope, base())
         for k in range(1, degree + 1):
-            coeffs.append(_scaled(last, 1, k))
+            coeffs.append(_scale(last, 1, k))
             last = negative(multiply(last, slope))
         return coeffs
 
@@ -80,7 +80,7 @@ def of_power(x: Interval, exponent: Interval, degree: int) -> list[Interval]:
     """binom(r, k) x^(r − k)."""
     coeffs, binomial = [], ONE
     for k in range(1, degree + 1):
-        binomial = _scaled(multiply(binomial, subtract(exponent, point(k - 1))), 1, k)
+        binomial = _scale(multiply(binomial, subtract(exponent, point(k - 1))), 1, k)
         # A coefficient that vanishes does so at a singularity of x^(r − k), too.
         zero = binomial == ZERO
         coeffs.append(ZERO if zero else multiply(binomial, power(x, subtract(exponent, point(k)))))
@@ -93,10 +93,10 @@ def _root(denominator: int) -> Series:
     def series(x: Interval, y: Interval, degree: int) -> list[Interval]:
         # y / x is 1 / y^(n−1), which is infinite at zero and not 0 / 0.
         slope, coeffs = divide(ONE, functools.reduce(multiply, [y] * (denominator - 1))), list[Interval]()
-        last = _scaled(slope, 1, denominator)
+        last = _scale(slope, 1, denominator)
         for k in range(1, degree + 1):
             coeffs.append(last)
-            last = divide(_scaled(last, 1 - denominator * k, denominator * (k + 1)), x)
+            last = divide(_scale(last, 1 - denominator * k, denominator * (k + 1)), x)
         return coeffs
 
     return series
@@ -110,7 +110,7 @@ def _pair(signs: tuple[int, int], first: bool, other: str) -> Series:
         u, v = (y, partner) if first else (partner, y)
         coeffs = []
         for k in range(1, degree + 1):
-            u, v = _scaled(v, signs[0], k), _scaled(u, signs[1], k)
+            u, v = _scale(v, signs[0], k), _scale(u, signs[1], k)
             coeffs.append(u if first else v)
         return coeffs
 
@@ -123,8 +123,8 @@ def _riccati(sign: int) -> Series:
     def series(x: Interval, y: Interval, degree: int) -> list[Interval]:
         coeffs = [y]
         for k in range(degree):
-            slope = _scaled(_product(coeffs, coeffs, k), sign, 1)
-            coeffs.append(_scaled(add(slope, ONE) if k == 0 else slope, 1, k + 1))
+            slope = _scale(_product(coeffs, coeffs, k), sign, 1)
+            coeffs.append(_scale(add(slope, ONE) if k == 0 else slope, 1, k + 1))
         return coeffs[1:]
 
     return series
@@ -134,7 +134,7 @@ def _of_sigmoid(x: Interval, y: Interval, degree: int) -> list[Interval]:
     """y' = y z and z' = −y z, with z = 1 / (1 + exp(x))."""
     ys, zs = [y], [UNARY["sigmoid"](negative(x))]
     for k in range(degree):
-        ys.append(_scaled(_product(ys, zs, k), 1, k + 1))
+        ys.append(_scale(_product(ys, zs, k), 1, k + 1))
         zs.append(negative(ys[-1]))
     return ys[1:]
 
@@ -144,25 +144,25 @@ def _integral_of_power(exponent: tuple[int, int], constant: int, quadratic: int,
 
     def series(x: Interval, y: Interval, degree: int) -> list[Interval]:
         # The quadratic as a series in t, and its power s by k d_0 s_k = Σ_j (r j − (k − j)) d_j s_{k−j}.
-        twice = _scaled(x, 2 * quadratic, 1)
-        d = [_factored(x, constant, quadratic), twice, point(quadratic)]
+        twice = _scale(x, 2 * quadratic, 1)
+        d = [_factor(x, constant, quadratic), twice, point(quadratic)]
         numerator, denominator = exponent
         s = [divide(ONE, d[0])] if denominator == 1 else [divide(ONE, UNARY["sqrt"](d[0]))]
         for k in range(1, degree):
             terms = [
-                _scaled(multiply(d[j], s[k - j]), numerator * j - denominator * (k - j), denominator)
+                _scale(multiply(d[j], s[k - j]), numerator * j - denominator * (k - j), denominator)
                 for j in range(1, min(k, 2) + 1)
             ]
-            s.append(divide(_sum(terms), _scaled(d[0], k, 1)))
-        return [_scaled(s[k], sign, k + 1) for k in range(degree)]
+            s.append(divide(_sum(terms), _scale(d[0], k, 1)))
+        return [_scale(s[k], sign, k + 1) for k in range(degree)]
 
     return series
 
 
-def _factored(x: Interval, constant: int, quadratic: int) -> Interval:
+def _factor(x: Interval, constant: int, quadratic: int) -> Interval:
     """a + b x²; a difference of squares as a product, which is exact at ±1."""
     if constant * quadratic > 0:
-        return add(point(constant), _scaled(square(x), quadratic, 1))
+        return add(point(constant), _scale(square(x), quadratic, 1))
     product = multiply(subtract(ONE, x), add(ONE, x))
     return product if constant > 0 else negative(product)
 
@@ -171,14 +171,14 @@ def _gaussian(sign: int) -> Series:
     """y' = ± 2/√π exp(−x²)."""
 
     def series(x: Interval, y: Interval, degree: int) -> list[Interval]:
-        exponent = [negative(square(x)), _scaled(x, -2, 1), point(-1)]
+        exponent = [negative(square(x)), _scale(x, -2, 1), point(-1)]
         g = [UNARY["exp"](exponent[0])]
         for k in range(1, degree):
             g.append(
-                _scaled(_sum([_scaled(multiply(exponent[j], g[k - j]), j, 1) for j in range(1, min(k, 2) + 1)]), 1, k)
+                _scale(_sum([_scale(multiply(exponent[j], g[k - j]), j, 1) for j in range(1, min(k, 2) + 1)]), 1, k)
             )
         scale = divide(TWO, UNARY["sqrt"](pi()))
-        return [_scaled(multiply(scale, g[k]), sign, k + 1) for k in range(degree)]
+        return [_scale(multiply(scale, g[k]), sign, k + 1) for k in range(degree)]
 
     return series
 

@@ -22,7 +22,7 @@ LIBRARY.impl("ctc_loss", lambda x, *rest: x.new_empty(x.shape[1] if x.dim() == 3
 _OPERATION = torch.ops.opassay_specs.ctc_loss.default
 
 
-def _traced(
+def _replace_ctc_loss(
     x: Any, labels: Any, steps: Any, lengths: Any, blank: int = 0, zero_infinity: bool = False
 ) -> tuple[Any, Any]:  # fmt: skip
     tensors = [t if isinstance(t, torch.Tensor) else torch.tensor(t) for t in (steps, lengths)]
@@ -84,7 +84,7 @@ def _loss_at(last: Any, there: Any) -> Any:
     return -last[int(np.flatnonzero(there)[-1])]
 
 
-def _one(x: Any, labels: Any, blank: int) -> Any:
+def _loss_of_one(x: Any, labels: Any, blank: int) -> Any:
     """The loss of one sequence: x (steps, classes) are logarithms."""
     totals, there = _tables(x, labels, blank)
     loss = _loss_at(totals[-1], there[-1])
@@ -147,7 +147,7 @@ def _alignments(x: Any, labels: Any, steps: Any, lengths: Any, blank: int, zeroe
             losses.append(_impossible(part, zeroed) if len(row) or count else np.float64(0.0))
             continue
         own = {"labels": row, "blank": blank}
-        ways = [Algorithm(functools.partial(_one, **own), "")]
+        ways = [Algorithm(functools.partial(_loss_of_one, **own), "")]
         ways.append(Algorithm(Reverse(functools.partial(_cotangent_of_one, **own)), ""))
         losses.append(among(ways, part))
     lifted: list[Any] = [
@@ -157,6 +157,6 @@ def _alignments(x: Any, labels: Any, steps: Any, lengths: Any, blank: int, zeroe
     return vector if np.ndim(x) == 3 else np.reshape(vector, ())
 
 
-DECOMPOSED[torch.ops.aten._ctc_loss.default] = _traced
-DECOMPOSED[torch.ops.aten._ctc_loss.Tensor] = _traced
+DECOMPOSED[torch.ops.aten._ctc_loss.default] = _replace_ctc_loss
+DECOMPOSED[torch.ops.aten._ctc_loss.Tensor] = _replace_ctc_loss
 RULES[_OPERATION] = _alignments

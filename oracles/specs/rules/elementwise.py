@@ -18,7 +18,7 @@ aten = torch.ops.aten
 _FEW_DIGITS = 2.0**16
 
 
-def _unchanged(x: Any, *args: Any, **kwargs: Any) -> Any:
+def _identity(x: Any, *args: Any, **kwargs: Any) -> Any:
     return x
 
 
@@ -82,7 +82,7 @@ def _without_slope_between(least: Any, most: Any) -> Any:
     return np.where(least == most, constant(least), least)
 
 
-def _shared(extreme: np.ufunc) -> Rule:
+def _share_slope(extreme: np.ufunc) -> Rule:
     """A maximum or minimum of two whose slope is shared by operands that are equal."""
     return lambda a, b: np.where(a == b, 0.5 * a + 0.5 * b, extreme(a, b))
 
@@ -159,7 +159,7 @@ def _is_negative(x: Any) -> Any:
     return condition(surely(below), possibly(not_above), constant(x))
 
 
-def _floor_divided(a: Any, b: Any) -> Any:
+def _floor_divide(a: Any, b: Any) -> Any:
     """The floor of a quotient; a finite number over an infinity of the other sign gives −1 and not the floor of −0."""
     # A step has slope 0 wherever it is, and torch does not ask how the quotient moves.
     a, b = constant(a), constant(b)
@@ -171,11 +171,11 @@ def _floor_divided(a: Any, b: Any) -> Any:
     return np.where(np.equal(np.absolute(a), np.inf), np.nan, quotient)
 
 
-def _divided(a: Any, b: Any, rounding_mode: str | None = None) -> Any:
+def _divide(a: Any, b: Any, rounding_mode: str | None = None) -> Any:
     if rounding_mode is None:
         return np.divide(a, b)
     if rounding_mode == "floor":
-        return _floor_divided(a, b)
+        return _floor_divide(a, b)
     return np.trunc(store(np.divide(constant(a), constant(b)), asked=False))
 
 
@@ -183,14 +183,14 @@ def _times_power_of_two(x: Any, exponent: Any) -> Any:
     return x * (np.ldexp(1.0, exponent) if np.asarray(exponent).dtype.kind in "iu" else np.exp2(exponent))
 
 
-def _rounded(x: Any, decimals: int = 0) -> Any:
+def _round(x: Any, decimals: int = 0) -> Any:
     return np.round(x, decimals)
 
 
 # A formula is about real numbers. So operations that change only the dtype, the memory or the graph leave a value as
 # it is, and the rounding that comes with a dtype is the business of the contract.
 enter(
-    _unchanged, aten.clone.default, aten.detach.default, aten.alias.default, aten._to_copy.default,
+    _identity, aten.clone.default, aten.detach.default, aten.alias.default, aten._to_copy.default,
     aten.lift_fresh.default, aten.lift_fresh_copy.default, aten.contiguous.default, aten.positive.default,
 )  # fmt: skip
 enter(_with_alpha(np.add), aten.add.Tensor, aten.add.Scalar)
@@ -212,7 +212,7 @@ enter(np.fmod, aten.fmod.Tensor)
 enter(np.remainder, aten.remainder.Tensor, aten.remainder.Scalar_Tensor)
 enter(lambda a, b: np.fmod(a, _scalar(a, b)), aten.fmod.Scalar)
 enter(lambda a, b: np.remainder(a, _scalar(a, b)), aten.remainder.Scalar)
-enter(_floor_divided, aten.floor_divide.default, aten.floor_divide.Scalar)
+enter(_floor_divide, aten.floor_divide.default, aten.floor_divide.Scalar)
 enter(_xlogy, aten.xlogy.Tensor, aten.xlogy.Scalar_Self, aten.xlogy.Scalar_Other)
 enter(_xlog1py, *(getattr(aten.special_xlog1py, name) for name in ("default", "self_scalar", "other_scalar")))
 enter(np.sign, aten.sign.default, aten.sgn.default)
@@ -231,10 +231,10 @@ RULES.update(
         aten.erfc.default: erfc,
         aten.pow.Scalar: lambda base, x: np.power(_scalar(x, base), x),
         aten.pow.Tensor_Tensor: np.power,
-        aten.div.Tensor_mode: _divided,
-        aten.div.Scalar_mode: _divided,
+        aten.div.Tensor_mode: _divide,
+        aten.div.Scalar_mode: _divide,
         aten.ldexp.Tensor: _times_power_of_two,
-        aten.round.decimals: _rounded,
+        aten.round.decimals: _round,
         aten.isnan.default: np.isnan,
         aten.isinf.default: np.isinf,
         aten.isfinite.default: np.isfinite,
@@ -252,8 +252,8 @@ RULES.update(
         aten.clamp_min.Tensor: _clamp,
         aten.clamp_max.default: lambda x, most: _clamp(x, None, most),
         aten.clamp_max.Tensor: lambda x, most: _clamp(x, None, most),
-        aten.maximum.default: _shared(np.maximum),
-        aten.minimum.default: _shared(np.minimum),
+        aten.maximum.default: _share_slope(np.maximum),
+        aten.minimum.default: _share_slope(np.minimum),
     }
 )
 #: Functions of one argument that torch and NumPy name alike, or by another name.

@@ -258,7 +258,7 @@ def _index_reduce(x: Any, dim: int, index: Any, source: Any, reduce: str, includ
     return _scatter_reduce(x, dim, np.broadcast_to(spread, shape), source, reduce, include_self)
 
 
-def _renormed(weight: Any, indices: Any, most: float, order: float) -> Any:
+def _renorm_rows(weight: Any, indices: Any, most: float, order: float) -> Any:
     """Rows of an embedding that are looked up, and are longer than they may be, made as long."""
     rows = np.unique(np.asarray(indices))
     picked = weight[rows]
@@ -322,7 +322,7 @@ RULES.update(
         aten.masked_scatter.default: _masked_scatter,
         aten.index_add.default: _index_add,
         aten.index_reduce.default: _index_reduce,
-        aten.embedding_renorm.default: _renormed,
+        aten.embedding_renorm.default: _renorm_rows,
         aten._embedding_bag.default: _embedding_bag,
         aten._embedding_bag_forward_only.default: _embedding_bag,
     }

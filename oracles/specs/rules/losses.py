@@ -35,7 +35,7 @@ def _of_targets(formula: Rule) -> Rule:
         if reduction == _NONE:
             return [output, total_weight]
 
-        def added_one_by_one(x: Any, *weights: Any) -> Any:
+        def add_one_by_one(x: Any, *weights: Any) -> Any:
             each = np.ravel(formula(x, at, *(weights or (None,)), _NONE, ignore_index)[0])
             total = may_store(scatter(each, np.zeros(np.size(each), dtype=np.int64), (1,), in_place=True)[0])
             count = formula(x, at, *(weights or (None,)), reduction, ignore_index)[1]
@@ -45,7 +45,7 @@ def _of_targets(formula: Rule) -> Rule:
             return formula(x, at, *(weights or (None,)), reduction, ignore_index)[0]
 
         arrays = [x] if weight is None else [x, weight]
-        return [among([Algorithm(whole, ""), Algorithm(added_one_by_one, STORED)], *arrays), total_weight]
+        return [among([Algorithm(whole, ""), Algorithm(add_one_by_one, STORED)], *arrays), total_weight]
 
     return rule
 

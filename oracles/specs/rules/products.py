@@ -73,7 +73,7 @@ def _product_by_product(c: Any, a: Any, b: Any, beta: float = 1, alpha: float = 
     return among(ways, start, a, b)
 
 
-def _grouped(a: Any, b: Any, ends: Any = None, bias: Any = None, out_dtype: Any = None) -> Any:
+def _multiply_groups(a: Any, b: Any, ends: Any = None, bias: Any = None, out_dtype: Any = None) -> Any:
     """A product of matrices for every group; of an operand with two axes the groups are parts, which end at `ends`."""
     if ends is None:
         return np.matmul(a, b)
@@ -94,12 +94,14 @@ def _scores(q: Any, k: Any, scale: float) -> Any:
     root = math.sqrt(abs(scale))
     ways = [
         Algorithm(lambda q, k: np.matmul(q, np.swapaxes(k, -1, -2)) * scale, ""),
-        Algorithm(lambda q, k: _of_scaled(may_store(q * math.copysign(root, scale)), may_store(k * root)), SCALED),
+        Algorithm(
+            lambda q, k: _multiply_scaled(may_store(q * math.copysign(root, scale)), may_store(k * root)), SCALED
+        ),
     ]
     return among(ways, q, k)
 
 
-def _of_scaled(q: Any, k: Any) -> Any:
+def _multiply_scaled(q: Any, k: Any) -> Any:
     return np.matmul(q, np.swapaxes(k, -1, -2))
 
 
@@ -122,4 +124,4 @@ RULES[torch.ops.opassay_specs.attention_scores.default] = _scores
 enter(np.matmul, aten.mm.default, aten.bmm.default, aten.mv.default, aten.dot.default, aten.vdot.default)
 enter(_add_product(np.matmul), aten.addmm.default, aten.baddbmm.default, aten.addmv.default)
 enter(_product_by_product, aten.addbmm.default)
-RULES[aten._grouped_mm.default] = _grouped
+RULES[aten._grouped_mm.default] = _multiply_groups

@@ -42,7 +42,7 @@ def _lanczos(t: Any) -> Any:
     return _weights_within(size, 3.0, np.sinc(size) * np.sinc(size / 3.0))
 
 
-def _resized(x: Any, dim: int, new_length: int, ratio: tuple[float, float], of_filter: tuple[_Filter, float]) -> Any:
+def _resize(x: Any, dim: int, new_length: int, ratio: tuple[float, float], of_filter: tuple[_Filter, float]) -> Any:
     """x resized along one dim.
 
     Args:
@@ -67,7 +67,7 @@ def _resized(x: Any, dim: int, new_length: int, ratio: tuple[float, float], of_f
     return np.sum(products, axis=dim + 1)
 
 
-def _antialiased(form: _Filter, reach: float) -> Rule:
+def _antialias(form: _Filter, reach: float) -> Rule:
     def rule(x: Any, sizes: Any, corners: bool, *scales: Any) -> Any:
         listed: Sequence[Any] = scales_of(scales)
         count = len(listed if sizes is None else sizes)
@@ -77,7 +77,7 @@ def _antialiased(form: _Filter, reach: float) -> Rule:
             new_length = int(length * scale) if sizes is None else int(sizes[place])
             if new_length == length and scale in (None, 1.0):
                 continue  # Every pixel is itself.
-            x = _resized(x, dim, new_length, scale_of(length, new_length, scale, corners), (form, reach))
+            x = _resize(x, dim, new_length, scale_of(length, new_length, scale, corners), (form, reach))
             x = keep_in_format(x) if isinstance(x, Array) else x
         return x
 
@@ -89,4 +89,4 @@ for _name, _form, _reach in (
     ("_upsample_bicubic2d_aa", _cubic_weight, 2.0),
     ("_upsample_lanczos2d_aa", _lanczos, 3.0),
 ):
-    RULES.update(dict.fromkeys(overloads(f"{_name} {_name}.vec"), _antialiased(_form, _reach)))
+    RULES.update(dict.fromkeys(overloads(f"{_name} {_name}.vec"), _antialias(_form, _reach)))

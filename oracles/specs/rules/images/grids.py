@@ -48,7 +48,7 @@ def _numbers(x: Any) -> Any:
     return np.nan_to_num(plain, nan=0.0, posinf=0.0, neginf=0.0)
 
 
-def _located(axis: _Axis, padding: int, corners: bool) -> _Axis:
+def _move_into_image(axis: _Axis, padding: int, corners: bool) -> _Axis:
     """The points as torch moves them into the image, for all but zero padding."""
     at, plain, last = axis.at, axis.plain, float(axis.length - 1)
     if padding == _REFLECTION:
@@ -68,7 +68,7 @@ def _located(axis: _Axis, padding: int, corners: bool) -> _Axis:
     return _Axis(at, plain, axis.length)
 
 
-def _moved_index(index: Any, length: int, padding: int, corners: bool) -> Any:
+def _move_index(index: Any, length: int, padding: int, corners: bool) -> Any:
     """The pixels that pixels beyond the image stand for, along one axis; with zero padding they stay beyond it."""
     if padding == _REFLECTION and length > 1:
         period = 2 * (length - 1) if corners else 2 * length
@@ -77,7 +77,7 @@ def _moved_index(index: Any, length: int, padding: int, corners: bool) -> Any:
     return index if padding == _ZEROS else np.clip(index, 0, length - 1)
 
 
-def _picked(x: Any, pixels: Sequence[Any]) -> Any:
+def _pick_pixels(x: Any, pixels: Sequence[Any]) -> Any:
     """x (N, C, *lengths) at pixels, one array of indices (N, *outputs) per axis; zeros beyond the image."""
     lengths = np.shape(x)[2:]
     inside = np.ones(np.shape(pixels[0]), dtype=bool)
@@ -91,21 +91,21 @@ def _picked(x: Any, pixels: Sequence[Any]) -> Any:
     return values if inside.all() else np.where(inside[:, None], values, 0.0)
 
 
-def _weighted(x: Any, pixels: Sequence[Sequence[Any]], weights: Sequence[Sequence[Any]]) -> Any:
+def _weigh_pixels(x: Any, pixels: Sequence[Sequence[Any]], weights: Sequence[Sequence[Any]]) -> Any:
     """The sum of pixels, of which every axis has as many as it has weights."""
     total: Any = None
     for taps in itertools.product(*(range(len(each)) for each in weights)):
         weight: Any = None
         for own, tap in zip(reversed(weights), reversed(taps), strict=True):  # as torch does: along x first
             weight = own[tap] if weight is None else keep_in_format(weight * own[tap])
-        term = keep_in_format(_picked(x, [own[tap] for own, tap in zip(pixels, taps, strict=True)]) * weight)
+        term = keep_in_format(_pick_pixels(x, [own[tap] for own, tap in zip(pixels, taps, strict=True)]) * weight)
         total = term if total is None else keep_in_format(total + term)
     return total
 
 
 def _linear(x: Any, bases: Sequence[Any], parts: Sequence[Any], padding: int, corners: bool) -> Any:
     pixels = [(base, base + 1) for base in bases]
-    return _weighted(x, pixels, [(keep_in_format(1.0 - part), part) for part in parts])
+    return _weigh_pixels(x, pixels, [(keep_in_format(1.0 - part), part) for part in parts])
 
 
 def _cubic_weights(part: Any) -> list[Any]:
@@ -130,18 +130,18 @@ def _cubic_weights(part: Any) -> list[Any]:
 def _sample_cubic(x: Any, bases: Sequence[Any], parts: Sequence[Any], padding: int, corners: bool) -> Any:
     lengths = np.shape(x)[2:]
     each = zip(bases, lengths, strict=True)
-    pixels = [[_moved_index(base + i, n, padding, corners) for i in range(-1, 3)] for base, n in each]
+    pixels = [[_move_index(base + i, n, padding, corners) for i in range(-1, 3)] for base, n in each]
     rows, columns = pixels
     along_rows, along_columns = (_cubic_weights(part) for part in parts)
     total: Any = None
     for row, weight in zip(rows, along_rows, strict=True):
-        line = keep_in_format(_weighted(x, [[row], columns], [[1.0], along_columns]) * weight)
+        line = keep_in_format(_weigh_pixels(x, [[row], columns], [[1.0], along_columns]) * weight)
         total = line if total is None else keep_in_format(total + line)
     return total
 
 
 def _nearest(x: Any, bases: Sequence[Any], parts: Sequence[Any], padding: int, corners: bool) -> Any:
-    return _picked(x, bases)
+    return _pick_pixels(x, bases)
 
 
 def _on_either_side(axes: Sequence[_Axis], edge: Callable[[Any], Any], value: Callable[[Sequence[Any]], Any]) -> Any:
@@ -169,7 +169,7 @@ def _on_either_side(axes: Sequence[_Axis], edge: Callable[[Any], Any], value: Ca
     return along([])
 
 
-def _sampled(x: Any, grid: Any, mode: int, padding: int, corners: bool) -> Any:
+def _sample_grid(x: Any, grid: Any, mode: int, padding: int, corners: bool) -> Any:
     """grid_sample: x (N, C, *lengths), grid (N, *outputs, axes) from −1 to 1, whose last axis is in reverse order."""
     lengths = np.shape(x)[2:]
     axes = []
@@ -178,7 +178,7 @@ def _sampled(x: Any, grid: Any, mode: int, padding: int, corners: bool) -> Any:
         at = keep_in_format(keep_in_format(points + 1.0) * ((n - 1) / 2.0 if corners else n / 2.0))
         at = at if corners else keep_in_format(at - 0.5)
         whole = _Axis(at, np.clip(_numbers(at), -(2.0**40), 2.0**40), n)
-        axes.append(whole if mode == _CUBIC else _located(whole, padding, corners))
+        axes.append(whole if mode == _CUBIC else _move_into_image(whole, padding, corners))
     if mode == _NEAREST:
         between, edge = _nearest, lambda plain: np.floor(plain) + 0.5
     else:
@@ -225,4 +225,4 @@ def _affine_grid(theta: Any, size: Sequence[int], corners: bool) -> Any:
 
 
 RULES[aten.affine_grid_generator.default] = _affine_grid
-enter(_sampled, aten.grid_sampler_2d.default, aten.grid_sampler_3d.default)
+enter(_sample_grid, aten.grid_sampler_2d.default, aten.grid_sampler_3d.default)

@@ -17,7 +17,7 @@ from .....reference.choice import Choice
 from .....reference.condition import surely
 from ....bound.rounding.rows import Recorded
 from ..table import enter, enter_move, may_store
-from .convolution import for_each_axis, placed
+from .convolution import for_each_axis, insert_zeros
 
 aten = torch.ops.aten
 
@@ -64,7 +64,7 @@ def _as_list(numbers: Any) -> Sequence[int]:
 def _sums(x: Any, over: _Windows) -> Any:
     """The sum of every window: a product with ones, so that no window is formed in memory."""
     lead = np.shape(x)[: np.ndim(x) - over.axes]
-    padded = placed(x, over.before, over.after, (1,) * over.axes)
+    padded = insert_zeros(x, over.before, over.after, (1,) * over.axes)
     flat = np.reshape(padded, (math.prod(lead), 1, 1, *np.shape(padded)[len(lead) :]))
     totals: Any = bind(
         "correlate", (flat, np.ones((1, 1, 1, *over.sizes))), {"stride": over.stride, "dilation": over.dilation}
@@ -155,9 +155,9 @@ def _largest(axes: int) -> Callable[..., Any]:
     ) -> Any:
         lengths = np.shape(x)[-axes:]
         over = _windows_of(lengths, axes, kernel_size, stride, padding, dilation, ceil_mode)
-        padded = placed(x, over.before, over.after, (1,) * axes)
+        padded = insert_zeros(x, over.before, over.after, (1,) * axes)
         if any(over.before) or any(n > 0 for n in over.after):
-            inside = placed(np.ones(lengths), over.before, over.after, (1,) * axes) > 0
+            inside = insert_zeros(np.ones(lengths), over.before, over.after, (1,) * axes) > 0
             padded = choose(inside, padded, _below(x))
         view = windows(padded, over.sizes, over.stride, over.dilation)
         values = np.max(view, axis=tuple(range(-axes, 0)))
