@@ -33,7 +33,7 @@ class Algorithm(NamedTuple):
 
 
 class Reverse:
-    """The formula of an algorithm that differs in reverse mode alone, which is written down and not taken of a text.
+    """The formula of an algorithm that differs in reverse mode alone: its cotangents are written down, not derived.
 
     Attributes:
         cotangents: of every argument: its cotangent as a function of all arguments and of the cotangent of the result.
@@ -88,8 +88,8 @@ def also(name: str = "", **changes: Any) -> Callable[[_F], _F]:
 
 def declared(formula: Formula) -> tuple[Algorithm, ...]:
     """All other algorithms of a formula."""
-    found: Declared | None = getattr(formula, "algorithms", None)
-    return found.algorithms if found is not None and found.formula is formula else ()
+    declaration: Declared | None = getattr(formula, "algorithms", None)
+    return declaration.algorithms if declaration is not None and declaration.formula is formula else ()
 
 
 def declare_all(formula: Formula, others: tuple[Algorithm, ...]) -> None:
@@ -108,18 +108,18 @@ def names_of(formula: Formula) -> tuple[str, ...]:
 
 
 def require_names(names: Collection[str], formula: Formula, others: Collection[str] = ()) -> None:
-    """ValueError unless each is the name of an algorithm of the formula, or one of the `others`.
+    """Raise ValueError unless each name is that of an algorithm of the formula, or one of the `others`.
 
     Args:
         names: those that a declaration allows.
     """
-    known = (*names_of(formula), *others)
+    valid_names = (*names_of(formula), *others)
     if isinstance(names, str):
-        raise ValueError(f"algorithms={names!r}: need a set of names of {', '.join(known)}")
-    for name in sorted(set(names) - set(known)):
-        close = difflib.get_close_matches(name, known, n=1)
+        raise ValueError(f"algorithms={names!r}: need a set of names of {', '.join(valid_names)}")
+    for name in sorted(set(names) - set(valid_names)):
+        close = difflib.get_close_matches(name, valid_names, n=1)
         hint = f"; did you mean {close[0]!r}?" if close else ""
-        raise ValueError(f"algorithms: got {name!r}, need names of {', '.join(known)}{hint}")
+        raise ValueError(f"algorithms: got {name!r}, need names of {', '.join(valid_names)}{hint}")
 
 
 @functools.lru_cache(maxsize=256)

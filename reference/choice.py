@@ -1,8 +1,8 @@
 """Positions that a computation chooses by comparing values: any that rounding leaves possible is right.
 
 `numpy.argmax`, `torch.sort` and pooling return indices beside values, or instead of them. Where two values lie within
-each other's error, one evaluation finds one first and another the other, and both are right; so are ties. A `Choice` is
-asked whether given indices may have been found.
+each other's error, one evaluation finds one first and another the other, and both are right; so are ties. A `Choice`
+says which indices an evaluation may have chosen.
 """
 
 from __future__ import annotations
@@ -23,32 +23,32 @@ class Choice:
     """
 
     def __init__(
-        self, shape: tuple[int, ...], accepts: Callable[[Any], Any], found: Callable[[], tuple[Any, Any]]
+        self, shape: tuple[int, ...], accepts: Callable[[Any], Any], choose: Callable[[], tuple[Any, Any]]
     ) -> None:
-        """Nothing is computed before it is asked for.
+        """Neither function is called before an answer needs it.
 
         Args:
             shape: of the indices. accepts: of an array of indices, which of them are right.
-            found: the indices that the centres give, and which of them are the only ones possible.
+            choose: the indices that the centres give, and which of them are the only ones possible.
         """
         self.shape = shape
         self._accepts = accepts
-        self._found = found
+        self._choose = choose
 
     def accepts(self, indices: Any) -> Any:
-        """Which of the indices an evaluation may have found; an index out of range is none of them.
+        """Which of the indices an evaluation may have chosen; none may have chosen an index out of range.
 
         Args:
             indices: integers, of the shape of this choice.
         """
-        given = np.asarray(indices)
-        if given.shape != self.shape:
-            raise ValueError(f"indices: got shape={given.shape}, need {self.shape}")
-        return self._accepts(given)
+        indices = np.asarray(indices)
+        if indices.shape != self.shape:
+            raise ValueError(f"indices: got shape={indices.shape}, need {self.shape}")
+        return self._accepts(indices)
 
     def sure(self) -> Any:
         """Where one index alone is possible."""
-        return self._found()[1]
+        return self._choose()[1]
 
     def judged(self) -> Any:
         """Where an index may be wrong at all."""
@@ -56,23 +56,27 @@ class Choice:
 
     def likely(self) -> Any:
         """The indices that the centres of the values give."""
-        return self._found()[0]
+        return self._choose()[0]
 
     def moved(self, move: Callable[[Any], Any]) -> Choice:
-        """Some of the indices, or all, at other places: `move` takes any NumPy array of this shape there."""
+        """The choice with its indices, or some of them, at other places.
+
+        Args:
+            move: what takes the elements of any NumPy array of this shape to those places.
+        """
         number = move(np.arange(int(np.prod(self.shape, dtype=np.int64))).reshape(self.shape))
 
-        def accepts(given: Any) -> Any:
-            # What was left out has the index of no element, which is refused and says nothing of the others.
+        def accepts(indices: Any) -> Any:
+            # Where `move` leaves an index out stands −1, no element: it is refused, which says nothing of the others.
             whole = np.full(self.shape, -1).reshape(-1)
-            whole[number] = given
+            whole[number] = indices
             return self._accepts(whole.reshape(self.shape)).reshape(-1)[number]
 
-        def found() -> tuple[Any, Any]:
-            likely, sure = self._found()
+        def choose() -> tuple[Any, Any]:
+            likely, sure = self._choose()
             return move(likely), move(sure)
 
-        return Choice(number.shape, accepts, found)
+        return Choice(number.shape, accepts, choose)
 
     @property
     def ndim(self) -> int:
@@ -90,8 +94,8 @@ class Choice:
         return func(*(np.asarray(x) if isinstance(x, Choice) else x for x in args), **kwargs)
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
-        # What is computed from indices needs them, and not a set of what they may be.
-        likely, sure = self._found()
+        # A computation from indices needs numbers, and not a set of those that they may be.
+        likely, sure = self._choose()
         if not np.all(sure):
             raise NoReadingError("an index hangs on a comparison that rounding decides, and more is computed from it")
         return np.asarray(likely, dtype=dtype)

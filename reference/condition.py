@@ -65,7 +65,7 @@ class Condition(np.ndarray[Any, Any]):
         return bool(self.view(np.ndarray))
 
     def astype(self, *args: Any, **kwargs: Any) -> Any:
-        """The condition itself, which is a number where a number is wanted."""
+        """The condition itself: where an operation needs a number, it takes the condition as one."""
         return self
 
 
@@ -78,23 +78,23 @@ def condition(surely: Any, possibly: Any, reading: Any) -> Any:
     """
     if np.array_equal(surely, possibly):
         return surely
-    found = np.where(surely, TRUE, np.where(possibly, EITHER, FALSE)).astype(np.uint8).view(Condition)
-    found.reading = reading
-    return found
+    codes = np.where(surely, TRUE, np.where(possibly, EITHER, FALSE)).astype(np.uint8).view(Condition)
+    codes.reading = reading
+    return codes
 
 
-def surely(found: Any) -> Any:
+def surely(truth: Any) -> Any:
     """Where a condition holds whatever the evaluation."""
-    return found.view(np.ndarray) == TRUE if isinstance(found, Condition) else np.asarray(found, dtype=bool)
+    return truth.view(np.ndarray) == TRUE if isinstance(truth, Condition) else np.asarray(truth, dtype=bool)
 
 
-def possibly(found: Any) -> Any:
+def possibly(truth: Any) -> Any:
     """Where a condition may hold."""
-    return found.view(np.ndarray) != FALSE if isinstance(found, Condition) else np.asarray(found, dtype=bool)
+    return truth.view(np.ndarray) != FALSE if isinstance(truth, Condition) else np.asarray(truth, dtype=bool)
 
 
-def _extremes(found: Any) -> tuple[Any, Any]:
-    return surely(found), possibly(found)
+def _extremes(truth: Any) -> tuple[Any, Any]:
+    return surely(truth), possibly(truth)
 
 
 def _as_number(value: Any) -> Any:

@@ -91,8 +91,8 @@ def round_to(fmt: Format, raw: Raw) -> Raw:
     quantum = _quantum_exponent(fmt, raw)
     rounded = _shift_right_to_even(int(mantissa), quantum - exponent)
     if rounded.bit_length() + max(quantum, exponent) > fmt.exponent_max + 1:
-        return _signed(bool(sign), finf)
-    return _signed(bool(sign), from_man_exp(rounded, max(quantum, exponent)))
+        return _apply_sign(bool(sign), finf)
+    return _apply_sign(bool(sign), from_man_exp(rounded, max(quantum, exponent)))
 
 
 def _shift_right_to_even(mantissa: int, shift: int) -> int:
@@ -112,7 +112,7 @@ def _quantum_exponent(fmt: Format, raw: Raw) -> int:
     return int(max(leading, fmt.exponent_min)) - fmt.precision + 1
 
 
-def _signed(negative: bool, raw: Raw) -> Raw:
+def _apply_sign(negative: bool, raw: Raw) -> Raw:
     negated: Raw = mpf_neg(raw) if negative else raw
     return negated
 

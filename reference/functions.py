@@ -30,8 +30,8 @@ class Term:
     total: bool = False
 
 
-#: Derivatives of a step are zero everywhere; at the step itself that is a convention. What is filled has nothing of the
-#: argument but its shape.
+#: Derivatives of a step are zero everywhere; at the step itself that is a convention. "filled" takes nothing of
+#: its argument but the shape.
 FACTORS: dict[str, Callable[[Array], Array]] = {
     "same": lambda x: x,
     "square": np.square,
@@ -56,13 +56,13 @@ def _from_the_end(terms: Sequence[Term], *tensors: Array) -> tuple[Array, ...]:
 
 def _product(term: Term, tensors: Sequence[Array]) -> Array:
     value = functools.reduce(operator.mul, [FACTORS[name](tensors[at]) for at, name in term.factors])
-    return _ended(term, value if term.number == 1.0 else term.number * value)
+    return _reduce(term, value if term.number == 1.0 else term.number * value)
 
 
 def _product_of_number_first(term: Term, tensors: Sequence[Array]) -> Array:
     first, *others = [FACTORS[name](tensors[at]) for at, name in term.factors[::-1]][::-1]
-    return _ended(term, functools.reduce(operator.mul, others, first if term.number == 1.0 else term.number * first))
+    return _reduce(term, functools.reduce(operator.mul, others, first if term.number == 1.0 else term.number * first))
 
 
-def _ended(term: Term, value: Array) -> Array:
+def _reduce(term: Term, value: Array) -> Array:
     return np.sum(value) if term.total else value

@@ -63,7 +63,7 @@ class _Targets:
         return np.where(np.expand_dims(self.counts, self.axis), x, 0.0)
 
 
-def _reduced(loss: Array, weights: Array | None, counts: Any, reduction: int) -> tuple[Array, Array]:
+def _reduce_loss(loss: Array, weights: Array | None, counts: Any, reduction: int) -> tuple[Array, Array]:
     """(output, total weight) from the losses and weights of all positions, 0 where ignored."""
     # A zero in the reading of the loss: a total weight that is a plain count would have no reading of its own.
     nothing = np.sum(np.where(False, loss, 0.0))
@@ -107,7 +107,7 @@ def nll_loss_forward(
     loss = -targets.pick(self)
     if weights is not None:
         loss = np.where(targets.counts, weights * loss, 0.0)
-    return _reduced(loss, weights, targets.counts, reduction)
+    return _reduce_loss(loss, weights, targets.counts, reduction)
 
 
 def nll_loss2d_forward(
@@ -183,7 +183,7 @@ def cross_entropy(
         smooth = -np.sum(z, axis=targets.axis)
         loss = loss * (1.0 - label_smoothing) + smooth * (label_smoothing / classes)
     loss = np.where(targets.counts, loss, 0.0)
-    return _reduced(loss, weights, targets.counts, _number(reduction))[0]
+    return _reduce_loss(loss, weights, targets.counts, _number(reduction))[0]
 
 
 def _log_softmax(x: Array, axis: int) -> Array:

@@ -33,15 +33,15 @@ _INSTEAD = {
 }
 
 
-def nearest_of(name: str, known: Iterable[str]) -> str:
-    """A question that names the known name that is most like it, or nothing where none is."""
-    near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
+def nearest_of(name: str, names: Iterable[str]) -> str:
+    """A question for an error that asks whether the most similar name was meant; "" where no name is similar."""
+    near = difflib.get_close_matches(name, list(names), n=1, cutoff=0.6)
     return f" (did you mean {near[0]}?)" if near else ""
 
 
-def instead_of(name: str, known: Iterable[Callable[..., Any]]) -> str:
+def instead_of(name: str, functions: Iterable[Callable[..., Any]]) -> str:
     """What to write in place of the function of that name, given the functions that have a reading."""
-    names = sorted({each.__name__ for each in known})
+    names = sorted({each.__name__ for each in functions})
     if name in _INSTEAD:
         return _INSTEAD[name]
     return f"it with functions that have one{nearest_of(name, names)}: {', '.join(names)}"

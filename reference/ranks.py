@@ -17,7 +17,8 @@ def places(low: Any, high: Any) -> tuple[Any, Any]:
         low, high: ends of every element, of one shape; NaNs come last.
     """
     count = low.shape[-1]
-    # In the order of all ends, with lower ends before equal upper ones, it is counted what has gone by.
+    # All ends are sorted, lower ones before equal upper ones. Before the lower end of an element stand the upper ends
+    # of all elements that surely precede it; before its upper end, the lower ends of all that may, and its own.
     order = np.argsort(np.concatenate([low, high], axis=-1), axis=-1, kind="stable")
     is_high = order >= count
     back = np.argsort(order, axis=-1, kind="stable")

@@ -45,10 +45,10 @@ def _roots(input: Array, size: int, alpha: float, beta: float, k: float) -> Arra
 
 def _base(input: Array, size: int, alpha: float, k: float) -> Array:
     images, channels, *positions = np.shape(input)
-    # A window that reaches beyond all channels is cut; what it sees beyond the first and the last one is zero.
+    # A window that reaches beyond all channels is cut; its elements beyond the first and the last channel are zero.
     before, after = (max(min(reach, channels - 1), 0) for reach in (size // 2, (size - 1) // 2))
     zeros = [np.zeros((images, count, *positions)) for count in (before, after)]
     padded = np.concatenate([zeros[0], np.square(input), zeros[1]], axis=1)
     # One slice per channel of the window, not per channel of the input: there may be thousands of those.
-    seen = [padded[:, at : at + channels][:, None] for at in range(before + 1 + after)]
-    return k + (alpha / size) * np.sum(np.concatenate(seen, axis=1), axis=1)
+    neighbours = [padded[:, at : at + channels][:, None] for at in range(before + 1 + after)]
+    return k + (alpha / size) * np.sum(np.concatenate(neighbours, axis=1), axis=1)

@@ -98,14 +98,14 @@ def _of_shifted(x: Array, dim: int) -> Array:
 
 
 def of_stored_sum(x: Array, dim: int) -> Array:
-    """The same of a sum and a logarithm that are stored, as torch has it of half types along the last axis."""
+    """log p with its sum and the logarithm of it stored, as torch computes half types along the last axis."""
     centred = x - np.max(x, axis=dim, keepdims=True)
     total = store(_sum_along(np.exp(centred), dim), asked=False)
     return centred - store(np.log(total), asked=False)
 
 
 def less_log_sum(x: Array, dim: int) -> Array:
-    """x − (max + log Σ exp(x − max)), of which kernels keep the second part; where x is large, it rounds more."""
+    """x − (max + log Σ exp(x − max)), whose second term kernels save; where x is large, this rounds more."""
     largest = np.max(x, axis=dim, keepdims=True)
     return x - (largest + np.log(_sum_along(np.exp(x - largest), dim)))
 

@@ -29,7 +29,7 @@ class Whole(Choice):
 
     def __init__(self, low: Any, high: Any, reading: Any) -> None:
         self.low, self.high, self.reading = low, high, reading
-        super().__init__(low.shape, lambda given: (low <= given) & (given <= high), lambda: (low, low == high))
+        super().__init__(low.shape, lambda numbers: (low <= numbers) & (numbers <= high), lambda: (low, low == high))
 
     def moved(self, move: Callable[[Any], Any]) -> Any:
         return whole(move(self.low), move(self.high), self.reading)
@@ -39,24 +39,24 @@ class Whole(Choice):
 
     @property
     def dtype(self) -> Any:
-        """Of the integers, NumPy's."""
+        """NumPy's dtype of the integers."""
         return self.low.dtype
 
     @property
     def free(self) -> Any:
-        """Where nothing is known."""
+        """Where nothing is known of an integer."""
         return (self.low == np.iinfo(self.dtype).min) & (self.high == np.iinfo(self.dtype).max)
 
     def lifted(self) -> Any:
         """The numbers as an array of the reading; an element of which nothing is known has no bound."""
         free, lift = self.free, self.reading.lift
         low, high = (np.where(free, 0, each).astype(np.float64) for each in (self.low, self.high))
-        found = np.where(condition(np.zeros(free.shape, bool), low != high, self.reading), lift(low), lift(high))
-        return np.where(free, unbounded(self.reading, free.shape), found) if free.any() else found
+        numbers = np.where(condition(np.zeros(free.shape, bool), low != high, self.reading), lift(low), lift(high))
+        return np.where(free, unbounded(self.reading, free.shape), numbers) if free.any() else numbers
 
 
 def unbounded(reading: Any, shape: tuple[int, ...]) -> Any:
-    """An array of a reading of whose elements nothing is known: the inverse of what may be -1, 2 or between them."""
+    """An array of a reading of whose elements nothing is known: the inverse of numbers from −1 to 2, which may be 0."""
     sign = condition(np.zeros(shape, bool), np.ones(shape, bool), reading)
     return 1.0 / np.where(sign, reading.lift(np.full(shape, -1.0)), reading.lift(np.full(shape, 2.0)))
 
@@ -67,7 +67,7 @@ def whole(low: Any, high: Any, reading: Any) -> Any:
     return low if np.array_equal(low, high) else Whole(low, high, reading)
 
 
-def truncated(x: Any, dtype: Any) -> Any:
+def truncate(x: Any, dtype: Any) -> Any:
     """What a cast to integers makes of floating numbers, or of truth values.
 
     Args:
@@ -77,12 +77,12 @@ def truncated(x: Any, dtype: Any) -> Any:
 
 
 def integers(x: Any, dtype: Any) -> Any:
-    """Numbers that every exact evaluation has as integers, as integers: `truncated` without the truncation."""
+    """Numbers that are integers in exact arithmetic, as integers: all between the ends of each, without truncation."""
     return _between(x, dtype, np.ceil, np.floor)
 
 
-def settled(chosen: Choice, dtype: Any, reading: Any) -> Any:
-    """Indices that were chosen by values, as numbers; of one that rounding decides nothing is known."""
+def settle(chosen: Choice, dtype: Any, reading: Any) -> Any:
+    """Indices that were chosen by values, as numbers; of an index that rounding decides nothing is known."""
     if isinstance(chosen, Whole):
         return chosen
     likely, sure = np.asarray(chosen.likely(), dtype=dtype), chosen.sure()
@@ -99,6 +99,8 @@ def _between(x: Any, dtype: Any, of_low: Any, of_high: Any) -> Any:
         ends = (np.trunc(base).ends()[0],) * 2 if of_low is of_high else ends
     low, high = of_low(np.asarray(ends[0], np.float64)), of_high(np.asarray(ends[1], np.float64))
     info = np.iinfo(dtype)
-    known = (low >= float(info.min)) & (high < float(info.max) + 1.0) & (low <= high)
-    low, high = (np.where(known, each, 0.0).astype(dtype) for each in (low, high))
-    return whole(np.where(known, low, info.min).astype(dtype), np.where(known, high, info.max).astype(dtype), base)
+    in_range = (low >= float(info.min)) & (high < float(info.max) + 1.0) & (low <= high)
+    low, high = (np.where(in_range, each, 0.0).astype(dtype) for each in (low, high))
+    return whole(
+        np.where(in_range, low, info.min).astype(dtype), np.where(in_range, high, info.max).astype(dtype), base
+    )

@@ -7,7 +7,7 @@ from .calls import RESULT as RESULT
 from .calls import Operand as Operand
 from .calls import SpecCall as SpecCall
 from .calls import UntraceableError as UntraceableError
-from .calls import attributes_kept as attributes_kept
+from .calls import preserve_attributes as preserve_attributes
 from .rules import RULES as RULES
 from .stand_ins import uncompiled as uncompiled
 from .tracing import SpecFormula as SpecFormula

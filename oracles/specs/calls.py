@@ -49,41 +49,41 @@ class SpecCall:
     spec: Callable[..., Any]
     operands: tuple[Operand, ...]
     tensors: tuple[torch.Tensor, ...]
-    _given: Sequence[Any]
+    _leaves: Sequence[Any]
     _structure: Any
 
     @classmethod
     def of(cls, spec: Callable[..., Any], *args: Any, **kwargs: Any) -> SpecCall:
         """The call spec(*args, **kwargs); tensors may stand anywhere in trees of tuples, lists and dicts."""
         paths, structure = pytree.tree_flatten_with_path((args, kwargs))
-        found = [(_argument_path(path), ARGUMENT, leaf) for path, leaf in paths if isinstance(leaf, torch.Tensor)]
+        tensors = [(_argument_path(path), ARGUMENT, leaf) for path, leaf in paths if isinstance(leaf, torch.Tensor)]
         if isinstance(spec, torch.nn.Module):
-            found += [(name, PARAMETER, tensor) for name, tensor in spec.named_parameters()]
-            found += [(name, BUFFER, tensor) for name, tensor in buffers_of(spec).items()]
-        operands = tuple(Operand(name, role, t.dtype, tuple(t.shape)) for name, role, t in found)
-        return cls(spec, operands, tuple(t for *_, t in found), [leaf for _, leaf in paths], structure)
+            tensors += [(name, PARAMETER, tensor) for name, tensor in spec.named_parameters()]
+            tensors += [(name, BUFFER, tensor) for name, tensor in buffers_of(spec).items()]
+        operands = tuple(Operand(name, role, t.dtype, tuple(t.shape)) for name, role, t in tensors)
+        return cls(spec, operands, tuple(t for *_, t in tensors), [leaf for _, leaf in paths], structure)
 
     def outputs(self, *tensors: torch.Tensor) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
         """What the spec returns for these tensors, and the tensors as they are after it.
 
-        The tensors that are given are not written: the spec works on copies.
+        The spec works on copies, so `tensors` themselves are not written.
         """
         copies = [t.clone() for t in tensors]
         return [leaf for _, leaf in self.results(copies)], copies
 
     def results(self, tensors: Sequence[torch.Tensor]) -> list[tuple[str, torch.Tensor]]:
-        """The tensors that the spec returns for these, each with its place among the results. It may write these."""
+        """The tensors that the spec returns, each with its place in the result. The spec may write `tensors`."""
         of_arguments = iter(tensors)
-        leaves = [next(of_arguments) if isinstance(leaf, torch.Tensor) else leaf for leaf in self._given]
+        leaves = [next(of_arguments) if isinstance(leaf, torch.Tensor) else leaf for leaf in self._leaves]
         args, kwargs = pytree.tree_unflatten(leaves, self._structure)
         state = dict(zip(self._state_names(), of_arguments, strict=True))
-        paths, _ = pytree.tree_flatten_with_path(self._called(state, args, kwargs))
+        paths, _ = pytree.tree_flatten_with_path(self._call_spec(state, args, kwargs))
         return [(pytree.keystr(path), leaf) for path, leaf in paths if isinstance(leaf, torch.Tensor)]
 
     def _state_names(self) -> list[str]:
         return [operand.name for operand in self.operands if operand.role != ARGUMENT]
 
-    def _called(self, state: Mapping[str, torch.Tensor], args: Any, kwargs: Any) -> Any:
+    def _call_spec(self, state: Mapping[str, torch.Tensor], args: Any, kwargs: Any) -> Any:
         if isinstance(self.spec, torch.nn.Module):
             return torch.func.functional_call(self.spec, dict(state), args, kwargs)
         return self.spec(*args, **kwargs)
@@ -98,8 +98,10 @@ def _argument_path(path: Any) -> str:
 
 
 @contextlib.contextmanager
-def attributes_kept(spec: Any) -> Iterator[None]:
-    """While it is on, a spec is traced; tensors that it puts into plain attributes of a module are gone afterwards."""
+def preserve_attributes(spec: Any) -> Iterator[None]:
+    """A context in which a spec is traced. After it plain attributes of a module have the tensors that they had before,
+    because those that tracing puts there have no values.
+    """
     modules = list(spec.modules()) if isinstance(spec, torch.nn.Module) else []
     before = [dict(vars(module)) for module in modules]
     try:

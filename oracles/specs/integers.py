@@ -1,8 +1,8 @@
-"""Operations on integers that are open: what an evaluation may make of any of the integers that there may be.
+"""Operations on integers that rounding leaves open: the least and the largest integer that may result.
 
-Where few integers are possible, an elementwise operation is done by torch on each of them, so that whatever it does,
-wrapping around included, is what it does. Operations that grow with their operands, or move them, are done on the
-bounds. All others are the business of the rules for real numbers.
+Where few integers are possible, torch itself does an elementwise operation on each of them, so that the result is
+torch's, wrapping around included. Operations that grow with their operands, or move them, are done on the bounds. All
+others are left to the rules for real numbers.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ from .rules.table import MOVES, overloads
 
 aten = torch.ops.aten
 
-#: How many integers an element may have, and how many combinations of those of several, to be gone through.
+#: An operation is done on every integer that an element may have if its bounds are at most `_FEW` apart, and if the
+#: operands together have at most `_COMBINATIONS` combinations of such integers.
 _FEW, _COMBINATIONS = 3, 64
-#: Operations that grow or fall with every operand: their ends are at the ends of those.
+#: Operations that grow or fall with every operand: the ends of the result come from ends of the operands.
 _MONOTONE = set(
     overloads(
         "add.Tensor add.Scalar sub.Tensor sub.Scalar rsub.Scalar mul.Tensor mul.Scalar neg clamp clamp.Tensor clamp_min"
@@ -40,7 +41,7 @@ _READING = {
     **dict.fromkeys(overloads("index.Tensor _unsafe_index.Tensor embedding take"), 1),
     **dict.fromkeys(overloads("gather index_select"), 2),
 }
-#: And those that write there.
+#: Operations that write at the places that an operand names, and which operand that is.
 _WRITING = {
     **dict.fromkeys(overloads("index_put _unsafe_index_put put _embedding_bag"), 1),
     **dict.fromkeys(
@@ -58,7 +59,7 @@ def is_read_at(target: Any, args: Sequence[Any]) -> bool:
     """Whether an operation reads at places that are open.
 
     Raises:
-        NoReadingError: it writes there.
+        NoReadingError: the operation writes at such places.
     """
     place = _READING.get(target, _WRITING.get(target))
     if place is None or not any(isinstance(leaf, Whole) for leaf in pytree.tree_leaves(args[place])):
@@ -68,14 +69,14 @@ def is_read_at(target: Any, args: Sequence[Any]) -> bool:
     return True
 
 
-def is_placed(target: Any, args: Sequence[Any], value: Any) -> bool:
+def is_place(target: Any, args: Sequence[Any], value: Any) -> bool:
     """Whether a value stands among the places at which an operation reads or writes."""
     place = _READING.get(target, _WRITING.get(target))
     return place is not None and any(leaf is value for leaf in pytree.tree_leaves(args[place]))
 
 
 def of_integers(target: Any, args: Any, kwargs: Mapping[str, Any], by_torch: _Torch) -> Any:
-    """What an operation makes of integers of which some are open; None where that is not known by way of integers.
+    """What an operation makes of integers of which some are open; None where only the rules for real numbers can say.
 
     Args:
         target: an aten operation that gives integers. args, kwargs: arrays of integers, `Whole`s and whatever else.
@@ -99,24 +100,28 @@ def of_integers(target: Any, args: Any, kwargs: Mapping[str, Any], by_torch: _To
     pointwise = torch.Tag.pointwise in target.tags
     if not pointwise and target not in _MONOTONE:
         return None
-    found: Any = _of_ends(of, every) if target in _MONOTONE else None
-    return _of_each(of, every, found) if pointwise else whole(found[0], found[1], every[0].reading)
+    ends: Any = _of_ends(of, every) if target in _MONOTONE else None
+    return _of_each(of, every, ends) if pointwise else whole(ends[0], ends[1], every[0].reading)
 
 
 def _of_each(of: Callable[..., Any], every: Sequence[Whole], ends: Any) -> Any:
-    """An elementwise operation on each of the integers there may be; elsewhere by its ends, or nothing is known."""
+    """The result of an elementwise operation on each integer that its operands may have.
+
+    Args:
+        ends: bounds of the result where there are too many such integers; None where nothing is known there.
+    """
     widths = [x.high.astype(np.float64) - x.low for x in every]
     few = [width <= _FEW for width in widths]
     counts = [int(np.max(width[small], initial=0.0)) + 1 for width, small in zip(widths, few, strict=True)]
-    known = few[0]
+    all_few = few[0]
     for small in few[1:]:
-        known = known & small
+        all_few = all_few & small
     low: Any = None
     high: Any = None
     if np.prod(counts) <= _COMBINATIONS:
         for steps in itertools.product(*map(range, counts)):
             pairs = zip(every, steps, few, strict=True)
-            # An element with more integers than these counts as its least one, and is passed over below.
+            # An element with too many integers stands here as its least one, and its result is left out below.
             parts = [np.minimum(x.low.astype(np.int64) + step * small, x.high) for x, step, small in pairs]
             one = of([part.astype(x.dtype) for part, x in zip(parts, every, strict=True)])
             low, high = (one, one) if low is None else (np.minimum(low, one), np.maximum(high, one))
@@ -124,21 +129,24 @@ def _of_each(of: Callable[..., Any], every: Sequence[Whole], ends: Any) -> Any:
         if ends is not None:
             return whole(ends[0], ends[1], every[0].reading)
         low = high = of([x.low for x in every])
-        known = np.False_
+        all_few = np.False_
     info = np.iinfo(low.dtype)
     otherwise = (info.min, info.max) if ends is None else ends
-    low, high = (np.where(known, a, b).astype(a.dtype) for a, b in zip((low, high), otherwise, strict=True))
+    low, high = (np.where(all_few, a, b).astype(a.dtype) for a, b in zip((low, high), otherwise, strict=True))
     return whole(low, high, every[0].reading)
 
 
 def _of_ends(of: Callable[..., Any], every: Sequence[Whole]) -> tuple[Any, Any]:
-    """The least and the largest of what a monotone operation makes of the ends; beyond the range nothing is known."""
+    """The least and the largest result of a monotone operation at the ends of its operands.
+
+    Where a result may lie beyond the range of the dtype nothing is known, and the ends are those of the range.
+    """
     corners = list(itertools.product(*((x.low, x.high) for x in every)))
     exact = [of(parts) for parts in corners]
     real = [of(parts, _real) for parts in corners]
     low, high = (np.asarray(take(exact, axis=0)) for take in (np.min, np.max))
     info = np.iinfo(low.dtype)
-    # Of 64-bit integers the ends of the range are rounded here, so that those count as beyond it, too.
+    # float64 rounds the ends of the range of 64-bit integers, so results at those ends count as beyond the range, too.
     outer = float(info.bits < 64)
     inside = (np.min(real, axis=0) > float(info.min) - outer) & (np.max(real, axis=0) < float(info.max) + outer)
     return np.where(inside, low, info.min).astype(low.dtype), np.where(inside, high, info.max).astype(low.dtype)
@@ -151,8 +159,8 @@ def _real(leaf: Any) -> Any:
 
 
 def _bound_product(target: Any, args: Sequence[Any], by_torch: _Torch) -> Any:
-    """A product of matrices between bounds: with doubled middles m and widths w of both, 4 times it is within
-    m m' ± (w |m'| + |m| w' + w w').
+    """Bounds of a product of matrices: with m = high + low and w = high − low of each factor, 4 times the product is
+    within m m' ± (w |m'| + |m| w' + w w').
     """
     reading = next(x.reading for x in args if isinstance(x, Whole))
     ends = [(x.low, x.high) if isinstance(x, Whole) else (x, x) for x in args]
@@ -170,18 +178,20 @@ def _bound_product(target: Any, args: Sequence[Any], by_torch: _Torch) -> Any:
     dtype = by_torch([lo for lo, _ in ends], {}).dtype
     info = np.iinfo(dtype)
     low, high = np.ceil((centre - reach) / 4), np.floor((centre + reach) / 4)
-    # Below 2^53 all of these sums are exact.
-    known = (times(*sizes) + reach < 2.0**53) & (low >= info.min) & (high <= info.max)
-    low, high = (np.where(known, each, 0.0).astype(dtype) for each in (low, high))
-    return whole(np.where(known, low, info.min).astype(dtype), np.where(known, high, info.max).astype(dtype), reading)
+    # Below 2^53 float64 has all of these sums exactly.
+    in_range = (times(*sizes) + reach < 2.0**53) & (low >= info.min) & (high <= info.max)
+    low, high = (np.where(in_range, each, 0.0).astype(dtype) for each in (low, high))
+    return whole(
+        np.where(in_range, low, info.min).astype(dtype), np.where(in_range, high, info.max).astype(dtype), reading
+    )
 
 
 def read_at(target: Any, args: Sequence[Any], by_rule: Callable[[Any], Any]) -> Any:
-    """What an operation reads at places of which some are open: the element of any of them.
+    """What an operation reads at places of which some are open: an element at any of the places that are possible.
 
     Args:
         target, args: of the operation, which `is_read_at` such places.
-        by_rule: args -> what it reads at places that are known, of an array of a reading or of integers.
+        by_rule: args -> what the operation reads at known places, of an array of a reading or of integers.
     """
     position = _READING[target]
     leaves, structure = pytree.tree_flatten(args[position])
@@ -200,25 +210,25 @@ def read_at(target: Any, args: Sequence[Any], by_rule: Callable[[Any], Any]) -> 
     x: Any = args[0].lifted() if isinstance(args[0], Whole) else args[0]
     reading = every[0].reading
     numbers = np.arange(int(np.prod(np.shape(x), dtype=np.int64))).reshape(np.shape(x))
-    found: Any = None
-    seen: Any = None
+    elements: Any = None
+    first_places: Any = None
     for steps in itertools.product(*map(range, counts)):
         parts = [
             np.where(small, np.minimum(one.low.astype(np.int64) * small + step, one.high), 0)
             for one, small, step in zip(every, few, steps, strict=True)
         ]
-        read, which = at(parts, x), at(parts, numbers)
-        if found is None:
-            found, seen = read, which
+        candidates, places = at(parts, x), at(parts, numbers)
+        if elements is None:
+            elements, first_places = candidates, places
             continue
-        other = condition(np.zeros(which.shape, bool), which != seen, reading)
-        found = np.where(other, read, found)
-    # Where another place shows another element, and nothing is known of the place, nothing is of the element.
+        other = condition(np.zeros(places.shape, bool), places != first_places, reading)
+        elements = np.where(other, candidates, elements)
+    # A place with too many possible integers may be any: nothing is known of its element, unless there is only one.
     ends = [[np.where(small, one.low, end) for one, small in zip(every, few, strict=True)] for end in (0, -1)]
     nowhere = np.not_equal(*(at(parts, numbers) for parts in ends))
     if nowhere.any():
-        # As a multiple of all elements, for its derivatives are as little known.
-        every_element: Any = np.sum(x) if isinstance(found, Array) else 1.0
+        # The unknown element is a multiple of the sum of all, so that nothing is known of its derivatives either.
+        every_element: Any = np.sum(x) if isinstance(elements, Array) else 1.0
         anything = unbounded(reading, nowhere.shape)
-        found = np.where(nowhere, anything * every_element, found)
-    return found
+        elements = np.where(nowhere, anything * every_element, elements)
+    return elements

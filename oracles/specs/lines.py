@@ -22,38 +22,39 @@ _LONGEST = 90  # characters of a line that are shown
 #: The files that trace, and put in place of functions of torch what can be traced.
 _OURS = str(Path(__file__).parent)
 _TORCHS = str(Path(torch.__file__).parent)
-#: Frames that torch puts between an operation and who is told of it.
+#: Files whose frames stand between the line that calls an operation and the mode that is told of the call.
 _BETWEEN = tuple(f"{_TORCHS}/{name}" for name in ("_compile.py", "_dynamo/", "fx/"))
 _BETWEEN += (__file__,)
-#: Under this name the line is kept with every node of the graph.
+#: The key in the metadata of a node under which the line of the spec stands.
 _KEY = "line of the spec"
-#: And under these whether the spec asked for no derivatives there, and whether it wrote into a tensor there.
+#: The keys for whether the spec had turned derivatives off there, and whether it wrote into a tensor meanwhile.
 _CONSTANT, _WRITTEN = "without derivatives", "written"
+#: Python that writes into a tensor: a method such as `clamp_`, an augmented assignment, or one to an index.
 _WRITING = re.compile(r"\w_\(|[-+*/]=|\]\s*=[^=]")
-#: A tensor that is traced has no memory that they could give.
+#: Methods that hand the memory of a tensor to NumPy; a traced tensor has none.
 _HANDING_OVER: tuple[Any, ...] = (torch.Tensor.numpy, torch.Tensor.__array__)
-#: What calls the spec. Beyond these frames stand the lines of whoever asked for the reading.
-_ASKING = (SpecCall.results.__code__, SpecCall._called.__code__)
+#: The functions that call the spec. Frames further out belong to whoever asked for the reading.
+_ASKING = (SpecCall.results.__code__, SpecCall._call_spec.__code__)
 
 
 class Lines(TorchDispatchMode):
-    """While it is on, every operation that is traced is marked with the line of the spec that asked for it.
+    """A mode that marks every operation that is traced with the line of the spec that called it.
 
     Attributes:
         last: the line of the latest operation, "" before the first.
-        asked: another mode, which is to be on as well.
+        wish: the mode that knows whether the spec wanted derivatives; it must be on as well.
     """
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.last = ""
-        self.asked = _DerivativeWish()
+        self.wish = _DerivativeWish()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         self.last = _innermost_line() or self.last
         constant = not (torch.is_grad_enabled() or is_in_forward())
-        said = {_KEY: self.last, _CONSTANT: constant, _WRITTEN: constant and (self.asked.enabled or _line_writes())}
-        with torch.fx.traceback.annotate(said):
+        marks = {_KEY: self.last, _CONSTANT: constant, _WRITTEN: constant and (self.wish.enabled or _line_writes())}
+        with torch.fx.traceback.annotate(marks):
             return func(*args, **(kwargs or {}))
 
 
@@ -61,8 +62,8 @@ class _DerivativeWish(TorchFunctionMode):
     """Knows whether the spec wanted derivatives when it called the function of torch that is running.
 
     Attributes:
-        enabled: whether it did; False outside of functions. One that turns derivatives off inside itself does so in
-            order to write into a tensor whose derivatives it has: lengths that it clamps, for example.
+        enabled: whether the spec did; False outside of functions of torch. A function that turns derivatives off inside
+            itself does so in order to write into a tensor that keeps its derivatives: lengths that it clamps, say.
     """
 
     enabled = False
@@ -80,7 +81,7 @@ class _DerivativeWish(TorchFunctionMode):
 def _line_writes() -> bool:
     """Whether the line of Python that asked for an operation writes into a tensor: `x.clamp_(0)`, `x += 1`, `x[0] = 1`.
 
-    In the graph nothing is written any more, and only the source says so.
+    The graph has no writes any more, so that only the source shows them.
     """
     frame: FrameType | None = sys._getframe(2)
     while frame is not None and frame.f_code.co_filename.startswith(_BETWEEN):
@@ -89,7 +90,7 @@ def _line_writes() -> bool:
 
 
 def _innermost_line() -> str:
-    """The innermost line of the spec that is not torch's."""
+    """The innermost line of the spec among the frames that called the current operation; "" if there is none."""
     frame: FrameType | None = sys._getframe(2)
     while frame is not None and frame.f_code not in _ASKING:
         if _is_of_spec(frame):
@@ -100,12 +101,12 @@ def _innermost_line() -> str:
 
 def line_of_error(err: BaseException) -> str:
     """The line of the spec in which an exception was raised, "" if it is none of the spec's."""
-    found, within = "", False
+    line, within = "", False
     for frame, number in traceback.walk_tb(err.__traceback__):
         within = within or frame.f_code in _ASKING
         if within and frame.f_code not in _ASKING and _is_of_spec(frame):
-            found = _place(frame.f_code.co_filename, number)
-    return found
+            line = _place(frame.f_code.co_filename, number)
+    return line
 
 
 def _is_of_spec(frame: FrameType) -> bool:
@@ -127,10 +128,10 @@ def line_of(node: torch.fx.Node) -> str:
 
 
 def is_constant(node: torch.fx.Node) -> bool:
-    """Whether the spec computed it under `torch.no_grad`."""
+    """Whether the spec computed a node under `torch.no_grad`."""
     return bool(node.meta.get("custom", {}).get(_CONSTANT, False))
 
 
-def is_written(node: torch.fx.Node) -> bool:
-    """Whether it is what the spec wrote into a tensor."""
+def is_write(node: torch.fx.Node) -> bool:
+    """Whether a node is a value that the spec wrote into a tensor under `torch.no_grad`."""
     return bool(node.meta.get("custom", {}).get(_WRITTEN, False))

@@ -18,29 +18,29 @@ from ...reference.condition import Condition, condition, possibly, surely
 from ...reference.derivative import steps_stored, store_contributions
 from ...reference.formats import FORMATS
 from ...reference.missing import NoReadingError
-from ...reference.whole import Whole, integers, settled, truncated
+from ...reference.whole import Whole, integers, settle, truncate
 from .calls import UntraceableError
-from .integers import is_placed, is_read_at, of_integers, read_at
-from .lines import is_constant, is_written, line_of
+from .integers import is_place, is_read_at, of_integers, read_at
+from .lines import is_constant, is_write, line_of
 from .rules import MOVES, REPEATING, RULES, Rule, truth_of
-from .unwritten import describe, differ, memory, takes_memory
+from .unwritten import describe, differ, read_memory, takes_memory
 
 #: Arguments of aten operations that say nothing of values.
 _OF_MEMORY = ("dtype", "device", "layout", "pin_memory", "memory_format", "non_blocking", "implicit")
 
 _aten = torch.ops.aten
-#: Operations that cast, whose integers are what truncation leaves of a number.
+#: Operations that cast. A cast to integers truncates.
 _CASTS = {_aten._to_copy.default, _aten.copy.default, _aten.copy_.default}
-#: Operations after which indices that were chosen are what they were.
+#: Operations that give the indices of their operand unchanged, though at other places perhaps.
 _KEEPING = {*MOVES, _aten._to_copy.default}
 #: Dtypes of integers, and what NumPy calls them.
 _INTEGERS = {
     getattr(torch, f"{kind}{bits}"): np.dtype(f"{kind}{bits}") for kind in ("int", "uint") for bits in (8, 16, 32, 64)
 }
 
-#: Dtypes that are read.
+#: Dtypes whose tensors can be read.
 READ = {torch.bool, *_INTEGERS, *(getattr(torch, name) for name in FORMATS)}
-#: Norms whose first result is the norm, and alone has a derivative in torch; group norm's statistics have one, too.
+#: Norms of which torch differentiates the first result alone, and not the statistics; those of group norm it does.
 _NORMS = {
     getattr(_aten, name).default for name in ("native_layer_norm", "native_batch_norm", "_native_batch_norm_legit")
 }
@@ -65,15 +65,15 @@ class Reader(torch.fx.Interpreter):
         self.last = _last(graph)
         #: The dtype of the operation of the spec that a node belongs to.
         self.dtypes = _dtypes(graph)
-        #: Nodes that give memory that nothing has written, and whether that is marked.
+        #: Nodes that give memory that nothing has written, and whether this reading fills it with marks.
         self.taking, self.marked = [node for node in graph.graph.nodes if takes_memory(node)], False
-        #: What these are before they are rounded to their dtype, which whoever judges the results does.
+        #: The values of nodes of `last` before they are rounded to their dtype: whoever judges the results does that.
         self.unrounded: dict[torch.fx.Node, Any] = {}
 
     def run(self, *arrays: Any, **kwargs: Any) -> Any:
-        # Constants of the graph are lifted into the reading of the inputs, because they are rounded by an evaluation.
+        # Constants of the graph are lifted into the reading of the inputs, because an evaluation rounds them.
         self.reading = next((constant(a) for a in arrays if isinstance(a, Array)), None)
-        arrays = tuple(self._lifted(a) if isinstance(a, np.ndarray) and a.dtype.kind == "f" else a for a in arrays)
+        arrays = tuple(self._lift(a) if isinstance(a, np.ndarray) and a.dtype.kind == "f" else a for a in arrays)
         self.unrounded = {}
         for node, array in zip(self.graph.find_nodes(op="placeholder"), arrays, strict=False):
             store_contributions(array, self._format_of(node))
@@ -91,33 +91,33 @@ class Reader(torch.fx.Interpreter):
 
     def run_node(self, n: torch.fx.Node) -> Any:
         if n.op == "output":
-            return torch.fx.node.map_arg(n.args[0], self._unrounded)
+            return torch.fx.node.map_arg(n.args[0], self._before_rounding)
         try:
             return self._read(n) if n.op == "call_function" else super().run_node(n)
         except (UntraceableError, Inapplicable, MemoryError):
             raise
         except Exception as err:
-            raise UntraceableError(f"it uses {_named(n)}, which cannot be read there: {_reason(err)}") from err
+            raise UntraceableError(f"it uses {_describe_node(n)}, which cannot be read there: {_reason(err)}") from err
 
     def _read(self, n: torch.fx.Node) -> Any:
         args, kwargs = self.fetch_args_kwargs_from_env(n)
         # Results of an operation that only moves elements are stored already, if their operands are.
         if _moves(n):
             if n in self.last and any(each in self.unrounded for each in n.all_input_nodes):
-                self.unrounded[n] = self._move(n, *torch.fx.node.map_arg((n.args, n.kwargs), self._unrounded))
+                self.unrounded[n] = self._move(n, *torch.fx.node.map_arg((n.args, n.kwargs), self._before_rounding))
             with steps_stored(self._format_of(n) if n.target in REPEATING else ""):
                 moved = self._move(n, args, kwargs)
             store_contributions(moved, self._format_of(n))
             return moved
         with steps_stored(self._format_of(n)):
-            read = self._evaluate(n, args, kwargs)
-            return read if isinstance(read, Sequence) else self._stored(read, n)
+            result = self._evaluate(n, args, kwargs)
+            return result if isinstance(result, Sequence) else self._mark_as_stored(result, n)
 
     def _move(self, n: torch.fx.Node, args: Any, kwargs: Any) -> Any:
-        read = self._evaluate(n, args, kwargs)
-        return read if isinstance(read, Sequence) else self._of_dtype(read, n)
+        result = self._evaluate(n, args, kwargs)
+        return result if isinstance(result, Sequence) else self._of_dtype(result, n)
 
-    def _unrounded(self, node: torch.fx.Node) -> Any:
+    def _before_rounding(self, node: torch.fx.Node) -> Any:
         return self.unrounded.get(node, self.env.get(node))
 
     def _format_of(self, node: torch.fx.Node) -> str:
@@ -131,122 +131,123 @@ class Reader(torch.fx.Interpreter):
             assert isinstance(source, torch.fx.Node)
             # torch has no derivatives of the statistics that a norm gives beside its result.
             return constant(args[0][args[1]]) if source.target in _NORMS and args[1] else operator.getitem(*args)
-        read = self._by_rule(n, args, kwargs)
+        result = self._by_rule(n, args, kwargs)
         if n.target is torch.ops.aten.where.self:
-            self._leave_out(n, read, args)
+            self._leave_out(n, result, args)
         if n.target is _aten.signbit.default and n.args[0] in self.handed_on:
-            read = _with_signs_of_zeros(read, args[0])
-        return _without_derivatives(n, read, args) if is_constant(n) else read
+            result = _with_signs_of_zeros(result, args[0])
+        return _without_derivatives(n, result, args) if is_constant(n) else result
 
     def _by_rule(self, node: torch.fx.Node, args: Any, kwargs: Mapping[str, Any]) -> Any:
         rule = RULES.get(node.target)
         if takes_memory(node):
-            return memory(node, args, self.marked, self._lifted)
+            return read_memory(node, args, self.marked, self._lift)
         if any(isinstance(leaf, Choice) for leaf in pytree.tree_leaves((args, kwargs))):
-            known, args, kwargs = self._of_open_integers(node, args, kwargs)
-            if known is not None:
-                return known
+            result, args, kwargs = self._of_open_integers(node, args, kwargs)
+            if result is not None:
+                return result
         leaves = pytree.tree_leaves((args, kwargs))
         if not any(_is_floating(leaf) for leaf in leaves):
             if rule is None or not _gives_floating(node):
                 return self._by_torch(node, args, kwargs)
             # Integers that become floating numbers here are lifted first, so that the arithmetic counts as rounded.
-            args, kwargs = pytree.tree_map(self._lifted_integers, (args, dict(kwargs)))
+            args, kwargs = pytree.tree_map(self._lift_integers, (args, dict(kwargs)))
         if rule is None:
             random = torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
-            raise UntraceableError(f"it uses {_named(node)}, which {_DRAWS if random else _NO_RULE}")
-        return _ruled(rule, args, kwargs)
+            raise UntraceableError(f"it uses {_describe_node(node)}, which {_DRAWS if random else _NO_RULE}")
+        return _apply_rule(rule, args, kwargs)
 
     def _of_open_integers(self, node: torch.fx.Node, args: Any, kwargs: Mapping[str, Any]) -> tuple[Any, Any, Any]:
-        """What a node is, if it can be said of integers that are open; else None, and its operands without such."""
+        """The result of a node for operands that are open integers, or None if there is no rule for such; and its
+        operands, of which open integers have then become arrays of the reading.
+        """
         leaves = pytree.tree_leaves((args, kwargs))
         target: Any = node.target
         chosen = [leaf for leaf in leaves if isinstance(leaf, Choice) and not isinstance(leaf, Whole)]
-        if chosen and target in _KEEPING and not any(is_placed(target, args, leaf) for leaf in chosen):
-            return _ruled(RULES[target], args, kwargs), args, kwargs
-        # What is computed of indices that were chosen needs them as numbers.
-        args, kwargs = pytree.tree_map(self._settled, (args, dict(kwargs)))
+        if chosen and target in _KEEPING and not any(is_place(target, args, leaf) for leaf in chosen):
+            return _apply_rule(RULES[target], args, kwargs), args, kwargs
+        # Every other operation needs numbers in place of indices that were chosen by values.
+        args, kwargs = pytree.tree_map(self._settle, (args, dict(kwargs)))
         if is_read_at(target, args):
-            return read_at(target, args, lambda given: _ruled(RULES[target], given, kwargs)), args, kwargs
+            return read_at(target, args, lambda operands: _apply_rule(RULES[target], operands, kwargs)), args, kwargs
         leaves = pytree.tree_leaves((args, kwargs))
         whole = any(isinstance(leaf, Whole) for leaf in leaves) and not any(map(_is_floating, leaves))
         if whole and _dtype_of(node) in _INTEGERS:
-            found = of_integers(target, args, kwargs, lambda xs, named: self._computed(node, xs, named))
-            if found is not None:
-                return found, args, kwargs
+            result = of_integers(target, args, kwargs, lambda xs, named: self._compute(node, xs, named))
+            if result is not None:
+                return result, args, kwargs
         return None, *pytree.tree_map(lambda x: x.lifted() if isinstance(x, Whole) else x, (args, kwargs))
 
-    def _settled(self, value: Any) -> Any:
-        return settled(value, np.int64, self.reading) if isinstance(value, Choice) else value
+    def _settle(self, value: Any) -> Any:
+        return settle(value, np.int64, self.reading) if isinstance(value, Choice) else value
 
-    def _leave_out(self, node: torch.fx.Node, read: Any, args: Any) -> None:
-        """Takes note of zeros, and of −∞, that a mask puts into a tensor whatever the inputs are."""
+    def _leave_out(self, node: torch.fx.Node, result: Any, args: Any) -> None:
+        """Tell the reading of zeros, and of −∞, that a mask puts into a tensor whatever the inputs are."""
         mask, *sides = node.args
-        if not isinstance(read, Array) or mask in self.moving:
+        if not isinstance(result, Array) or mask in self.moving:
             return
         chosen, *values = args
         zero = [side not in self.moving and _is_nothing(value) for side, value in zip(sides, values, strict=True)]
         zeros = np.where(np.asarray(chosen, dtype=bool), *zero)
         if zeros.any():
-            constant(read).leave_out(np.broadcast_to(zeros, read.shape))
+            constant(result).leave_out(np.broadcast_to(zeros, result.shape))
 
     def _by_torch(self, node: torch.fx.Node, args: Any, kwargs: Mapping[str, Any]) -> Any:
         """An operation of integers, truth values and constants alone: torch computes it."""
         if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
-            raise UntraceableError(f"it uses {_named(node)}, which {_DRAWS}")
-        return pytree.tree_map(self._of_tensor, self._computed(node, args, kwargs, as_tensors=True))
+            raise UntraceableError(f"it uses {_describe_node(node)}, which {_DRAWS}")
+        return pytree.tree_map(self._of_tensor, self._compute(node, args, kwargs, as_tensors=True))
 
-    def _computed(self, node: torch.fx.Node, args: Any, kwargs: Mapping[str, Any], as_tensors: bool = False) -> Any:
+    def _compute(self, node: torch.fx.Node, args: Any, kwargs: Mapping[str, Any], as_tensors: bool = False) -> Any:
         """What torch computes of integers, truth values and constants, as arrays or as tensors."""
-        given, named = pytree.tree_map(_tensor, (args, dict(kwargs)))
+        tensors, named = pytree.tree_map(_tensor, (args, dict(kwargs)))
         if "device" in named:
             named["device"] = torch.device("cpu")
-        found = node.target(*given, **named)  # type: ignore[operator]
-        return found if as_tensors else pytree.tree_map(lambda t: t.numpy(force=True), found)
+        results = node.target(*tensors, **named)  # type: ignore[operator]
+        return results if as_tensors else pytree.tree_map(lambda t: t.numpy(force=True), results)
 
     def _of_tensor(self, value: Any) -> Any:
         if not isinstance(value, torch.Tensor):
             return value
         if not value.dtype.is_floating_point:
             return value.numpy(force=True)
-        return self._lifted(value.detach().to("cpu", torch.float64).numpy())
+        return self._lift(value.detach().to("cpu", torch.float64).numpy())
 
-    def _lifted(self, value: Any) -> Any:
+    def _lift(self, value: Any) -> Any:
         return value if self.reading is None else self.reading.lift(value)
 
-    def _lifted_integers(self, value: Any) -> Any:
-        return self._lifted(value.astype(np.float64)) if _is_integers(value) else value
+    def _lift_integers(self, value: Any) -> Any:
+        return self._lift(value.astype(np.float64)) if _is_integers(value) else value
 
-    def _stored(self, read: Any, node: torch.fx.Node) -> Any:
+    def _mark_as_stored(self, result: Any, node: torch.fx.Node) -> Any:
         """A result, marked as one that an evaluation may store in the dtype that the spec has there."""
-        read = self._of_dtype(read, node)
+        result = self._of_dtype(result, node)
         dtype = _dtype_of(node)
         if dtype is None or not dtype.is_floating_point:
-            return read
-        read = (
-            read if isinstance(read, Array) else self._lifted(read if isinstance(read, Condition) else np.asarray(read))
-        )
+            return result
+        if not isinstance(result, Array):
+            result = self._lift(result if isinstance(result, Condition) else np.asarray(result))
         # A cast that stands in the spec is asked for; one that an operation makes inside itself is its own business.
-        asked = node.target is torch.ops.aten._to_copy.default and not _is_within(node)
-        if not isinstance(read, Array):
-            return read
-        # What the spec gives at last is rounded by whoever judges it; to round it here would count that twice.
+        by_spec = node.target is torch.ops.aten._to_copy.default and not _is_within(node)
+        if not isinstance(result, Array):
+            return result
+        # Whoever judges the results of the spec rounds them; to round them here, too, would count that twice.
         if node in self.last:
-            self.unrounded[node] = read
-        return store(read, _dtype_name(dtype), asked)
+            self.unrounded[node] = result
+        return store(result, _dtype_name(dtype), by_spec)
 
-    def _of_dtype(self, read: Any, node: torch.fx.Node) -> Any:
+    def _of_dtype(self, result: Any, node: torch.fx.Node) -> Any:
         """A result as numbers of the kind that the node has in the spec: integers, truth values, or floating ones."""
         dtype = _dtype_of(node)
-        if dtype in _INTEGERS and not isinstance(read, Choice):
-            if _is_floating(read):
-                change = truncated if node.target in _CASTS else integers
-                return change(read, _INTEGERS[dtype])
-            return np.asarray(read).astype(_INTEGERS[dtype])
-        if isinstance(read, Choice) and dtype not in _INTEGERS and dtype is not None:
-            read = self._settled(read)
-            read = read.lifted() if isinstance(read, Whole) else read
-        return truth_of(read) if dtype == torch.bool else read
+        if dtype in _INTEGERS and not isinstance(result, Choice):
+            if _is_floating(result):
+                change = truncate if node.target in _CASTS else integers
+                return change(result, _INTEGERS[dtype])
+            return np.asarray(result).astype(_INTEGERS[dtype])
+        if isinstance(result, Choice) and dtype not in _INTEGERS and dtype is not None:
+            result = self._settle(result)
+            result = result.lifted() if isinstance(result, Whole) else result
+        return truth_of(result) if dtype == torch.bool else result
 
 
 def _reason(err: Exception) -> str:
@@ -254,7 +255,7 @@ def _reason(err: Exception) -> str:
     text = first_line(err)
     if isinstance(err, NoReadingError) and "numpy" not in text.lower():
         return text
-    if isinstance(err, NoReadingError):  # What it advises is for formulas in NumPy.
+    if isinstance(err, NoReadingError):  # Its advice is for authors of formulas in NumPy.
         return "the rule for it needs numbers that are known, and these hang on rounded ones; write it in another way"
     return f"its rule does not know such arguments ({type(err).__name__}: {text}); write it with other operations"
 
@@ -273,7 +274,7 @@ def _dtype_name(dtype: torch.dtype) -> str:
 
 
 def _is_within(node: torch.fx.Node) -> bool:
-    """Whether a node is what an operation of the spec makes inside itself."""
+    """Whether a node is a part of an operation of the spec that torch has decomposed."""
     return _operation_of(node) != str(node.target)
 
 
@@ -285,7 +286,7 @@ def _operation_of(node: torch.fx.Node) -> str:
 def _dtypes(graph: torch.fx.GraphModule) -> dict[torch.fx.Node, str]:
     """The dtype of the operation of the spec that each node belongs to, where that is floating.
 
-    An operation on half types may compute in a wider one inside itself. It is what it gives, and takes, that is stored:
+    An operation on half types may compute in a wider type inside itself. Its operands and its result alone are stored,
     so its dtype is the narrowest of its nodes and of their operands.
     """
     dtypes: dict[torch.fx.Node, str] = {}
@@ -306,10 +307,6 @@ def _narrowest_of(nodes: Sequence[torch.fx.Node]) -> str:
     return min(map(_dtype_name, dtypes), key=lambda name: FORMATS[name].precision if name in FORMATS else 0, default="")
 
 
-def _is_several(read: Any) -> bool:
-    return isinstance(read, Sequence)
-
-
 def _moves(node: torch.fx.Node) -> bool:
     """Whether a node only moves elements; one of several results, whether all of them were only moved."""
     source = node.args[0] if node.target is operator.getitem else node
@@ -325,40 +322,42 @@ def _last(graph: torch.fx.GraphModule) -> set[torch.fx.Node]:
     return last
 
 
-def _named(node: torch.fx.Node) -> str:
+def _describe_node(node: torch.fx.Node) -> str:
     return f"{node.target}{line_of(node)}"
 
 
-def _without_derivatives(node: torch.fx.Node, read: Any, args: Any) -> Any:
-    """What was computed under `torch.no_grad`: a constant; a tensor that was written keeps its derivatives."""
-    before = args[0] if args and is_written(node) else None
-    if isinstance(before, Array) and isinstance(read, Array) and before.shape == read.shape:
-        return attach(read, before, kept=True)
-    return pytree.tree_map(constant, read)
+def _without_derivatives(node: torch.fx.Node, result: Any, args: Any) -> Any:
+    """A result of a node under `torch.no_grad`: a constant; or, if the spec wrote it into a tensor, a value with the
+    derivatives of that tensor.
+    """
+    before = args[0] if args and is_write(node) else None
+    if isinstance(before, Array) and isinstance(result, Array) and before.shape == result.shape:
+        return attach(result, before, kept=True)
+    return pytree.tree_map(constant, result)
 
 
 def _moving(graph: torch.fx.GraphModule) -> set[Any]:
-    found: set[Any] = set()
+    nodes: set[Any] = set()
     for node in graph.graph.nodes:
         value = node.meta.get("val")
-        given = node.op == "placeholder" and (not isinstance(value, torch.Tensor) or value.dtype.is_floating_point)
-        if given or any(each in found for each in node.all_input_nodes):
-            found.add(node)
-    return found
+        is_input = node.op == "placeholder" and (not isinstance(value, torch.Tensor) or value.dtype.is_floating_point)
+        if is_input or any(each in nodes for each in node.all_input_nodes):
+            nodes.add(node)
+    return nodes
 
 
 def _handed_on(graph: torch.fx.GraphModule) -> set[Any]:
-    found: set[Any] = set()
+    nodes: set[Any] = set()
     for node in graph.graph.nodes:
         if node.op in ("placeholder", "get_attr") or (
-            node.target in MOVES and all(each in found for each in node.all_input_nodes)
+            node.target in MOVES and all(each in nodes for each in node.all_input_nodes)
         ):
-            found.add(node)
-    return found
+            nodes.add(node)
+    return nodes
 
 
 def _with_signs_of_zeros(negative: Any, x: Any) -> Any:
-    """Whether signs are set, of numbers that nobody has computed with: their zeros have the signs they came with."""
+    """Whether the sign of each number is set; the numbers are inputs without arithmetic, so zeros have signs, too."""
     values = constant(x).comparable() if isinstance(x, Array) else np.asarray(x)
     if values.dtype == object:  # The exact reading has one zero.
         return negative
@@ -371,12 +370,12 @@ def _dtype_of(node: torch.fx.Node) -> torch.dtype | None:
     return value.dtype if isinstance(value, torch.Tensor) else None
 
 
-def _ruled(rule: Rule, args: Any, kwargs: Mapping[str, Any]) -> Any:
+def _apply_rule(rule: Rule, args: Any, kwargs: Mapping[str, Any]) -> Any:
     return rule(*args, **{name: value for name, value in kwargs.items() if name not in _OF_MEMORY})
 
 
 def _is_nothing(value: Any) -> bool:
-    """Whether a number is 0, or −∞, whose exponential is."""
+    """Whether a value is the number 0, or −∞, whose exponential is 0."""
     base = constant(value)
     number = base.comparable() if isinstance(base, Array) else base
     return np.size(number) == 1 and bool(np.all(np.equal(number, 0) | np.equal(number, -np.inf)))

@@ -25,7 +25,7 @@ from torch.utils import _pytree as pytree
 def _gaussian_nll_loss(
     input: Tensor, target: Tensor, var: Tensor | float, full: bool = False, eps: float = 1e-6, reduction: str = "mean"
 ) -> Tensor:
-    """That of torch without its test for negative variances; what is computed of those has no meaning."""
+    """torch's function without its test for negative variances, for which the loss has no meaning."""
     if not isinstance(var, Tensor):
         var = var * torch.ones_like(input)
     if var.shape != input.shape and input.shape[:-1] == var.shape:
@@ -49,8 +49,8 @@ def _write_result(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
 def _rrelu(
     input: Tensor, lower: float = 0.125, upper: float = 1.0 / 3.0, training: bool = False, inplace: bool = False
 ) -> Tensor:
-    found = torch.rrelu(input, lower, upper, training)
-    return input.copy_(found) if inplace else found
+    result = torch.rrelu(input, lower, upper, training)
+    return input.copy_(result) if inplace else result
 
 
 def _selu(input: Tensor, inplace: bool = False) -> Tensor:
@@ -61,7 +61,7 @@ def _embedding(
     input: Tensor, weight: Tensor, padding_idx: int | None = None, max_norm: float | None = None,
     norm_type: float = 2.0, scale_grad_by_freq: bool = False, sparse: bool = False,
 ) -> Tensor:  # fmt: skip
-    """With rows made shorter where the table stands, which keeps the derivatives that it has."""
+    """torch's function; rows that are too long are made shorter in the table itself, which keeps its derivatives."""
     if max_norm is not None:
         with torch.no_grad():
             weight.copy_(torch.ops.aten.embedding_renorm(weight, input, max_norm, norm_type))
@@ -81,8 +81,8 @@ def _bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | Non
     if not torch.is_autocast_enabled(kind):
         return F.bilinear(input1, input2, weight, bias)
     narrow, own = torch.get_autocast_dtype(kind), input1.dtype
-    found = F.bilinear(*(x.to(narrow).to(own) for x in (input1, input2, weight))).to(narrow).to(own)
-    return found if bias is None else found + bias
+    product = F.bilinear(*(x.to(narrow).to(own) for x in (input1, input2, weight))).to(narrow).to(own)
+    return product if bias is None else product + bias
 
 
 def _bce_with_logits(
@@ -90,16 +90,16 @@ def _bce_with_logits(
     reduce: bool | None = None, reduction: str = "mean", pos_weight: Tensor | None = None,
 ) -> Any:  # fmt: skip
     """The whole loss as one operation (`rules/losses.py`), with the dtypes that torch gives it under autocast."""
-    given = [input, target, weight, pos_weight]
+    tensors = [input, target, weight, pos_weight]
     if torch.is_autocast_enabled(input.device.type):
-        given = [t.float() if t is not None and t.dtype.itemsize == 2 else t for t in given]
-    if size_average is not None or reduce is not None or target.size() != input.size():  # torch has a word to say.
+        tensors = [t.float() if t is not None and t.dtype.itemsize == 2 else t for t in tensors]
+    if size_average is not None or reduce is not None or target.size() != input.size():  # torch warns or raises.
         return F.binary_cross_entropy_with_logits(input, target, weight, size_average, reduce, reduction, pos_weight)
-    return torch.ops.opassay_specs.binary_cross_entropy_with_logits(*given, ["none", "mean", "sum"].index(reduction))
+    return torch.ops.opassay_specs.binary_cross_entropy_with_logits(*tensors, ["none", "mean", "sum"].index(reduction))
 
 
 def _one_hot(tensor: Tensor, num_classes: int = -1) -> Any:
-    """Without the test that no class is too large; the number of classes must be given."""
+    """torch's function without its test that no class is too large; tracing needs the number of classes."""
     if num_classes < 0:
         return F.one_hot(tensor, num_classes)
     return (tensor.unsqueeze(-1) == torch.arange(num_classes, device=tensor.device)).long()
@@ -108,48 +108,48 @@ def _one_hot(tensor: Tensor, num_classes: int = -1) -> Any:
 def _quantile(
     input: Tensor, q: Any, dim: int | None = None, keepdim: bool = False, *, interpolation: str = "linear"
 ) -> Any:
-    """Of a number q: torch itself makes an index of a product that it rounds."""
+    """torch's function for a number q, with every element that is right: torch makes an index of a rounded product."""
     if isinstance(q, Tensor):
         return torch.quantile(input, q, dim, keepdim, interpolation=interpolation)
     rows = input.reshape(-1) if dim is None else input.movedim(dim, -1)
-    found = _at_place(rows.sort(-1).values, q, interpolation)
-    found = torch.where(rows.isnan().any(-1), torch.nan, found)
+    quantiles = _at_place(rows.sort(-1).values, q, interpolation)
+    quantiles = torch.where(rows.isnan().any(-1), torch.nan, quantiles)
     if not keepdim:
-        return found
-    return found.reshape((1,) * input.dim()) if dim is None else found.unsqueeze(dim)
+        return quantiles
+    return quantiles.reshape((1,) * input.dim()) if dim is None else quantiles.unsqueeze(dim)
 
 
 def _at_place(ordered: Tensor, q: float, interpolation: str) -> Tensor:
-    """What stands at place q (n - 1) of sorted rows of n, at either side of a place that rounding may reach."""
+    """What stands at place q (n - 1) of sorted rows of n, on either side of a whole number that rounding may reach."""
     last = ordered.shape[-1] - 1
     place = torch.full((), q, dtype=ordered.dtype, device=ordered.device) * last
-    reached = _reached(q, last, ordered.dtype)
+    reached = _reach_of(q, last, ordered.dtype)
     first, *further = range(math.floor(reached[0]), math.floor(reached[1]) + 1)
 
     def one_of(index: Callable[[Any], int], edge: float) -> Tensor:
         start, end = map(index, reached)
-        found = ordered[..., start]
+        element = ordered[..., start]
         for k in range(start + 1, end + 1):
-            found = torch.where(place < k + edge, found, ordered[..., k])
-        return found
+            element = torch.where(place < k + edge, element, ordered[..., k])
+        return element
 
     def between(k: int) -> Tensor:
         low, high = ordered[..., k], ordered[..., min(k + 1, last)]
         return low + (high - low) * (place - k)
 
     if interpolation == "linear":
-        found = between(first)
+        quantile = between(first)
         for k in further:
-            found = torch.where(place < k, found, between(k))
-        return found
+            quantile = torch.where(place < k, quantile, between(k))
+        return quantile
     if interpolation == "nearest":
         return one_of(round, -0.5)
     low, high = one_of(math.floor, 0.0), one_of(math.ceil, -1.0)
     return {"lower": low, "higher": high, "midpoint": low + (high - low) * 0.5}[interpolation]
 
 
-def _reached(q: float, last: int, dtype: torch.dtype) -> tuple[Fraction, Fraction]:
-    """The lowest and the highest that q last may be, of a q and a product that are rounded to a dtype, or are not.
+def _reach_of(q: float, last: int, dtype: torch.dtype) -> tuple[Fraction, Fraction]:
+    """The least and the greatest value of q · last, where q and the product may each be rounded to a dtype or not.
 
     One version of torch rounds both to the dtype of the input, and another multiplies the rounded q in float64.
     """
@@ -162,7 +162,7 @@ def _attention(
     query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, dropout_p: float = 0.0,
     is_causal: bool = False, scale: float | None = None, enable_gqa: bool = False,
 ) -> Any:  # fmt: skip
-    """That of torch, in which scores are an operation of ours; a row of which all is masked is zero."""
+    """torch's function with the scores as an operation of our own; a row that is masked as a whole is zero."""
     kind = query.device.type
     refused = dropout_p > 0.0 or (is_causal and attn_mask is not None) or min(t.dim() for t in (query, key, value)) < 2
     if refused:  # torch draws, or says what is wrong
@@ -184,7 +184,7 @@ def _attention(
     return torch.matmul(torch.ops.aten._safe_softmax(scores, -1), value)
 
 
-#: By the function that a spec calls.
+#: What is traced, by the function of torch that a spec calls.
 STAND_INS: dict[Any, Callable[..., Any]] = {
     F.gaussian_nll_loss: _gaussian_nll_loss,
     F.affine_grid: _affine_grid,
@@ -213,7 +213,7 @@ _FORWARD = _Forward()
 
 
 def is_in_forward() -> bool:
-    """Whether a custom function's forward is being traced, in which no mode says what has derivatives."""
+    """Whether a custom function's forward is being traced, where no mode says which results have derivatives."""
     return _FORWARD.depth > 0
 
 
@@ -236,75 +236,77 @@ class _Context:
     def save_for_forward(self, *saved: Any) -> None:
         pass
 
-    def mark_dirty(self, *written: Any) -> None:
+    def mark_dirty(self, *tensors: Any) -> None:
         pass
 
     def set_materialize_grads(self, value: bool) -> None:
         pass
 
 
-def _applied(cls: Any, *args: Any, **kwargs: Any) -> Any:
-    """A custom function as what its forward does, of either style."""
+def _apply_function(cls: Any, *args: Any, **kwargs: Any) -> Any:
+    """The results of the forward of a custom function, in the old style or the new one."""
     context = _Context(args)
     _FORWARD.depth += 1
     try:
         if cls.setup_context is _SingleLevelFunction.setup_context:
-            found = cls.forward(context, *args, **kwargs)
+            results = cls.forward(context, *args, **kwargs)
         else:
             bound = inspect.signature(cls.forward).bind(*args, **kwargs)
             bound.apply_defaults()
-            found = cls.forward(*bound.args, **bound.kwargs)
-            cls.setup_context(context, bound.args, found)
+            results = cls.forward(*bound.args, **bound.kwargs)
+            cls.setup_context(context, bound.args, results)
     finally:
         _FORWARD.depth -= 1
-    return pytree.tree_map(lambda y: y.detach() if any(y is each for each in context.constant) else y, found)
+    return pytree.tree_map(lambda y: y.detach() if any(y is each for each in context.constant) else y, results)
 
 
 def _parameter(cls: Any, data: Any = None, requires_grad: bool = True) -> Any:
     """A parameter that a spec makes of a tensor: a tensor of its own, to which no derivative leads back."""
-    found = torch.empty(0) if data is None else data.detach()
-    found._is_param = True
-    return found
+    parameter = torch.empty(0) if data is None else data.detach()
+    parameter._is_param = True
+    return parameter
 
 
 class _Style:
-    """The answer to torch's question whether a function is in the new style: no, as long as it would bind arguments to
-    `forward`, which in the old style has a context before them; yes, when it would refuse the old style.
+    """The answer to torch's question whether a function is in the new style.
+
+    The first answer is no, lest torch bind the arguments to `forward`, which in the old style takes a context before
+    them. Later answers are yes, lest torch refuse the old style.
     """
 
-    asked = False
+    answer = False
 
     def __bool__(self) -> bool:
-        before, self.asked = self.asked, True
-        return before
+        answer, self.answer = self.answer, True
+        return answer
 
 
 def _style_of(setup_context: Any) -> Any:
     return _Style()
 
 
-def _as_written(forward: Any, args: Any, kwargs: Any) -> Any:
-    """Arguments without the defaults, which `_applied` adds where they have a place."""
+def _omit_defaults(forward: Any, args: Any, kwargs: Any) -> Any:
+    """Arguments as they are: `_apply_function` adds the defaults, by the signature, and not torch."""
     return args, kwargs or {}
 
 
 def _of_either_style(context: Any, inputs: Any, output: Any) -> None:
-    """In place of what functions in the old style have: torch from 2.14 on compares with what stood there at first."""
+    """In place of the `setup_context` that the old style inherits: torch from 2.14 on looks for that very function."""
 
 
-#: What is another while a spec is traced: where it stands, and what stands there. torch until 2.13 asks for the style
-#: by `_is_setup_context_defined`, and has no `_bind_default_args`.
+#: What is replaced while a spec is traced: its owner, its name, and what stands in its place. torch up to 2.13 asks for
+#: the style by `_is_setup_context_defined`, and has no `_bind_default_args`.
 _OPENED: tuple[tuple[Any, str, Any], ...] = (
     (torch.nn.Parameter, "__new__", _parameter),
     (torch.autograd.function, "_is_setup_context_defined", _style_of),
-    (torch.autograd.function, "custom_function_call", _applied),
-    (torch.autograd.function, "_bind_default_args", _as_written),
+    (torch.autograd.function, "custom_function_call", _apply_function),
+    (torch.autograd.function, "_bind_default_args", _omit_defaults),
     (_SingleLevelFunction, "setup_context", staticmethod(_of_either_style)),
 )
 
 
 class _First(torch.autograd.Function):
-    """A function to apply before anything is another, so that torch keeps what stands there itself."""
+    """A function that is applied before anything is replaced, so that what torch stores at a first call is its own."""
 
     @staticmethod
     def forward(context: Any) -> None:
@@ -312,9 +314,9 @@ class _First(torch.autograd.Function):
 
 
 @contextlib.contextmanager
-def opened() -> Iterator[None]:
-    """While it is on, custom functions are traced as what they do, and parameters that a spec makes are tensors."""
-    # Not `apply` itself is replaced, of which a spec may have bound methods, but what it calls under a transform.
+def open_custom_functions() -> Iterator[None]:
+    """A context in which custom functions are traced as their forward, and parameters that a spec makes are tensors."""
+    # A spec may hold bound methods of `apply`. So what `apply` calls under a transform is replaced, and not `apply`.
     _First.apply()  # type: ignore[no-untyped-call]
     before = [(owner, name, vars(owner)[name]) for owner, name, _ in _OPENED if name in vars(owner)]
     try:
@@ -329,7 +331,7 @@ def opened() -> Iterator[None]:
 
 @contextlib.contextmanager
 def uncompiled() -> Iterator[None]:
-    """While it is on, what torch.compile made is called, or traced, as its original."""
+    """A context in which functions that torch.compile made are called, or traced, as their originals."""
     # Where nothing was compiled so far there is nothing to set, and the import of the compiler takes seconds.
     compiler = sys.modules.get("torch._dynamo")
     if compiler is None:

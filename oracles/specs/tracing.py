@@ -4,7 +4,7 @@ torch traces the function on tensors without data, for the shapes and dtypes tha
 the graph that has a rule (`rules/`) is evaluated on arrays of any reading. So the truth about a kernel is what its spec
 says, with the bound and the derivatives that every formula has.
 
-What is hard here: a dtype. A formula is about real numbers, and a spec in bfloat16 rounds every intermediate to
+What is hard here are dtypes. A formula is about real numbers, and a spec in bfloat16 rounds every intermediate to
 bfloat16 where it is run. Such roundings are marked in the formula (`reference.array.store`), and the contract says
 whether an evaluation may make them. A cast that the spec asks for by itself may always be made.
 """
@@ -35,8 +35,8 @@ from .calls import RESULT, Operand, SpecCall, UntraceableError
 from .lines import Lines, line_of, line_of_error
 from .reader import READ, Reader, first_line
 from .rules import DECOMPOSED, RULES
-from .rules.elementwise import as_written
-from .stand_ins import opened, uncompiled
+from .rules.elementwise import recover_decimal
+from .stand_ins import open_custom_functions, uncompiled
 
 #: torch's decompositions of operations that have no rule of their own.
 _DECOMPOSITIONS = {op: rule for op, rule in {**core_aten_decompositions(), **DECOMPOSED}.items() if op not in RULES}
@@ -51,17 +51,17 @@ class Traced:
         inputs: what it takes: tensors among the arguments, then parameters and buffers of a module.
         outputs: what it gives: the tensors among the leaves of the result, then inputs that the spec wrote, as they
             are after it.
-        written: of those outputs that are inputs, which inputs.
+        written_inputs: the positions among the inputs of those outputs that are inputs.
     """
 
     graph: torch.fx.GraphModule
     inputs: tuple[Operand, ...]
     outputs: tuple[Operand, ...]
-    written: tuple[int, ...] = ()
+    written_inputs: tuple[int, ...] = ()
 
     @property
     def dtypes(self) -> tuple[torch.dtype, ...]:
-        """Of the outputs."""
+        """The dtypes of the outputs."""
         return tuple(output.dtype for output in self.outputs)
 
     def __call__(self, *arrays: Any) -> tuple[Any, ...]:
@@ -87,7 +87,7 @@ def traced(spec: Callable[..., Any], *args: Any, **kwargs: Any) -> Traced:
             cannot be traced.
 
     Raises:
-        UntraceableError: the spec cannot be traced. What has no rule is told when it is read.
+        UntraceableError: the spec cannot be traced. An operation without a rule raises when it is read.
     """
     return trace(SpecCall.of(spec, *args, **kwargs))
 
@@ -109,12 +109,12 @@ def trace(call: SpecCall, of_values: bool = False) -> Traced:
     lines = Lines()
 
     def flat(*tensors: torch.Tensor) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
-        # A copy that nobody writes stays a copy in the graph; so what the spec wrote is known.
+        # A copy that the spec does not write stays a copy in the graph, which shows what the spec has written.
         copies = [t.clone() for t in tensors]
-        with lines.asked, lines:
-            found = call.results(copies)
-        places[:] = [place for place, _ in found]
-        return [leaf for _, leaf in found], copies
+        with lines.wish, lines:
+            results = call.results(copies)
+        places[:] = [place for place, _ in results]
+        return [leaf for _, leaf in results], copies
 
     try:
         with _tracing():
@@ -131,10 +131,10 @@ def trace(call: SpecCall, of_values: bool = False) -> Traced:
 
 
 def check(name: str, tensor: torch.Tensor) -> None:
-    """Refuse a tensor of which nothing can be said.
+    """Refuse a tensor that cannot be read.
 
     Raises:
-        UntraceableError: it is complex, sparse, without data, or of a format that has no arithmetic here.
+        UntraceableError: the tensor is complex, sparse, without data, or of a format that has no arithmetic here.
     """
     if tensor.dtype.is_complex:
         why = "complex; write its real and its imaginary part as two tensors"
@@ -155,8 +155,8 @@ def check(name: str, tensor: torch.Tensor) -> None:
 def _functional(
     function: Callable[..., Any], tensors: Sequence[torch.Tensor], decompositions: Any, of_values: bool
 ) -> torch.fx.GraphModule:
-    """The graph of a function. What it writes is traced as operations with results of their own: arrays are never
-    written here. Decompositions come after that, and may write again.
+    """The graph of a function, in which every write has become an operation with a result of its own, since nothing
+    writes arrays of a reading. Decompositions are applied after that, and may write again.
     """
     functional = torch.func.functionalize(function)
     try:
@@ -178,19 +178,18 @@ def _node_writes(node: torch.fx.Node) -> bool:
 @contextlib.contextmanager
 def _tracing() -> Iterator[None]:
     """The state of torch in which a spec is traced."""
-    # Attention is an operation of its own only for the sake of speed; as products and a softmax it has rules.
-    # oneDNN has whole recurrent layers as one operation, and torch has layers of attention, of which nothing would be
-    # known.
+    # For the sake of speed torch has attention, layers of attention and, by oneDNN, recurrent layers as one operation
+    # each, without a rule. They are turned off: as products and elementwise operations all of these have rules.
     enabled, fast = torch._C._get_mkldnn_enabled(), torch.backends.mha.get_fastpath_enabled()
     torch._C._set_mkldnn_enabled(False)
     torch.backends.mha.set_fastpath_enabled(False)
-    # Of half types attention would be traced in float32, as if the spec asked for that.
+    # Otherwise attention of half types would be traced in float32, as if the spec asked for that.
     widened = torch.backends.cuda.fp16_bf16_reduction_math_sdp_allowed()
     torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(True)
     try:
-        # No tensor asks for gradients, so none are traced; but where the spec itself turns them off is seen.
+        # No tensor asks for gradients, so none are traced. They are on so that `Lines` sees a spec turn them off.
         preserved = torch.fx.traceback.preserve_node_meta()
-        with uncompiled(), torch.enable_grad(), sdpa_kernel(SDPBackend.MATH), preserved, opened():
+        with uncompiled(), torch.enable_grad(), sdpa_kernel(SDPBackend.MATH), preserved, open_custom_functions():
             yield
     finally:
         torch._C._set_mkldnn_enabled(enabled)
@@ -218,19 +217,22 @@ def _why(err: Exception) -> str:
 def _of_graph(graph: torch.fx.GraphModule, call: SpecCall, places: Sequence[str]) -> Traced:
     (output,) = (node for node in graph.graph.nodes if node.op == "output")
     results, after = output.args[0]
-    written = tuple(i for i, node in enumerate(after) if not _is_copied_input(node))
-    kept = [*results, *(after[i] for i in written)]
-    for node in graph.graph.nodes:  # In float64 torch computes with the float32 number, where it hands one over.
+    written_inputs = tuple(i for i, node in enumerate(after) if not _is_copied_input(node))
+    nodes = [*results, *(after[i] for i in written_inputs)]
+    # torch hands some numbers over in float32. In float64 it computes with these; elsewhere the decimal is meant.
+    for node in graph.graph.nodes:
         if node.target is torch.ops.aten.add.Scalar and _meta_of(node).dtype != torch.float64:
-            node.args = (node.args[0], as_written(node.args[1]), *node.args[2:])
-    output.args = (tuple(kept),)
-    # Nothing is written in a functional graph; numbers that were drawn and are not used are no part of the answer.
+            node.args = (node.args[0], recover_decimal(node.args[1]), *node.args[2:])
+    output.args = (tuple(nodes),)
+    # A node of a functional graph has no effect but its value, so unused ones may go, random draws included.
     graph.graph.eliminate_dead_code(lambda node: node.op in ("placeholder", "output"))
     graph.recompile()
-    named = [(place, RESULT) for place in places] + [(call.operands[i].name, call.operands[i].role) for i in written]
-    found = (_meta_of(node) for node in kept)
-    outputs = tuple(Operand(name, role, t.dtype, tuple(t.shape)) for (name, role), t in zip(named, found, strict=True))
-    return Traced(graph, call.operands, outputs, written)
+    named = [(place, RESULT) for place in places] + [
+        (call.operands[i].name, call.operands[i].role) for i in written_inputs
+    ]
+    values = (_meta_of(node) for node in nodes)
+    outputs = tuple(Operand(name, role, t.dtype, tuple(t.shape)) for (name, role), t in zip(named, values, strict=True))
+    return Traced(graph, call.operands, outputs, written_inputs)
 
 
 def _meta_of(node: torch.fx.Node) -> torch.Tensor:
@@ -285,7 +287,7 @@ def _dtype(value: Any) -> torch.dtype:
 class SpecFormula:
     """A spec as the formula of an op: read as the spec rounds in the dtypes of the arguments of each sample.
 
-    A cast that the spec asks for, to the dtype of an argument, is then the cast that it makes there.
+    So a cast of the spec to the dtype of an argument is read as the cast that the spec makes for that sample.
 
     Attributes:
         spec: the function of plain PyTorch.
@@ -312,13 +314,13 @@ def _of_arrays(function: Callable[..., Any], args: Sequence[Any], like: Sequence
     positions = [i for i, a in enumerate(args) if _is_array(a)]
 
     def of_tensors(*tensors: Any) -> Any:
-        given = list(args)
+        arguments = list(args)
         for i, tensor in zip(positions, tensors, strict=True):
-            given[i] = tensor
-        return function(*given)
+            arguments[i] = tensor
+        return function(*arguments)
 
     def dtype_of(i: int) -> torch.dtype:
-        known = like[i] if i < len(like) else None
-        return known.dtype if isinstance(known, torch.Tensor) else _dtype(args[i])
+        original = like[i] if i < len(like) else None
+        return original.dtype if isinstance(original, torch.Tensor) else _dtype(args[i])
 
     return traced(of_tensors, *(torch.ones(np.shape(args[i]), dtype=dtype_of(i)) for i in positions))

@@ -1,4 +1,4 @@
-"""Memory that nothing has written: what a spec gives of it has no right value.
+"""Memory that nothing has written: a result that hangs on what is there has no right value.
 
 A spec may take such memory and write all of it, as `out=` and filling by rows do. So whether a result hangs on what was
 there before is found by reading the spec twice, with other numbers in that memory.
@@ -27,33 +27,33 @@ def takes_memory(node: torch.fx.Node) -> bool:
     return node.target in _TAKING or node.target in _RESIZING
 
 
-def memory(node: torch.fx.Node, args: Sequence[Any], marked: bool, lift: Callable[[Any], Any]) -> Any:
-    """What a node that takes memory gives.
+def read_memory(node: torch.fx.Node, args: Sequence[Any], marked: bool, lift: Callable[[Any], Any]) -> Any:
+    """The value of a node that takes memory.
 
     Args:
         node, args: the node, and its operands.
-        marked: whether NaN stands for what nobody has written, of integers 1; else 0 does.
+        marked: whether elements that nobody has written are NaN, or 1 where they are integers; else they are 0.
         lift: what makes floating numbers an array of the reading.
     """
     value = node.meta["val"]
     floating = value.dtype.is_floating_point
     there = np.full(value.numel(), (np.nan if floating else 1) if marked else 0)
     dtype = np.dtype(np.float64) if floating else torch.empty(0, dtype=value.dtype).numpy().dtype
-    found = lift(there.astype(dtype)) if floating else there.astype(dtype)
+    elements = lift(there.astype(dtype)) if floating else there.astype(dtype)
     if node.target in _RESIZING and np.size(args[0]):
-        kept = np.reshape(args[0], (-1,))[: np.size(found)]
-        found = np.concatenate([kept, found[np.size(kept) :]]) if np.size(kept) < np.size(found) else kept
-    return np.reshape(found, tuple(value.shape))
+        old = np.reshape(args[0], (-1,))[: np.size(elements)]
+        elements = np.concatenate([old, elements[np.size(old) :]]) if np.size(old) < np.size(elements) else old
+    return np.reshape(elements, tuple(value.shape))
 
 
 def describe(nodes: Sequence[torch.fx.Node]) -> str:
     """What is wrong with results that hang on the memory that these nodes take."""
-    taken = ", ".join(dict.fromkeys(f"{node.target}{line_of(node)}" for node in nodes))
-    return f"it gives memory that nothing has written ({taken}): write all of it, or begin with torch.zeros"
+    places = ", ".join(dict.fromkeys(f"{node.target}{line_of(node)}" for node in nodes))
+    return f"it gives memory that nothing has written ({places}): write all of it, or begin with torch.zeros"
 
 
 def differ(results: Any, others: Any) -> bool:
-    """Whether some number of two readings of a spec is another one."""
+    """Whether two readings of a spec differ in any number."""
     return any(_differs(x, y) for x, y in zip(results, others, strict=True))
 
 

@@ -85,7 +85,7 @@ def part_of(spec: Specification, arguments: CallArguments, state: State, terms: 
     shapes = tuple(tuple(output.shape) for output in traced.outputs)
     elements = sum(t.numel() for t in tensors) + sum(math.prod(shape) for shape in shapes)
     count = shapes[0][0] if shapes and shapes[0] else 0
-    if elements < LARGE or traced.written or count < 2 or any(shape[:1] != (count,) for shape in shapes):
+    if elements < LARGE or traced.written_inputs or count < 2 or any(shape[:1] != (count,) for shape in shapes):
         return None
     if not all(output.dtype.is_floating_point for output in traced.outputs):
         return None

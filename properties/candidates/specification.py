@@ -26,7 +26,7 @@ from ...oracles.bound.rounding.chance import Evaluations
 from ...oracles.bound.terms import Terms
 from ...oracles.op.declaration import dtype_name, is_float, to_array
 from ...oracles.op.transforms import REFERENCE, along
-from ...oracles.specs import Traced, UntraceableError, attributes_kept, check, traced, uncompiled
+from ...oracles.specs import Traced, UntraceableError, check, preserve_attributes, traced, uncompiled
 from ...oracles.specs.buffers import buffers_of
 from ...oracles.verdicts.violation import error_name, said
 from ...reference.algorithms import Inapplicable, algorithm_of, algorithms, declared
@@ -119,7 +119,9 @@ class Specification:
         if self.numpy:
             return ()
         names = list(state)
-        return tuple(names[i] if i < len(names) else i - len(names) for i in self.traced_at(arguments, state).written)
+        return tuple(
+            names[i] if i < len(names) else i - len(names) for i in self.traced_at(arguments, state).written_inputs
+        )
 
     def called(self, state: State, args: tuple[Any, ...]) -> Any:
         """What the function gives for a state and arguments, which it may write."""
@@ -189,7 +191,7 @@ class Specification:
     ) -> BoundQuestion:
         question = self._question(arguments, state, terms)
         # What the spec writes comes behind its outputs, and has no cotangents.
-        count = None if self.numpy else -len(self.traced_at(arguments, state).written) or None
+        count = None if self.numpy else -len(self.traced_at(arguments, state).written_inputs) or None
         passive = [i for i in range(len(question.operands)) if i not in wanted]
         order = [*passive, *wanted]
         back = np.argsort(order)
@@ -270,7 +272,7 @@ class Specification:
             return found
 
         try:
-            with attributes_kept(self.function):
+            with preserve_attributes(self.function):
                 return traced(flat, *(t.detach() for t in (*state.values(), *arguments.tensors)))
         except UntraceableError as err:
             raise SpecError(f"{self.name} {_first_line(err)}") from err

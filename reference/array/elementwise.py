@@ -48,9 +48,9 @@ def choose(condition: Any, a: Any, b: Any, share: Any = 0.5) -> Array:
     Where the condition is open, an evaluation may give anything from `a` to `b`, and the exact reading gives `share` of
     `a` and the rest of `b`. That is how a slope at a kink is stated.
     """
-    kept = isinstance(condition, Condition) or (isinstance(condition, Array) and condition.is_condition)
-    known = condition if kept else np.asarray(condition, dtype=bool)
-    return bind("where", (a, b), {"condition": known, "share": share})
+    of_reading = isinstance(condition, Condition) or (isinstance(condition, Array) and condition.is_condition)
+    truth = condition if of_reading else np.asarray(condition, dtype=bool)
+    return bind("where", (a, b), {"condition": truth, "share": share})
 
 
 def _where(condition: Any, a: Any, b: Any) -> Array:

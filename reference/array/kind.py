@@ -65,9 +65,9 @@ class Array(Methods):
     """
 
     level: int = 0
-    #: Whether it stands for what a comparison will find, where a formula is recorded before there are values.
+    #: Whether the array stands for the outcome of a comparison, where a formula is recorded before there are values.
     is_condition: bool = False
-    #: Whether a formula that is evaluated again gives the same again; not where errors are drawn.
+    #: Whether a formula gives the same values when it is evaluated again; not where rounding errors are drawn.
     is_repeatable: bool = True
     __array_priority__: ClassVar[float] = 100.0
     # The mixin defines an elementwise `==`, and Python takes the hash away from a class that does. An array is still
@@ -146,10 +146,10 @@ class Array(Methods):
         Raises:
             NoReadingError: the dtype is not a floating one.
         """
-        wanted = np.dtype(dtype)
-        if wanted.kind != "f":
-            raise NoReadingError(f"astype: got {wanted.name}, need a floating dtype; write numpy.trunc(x) for integers")
-        cast: Array = store(self, NARROW[wanted]) if wanted in NARROW else self
+        target = np.dtype(dtype)
+        if target.kind != "f":
+            raise NoReadingError(f"astype: got {target.name}, need a floating dtype; write numpy.trunc(x) for integers")
+        cast: Array = store(self, NARROW[target]) if target in NARROW else self
         return cast
 
     def __getitem__(self, index: Any) -> Array:
@@ -195,7 +195,7 @@ def order_of(x: Any) -> int:
 def attach(value: Any, slope: Any, *, kept: bool = False) -> Any:
     """The value of `value` with the derivatives of `slope`: a result that was saved, as a function of its inputs.
 
-    An evaluation may use the value, or compute it again as `slope` says; unless it is `kept`: then it uses the value.
+    An evaluation may use the value, or compute it again as `slope` says; with `kept` it uses the value.
     """
     fixed = constant(value)
     return bind("attach", (fixed, slope), {"kept": kept}) if isinstance(slope, Array) else fixed
@@ -208,7 +208,7 @@ def attach_slopes(value: Any, *slopes: tuple[Any, Any]) -> Any:
         value: a result; no derivative of it is taken. slopes: an array x, and ∂value/∂x, which broadcast to the value.
 
     Raises:
-        Inapplicable: it is not first derivatives that are asked for; what is written down says nothing of others.
+        Inapplicable: derivatives other than the first ones are asked for, of which the slopes say nothing.
     """
     if max(order_of(x) for x, _ in slopes) != 1:
         raise Inapplicable
@@ -217,7 +217,7 @@ def attach_slopes(value: Any, *slopes: tuple[Any, Any]) -> Any:
     return attach(value, functools.reduce(operator.add, still), kept=True)
 
 
-#: The contract's storage format, by a name: what is stored in a format of a name has derivatives that are stored, too.
+#: The name of the contract's storage format. What is stored in a format by its name has stored derivatives, too.
 STORAGE = "storage"
 
 
@@ -233,7 +233,7 @@ def store(x: Any, dtype: str = "", asked: bool = True) -> Any:
 
 
 def among(ways: Sequence[Algorithm], *arrays: Any) -> Any:
-    """What the first of several ways gives, which are equal in exact arithmetic; an evaluation may go any of them.
+    """The result of the first of several ways, which are equal in exact arithmetic; an evaluation may go any of them.
 
     Args:
         ways: functions of the arrays with one array as result. One that has a name counts only where the contract
@@ -259,8 +259,8 @@ def scatter(x: Any, index: Any, shape: Sequence[int], in_place: bool = False, in
         np.add.at(out, index, x)
         return out
     params = {"index": index, "shape": tuple(shape)}
-    asked = {"in_place": in_place, "inserted": inserted}
-    return bind("scatter", (x,), {**params, **{name: True for name, wanted in asked.items() if wanted}})
+    options = {"in_place": in_place, "inserted": inserted}
+    return bind("scatter", (x,), {**params, **{name: True for name, is_set in options.items() if is_set}})
 
 
 def _of_ufunc(ufunc: np.ufunc, method: str) -> Any:
@@ -269,12 +269,12 @@ def _of_ufunc(ufunc: np.ufunc, method: str) -> Any:
         return lambda a, b: ufunc(np.reshape(a, (*np.shape(a), *(1,) * np.ndim(b))), b)
     reduction = REDUCTIONS.get(ufunc)
     if reduction is None:
-        known = ", ".join(sorted(f"numpy.{each.__name__}.reduce" for each in REDUCTIONS))
-        raise NoReadingError(f"numpy.{ufunc.__name__}.reduce has no reading; there are {known}")
+        names = ", ".join(sorted(f"numpy.{each.__name__}.reduce" for each in REDUCTIONS))
+        raise NoReadingError(f"numpy.{ufunc.__name__}.reduce has no reading; there are {names}")
     return lambda array, axis=0, dtype=None, keepdims=False: reduction(array, axis, keepdims=keepdims)
 
 
-def _shown(rule: Callable[..., Any]) -> str:
+def _parameters_of(rule: Callable[..., Any]) -> str:
     """The parameters of a word, without their types."""
     signature = inspect.signature(rule)
     bare = [each.replace(annotation=inspect.Parameter.empty) for each in signature.parameters.values()]
@@ -294,6 +294,6 @@ def _by_rule(func: Any, args: Any, kwargs: Any) -> Any:
         try:
             inspect.signature(rule).bind(*args, **kwargs)
         except TypeError as unbound:
-            said = f"numpy.{name} has no reading with these arguments ({unbound})"
-            raise NoReadingError(f"{said}; write it as {name}{_shown(rule)}") from err
+            refusal = f"numpy.{name} has no reading with these arguments ({unbound})"
+            raise NoReadingError(f"{refusal}; write it as {name}{_parameters_of(rule)}") from err
         raise

@@ -60,7 +60,7 @@ def _name(func: Any) -> str:
     return f"{module.replace('numpy', 'np', 1)}.{func.__name__}" if module.startswith("numpy.linalg") else func.__name__
 
 
-def _wrapped(names: list[str]) -> str:
+def _wrap(names: list[str]) -> str:
     return textwrap.fill(", ".join(f"`{name}`" for name in names), 120)
 
 
@@ -72,15 +72,15 @@ def page() -> str:
     parts = [_HEAD]
     for home in [*_GROUPS, *sorted(set(groups) - set(_GROUPS))]:
         title = _GROUPS.get(home, home.capitalize())
-        parts.append(f"## {title}\n\n{_wrapped(sorted(groups[home]))}\n")
+        parts.append(f"## {title}\n\n{_wrap(sorted(groups[home]))}\n")
     methods = sorted({*SAME_NAME, *OWN} - {"view"})
     have = [name for name in methods if name in OWN or getattr(np, name) in WORDS]
-    parts.append(f"## Methods and attributes of arrays\n\n{_wrapped(have)}\n")
+    parts.append(f"## Methods and attributes of arrays\n\n{_wrap(have)}\n")
     operators = (
         "`+ - * / // % ** @`, `abs`, `divmod`, comparisons, `& | ~` of conditions, indexing by slices and integers"
     )
     parts.append(f"## Operators\n\n{textwrap.fill(operators, 120, break_on_hyphens=False)}\n")
-    parts.append(f"## Of `scipy.special`\n\n{_wrapped(sorted(SPECIAL))}\n")
+    parts.append(f"## Of `scipy.special`\n\n{_wrap(sorted(SPECIAL))}\n")
     return "\n".join([*parts, _TAIL])
 
 

@@ -47,7 +47,7 @@ NARROW = {np.dtype(np.float16): "float16", np.dtype(np.float32): "float32"}
 
 
 class Methods(NDArrayOperatorsMixin):
-    """What NumPy's arrays offer beside functions; `kind.Array` is what it is of."""
+    """The methods, attributes and operators that `kind.Array` has in common with NumPy's arrays."""
 
     @property
     def T(self: Any) -> Any:
@@ -63,8 +63,8 @@ class Methods(NDArrayOperatorsMixin):
 
     def transpose(self: Any, *axes: Any) -> Any:
         """`x.transpose()`, `x.transpose(1, 0)` or `x.transpose((1, 0))`."""
-        wanted = _one_or_many(axes) if axes else None
-        return np.transpose(self, wanted)
+        order = _one_or_many(axes) if axes else None
+        return np.transpose(self, order)
 
     def flatten(self: Any, order: str = "C") -> Any:
         return np.ravel(self)
@@ -102,9 +102,9 @@ class Methods(NDArrayOperatorsMixin):
                 raise NoAttributeError(f"x.{name}: {_NUMBER if name in ('item', 'tolist', 'tobytes') else _ASSIGN}")
             if name == "dtype":
                 raise NoAttributeError(_DTYPE)
-            known = sorted({*SAME_NAME, *OWN})
+            names = sorted({*SAME_NAME, *OWN})
             raise NoAttributeError(
-                f"arrays have no attribute {name!r}{nearest_of(name, known)}; known are {', '.join(known)}"
+                f"arrays have no attribute {name!r}{nearest_of(name, names)}; known are {', '.join(names)}"
             )
 
         def __array__(self, *args, **kwargs):
@@ -138,5 +138,5 @@ class Methods(NDArrayOperatorsMixin):
         return self @ other
 
 
-def _one_or_many(given: tuple[Any, ...]) -> Any:
-    return given[0] if len(given) == 1 and not isinstance(given[0], (int, np.integer)) else given
+def _one_or_many(arguments: tuple[Any, ...]) -> Any:
+    return arguments[0] if len(arguments) == 1 and not isinstance(arguments[0], (int, np.integer)) else arguments

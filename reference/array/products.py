@@ -34,19 +34,19 @@ def contract_pair(a: Any, of_a: str, b: Any, of_b: str, output: str) -> Any:
     inner = sorted({*of_a, *of_b} - set(output))
     if not inner or not (left and right):
         letters = output + "".join(inner)
-        products: Any = _aligned(a, of_a, letters) * _aligned(b, of_b, letters)
+        products: Any = _align(a, of_a, letters) * _align(b, of_b, letters)
         return total_of(products, tuple(range(len(output), len(letters)))) if inner else products
     rows, terms, columns = (math.prod(lengths[c] for c in part) for part in (left, inner, right))
     shape = [lengths[c] for c in batch]
     # A letter that one operand alone has is summed over with the others: the other operand is repeated along it.
     first = np.reshape(_spread(a, of_a, [*batch, *left, *inner], lengths), (*shape, rows, terms))
     second = np.reshape(_spread(b, of_b, [*batch, *inner, *right], lengths), (*shape, terms, columns))
-    found: Any = bind("matmul", (first, second), {})
-    product: Any = np.reshape(found, [lengths[c] for c in (*batch, *left, *right)])
+    matrices: Any = bind("matmul", (first, second), {})
+    product: Any = np.reshape(matrices, [lengths[c] for c in (*batch, *left, *right)])
     return np.transpose(product, [[*batch, *left, *right].index(c) for c in output])
 
 
-def _aligned(x: Any, names: str, letters: str) -> Any:
+def _align(x: Any, names: str, letters: str) -> Any:
     """`x` with its axes in the order of `letters`, and length 1 for those that it lacks."""
     order = [names.index(c) for c in letters if c in names]
     shape = iter([np.shape(x)[i] for i in order])
@@ -54,22 +54,22 @@ def _aligned(x: Any, names: str, letters: str) -> Any:
 
 
 def _spread(x: Any, names: str, letters: Sequence[str], lengths: dict[str, int]) -> Any:
-    return np.broadcast_to(_aligned(x, names, "".join(letters)), tuple(lengths[c] for c in letters))
+    return np.broadcast_to(_align(x, names, "".join(letters)), tuple(lengths[c] for c in letters))
 
 
 def _einsum(subscripts: str, *operands: Any) -> Array:
     """`numpy.einsum` of one to three operands; of three, the first two are contracted first."""
     if not 1 <= len(operands) <= 3:
         raise NoReadingError(f"einsum: got {len(operands)} operands, need 1 to 3; contract them one after another")
-    inputs, output = _parsed(subscripts, [np.ndim(x) for x in operands])
-    read = [_without_repeats(x, names) for x, names in zip(operands, inputs, strict=True)]
+    inputs, output = _parse_subscripts(subscripts, [np.ndim(x) for x in operands])
+    terms = [_without_repeats(x, names) for x, names in zip(operands, inputs, strict=True)]
     x: Any
-    x, names = read[0]
-    for i, (y, its) in enumerate(read[1:], start=2):
-        later = output + "".join(names for _, names in read[i:])
-        kept = output if i == len(read) else "".join(c for c in dict.fromkeys(names + its) if c in later)
-        x, names = contract_pair(x, names, y, its, kept), kept
-    if len(read) == 1:
+    x, names = terms[0]
+    for i, (y, its) in enumerate(terms[1:], start=2):
+        later = output + "".join(names for _, names in terms[i:])
+        letters = output if i == len(terms) else "".join(c for c in dict.fromkeys(names + its) if c in later)
+        x, names = contract_pair(x, names, y, its, letters), letters
+    if len(terms) == 1:
         summed = tuple(i for i, c in enumerate(names) if c not in output)
         x, names = (total_of(x, summed) if summed else x), "".join(c for c in names if c in output)
         x = np.transpose(x, [names.index(c) for c in output])
@@ -77,7 +77,7 @@ def _einsum(subscripts: str, *operands: Any) -> Array:
     return result
 
 
-def _parsed(subscripts: str, ndims: Sequence[int]) -> tuple[list[str], str]:
+def _parse_subscripts(subscripts: str, ndims: Sequence[int]) -> tuple[list[str], str]:
     """Letters of every operand and of the result, with letters in place of dots."""
     left, arrow, output = subscripts.replace(" ", "").partition("->")
     inputs = left.split(",")
@@ -124,8 +124,8 @@ def _matmul(a: Any, b: Any) -> Any:
         product: Any = np.reshape(flat, (*rows, *columns))
     else:
         product = bind("matmul", (left, right), {})
-    kept = np.shape(product)[:-2] + (() if np.ndim(a) == 1 else rows[-1:]) + (() if np.ndim(b) == 1 else columns)
-    return np.reshape(product, kept)
+    shape = np.shape(product)[:-2] + (() if np.ndim(a) == 1 else rows[-1:]) + (() if np.ndim(b) == 1 else columns)
+    return np.reshape(product, shape)
 
 
 def _dot(a: Any, b: Any) -> Any:

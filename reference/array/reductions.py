@@ -25,10 +25,10 @@ def _reduction(primitive: str, **params: Any) -> Callable[..., Array]:
         # The primitive itself keeps the reduced axes, with length 1. So its result broadcasts against its operand,
         # which is all that its derivatives need; the axes are dropped by a reshape, which is exact in every reading.
         axes = normalize_axes(axis, x.ndim)
-        kept = bind(primitive, (x,), {"axes": axes, **params}) if axes else x
+        result = bind(primitive, (x,), {"axes": axes, **params}) if axes else x
         if keepdims:
-            return kept
-        return reshape(kept, tuple(n for i, n in enumerate(kept.shape) if i not in axes))
+            return result
+        return reshape(result, tuple(n for i, n in enumerate(result.shape) if i not in axes))
 
     return rule
 
@@ -46,7 +46,7 @@ def _count(x: Any, axis: Any, where: Any) -> Any:
     return np.sum(np.broadcast_to(np.asarray(where, dtype=bool), x.shape), axis=axes, keepdims=True)
 
 
-def _masked(x: Any, where: Any) -> Any:
+def _mask(x: Any, where: Any) -> Any:
     return x if where is None else np.where(where, x, 0.0)
 
 
@@ -56,21 +56,21 @@ def _cast(x: Any, dtype: Any) -> Any:
 
 
 def _sum(a: Any, axis: Any = None, dtype: Any = None, *, keepdims: bool = False, where: Any = None) -> Any:
-    return total_of(_masked(_cast(a, dtype), where), axis, keepdims)
+    return total_of(_mask(_cast(a, dtype), where), axis, keepdims)
 
 
 def _mean(a: Any, axis: Any = None, dtype: Any = None, *, keepdims: bool = False, where: Any = None) -> Any:
     a = _cast(a, dtype)
     count = _count(a, axis, where)
-    total = _total_of_mean(_masked(a, where), axis, True if where is not None else keepdims)
+    total = _total_of_mean(_mask(a, where), axis, True if where is not None else keepdims)
     if where is None:
         return total / count if count != 1 else total
-    return _dropped(total / count.astype(np.float64), axis, keepdims)
+    return _drop_axes(total / count.astype(np.float64), axis, keepdims)
 
 
-def _dropped(kept: Any, axis: Any, keepdims: bool) -> Any:
-    axes = normalize_axes(axis, kept.ndim)
-    return kept if keepdims else reshape(kept, tuple(n for i, n in enumerate(kept.shape) if i not in axes))
+def _drop_axes(result: Any, axis: Any, keepdims: bool) -> Any:
+    axes = normalize_axes(axis, result.ndim)
+    return result if keepdims else reshape(result, tuple(n for i, n in enumerate(result.shape) if i not in axes))
 
 
 def _var(
@@ -92,8 +92,8 @@ _largest: Callable[..., Any] = _reduction("max")
 
 
 def _max(a: Any, axis: Any = None, *, keepdims: bool = False, initial: Any = None, where: Any = None) -> Any:
-    found: Any = _largest(a if where is None else np.where(where, a, -np.inf), axis, keepdims)
-    return found if initial is None else np.maximum(found, initial)
+    largest: Any = _largest(a if where is None else np.where(where, a, -np.inf), axis, keepdims)
+    return largest if initial is None else np.maximum(largest, initial)
 
 
 def _min(a: Any, axis: Any = None, *, keepdims: bool = False, initial: Any = None, where: Any = None) -> Any:

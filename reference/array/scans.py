@@ -62,23 +62,23 @@ def _prod(x: Array, axis: Any = None, keepdims: bool = False) -> Any:
     axes = normalize_axes(axis, x.ndim)
     if not axes:
         return x
-    kept = tuple(1 if i in axes else n for i, n in enumerate(x.shape))
+    lengths = tuple(1 if i in axes else n for i, n in enumerate(x.shape))
     product: Any
     if _without_zeros(x) or not order_of(x):
         product = bind("prod", (x,), {"axes": axes})
     else:
-        ways = [Algorithm(lambda x: functools.reduce(_halved, axes, x), "")]
+        ways = [Algorithm(lambda x: functools.reduce(_multiply_halves, axes, x), "")]
         if len(axes) == 1 and x.shape[axes[0]] <= _SHORT:
             texts = (_without_each, _by_quotient)
             ways += [Algorithm(Reverse(functools.partial(text, axis=axes[0])), "") for text in texts]
         product = among(ways, x)
         product = attach(bind("prod", (constant(x),), {"axes": axes}), product, kept=True)
-    return product if keepdims else reshape(product, tuple(n for i, n in enumerate(kept) if i not in axes))
+    return product if keepdims else reshape(product, tuple(n for i, n in enumerate(lengths) if i not in axes))
 
 
 def _without_each(x: Any, g: Any, axis: int) -> Any:
     """g times the product of all others, for every element: in any order, so that what underflows in one counts."""
-    return g * np.moveaxis(np.prod(_left_out(x, axis), axis=-1), -1, axis)
+    return g * np.moveaxis(np.prod(_leave_each_out(x, axis), axis=-1), -1, axis)
 
 
 def _by_quotient(x: Any, g: Any, axis: int) -> Any:
@@ -97,7 +97,7 @@ def _by_quotient(x: Any, g: Any, axis: int) -> Any:
 def _without_each_so_far(x: Any, g: Any, axis: int) -> Any:
     """Σ g times the product without each element, over all products that have it."""
     count = np.shape(x)[axis]
-    products = np.cumprod(_left_out(x, axis), axis=-1) * np.expand_dims(np.moveaxis(g, axis, -1), -2)
+    products = np.cumprod(_leave_each_out(x, axis), axis=-1) * np.expand_dims(np.moveaxis(g, axis, -1), -2)
     terms = np.where(np.tri(count, dtype=bool).T, products, 0.0)
     return np.moveaxis(np.sum(terms, axis=-1), -1, axis)
 
@@ -124,13 +124,13 @@ def _by_quotient_so_far(x: Any, g: Any, axis: int) -> Any:
     return np.where(before, quotient, np.where(first, whole, 0.0))
 
 
-def _left_out(x: Any, axis: int) -> Any:
+def _leave_each_out(x: Any, axis: int) -> Any:
     """(..., n, n): the rows along an axis with 1 in the place of each element in its turn."""
     rows = np.expand_dims(np.moveaxis(x, axis, -1), -2)
     return np.where(np.eye(np.shape(x)[axis], dtype=bool), 1.0, rows)
 
 
-def _halved(x: Any, axis: int) -> Any:
+def _multiply_halves(x: Any, axis: int) -> Any:
     """The product along an axis, of halves and of their halves."""
     while (count := np.shape(x)[axis]) > 1:
         half = count // 2

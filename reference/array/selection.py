@@ -57,17 +57,17 @@ def _nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, n
     infinite = is_infinite(x)
     if (posinf is None or neginf is None) and np.any(np.asarray(infinite, dtype=bool)):
         raise NoReadingError("nan_to_num: got an infinity, need posinf= and neginf=, which else hang on the dtype")
-    known = choose(is_nan(x), nan, x)
+    numbers = choose(is_nan(x), nan, x)
     if posinf is None or neginf is None:
-        return known
-    return choose(infinite, choose(np.less(x, 0.0), neginf, posinf), known)
+        return numbers
+    return choose(infinite, choose(np.less(x, 0.0), neginf, posinf), numbers)
 
 
 def _select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0.0) -> Any:
-    found = default
+    selection = default
     for condition, choice in zip(reversed(condlist), reversed(choicelist), strict=True):
-        found = np.where(condition, choice, found)
-    return found
+        selection = np.where(condition, choice, selection)
+    return selection
 
 
 def _piecewise(x: Any, condlist: Sequence[Any], funclist: Sequence[Any]) -> Any:
@@ -88,7 +88,7 @@ def _remainder(a: Any, b: Any) -> Any:
     return choose(other, rest + b, rest)
 
 
-def _rounded(a: Any, decimals: int = 0) -> Any:
+def _round(a: Any, decimals: int = 0) -> Any:
     """The nearest multiples of 10^−decimals, as NumPy takes them: scaled, rounded to even and scaled back."""
     scale = 10.0 ** abs(decimals)
     if decimals < 0:
@@ -104,13 +104,13 @@ def _sinc(x: Any) -> Any:
 
 
 def _choose_from(a: Any, choices: Any) -> Any:
-    found = choices[0]
+    selection = choices[0]
     for number in range(1, len(choices)):
-        found = np.where(np.equal(a, number), choices[number], found)
-    return found
+        selection = np.where(np.equal(a, number), choices[number], selection)
+    return selection
 
 
-def _unchanged(x: Any, *args: Any, **kwargs: Any) -> Any:
+def _identity(x: Any, *args: Any, **kwargs: Any) -> Any:
     return x
 
 
@@ -135,13 +135,13 @@ WORDS.update(
         np.remainder: _remainder,
         np.divmod: lambda a, b: (_floor_divide(a, b), _remainder(a, b)),
         np.modf: lambda x: (x - np.trunc(x), np.trunc(x)),
-        np.round: _rounded,
-        np.around: _rounded,
+        np.round: _round,
+        np.around: _round,
         np.fix: np.trunc,
-        np.positive: _unchanged,
-        np.conjugate: _unchanged,
-        np.real: _unchanged,
-        np.copy: _unchanged,
+        np.positive: _identity,
+        np.conjugate: _identity,
+        np.real: _identity,
+        np.copy: _identity,
         np.reciprocal: lambda x: np.divide(1.0, x),
         np.degrees: lambda x: x * (180.0 / np.pi),
         np.rad2deg: lambda x: x * (180.0 / np.pi),

@@ -19,11 +19,11 @@ def normalize_axes(axis: Any, ndim: int) -> tuple[int, ...]:
 
 
 def reshape(x: Array, shape: Any) -> Array:
-    wanted: tuple[int, ...] = tuple(int(n) for n in np.ravel(shape))
-    if -1 in wanted:
-        known = int(np.prod([n for n in wanted if n != -1], dtype=np.int64))
-        wanted = tuple(x.size // known if n == -1 else n for n in wanted)
-    return x if wanted == x.shape else bind("reshape", (x,), {"shape": wanted})
+    lengths: tuple[int, ...] = tuple(int(n) for n in np.ravel(shape))
+    if -1 in lengths:
+        product = int(np.prod([n for n in lengths if n != -1], dtype=np.int64))
+        lengths = tuple(x.size // product if n == -1 else n for n in lengths)
+    return x if lengths == x.shape else bind("reshape", (x,), {"shape": lengths})
 
 
 def _transpose(x: Array, axes: Any = None) -> Array:
@@ -32,8 +32,8 @@ def _transpose(x: Array, axes: Any = None) -> Array:
 
 
 def _broadcast_to(x: Array, shape: Any) -> Array:
-    wanted = tuple(int(n) for n in shape)
-    return x if wanted == x.shape else bind("broadcast", (x,), {"shape": wanted})
+    lengths = tuple(int(n) for n in shape)
+    return x if lengths == x.shape else bind("broadcast", (x,), {"shape": lengths})
 
 
 def _numbers(axes: Any) -> tuple[int, ...]:
@@ -105,7 +105,7 @@ def diagonal(x: Array) -> Array:
     return _diagonal(x, 0, -2, -1)
 
 
-def _filled_like(value: float) -> Callable[..., Array]:
+def _fill_like(value: float) -> Callable[..., Array]:
     def rule(a: Array, dtype: Any = None, *, shape: Any = None) -> Array:
         return a.lift(np.full(a.shape if shape is None else shape, value))
 
@@ -113,10 +113,10 @@ def _filled_like(value: float) -> Callable[..., Array]:
 
 
 def _full_like(a: Any, fill_value: Any, dtype: Any = None, *, shape: Any = None) -> Any:
-    wanted = np.shape(a) if shape is None else shape
+    lengths = np.shape(a) if shape is None else shape
     if isinstance(fill_value, Array):
-        return _broadcast_to(fill_value, wanted)
-    return a.lift(np.full(wanted, fill_value, dtype=np.float64))
+        return _broadcast_to(fill_value, lengths)
+    return a.lift(np.full(lengths, fill_value, dtype=np.float64))
 
 
 WORDS.update(
@@ -134,8 +134,8 @@ WORDS.update(
         np.take: _take,
         np.take_along_axis: _take_along_axis,
         np.diagonal: _diagonal,
-        np.zeros_like: _filled_like(0.0),
-        np.ones_like: _filled_like(1.0),
+        np.zeros_like: _fill_like(0.0),
+        np.ones_like: _fill_like(1.0),
         np.full_like: _full_like,
         np.rollaxis: _rollaxis,
         np.shape: lambda x: x.shape,

@@ -28,10 +28,10 @@ def _sliding_window_view(x: Any, window_shape: Any, axis: Any = None) -> Any:
     if len(axes) != len(sizes):
         raise ValueError(f"window_shape: got {len(sizes)} lengths for axis={axis}, need one for each axis")
     rest = [i for i in range(x.ndim) if i not in axes]
-    found = windows(np.transpose(x, (*rest, *axes)), sizes, (1,) * len(sizes), (1,) * len(sizes))
+    view = windows(np.transpose(x, (*rest, *axes)), sizes, (1,) * len(sizes), (1,) * len(sizes))
     order = [*rest, *axes]
     back = [order.index(i) for i in range(x.ndim)]
-    return np.transpose(found, (*back, *range(x.ndim, x.ndim + len(sizes))))
+    return np.transpose(view, (*back, *range(x.ndim, x.ndim + len(sizes))))
 
 
 WORDS[np.lib.stride_tricks.sliding_window_view] = _sliding_window_view

@@ -31,7 +31,7 @@ import numpy as np
 
 from ..algorithms import Algorithm, Reverse
 from ..array import Array, Operands, Params, among, bind, store
-from .rules import DIAGONAL, moved_tangent, pulled
+from .rules import DIAGONAL, pull_cotangent, push_tangent
 from .steps import MOVING, Steps, Stored, Wrapped, format_of_steps, sum_of_stored
 
 Function = Callable[..., Any]
@@ -86,7 +86,7 @@ class Tangent(_Level):
             # If the only operand with a tangent is smaller than the result, so is what the rule gives.
             tangent = np.broadcast_to(tangent, y.shape)
         else:
-            tangent = moved_tangent(primitive, ts, xs, params)
+            tangent = push_tangent(primitive, ts, xs, params)
         return Tangent(y, tangent, self.level, _is_stored(primitive, operands, params))
 
 
@@ -104,12 +104,12 @@ def _is_stored(primitive: str, operands: Operands, params: Params) -> bool:
 
 
 def _in_steps(dtype: str, rule: Function, moved: Any, y: Any, xs: Operands, operands: Operands) -> Any:
-    """What a rule of derivatives gives, whose steps are stored where a format is named.
+    """The result of a rule of derivatives, whose steps are stored where a format is named.
 
     Args:
         dtype: that format, or "". rule: of the three arguments that follow.
         moved: the tangents or the cotangent. y, xs: the result and the operands of the level below.
-        operands: the same of the level itself, which know whether they have been stored.
+        operands: those of the level itself, which know whether they have been stored.
     """
     if not dtype:
         return rule(moved, y, xs)
@@ -117,8 +117,8 @@ def _in_steps(dtype: str, rule: Function, moved: Any, y: Any, xs: Operands, oper
     several = isinstance(moved, (list, tuple))
     moving = [steps.wrap(t, True) for t in moved] if several else steps.wrap(moved, True)
     pairs = zip(xs, operands, strict=True)
-    known = tuple(steps.wrap(x, isinstance(own, _Level) and not own.stored) for x, own in pairs)
-    return steps.unwrap(rule(moving, steps.wrap(y, True), known))
+    inputs = tuple(steps.wrap(x, isinstance(own, _Level) and not own.stored) for x, own in pairs)
+    return steps.unwrap(rule(moving, steps.wrap(y, True), inputs))
 
 
 class Node(_Level):
@@ -225,7 +225,7 @@ def vjp(function: Function, primals: Sequence[Any]) -> tuple[Arrays, Callable[..
 
 
 def _contribution(step: _Step, position: int, g: Any) -> Any:
-    """What a step contributes to the cotangent of an operand, of the cotangent of its result."""
+    """The contribution of a step to the cotangent of an operand, from the cotangent g of the result."""
     if step.primitive == "among":
         ways = _each(step.params, functools.partial(_cotangent_of, position=position), step.format)
         return among(ways, *step.xs, store(g, step.format, asked=False) if step.format else g)
@@ -233,16 +233,16 @@ def _contribution(step: _Step, position: int, g: Any) -> Any:
         return g  # which is stored before it is read
 
     def rule(g: Any, y: Any, xs: Operands) -> Any:
-        return pulled(step.primitive, position, g, y, xs, step.params)
+        return pull_cotangent(step.primitive, position, g, y, xs, step.params)
 
     return _in_steps(step.format, rule, g, step.y, step.xs, step.operands)
 
 
 def _each(params: Params, change: Callable[[Function], Function], dtype: str = "") -> list[Algorithm]:
-    """What a change makes of each of several ways to one result.
+    """Each of several ways to one result, changed.
 
     Args:
-        dtype: the format in which the steps of what it makes are stored; "" for none.
+        change: of the function of a way. dtype: the format in which steps of the changed way are stored; "" for none.
     """
     ways = [Algorithm(change(way.formula), way.name) for way in params["ways"]]
     return [Algorithm(_way_in_steps(way.formula, dtype), way.name) for way in ways] if dtype else ways
@@ -259,9 +259,9 @@ def _way_in_steps(way: Function, dtype: str) -> Function:
 def _tangent_of(way: Function, count: int, moving: Sequence[int]) -> Function:
     """The tangent of a way, as a function of its `count` operands and of the tangents of those that move."""
 
-    def tangent(*given: Any) -> Any:
-        xs, ts = given[:count], given[count:]
-        return jvp(lambda *moved: way(*_replaced(xs, moving, moved)), [xs[i] for i in moving], ts)[1][0]
+    def tangent(*arguments: Any) -> Any:
+        xs, ts = arguments[:count], arguments[count:]
+        return jvp(lambda *moved: way(*_replace(xs, moving, moved)), [xs[i] for i in moving], ts)[1][0]
 
     return tangent
 
@@ -271,14 +271,14 @@ def _cotangent_of(way: Function, position: int) -> Function:
     if isinstance(way, Reverse):
         return way.cotangents[position]
 
-    def cotangent(*given: Any) -> Any:
-        *xs, g = given
-        return vjp(lambda x: way(*_replaced(xs, (position,), (x,))), (xs[position],))[1](g)[0]
+    def cotangent(*arguments: Any) -> Any:
+        *xs, g = arguments
+        return vjp(lambda x: way(*_replace(xs, (position,), (x,))), (xs[position],))[1](g)[0]
 
     return cotangent
 
 
-def _replaced(xs: Sequence[Any], positions: Sequence[int], new: Sequence[Any]) -> list[Any]:
+def _replace(xs: Sequence[Any], positions: Sequence[int], new: Sequence[Any]) -> list[Any]:
     replaced = list(xs)
     for position, x in zip(positions, new, strict=True):
         replaced[position] = x

@@ -14,8 +14,8 @@ from ..array import Operands, Params, bind, contract_pair, scatter
 def _letters(shape: tuple[int, ...], batch: tuple[int, ...], last: str) -> str:
     """A letter per axis of an operand of `matmul`; none for axes along which it is repeated."""
     names = string.ascii_lowercase[: len(batch)][len(batch) + 2 - len(shape) :]
-    kept = zip(names, shape[:-2], batch[len(batch) - len(names) :], strict=True)
-    return "".join(c for c, own, full in kept if own == full) + last
+    axes = zip(names, shape[:-2], batch[len(batch) - len(names) :], strict=True)
+    return "".join(c for c, own, full in axes if own == full) + last
 
 
 def _of_matmul(position: int, g: Any, xs: Operands, params: Params) -> Any:
@@ -33,7 +33,7 @@ def _of_matmul(position: int, g: Any, xs: Operands, params: Params) -> Any:
 
 def _lengths(shape: tuple[int, ...], batch: tuple[int, ...]) -> tuple[int, ...]:
     full = batch[len(batch) + 2 - len(shape) :]
-    return tuple(own for own, wanted in zip(shape[:-2], full, strict=True) if own == wanted) + shape[-2:]
+    return tuple(own for own, whole in zip(shape[:-2], full, strict=True) if own == whole) + shape[-2:]
 
 
 def _of_correlate(position: int, g: Any, xs: Operands, params: Params) -> Any:
@@ -44,14 +44,14 @@ def _of_correlate(position: int, g: Any, xs: Operands, params: Params) -> Any:
         # Every position of the result is a term of the sum: the cotangent is the window, and steps and gaps change
         # places. Elements of x that no window reaches are left out.
         reach = [s * (n - 1) + m + 1 for s, n, m in zip(stride, np.shape(g)[3:], window, strict=True)]
-        used = np.transpose(x[(..., *(slice(n) for n in reach))], _swapped(x, (2, 1, 0)))
-        taps = np.transpose(g, _swapped(g, (1, 2, 0)))
-        found: Any = bind("correlate", (used, taps), {"stride": dilation, "dilation": stride})
-        return np.transpose(found, _swapped(found, (1, 2, 0)))
+        used = np.transpose(x[(..., *(slice(n) for n in reach))], _order_axes(x, (2, 1, 0)))
+        taps = np.transpose(g, _order_axes(g, (1, 2, 0)))
+        cotangent: Any = bind("correlate", (used, taps), {"stride": dilation, "dilation": stride})
+        return np.transpose(cotangent, _order_axes(cotangent, (1, 2, 0)))
     # Zeros stand between the positions of the result and around them, and the windows are turned round.
     spread = tuple(slice(m, m + s * (n - 1) + 1, s) for m, s, n in zip(window, stride, np.shape(g)[3:], strict=True))
     shape = (*np.shape(g)[:3], *(n + m for n, m in zip(np.shape(x)[3:], window, strict=True)))
-    turned = np.transpose(w[(..., *(slice(None, None, -1),) * len(window))], _swapped(w, (0, 2, 1)))
+    turned = np.transpose(w[(..., *(slice(None, None, -1),) * len(window))], _order_axes(w, (0, 2, 1)))
     return bind(
         "correlate",
         (scatter(g, (..., *spread), shape, inserted=True), turned),
@@ -59,11 +59,11 @@ def _of_correlate(position: int, g: Any, xs: Operands, params: Params) -> Any:
     )
 
 
-def _swapped(x: Any, first: tuple[int, ...]) -> tuple[int, ...]:
+def _order_axes(x: Any, first: tuple[int, ...]) -> tuple[int, ...]:
     return (*first, *range(3, np.ndim(x)))
 
 
-def _moved(primitive: str) -> Callable[..., Any]:
+def _tangent_rule(primitive: str) -> Callable[..., Any]:
     def rule(ts: list[Any], xs: Operands, params: Params) -> Any:
         (a, b), (ta, tb) = xs, ts
         parts = [bind(primitive, pair, params) for t, pair in ((ta, (ta, b)), (tb, (a, tb))) if t is not None]
@@ -72,5 +72,5 @@ def _moved(primitive: str) -> Callable[..., Any]:
     return rule
 
 
-TANGENTS: dict[str, Callable[..., Any]] = {name: _moved(name) for name in ("matmul", "correlate")}
+TANGENTS: dict[str, Callable[..., Any]] = {name: _tangent_rule(name) for name in ("matmul", "correlate")}
 COTANGENTS: dict[str, Callable[..., Any]] = {"matmul": _of_matmul, "correlate": _of_correlate}

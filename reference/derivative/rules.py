@@ -114,19 +114,19 @@ def _angle_rules() -> tuple[Function, Function]:
     )
 
 
-def _lifted(xs: Operands, like: Any) -> tuple[Any, ...]:
+def _lift(xs: Operands, like: Any) -> tuple[Any, ...]:
     return tuple(x if isinstance(x, Array) else like.lift(x) for x in xs)
 
 
 def _base_rule(g: Any, y: Any, xs: Operands, params: Params) -> Any:
     # A constant exponent is lifted, since its difference from 1 would be rounded as a float.
-    base, exponent = _lifted(xs, y)
+    base, exponent = _lift(xs, y)
     slope = exponent * np.float_power(base, exponent - 1.0)
     return g * choose(np.equal(constant(exponent), 0.0), 0.0, slope)
 
 
 def _exponent_rule(g: Any, y: Any, xs: Operands, params: Params) -> Any:
-    base, exponent = _lifted(xs, y)
+    base, exponent = _lift(xs, y)
     # 0^b is 0 for every positive b, so it does not move with b, although the logarithm of 0 is infinite.
     still = np.logical_and(np.equal(constant(base), 0.0), np.greater_equal(constant(exponent), 0.0))
     return choose(still, 0.0, g * (y * np.log(choose(still, 1.0, base))))
@@ -242,7 +242,7 @@ _TANGENTS = products.TANGENTS | scans.TANGENTS
 _COTANGENTS = products.COTANGENTS | scans.COTANGENTS
 
 
-def moved_tangent(primitive: str, ts: list[Any], xs: Operands, params: Params) -> Any:
+def push_tangent(primitive: str, ts: list[Any], xs: Operands, params: Params) -> Any:
     """Forward mode of the structural primitives and reductions: the same map on the tangents."""
     if primitive in _TANGENTS:
         return _TANGENTS[primitive](ts, xs, params)
@@ -258,7 +258,7 @@ def moved_tangent(primitive: str, ts: list[Any], xs: Operands, params: Params) -
     return bind(primitive, tuple(ts), params)
 
 
-def _transposed(primitive: str, position: int, g: Any, xs: Operands, params: Params) -> Any:
+def _transpose(primitive: str, position: int, g: Any, xs: Operands, params: Params) -> Any:
     """Reverse mode of the structural primitives and reductions: the transposed map on the cotangent."""
     shape = np.shape(xs[position])
     match primitive:
@@ -284,12 +284,13 @@ def _transposed(primitive: str, position: int, g: Any, xs: Operands, params: Par
             return g[(slice(None),) * axis + (slice(start, start + shape[axis]),)]
 
 
-def pulled(primitive: str, position: int, g: Any, y: Any, xs: Operands, params: Params) -> Any:
+def pull_cotangent(primitive: str, position: int, g: Any, y: Any, xs: Operands, params: Params) -> Any:
+    """Reverse mode of every primitive: the cotangent of the operand at a position, from that of the result."""
     if primitive in DIAGONAL:
         return unbroadcast(DIAGONAL[primitive][position](g, y, xs, params), np.shape(xs[position]))
     if primitive in _COTANGENTS:
         return _COTANGENTS[primitive](position, g, xs, params)
-    return _transposed(primitive, position, g, xs, params)
+    return _transpose(primitive, position, g, xs, params)
 
 
 # A primitive without a derivative would otherwise be found only when some formula is differentiated through it.

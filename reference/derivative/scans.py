@@ -12,7 +12,7 @@ from ..condition import condition
 from ..missing import NoReadingError
 from ..ranks import places
 
-#: Elements of the table of who may take which place, where places are open.
+#: The most entries in the table that says which element may take which open place.
 LARGEST_TABLE = 2**26
 
 
@@ -20,7 +20,7 @@ def _backwards(x: Any, axis: int) -> Any:
     return x[(*(slice(None),) * axis, slice(None, None, -1))]
 
 
-def _summed_from_behind(g: Any, axis: int) -> Any:
+def _sum_from_behind(g: Any, axis: int) -> Any:
     return _backwards(bind("cumsum", (_backwards(g, axis),), {"axis": axis}), axis)
 
 
@@ -34,7 +34,7 @@ def _tangent_of_cumprod(ts: Any, xs: Operands, params: Params) -> Any:
 
 def _of_cumprod(position: int, g: Any, xs: Operands, params: Params) -> Any:
     (x,) = xs
-    return _summed_from_behind(g * bind("cumprod", (x,), params), params["axis"]) / x
+    return _sum_from_behind(g * bind("cumprod", (x,), params), params["axis"]) / x
 
 
 def _tangent_of_prod(ts: Any, xs: Operands, params: Params) -> Any:
@@ -52,8 +52,8 @@ class _Order:
 
     Attributes:
         index: the element at every place, by the values alone.
-        at: the places where others are possible, as an index of `index`; each row of `possible` says for one of them
-            which elements are.
+        at: the places that several elements may take, as an index of `index`; each row of `possible` says for one such
+            place which elements may.
     """
 
     def __init__(self, x: Array) -> None:
@@ -93,8 +93,8 @@ class _Order:
         if not self.open.any():
             return scatter(g, self.along(), shape)
         sure = scatter(choose(self.open, 0.0, g), self.along(), shape)
-        wanted = np.expand_dims(g[self.at], -1)
-        spread: Any = choose(self.possible, np.broadcast_to(wanted, np.shape(self.possible)), 0.0, self.share)
+        open_cotangents = np.expand_dims(g[self.at], -1)
+        spread: Any = choose(self.possible, np.broadcast_to(open_cotangents, np.shape(self.possible)), 0.0, self.share)
         return sure + (scatter(spread, self.rows, shape) if self.rows else np.sum(spread, axis=0))
 
 
@@ -125,7 +125,7 @@ TANGENTS: dict[str, Callable[..., Any]] = {
     "sort": _tangent_of_sort,
 }
 COTANGENTS: dict[str, Callable[..., Any]] = {
-    "cumsum": lambda position, g, xs, params: _summed_from_behind(g, params["axis"]),
+    "cumsum": lambda position, g, xs, params: _sum_from_behind(g, params["axis"]),
     "cumprod": _of_cumprod,
     "prod": _of_prod,
     "sort": _of_sort,

@@ -28,7 +28,7 @@ MOVING |= {"maximum", "minimum"}
 
 @contextlib.contextmanager
 def steps_stored(dtype: str) -> Iterator[None]:
-    """While it is on, an operation is read whose results, and whose derivative's steps, have this format.
+    """A context in which an operation is read whose results, and whose derivative's steps, have this format.
 
     Args:
         dtype: torch's name of the format; "" where nothing is stored.
@@ -127,8 +127,8 @@ class Steps:
 
 def sum_of_stored(contributions: Sequence[Any], dtype: str) -> Any:
     """The sum of contributions to one cotangent, each of them stored, and added one after another to what is stored."""
-    kept = [store(each, dtype, asked=False) for each in contributions]
-    if len(kept) == 2:
-        return kept[0] + kept[1]
-    place = np.zeros(len(kept), dtype=np.int64)
-    return scatter(np.stack(kept), place, (1, *np.shape(kept[0])), in_place=True)[0]
+    terms = [store(each, dtype, asked=False) for each in contributions]
+    if len(terms) == 2:
+        return terms[0] + terms[1]
+    place = np.zeros(len(terms), dtype=np.int64)
+    return scatter(np.stack(terms), place, (1, *np.shape(terms[0])), in_place=True)[0]

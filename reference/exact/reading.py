@@ -22,7 +22,7 @@ from mpmath import libmp
 from ..array import Array, Irrational, Operands, Params, Precise
 from .functions import irrational
 from .numbers import DEFAULT_PRECISION, Raw, bits_in_use, precision, primitives_at
-from .structure import STRUCTURE, boxed, objects, raw_array
+from .structure import STRUCTURE, objects, raw_array, wrap_scalar
 
 #: Binary64 inputs need up to 2100 bits to add up without rounding; more never helps.
 LARGEST_PRECISION = 12_800
@@ -51,7 +51,9 @@ class Exact(Array):
 
     def comparable(self) -> Any:
         """Values that compare exactly: mpf objects."""
-        return np.frompyfunc(_Ordered, 1, 1)(self.values) if self.values.ndim else boxed(_Ordered(self.values[()]))
+        return (
+            np.frompyfunc(_Ordered, 1, 1)(self.values) if self.values.ndim else wrap_scalar(_Ordered(self.values[()]))
+        )
 
     def lift(self, value: Any) -> Exact:
         return exact(value)
@@ -63,11 +65,11 @@ class Exact(Array):
         xs = [x.values if isinstance(x, Exact) else _constant(x) for x in operands]
         rule = STRUCTURE.get(primitive)
         if rule is not None:
-            return Exact(boxed(rule(*xs, **params)))
+            return Exact(wrap_scalar(rule(*xs, **params)))
         if primitive == "power":
             xs.append(_constant(params["exponent"]))
         # What other parameters say is how an evaluation may approximate the function, which has one exact value.
-        return Exact(boxed(primitives_at(bits_in_use())[primitive](*xs)))
+        return Exact(wrap_scalar(primitives_at(bits_in_use())[primitive](*xs)))
 
 
 class _Ordered:
@@ -99,14 +101,14 @@ class _Ordered:
 
 @functools.lru_cache(maxsize=256)
 def _scalar(value: float) -> Any:
-    return boxed(libmp.from_float(value))
+    return wrap_scalar(libmp.from_float(value))
 
 
 def _constant(value: Any) -> Any:
     if isinstance(value, Irrational):
-        return boxed(irrational(value.name, bits_in_use()))
+        return wrap_scalar(irrational(value.name, bits_in_use()))
     if isinstance(value, Precise):
-        return boxed(libmp.mpf_add(libmp.from_float(float(value)), libmp.from_float(value.low)))
+        return wrap_scalar(libmp.mpf_add(libmp.from_float(float(value)), libmp.from_float(value.low)))
     return _scalar(float(value)) if isinstance(value, (int, float)) else raw_array(value)
 
 
@@ -170,12 +172,12 @@ def evaluate(
             if i not in agreed and agree(a, b, bits, scale):
                 agreed[i] = b
         if len(agreed) == len(pairs):
-            return _filled(upper, agreed), bits
+            return _fill_arrays(upper, agreed), bits
         lower, bits = upper, 2 * bits
     raise PrecisionError(f"exact reading: got disagreement at bits={bits}, need agreement by {LARGEST_PRECISION}")
 
 
-def _filled(outputs: Sequence[Exact], values: dict[int, Raw]) -> tuple[Exact, ...]:
+def _fill_arrays(outputs: Sequence[Exact], values: dict[int, Raw]) -> tuple[Exact, ...]:
     """Arrays of the shapes of `outputs` with `values` by position among the elements of all."""
     filled, start = [], 0
     for y in outputs:

@@ -28,7 +28,7 @@ def objects(flat: Sequence[Raw], shape: tuple[int, ...]) -> Any:
     return np.fromiter(flat, dtype=object, count=len(flat)).reshape(shape)
 
 
-def boxed(value: Any) -> Any:
+def wrap_scalar(value: Any) -> Any:
     """NumPy unwraps 0-dimensional object arrays; wrap again."""
     if isinstance(value, np.ndarray):
         return value
@@ -39,12 +39,12 @@ def boxed(value: Any) -> Any:
 
 def _reduce_rows(values: Any, axes: tuple[int, ...], function: Callable[[list[Raw]], Raw]) -> Any:
     rest = [i for i in range(values.ndim) if i not in axes]
-    kept = tuple(1 if i in axes else n for i, n in enumerate(values.shape))
+    shape = tuple(1 if i in axes else n for i, n in enumerate(values.shape))
     # The number of rows is computed, since of an array without elements `reshape` can derive only one length, and the
     # length of a row is 0 there.
     count = int(np.prod([values.shape[i] for i in rest], dtype=np.int64))
     rows = np.transpose(values, (*rest, *axes)).reshape(count, -1 if values.size else 0)
-    return objects([function(list(row)) for row in rows], kept)
+    return objects([function(list(row)) for row in rows], shape)
 
 
 def _sum_rows(values: Any, axes: tuple[int, ...], means: bool = False) -> Any:
@@ -56,23 +56,25 @@ def _max_rows(values: Any, axes: tuple[int, ...], shared: bool = False) -> Any:
     return _reduce_rows(values, axes, lambda row: functools.reduce(larger, row))
 
 
-def _chosen(a: Any, b: Any, condition: Any, share: Any) -> Any:
+def _choose(a: Any, b: Any, condition: Any, share: Any) -> Any:
     picked = np.where(possibly(condition), a, b)
     if not isinstance(condition, Condition):
         return picked
     # The middle of what a slope at a kink may be: `share` of one and the rest of the other.
     table = primitives_at(bits_in_use())
-    parts = [boxed(table["multiply"](raw_array(weight), x)) for weight, x in ((share, a), (1.0 - np.asarray(share), b))]
-    mixed = boxed(table["add"](*parts))
+    parts = [
+        wrap_scalar(table["multiply"](raw_array(weight), x)) for weight, x in ((share, a), (1.0 - np.asarray(share), b))
+    ]
+    mixed = wrap_scalar(table["add"](*parts))
     return np.where(possibly(condition) & ~surely(condition), mixed, picked)
 
 
-def _scattered(values: Any, index: Any, shape: tuple[int, ...], in_place: bool = False, inserted: bool = False) -> Any:
+def _scatter(values: Any, index: Any, shape: tuple[int, ...], in_place: bool = False, inserted: bool = False) -> Any:
     out = raw_array(np.zeros(shape))
     # Slices and integers reach every element at most once, so that assigning is adding. An index array may name an
     # element twice; NumPy would keep the last value alone, so the elements are added one by one.
     if all(isinstance(i, (slice, int, type(Ellipsis))) for i in (index if isinstance(index, tuple) else (index,))):
-        # A place of its own takes the number itself: NumPy would put the array into it that holds the number.
+        # A single element takes the number itself: NumPy would put the 0-dimensional array there that has the number.
         out[index] = values if isinstance(out[index], np.ndarray) else values[()]
         return out
     places = np.arange(out.size).reshape(shape)[index]
@@ -82,7 +84,7 @@ def _scattered(values: Any, index: Any, shape: tuple[int, ...], in_place: bool =
     return flat.reshape(shape)
 
 
-def _multiplied(a: Any, b: Any) -> Any:
+def _multiply_matrices(a: Any, b: Any) -> Any:
     """Products of matrices: every sum of exact products is rounded once."""
     bits = bits_in_use()
     batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
@@ -97,18 +99,18 @@ def _multiplied(a: Any, b: Any) -> Any:
     return objects(sums, (*batch, a.shape[-2], b.shape[-1]))
 
 
-def _correlated(x: Any, w: Any, stride: tuple[int, ...], dilation: tuple[int, ...]) -> Any:
+def _correlate(x: Any, w: Any, stride: tuple[int, ...], dilation: tuple[int, ...]) -> Any:
     batch, groups, channels = x.shape[:3]
     view = windows_of(x, w.shape[3:], stride, dilation)
     positions = view.shape[3 : x.ndim]
     order = (0, 1, *range(3, x.ndim), 2, *range(x.ndim, view.ndim))
     terms = channels * math.prod(w.shape[3:])
     rows = view.transpose(order).reshape(batch, groups, math.prod(positions), terms)
-    sums = _multiplied(rows, w.reshape(groups, -1, terms).swapaxes(1, 2))
+    sums = _multiply_matrices(rows, w.reshape(groups, -1, terms).swapaxes(1, 2))
     return sums.swapaxes(2, 3).reshape(batch, groups, w.shape[1], *positions)
 
 
-def _overlapped(values: Any, shape: Any, sizes: Any, stride: Any, dilation: Any) -> Any:
+def _overlap(values: Any, shape: Any, sizes: Any, stride: Any, dilation: Any) -> Any:
     out = raw_array(np.zeros(shape))
     add = primitives_at(bits_in_use())["add"]
     for offset, index in offsets_of(out, sizes, stride, dilation):
@@ -134,13 +136,13 @@ def _product_rows(values: Any, axes: tuple[int, ...]) -> Any:
     return _reduce_rows(values, axes, lambda row: functools.reduce(lambda a, b: libmp.mpf_mul(a, b, bits, "n"), row))
 
 
-def _sorted(values: Any, axis: int) -> Any:
-    def ordered(row: list[Raw]) -> list[Raw]:
+def _sort(values: Any, axis: int) -> Any:
+    def sort_row(row: list[Raw]) -> list[Raw]:
         numbers = [x for x in row if x != libmp.fnan]
         return sorted(numbers, key=functools.cmp_to_key(libmp.mpf_cmp)) + [libmp.fnan] * (len(row) - len(numbers))
 
     rows = np.moveaxis(values, axis, -1)
-    flat = [raw for row in rows.reshape(-1, rows.shape[-1]).tolist() for raw in ordered(row)]
+    flat = [raw for row in rows.reshape(-1, rows.shape[-1]).tolist() for raw in sort_row(row)]
     return np.moveaxis(objects(flat, rows.shape), -1, axis)
 
 
@@ -149,18 +151,18 @@ STRUCTURE: dict[str, Callable[..., Any]] = {
     "max": _max_rows,
     "prod": _product_rows,
     "windows": windows_of,
-    "overlap": _overlapped,
+    "overlap": _overlap,
     "cumsum": _running("add"),
     "cumprod": _running("multiply"),
-    "sort": _sorted,
-    "matmul": _multiplied,
-    "correlate": _correlated,
+    "sort": _sort,
+    "matmul": _multiply_matrices,
+    "correlate": _correlate,
     "store": lambda x, dtype, asked: x,
-    "where": _chosen,
+    "where": _choose,
     "reshape": lambda x, shape: np.reshape(x, shape),
     "transpose": lambda x, axes: np.transpose(x, axes),
     "broadcast": lambda x, shape: np.broadcast_to(x, shape),
     "getitem": lambda x, index: x[index],
-    "scatter": _scattered,
+    "scatter": _scatter,
     "concatenate": lambda *xs, axis: np.concatenate(xs, axis=axis),
 }

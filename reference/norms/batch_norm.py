@@ -29,10 +29,10 @@ from .moments import (
     in_other_ways,
     input_gradient,
     is_derived,
+    mask_gradients,
     saved_statistics,
+    scale_and_shift,
     shifted_moments,
-    those_wanted,
-    weighted,
 )
 
 
@@ -63,7 +63,7 @@ def _batch(input: Array, eps: float, way: str) -> tuple[Array, Array, Array]:
     return mean, 1.0 / np.sqrt((total / count if count != 1 else total) + eps), total
 
 
-def _updated(running: Array | None, value: Array, momentum: float, way: str) -> Array | None:
+def _update(running: Array | None, value: Array, momentum: float, way: str) -> Array | None:
     # `constant`, because torch updates running statistics outside the graph: no gradient flows into them from the
     # batch.
     if running is None:
@@ -79,7 +79,7 @@ def _empty(like: Array) -> Array:
 
 
 def _affine(y: Array, weight: Array | None, bias: Array | None) -> Array:
-    return weighted(y, *(None if t is None else _spread(t, y) for t in (weight, bias)))
+    return scale_and_shift(y, *(None if t is None else _spread(t, y) for t in (weight, bias)))
 
 
 @in_other_ways
@@ -115,7 +115,7 @@ def native_batch_norm(
         return out, mean, invstd, running_mean, running_var
     # The unbiased variance, as torch: the batch is a sample, and the running variance estimates that of all inputs.
     variance = total / (count - 1)
-    moved = (_updated(running, new, momentum, way) for running, new in ((running_mean, mean), (running_var, variance)))
+    moved = (_update(running, new, momentum, way) for running, new in ((running_mean, mean), (running_var, variance)))
     return out, mean, invstd, *moved
 
 
@@ -163,8 +163,8 @@ def batch_norm(
         momentum: the weight of this batch in the new running statistics.
         eps: ε. way: see `native_batch_norm`.
     """
-    given = (input, weight, bias, running_mean, running_var, training, momentum, eps)
-    out, _, _, *running = native_batch_norm(*given, way=way)
+    arguments = (input, weight, bias, running_mean, running_var, training, momentum, eps)
+    out, _, _, *running = native_batch_norm(*arguments, way=way)
     return (out, *running)
 
 
@@ -219,8 +219,8 @@ def cudnn_batch_norm(
     Args:
         input, ..., way: as in `native_batch_norm`. exponential_average_factor, epsilon: its momentum and eps.
     """
-    given = (input, weight, bias, running_mean, running_var, training, exponential_average_factor, epsilon)
-    out, mean, invstd, *running = native_batch_norm(*given, way=way)
+    arguments = (input, weight, bias, running_mean, running_var, training, exponential_average_factor, epsilon)
+    out, mean, invstd, *running = native_batch_norm(*arguments, way=way)
     return (out, mean, invstd, None, *running)
 
 
@@ -234,8 +234,8 @@ def miopen_batch_norm(
     Args:
         input, ..., way: as in `native_batch_norm`. exponential_average_factor, epsilon: its momentum and eps.
     """
-    given = (input, weight, bias, running_mean, running_var, training, exponential_average_factor, epsilon)
-    return native_batch_norm(*given, way=way)
+    arguments = (input, weight, bias, running_mean, running_var, training, exponential_average_factor, epsilon)
+    return native_batch_norm(*arguments, way=way)
 
 
 @also(rstd_last=True)
@@ -255,16 +255,16 @@ def native_batch_norm_backward(
             the running ones without.
         train: whether the output came from the statistics of the batch.
         eps: ε, used without `train`.
-        output_mask: which of the three are those_wanted.
+        output_mask: which of the three are asked for.
         rstd_last: whether sums of g (x − μ) are multiplied by 1/√(σ² + ε) at the end; of values alone.
     """
-    axes, derived = _axes(input), is_derived(grad_out, input, weight)
+    axes, in_derivative = _axes(input), is_derived(grad_out, input, weight)
     g = grad_out if weight is None else grad_out * _spread(weight, grad_out)
     # In training the statistics depend on every input, which subtracts the means of g and of g x̂; running statistics
     # are constants.
     if train:
         mean, rstd = _spread(save_mean, input), _spread(save_invstd, input)
-        normalized, r = saved_statistics(input, mean, rstd, axes, not derived)
+        normalized, r = saved_statistics(input, mean, rstd, axes, in_derivative)
         d_input = input_gradient(g, normalized, r, axes)
     else:
         assert running_var is not None
@@ -273,14 +273,14 @@ def native_batch_norm_backward(
         d_input = g * r
     d_weight = np.sum(grad_out * normalized, axis=axes)
     if rstd_last:
-        if derived:
+        if in_derivative:
             raise Inapplicable  # Its derivatives are those of the usual way.
         centred = input - _spread(save_mean if train else running_mean, input)
         d_weight = np.sum(grad_out * centred, axis=axes) * np.reshape(r, (-1,))
         if train:
             slope = _spread(np.sum(g * centred, axis=axes), input) * r * r / _elements(input)
             d_input = (g - np.mean(g, axis=axes, keepdims=True) - centred * slope) * r
-    return those_wanted((d_input, d_weight, np.sum(grad_out, axis=axes)), output_mask)
+    return mask_gradients((d_input, d_weight, np.sum(grad_out, axis=axes)), output_mask)
 
 
 @also(rstd_last=True)
@@ -296,8 +296,8 @@ def batch_norm_backward(
         grad_out, ..., output_mask: in the order of `native_batch_norm_backward`. reserve: bytes, of no value.
         rstd_last: as there.
     """
-    given = (running_mean, running_var, save_mean, save_var, update, eps, output_mask)
-    return native_batch_norm_backward(grad_out, input, weight, *given, rstd_last=rstd_last)
+    rest = (running_mean, running_var, save_mean, save_var, update, eps, output_mask)
+    return native_batch_norm_backward(grad_out, input, weight, *rest, rstd_last=rstd_last)
 
 
 @also(rstd_last=True)
@@ -312,8 +312,8 @@ def cudnn_batch_norm_backward(
         input, grad_output, weight, running_mean, running_var, save_mean, save_var, epsilon: as there, in another order.
         reserveSpace: bytes, of no value. rstd_last: as there.
     """
-    given = (running_mean, running_var, save_mean, save_var, True, epsilon, (True, True, True))
-    return native_batch_norm_backward(grad_output, input, weight, *given, rstd_last=rstd_last)
+    rest = (running_mean, running_var, save_mean, save_var, True, epsilon, (True, True, True))
+    return native_batch_norm_backward(grad_output, input, weight, *rest, rstd_last=rstd_last)
 
 
 @also(rstd_last=True)
@@ -327,5 +327,5 @@ def miopen_batch_norm_backward(
     Args:
         input, grad_output, weight, running_mean, running_var, save_mean, save_var, epsilon, rstd_last: as there.
     """
-    given = (input, grad_output, weight, running_mean, running_var, save_mean, save_var, epsilon)
-    return cudnn_batch_norm_backward(*given, None, rstd_last=rstd_last)
+    arguments = (input, grad_output, weight, running_mean, running_var, save_mean, save_var, epsilon)
+    return cudnn_batch_norm_backward(*arguments, None, rstd_last=rstd_last)

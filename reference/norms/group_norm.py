@@ -19,10 +19,10 @@ from .moments import (
     gradient_of_sums,
     input_gradient,
     is_derived,
+    mask_gradients,
     moments_of,
     saved_statistics,
-    those_wanted,
-    weighted,
+    scale_and_shift,
 )
 
 
@@ -72,7 +72,7 @@ def native_group_norm(
     centred, mean, rstd = moments_of(x, (2, 3), eps)
     # The folded form needs one multiplication and one addition per element. It is another algorithm and not only
     # another order: where b and μ scale nearly cancel in the shift, its error is larger.
-    out = folded_by_one_scale(x, mean, rstd, w, b) if folded else weighted(centred * rstd, w, b)
+    out = folded_by_one_scale(x, mean, rstd, w, b) if folded else scale_and_shift(centred * rstd, w, b)
     if lines:
         out = derived_on_lines(x, mean, rstd, (2, 3), eps, out, (w, b))
     return np.reshape(out, np.shape(input)), np.reshape(mean, (N, group)), np.reshape(rstd, (N, group))
@@ -93,13 +93,13 @@ def native_group_norm_backward(
         grad_out: as `input`.
         input, weight, N, C, HxW, group: as in `native_group_norm`.
         mean, rstd: (N, group), as `native_group_norm` returns them.
-        output_mask: which of the three are those_wanted.
+        output_mask: which of the three are asked for.
         rstd_first: see `input_gradient`.
         line: whether gradients are made of Σ g and Σ g x per channel; of values alone.
     """
     x, dy = (np.reshape(t, (N, group, C // group, HxW)) for t in (input, grad_out))
     mean, rstd = (np.reshape(t, (N, group, 1, 1)) for t in (mean, rstd))
-    normalized, r = saved_statistics(x, mean, rstd, (2, 3), not is_derived(grad_out, input, weight))
+    normalized, r = saved_statistics(x, mean, rstd, (2, 3), is_derived(grad_out, input, weight))
     g = dy if weight is None else dy * np.reshape(weight, (1, group, C // group, 1))
     if line:
         d_input = gradient_of_sums(g, x, mean, r, (2, 3))
@@ -110,4 +110,4 @@ def native_group_norm_backward(
         d_weight = np.sum(dy * normalized, axis=(0, 3))
     d_input, d_weight = np.reshape(d_input, np.shape(input)), np.reshape(d_weight, (C,))
     d_bias = np.reshape(np.sum(dy, axis=(0, 3)), (C,))
-    return those_wanted((d_input, d_weight if weight is not None else None, d_bias), output_mask)
+    return mask_gradients((d_input, d_weight if weight is not None else None, d_bias), output_mask)

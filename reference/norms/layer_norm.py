@@ -26,12 +26,12 @@ from .moments import (
     in_other_ways,
     input_gradient,
     is_derived,
+    mask_gradients,
     moments_of,
     on_line,
     on_line_by_one_scale,
     saved_statistics,
-    those_wanted,
-    weighted,
+    scale_and_shift,
 )
 
 
@@ -68,7 +68,7 @@ def native_layer_norm(
     """
     axes = _row_axes(normalized_shape)
     centred, mean, rstd = moments_of(input, axes, eps, way)
-    out = weighted(centred * rstd, weight, bias)
+    out = scale_and_shift(centred * rstd, weight, bias)
     # In a row of one element x − μ is exactly zero, but not its folded form: there it is judged on the scale of what
     # cancels. Of longer rows the folded form of values counts by its name alone.
     if way == OTHER and math.prod(normalized_shape) != 1:
@@ -95,22 +95,22 @@ def native_layer_norm_backward(
         grad_out: as `input`.
         input, normalized_shape, weight, bias: as in `layer_norm`; the values of `bias` are not used.
         mean, rstd: as `native_layer_norm` returns them.
-        output_mask: which of the three are those_wanted.
+        output_mask: which of the three are asked for.
         rstd_first: see `input_gradient`.
         line: whether x̂ and d_input are evaluated as lines in x, of which values alone are for rows of several elements.
     """
     axes = _row_axes(normalized_shape)
-    kept = not is_derived(grad_out, input, weight)
-    normalized, r = saved_statistics(input, mean, rstd, axes, kept)
+    in_derivative = is_derived(grad_out, input, weight)
+    normalized, r = saved_statistics(input, mean, rstd, axes, in_derivative)
     g = grad_out if weight is None else grad_out * weight
     if line and math.prod(normalized_shape) != 1:
         normalized, d_input = on_line_by_one_scale(input, mean) * r, gradient_of_sums(g, input, mean, r, axes)
     elif line:
-        mu = given_statistic(mean, np.mean(input, axis=axes, keepdims=True), kept)
+        mu = given_statistic(mean, np.mean(input, axis=axes, keepdims=True), in_derivative)
         normalized, d_input = input * r - mu * r, gradient_as_line(g, input, mu, r)
     else:
         d_input = input_gradient(g, normalized, r, axes, rstd_first)
     rows = tuple(range(np.ndim(input) - len(normalized_shape)))
     d_weight = np.sum(grad_out * normalized, axis=rows)
     d_bias = np.sum(grad_out, axis=rows)
-    return those_wanted((d_input, d_weight if weight is not None else None, d_bias), output_mask)
+    return mask_gradients((d_input, d_weight if weight is not None else None, d_bias), output_mask)

@@ -43,7 +43,7 @@ def moments_of(x: Array, axes: tuple[int, ...], eps: float, way: str = USUAL) ->
 
 
 def shifted_moments(x: Array, axes: tuple[int, ...], eps: float) -> tuple[Array, Array, Array]:
-    """`moments` of data that are shifted by their first element: E[(x − x₀)²] − E[x − x₀]².
+    """`moments_of` data that are shifted by their first element: E[(x − x₀)²] − E[x − x₀]².
 
     T. F. Chan, G. H. Golub, R. J. LeVeque, Algorithms for computing the sample variance, Amer. Statist. 37, 1983.
     """
@@ -63,7 +63,7 @@ def on_line(x: Array, mean: Array, scale: Array, bias: Array | None) -> Array:
 
 
 def folded_by_one_scale(x: Array, mean: Array, rstd: Array, weight: Array | None, bias: Array | None) -> Array:
-    """Values of `folded`, where the error of s is the same in both products and cancels with what they have in common.
+    """Values of `on_line`, where the error of s is the same in both products and cancels with what they have in common.
 
     Both products, the shift and the result are rounded: (x s (1 + δ1) + (b − μ s (1 + δ2)) (1 + δ3)) (1 + δ4), and that
     is s (x (1 + δ1) − μ (1 + δ2) (1 + δ3)) + b (1 + δ3) but for the last rounding. A sum with zero reads as one
@@ -73,7 +73,7 @@ def folded_by_one_scale(x: Array, mean: Array, rstd: Array, weight: Array | None
         x: the input. mean, rstd: its statistics. weight, bias: as they broadcast against x.
     """
     centred = (x + 0.0) - (mean + 0.0 + 0.0)
-    return weighted(centred * rstd, weight, None if bias is None else bias + 0.0)
+    return scale_and_shift(centred * rstd, weight, None if bias is None else bias + 0.0)
 
 
 def derived_on_lines(
@@ -95,53 +95,54 @@ def derived_on_lines(
     moved = (x + 0.0 + 0.0) - (constant(mean) + 0.0 + 0.0)
     r = attach(rstd, 1.0 / np.sqrt(np.mean(np.square(moved), axis=axes, keepdims=True) + eps), kept=True)
     normalized = attach(on_line_by_one_scale(x, mean) * r, x * r - mean * r, kept=True)
-    return attach(out, weighted(normalized, *affine), kept=True)
+    return attach(out, scale_and_shift(normalized, *affine), kept=True)
 
 
-def weighted(y: Array, weight: Array | None, bias: Array | None) -> Array:
+def scale_and_shift(y: Array, weight: Array | None, bias: Array | None) -> Array:
     """y · w + b, as far as there are a weight and a bias; both broadcast against y."""
     y = y if weight is None else y * weight
     return y if bias is None else y + bias
 
 
-def those_wanted(grads: Sequence[Array | None], output_mask: Sequence[bool]) -> Grads:
+def mask_gradients(grads: Sequence[Array | None], output_mask: Sequence[bool]) -> Grads:
     """The three gradients with None for those that are not asked for."""
-    d_input, d_weight, d_bias = (g if asked else None for g, asked in zip(grads, output_mask, strict=True))
+    d_input, d_weight, d_bias = (g if is_asked else None for g, is_asked in zip(grads, output_mask, strict=True))
     return d_input, d_weight, d_bias
 
 
-def saved_statistics(x: Array, mean: Array, rstd: Array, axes: tuple[int, ...], kept: bool) -> tuple[Array, Array]:
+def saved_statistics(
+    x: Array, mean: Array, rstd: Array, axes: tuple[int, ...], in_derivative: bool
+) -> tuple[Array, Array]:
     """(x̂, 1/√(σ² + ε)) of saved statistics: their values, with the derivatives of the statistics of x along the axes.
 
     Args:
         x: the input. mean, rstd: its saved statistics, of length 1 along the axes. axes: those that share statistics.
-        kept: see `given_statistic`.
+        in_derivative: see `given_statistic`.
     """
     mu = np.mean(x, axis=axes, keepdims=True)
     variance = np.mean(np.square(x - mu), axis=axes, keepdims=True)
     # The op is not told ε, but what was saved implies it. Held constant, it makes the slope of r that of 1/√(σ² + ε) at
     # the very r that is given.
     eps = constant(1.0 / np.square(rstd) - variance)
-    r = given_statistic(rstd, 1.0 / np.sqrt(variance + eps), kept)
-    return (x - given_statistic(mean, mu, kept)) * r, r
+    r = given_statistic(rstd, 1.0 / np.sqrt(variance + eps), in_derivative)
+    return (x - given_statistic(mean, mu, in_derivative)) * r, r
 
 
-def given_statistic(statistic: Array, slope: Array, kept: bool) -> Array:
+def given_statistic(statistic: Array, slope: Array, in_derivative: bool) -> Array:
     """A saved statistic with the derivatives of the expression that it was the value of.
 
-    The op itself is evaluated from the statistic that it was given, so that one has no error. An evaluation of its
-    derivatives needs the statistic as a function of x, and may compute it again, whatever it is a derivative in: a mean
-    that is rounded makes rows of x̂ whose sums are not zero, which costs derivatives digits that a mean found again
-    with the sum of x − μ does not.
+    The op itself is evaluated from the saved statistic, which has no error there. An evaluation of its derivatives, in
+    whatever operand, needs the statistic as a function of x and may compute it again: with a rounded mean the rows of
+    x̂ do not add up to zero, which costs derivatives digits that a mean computed again with the sum of x − μ does not.
 
     Args:
-        statistic, slope: see above. kept: whether what is evaluated is the op itself, see `is_derived`.
+        statistic, slope: see above. in_derivative: whether a derivative of the op is evaluated, see `is_derived`.
     """
-    return attach(statistic, slope, kept=kept)
+    return attach(statistic, slope, kept=not in_derivative)
 
 
 def is_derived(*operands: Array | None) -> bool:
-    """Whether a derivative in any of the operands of a formula is being read, or one in several, of any order."""
+    """Whether a derivative of a formula is being read, in any of its operands and of any order."""
     return any(map(order_of, operands))
 
 

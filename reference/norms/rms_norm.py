@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..array import STORAGE, attach, constant, store
-from .moments import is_derived, weighted
+from .moments import is_derived, scale_and_shift
 
 Array = Any
 
@@ -39,7 +39,7 @@ def fused_rms_norm(
 ) -> tuple[Array, Array]:
     """(out, 1/√(mean(x²) + ε)); the latter keeps the normalised axes with length 1. Arguments as in `rms_norm`."""
     rstd = 1.0 / np.sqrt(_mean(np.square(input), normalized_shape) + eps)
-    return weighted(input * rstd, weight, None), rstd
+    return scale_and_shift(input * rstd, weight, None), rstd
 
 
 def fused_rms_norm_backward(
@@ -58,8 +58,8 @@ def fused_rms_norm_backward(
     g = grad_out if weight is None else grad_out * weight
     d_input = r * (g - normalized * _mean(g * normalized, normalized_shape))
     d_weight = np.sum(grad_out * normalized, axis=tuple(range(np.ndim(input) - len(normalized_shape))))
-    wanted = output_mask[0], output_mask[1] and weight is not None
-    return d_input if wanted[0] else None, d_weight if wanted[1] else None
+    has_d_weight = output_mask[1] and weight is not None
+    return d_input if output_mask[0] else None, d_weight if has_d_weight else None
 
 
 def fused_add_rms_norm(

@@ -28,7 +28,7 @@ from .intervals import (
     is_nan,
     is_point,
     is_zero,
-    made,
+    make_interval,
     multiply,
     negative,
     point,
@@ -58,7 +58,7 @@ def _monotone(name: str, least: float | None, most: float | None, ends: Callable
         if (least is not None and low < least) or (most is not None and high > most):
             return WHOLE
         first, last = ends(x)
-        return made(getattr(DIRECTED.down, name)(first), getattr(DIRECTED.up, name)(last), x)
+        return make_interval(getattr(DIRECTED.down, name)(first), getattr(DIRECTED.up, name)(last), x)
 
     return function
 
@@ -104,12 +104,12 @@ def _tan(x: Interval) -> Interval:
     turns = subtract(divide(x, pi()), point(0.5))
     if DIRECTED.down.ceil(turns[0]) <= DIRECTED.up.floor(turns[1]):
         return WHOLE  # There may be a pole.
-    return made(DIRECTED.down.tan(low), DIRECTED.up.tan(high), x)
+    return make_interval(DIRECTED.down.tan(low), DIRECTED.up.tan(high), x)
 
 
 def _cosh(x: Interval) -> Interval:
     low, high = absolute(x)
-    return made(DIRECTED.down.cosh(low), DIRECTED.up.cosh(high), x)
+    return make_interval(DIRECTED.down.cosh(low), DIRECTED.up.cosh(high), x)
 
 
 def sigmoid(x: Interval) -> Interval:
@@ -134,7 +134,7 @@ def _rint(x: Interval) -> Interval:
     """The nearest whole numbers, even ones of two: MPFR rounds as its context says, so that is another context."""
     low, high = x
     nearest = gmpy2.context(precision=DIRECTED.bits, round=gmpy2.RoundToNearest).rint
-    return made(nearest(low), nearest(high), x)
+    return make_interval(nearest(low), nearest(high), x)
 
 
 #: Functions of one argument, by the names of primitives.
@@ -153,7 +153,7 @@ UNARY: dict[str, Unary] = {
 
 
 def power(x: Interval, exponent: Interval) -> Interval:
-    """IEEE 754's pow. Of an exponent that is known, by monotony; of others, of positive bases, by the corners."""
+    """IEEE 754's pow: for an exponent that is a point, by monotony; for others and positive bases, by the corners."""
     if is_zero(exponent) or x == ONE:
         return ONE
     if is_nan(x) or is_nan(exponent):
@@ -164,7 +164,7 @@ def power(x: Interval, exponent: Interval) -> Interval:
     if low < 0 and not is_point(exponent):
         return WHOLE
     ends = [_power_at(p, q) for p in x for q in exponent]
-    return made(*hull(*ends), x, exponent)
+    return make_interval(*hull(*ends), x, exponent)
 
 
 def _is_whole(x: Interval) -> bool:
@@ -174,12 +174,12 @@ def _is_whole(x: Interval) -> bool:
 def _power_at(base: Mpfr, exponent: Mpfr) -> Interval:
     if base == 0:  # There is one zero.
         return ZERO if exponent > 0 else (INFINITY, INFINITY)
-    return made(DIRECTED.down.pow(base, exponent), DIRECTED.up.pow(base, exponent))
+    return make_interval(DIRECTED.down.pow(base, exponent), DIRECTED.up.pow(base, exponent))
 
 
 def hypot(x: Interval, y: Interval) -> Interval:
     (a, b), (c, d) = absolute(x), absolute(y)
-    return made(DIRECTED.down.hypot(a, c), DIRECTED.up.hypot(b, d), x, y)
+    return make_interval(DIRECTED.down.hypot(a, c), DIRECTED.up.hypot(b, d), x, y)
 
 
 def arctan2(y: Interval, x: Interval) -> Interval:
@@ -192,7 +192,7 @@ def arctan2(y: Interval, x: Interval) -> Interval:
     plain = DIRECTED.up.add
     pairs = [(plain(q, 0), plain(p, 0)) for p in x for q in y]
     corners = [(DIRECTED.down.atan2(*pair), DIRECTED.up.atan2(*pair)) for pair in pairs]
-    return made(*hull(*corners), x, y)
+    return make_interval(*hull(*corners), x, y)
 
 
 def logaddexp(x: Interval, y: Interval) -> Interval:
@@ -211,7 +211,7 @@ def _logaddexp_at(p: Mpfr, q: Mpfr) -> Interval:
 
 
 def fmod(x: Interval, y: Interval) -> Interval:
-    """What is left of x after multiples of y, with the sign of x; of points, and where the quotient is known."""
+    """What is left of x after multiples of y, with the sign of x; `WHOLE` where the quotient is not known."""
     if is_nan(x) or is_nan(y) or is_zero(y):
         return NAN
     if is_point(x) and not DIRECTED.down.is_finite(x[0]):

@@ -44,7 +44,7 @@ DIRECTED = Directions(DEFAULT_BITS)
 
 @contextlib.contextmanager
 def precision(bits: int) -> Iterator[None]:
-    """Evaluate with so many bits."""
+    """A context in which intervals are evaluated with this number of bits."""
     before = DIRECTED.bits
     DIRECTED.set(bits)
     try:
@@ -84,11 +84,11 @@ def is_zero(x: Interval) -> bool:
     return bool(low == 0 and high == 0)
 
 
-def made(low: Mpfr, high: Mpfr, *given: Interval) -> Interval:
-    """The interval of two ends; where an end is NaN, NaN if that is sure and `WHOLE` if it is not."""
+def make_interval(low: Mpfr, high: Mpfr, *operands: Interval) -> Interval:
+    """The interval of two ends; where an end is NaN, NaN if the operands make that sure, and `WHOLE` if they do not."""
     if low <= high:
         return low, high
-    if any(map(is_nan, given)) or all(map(is_point, given)):
+    if any(map(is_nan, operands)) or all(map(is_point, operands)):
         return NAN
     return WHOLE
 
@@ -108,13 +108,13 @@ def negative(x: Interval) -> Interval:
 def add(x: Interval, y: Interval) -> Interval:
     (a, b), (c, d) = x, y
     low, high = DIRECTED.down.add(a, c), DIRECTED.up.add(b, d)
-    return (low, high) if low <= high else made(low, high, x, y)
+    return (low, high) if low <= high else make_interval(low, high, x, y)
 
 
 def subtract(x: Interval, y: Interval) -> Interval:
     (a, b), (c, d) = x, y
     low, high = DIRECTED.down.sub(a, d), DIRECTED.up.sub(b, c)
-    return (low, high) if low <= high else made(low, high, x, y)
+    return (low, high) if low <= high else make_interval(low, high, x, y)
 
 
 def multiply(x: Interval, y: Interval) -> Interval:
@@ -139,7 +139,7 @@ def multiply(x: Interval, y: Interval) -> Interval:
     # Zero times what is finite, however large its upper end has been rounded, is zero.
     if (is_zero(x) and not is_point(y)) or (is_zero(y) and not is_point(x)):
         return ZERO
-    return made(low, high, x, y)
+    return make_interval(low, high, x, y)
 
 
 def _least(numbers: list[Mpfr]) -> Mpfr:
@@ -154,10 +154,10 @@ def divide(x: Interval, y: Interval) -> Interval:
     (a, b), (c, d) = x, y
     down, up = DIRECTED.down.div, DIRECTED.up.div
     if c > 0 and a >= 0:
-        return made(down(a, d), up(b, c), x, y)
+        return make_interval(down(a, d), up(b, c), x, y)
     if c > 0 or d < 0:
         ends = [(p, q) for p in x for q in y]
-        return made(_least([down(p, q) for p, q in ends]), _most([up(p, q) for p, q in ends]), x, y)
+        return make_interval(_least([down(p, q) for p, q in ends]), _most([up(p, q) for p, q in ends]), x, y)
     return _over_zero(x, y)
 
 
@@ -183,7 +183,7 @@ def _over_zero(x: Interval, y: Interval) -> Interval:
 
 def square(x: Interval) -> Interval:
     low, high = absolute(x)
-    return made(DIRECTED.down.mul(low, low), DIRECTED.up.mul(high, high), x)
+    return make_interval(DIRECTED.down.mul(low, low), DIRECTED.up.mul(high, high), x)
 
 
 def absolute(x: Interval) -> Interval:

@@ -25,7 +25,6 @@ from .intervals import (
     divide,
     equal,
     is_nan,
-    is_point,
     is_zero,
     multiply,
     negative,
@@ -55,12 +54,12 @@ class Jet:
 
     @property
     def plain(self) -> bool:
-        """Whether it depends on no variable."""
+        """Whether the jet depends on no variable."""
         return not self.single and not self.basis
 
     @property
     def degree(self) -> int:
-        """The most variables that a product of it may have."""
+        """The most variables that a product in the jet may have."""
         bits = 0
         for key in (*self.single, *self.basis):
             bits |= key
@@ -68,7 +67,7 @@ class Jet:
 
     def __add__(self, other: Any) -> Jet:
         x = jet(other)
-        return Jet(add(self.value, x.value), _joined(self.single, x.single), _joined(self.basis, x.basis))
+        return Jet(add(self.value, x.value), _join(self.single, x.single), _join(self.basis, x.basis))
 
     def __sub__(self, other: Any) -> Jet:
         return (
@@ -79,13 +78,13 @@ class Jet:
 
     def __mul__(self, other: Any) -> Jet:
         x = jet(other)
-        found = Jet(multiply(self.value, x.value))
+        product = Jet(multiply(self.value, x.value))
         if self.plain and x.plain:
-            return found
+            return product
         rest = _nilpotent(self, x)
         for one, by in ((self, x.value), (x, self.value)):
-            rest = Jet(ZERO, _joined(rest.single, _times(one.single, by)), _joined(rest.basis, _times(one.basis, by)))
-        return Jet(found.value, rest.single, rest.basis)
+            rest = Jet(ZERO, _join(rest.single, _times(one.single, by)), _join(rest.basis, _times(one.basis, by)))
+        return Jet(product.value, rest.single, rest.basis)
 
     def __truediv__(self, other: Any) -> Jet:
         x = jet(other)
@@ -95,7 +94,7 @@ class Jet:
             return Jet(value, single, basis)
         # The quotient q solves q x = self: what is left of the numerator without the variables of the divisor is
         # divided, which does not square the divisor where that may overflow.
-        product = self * applied(x, divide(ONE, x.value), series.reciprocal)
+        product = self * apply_series(x, divide(ONE, x.value), series.reciprocal)
         return Jet(value, product.single, product.basis)
 
     def __neg__(self) -> Jet:
@@ -158,7 +157,7 @@ def jet(value: Any) -> Jet:
 NOTHING = Jet(ZERO)
 
 
-def _joined(a: Terms, b: Terms) -> Terms:
+def _join(a: Terms, b: Terms) -> Terms:
     if not a or not b:
         return a or b
     out = dict(a)
@@ -190,11 +189,11 @@ def _nilpotent(x: Jet, y: Jet) -> Jet:
     return Jet(ZERO, single, basis)
 
 
-def applied(x: Jet, value: Interval, coefficients: Callable[[Interval, int], list[Interval]]) -> Jet:
+def apply_series(x: Jet, value: Interval, coefficients: Callable[[Interval, int], list[Interval]]) -> Jet:
     """A function of a jet.
 
     Args:
-        value: of the function at the jet's own. coefficients: its Taylor coefficients there, from the first on.
+        value: of the function at the value of x. coefficients: its Taylor coefficients there, from the first on.
     """
     if x.plain:
         return Jet(value)
@@ -203,7 +202,7 @@ def applied(x: Jet, value: Interval, coefficients: Callable[[Interval, int], lis
     for c in coefficients(x.value, x.degree):
         # A coefficient that is zero adds nothing, whatever it is multiplied with.
         if not is_zero(c):
-            single, basis = _joined(single, _times(reached.single, c)), _joined(basis, _times(reached.basis, c))
+            single, basis = _join(single, _times(reached.single, c)), _join(basis, _times(reached.basis, c))
         reached = _nilpotent(reached, step)
         if reached.plain:
             break
@@ -215,14 +214,14 @@ def of_name(name: str, x: Jet) -> Jet:
     if name == "negative":
         return -x
     value = functions.UNARY[name](x.value)
-    return applied(x, value, lambda at, degree: series.coefficients(name, at, value, degree))
+    return apply_series(x, value, lambda at, degree: series.coefficients(name, at, value, degree))
 
 
 def power(x: Jet, exponent: Jet) -> Jet:
     """x to a constant power by its own series; to one that moves as exp(r log x)."""
     value = functions.power(x.value, exponent.value)
     if exponent.plain:
-        return applied(x, value, lambda at, degree: series.of_power(at, exponent.value, degree))
+        return apply_series(x, value, lambda at, degree: series.of_power(at, exponent.value, degree))
     if is_zero(x.value) and not exponent.value[0] < 0:
         return Jet(value)  # 0^r is 0 for every positive r, and does not move with it.
     moved = of_name("exp", exponent * of_name("log", x))
@@ -235,10 +234,10 @@ def _hypot(x: Jet, y: Jet) -> Jet:
 
 
 def _arctan2(y: Jet, x: Jet) -> Jet:
-    """The angle, as the angle of the values and what a rotation by it leaves."""
+    """The angle: that of the values, and what a rotation by it leaves, whose value is 0."""
     value, p, q = functions.arctan2(y.value, x.value), Jet(x.value), Jet(y.value)
-    left = (p * y - q * x) / (p * x + q * y)
-    return with_value(value, of_name("arctan", Jet(ZERO, left.single, left.basis)))
+    rest = (p * y - q * x) / (p * x + q * y)
+    return with_value(value, of_name("arctan", Jet(ZERO, rest.single, rest.basis)))
 
 
 def _logaddexp(x: Jet, y: Jet) -> Jet:
@@ -256,7 +255,7 @@ def _fmod(x: Jet, y: Jet) -> Jet:
 
 
 def with_value(value: Interval, slope: Jet) -> Jet:
-    """That value with the coefficients of another number."""
+    """A jet of this value, with the coefficients of another jet."""
     return Jet(value, slope.single, slope.basis)
 
 
@@ -297,7 +296,7 @@ OF_TWO: Mapping[str, Callable[[Jet, Jet], Jet]] = {
 }  # fmt: skip
 
 
-def varied(x: Jet, direction: Jet, key: int) -> Jet:
+def vary(x: Jet, direction: Jet, key: int) -> Jet:
     """x + ε direction, for the single variable with that key."""
     return (
         x
@@ -317,7 +316,3 @@ def slope_along(x: Jet, number: int) -> Jet:
     first = (number + 1) * BASIS
     terms = {k - first: x.basis[k] for k in range(first, first + BASIS) if k in x.basis}
     return Jet(terms.pop(0, ZERO), terms)
-
-
-def is_known(x: Jet) -> bool:
-    return x.plain and is_point(x.value)

@@ -19,8 +19,8 @@ from .jets import Jet, jet
 
 #: The precisions that are tried. Sums of float64 numbers are exact from 2100 bits on.
 PRECISIONS = (448, 896, 1792, 3584, 7168)
-#: An interval is narrow if it is so many bits narrower than its number is large, or so many bits below the largest
-#: number of the problem: there an exact zero ends that was computed by cancellation.
+#: An interval is narrow if its width is at most 2^-RELATIVE_BITS of its magnitude; or if its magnitude is at most
+#: 2^-RESIDUE_BITS of the largest number of the problem, which is what cancellation leaves of an exact zero.
 RELATIVE_BITS, RESIDUE_BITS = 110, 350
 
 
@@ -60,26 +60,25 @@ class Second(Array):
         if primitive == "among":
             value: Second = params["ways"][0].formula(*operands)
             return value
-        given = [_unwrapped(x) for x in operands]
+        arrays = [_unwrap(x) for x in operands]
         if primitive in _PRIMITIVES:
-            return Second(_PRIMITIVES[primitive](*given, **params))
+            return Second(_PRIMITIVES[primitive](*arrays, **params))
         if primitive == "power":
-            given.append(_jets(params["exponent"]))
-        return Second(_elementwise(primitive)(*given))
+            arrays.append(_jets(params["exponent"]))
+        return Second(_elementwise(primitive)(*arrays))
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
         if method != "__call__" or kwargs:
             raise NoReadingError(f"numpy.{ufunc.__name__}.{method}: the second reading has plain calls alone")
-        given = [_unwrapped(x) for x in inputs]
+        arrays = [_unwrap(x) for x in inputs]
         if ufunc in _COMPARISONS:
-            return np.asarray(np.frompyfunc(_COMPARISONS[ufunc], 2, 1)(*given), dtype=bool)
-        return Second(_elementwise(ufunc.__name__)(*given))
+            return np.asarray(np.frompyfunc(_COMPARISONS[ufunc], 2, 1)(*arrays), dtype=bool)
+        return Second(_elementwise(ufunc.__name__)(*arrays))
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         plain = _bare(args)
         named = {name: _bare(value) for name, value in kwargs.items()}
-        found = _INSTEAD.get(func, func)(*plain, **named)
-        return _wrapped(found)
+        return _wrap(_INSTEAD.get(func, func)(*plain, **named))
 
 
 def second(values: Any) -> Second:
@@ -107,7 +106,7 @@ def _jets(values: Any) -> Any:
     return out
 
 
-def _unwrapped(value: Any) -> Any:
+def _unwrap(value: Any) -> Any:
     if isinstance(value, Second):
         return value.values
     if isinstance(value, Irrational):
@@ -124,12 +123,12 @@ def _bare(value: Any) -> Any:
     return value
 
 
-def _wrapped(found: Any) -> Any:
-    if isinstance(found, (tuple, list)) and any(isinstance(x, (np.ndarray, Jet)) for x in found):
-        return type(found)(_wrapped(x) for x in found)
-    if isinstance(found, Jet):
-        return Second(np.asarray(found, dtype=object))
-    return Second(found) if isinstance(found, np.ndarray) and found.dtype == object else found
+def _wrap(result: Any) -> Any:
+    if isinstance(result, (tuple, list)) and any(isinstance(x, (np.ndarray, Jet)) for x in result):
+        return type(result)(_wrap(x) for x in result)
+    if isinstance(result, Jet):
+        return Second(np.asarray(result, dtype=object))
+    return Second(result) if isinstance(result, np.ndarray) and result.dtype == object else result
 
 
 @functools.cache
@@ -156,10 +155,10 @@ def _rows(values: Any, axes: tuple[int, ...], function: Callable[[list[Jet]], Je
 
 
 def _along(values: Any, axis: Any, keepdims: bool, function: Callable[[list[Jet]], Jet]) -> Any:
-    given = range(values.ndim) if axis is None else (axis,) if isinstance(axis, (int, np.integer)) else axis
-    axes = tuple(sorted(i % values.ndim for i in given))
-    kept = _rows(values, axes, function) if axes else values
-    return kept if keepdims else np.squeeze(kept, axes)
+    dims = range(values.ndim) if axis is None else (axis,) if isinstance(axis, (int, np.integer)) else axis
+    axes = tuple(sorted(i % values.ndim for i in dims))
+    result = _rows(values, axes, function) if axes else values
+    return result if keepdims else np.squeeze(result, axes)
 
 
 def _sum(values: Any, axis: Any = None, keepdims: bool = False) -> Any:
@@ -199,7 +198,7 @@ _INSTEAD: dict[Any, Callable[..., Any]] = {
 }
 
 
-def _scattered(values: Any, index: Any, shape: tuple[int, ...], in_place: bool = False, inserted: bool = False) -> Any:
+def _scatter(values: Any, index: Any, shape: tuple[int, ...], in_place: bool = False, inserted: bool = False) -> Any:
     out = np.full(shape, jets.NOTHING, dtype=object)
     np.add.at(out, index, values)
     return out
@@ -209,7 +208,7 @@ def _product(a: Any, b: Any) -> Any:
     return np.matmul(a, b) if a.shape[-1] else np.full((*a.shape[:-1], b.shape[-1]), jets.NOTHING, dtype=object)
 
 
-def _correlated(x: Any, w: Any, stride: Any, dilation: Any) -> Any:
+def _correlate(x: Any, w: Any, stride: Any, dilation: Any) -> Any:
     view = windows_of(x, w.shape[3:], stride, dilation)
     places = view.shape[3 : x.ndim]
     out = np.empty((x.shape[0], w.shape[0], w.shape[1], *places), dtype=object)
@@ -219,14 +218,14 @@ def _correlated(x: Any, w: Any, stride: Any, dilation: Any) -> Any:
     return out
 
 
-def _overlapped(values: Any, shape: Any, sizes: Any, stride: Any, dilation: Any) -> Any:
+def _overlap(values: Any, shape: Any, sizes: Any, stride: Any, dilation: Any) -> Any:
     out = np.full(shape, jets.NOTHING, dtype=object)
     for offset, index in offsets_of(out, sizes, stride, dilation):
         out[index] = out[index] + values[(..., *offset)]
     return out
 
 
-def _multiplied(row: list[Jet]) -> Jet:
+def _multiply_row(row: list[Jet]) -> Jet:
     return functools.reduce(lambda a, b: a * b, row, jet(1.0))
 
 
@@ -236,18 +235,18 @@ _PRIMITIVES: dict[str, Callable[..., Any]] = {
     "attach": lambda x, y, kept=False: _elementwise("attach")(x, y),
     "erf": lambda x, absolute=False: _elementwise("erf")(x),
     "sum": lambda x, axes, means=False: _rows(x, axes, total_of),
-    "prod": lambda x, axes: _rows(x, axes, _multiplied),
+    "prod": lambda x, axes: _rows(x, axes, _multiply_row),
     "max": lambda x, axes, shared=False: _rows(x, axes, jets.largest_of),
     "reshape": lambda x, shape: np.reshape(x, shape),
     "transpose": lambda x, axes: np.transpose(x, axes),
     "broadcast": lambda x, shape: np.broadcast_to(x, shape),
     "getitem": lambda x, index: np.asarray(x[index], dtype=object),
     "concatenate": lambda *xs, axis: np.concatenate(xs, axis=axis),
-    "scatter": _scattered,
+    "scatter": _scatter,
     "matmul": _product,
-    "correlate": _correlated,
+    "correlate": _correlate,
     "windows": windows_of,
-    "overlap": _overlapped,
+    "overlap": _overlap,
     "cumsum": lambda x, axis: np.cumsum(x, axis=axis),
     "cumprod": lambda x, axis: np.cumprod(x, axis=axis),
     "sort": lambda x, axis: np.sort(x, axis=axis),
@@ -293,6 +292,7 @@ def is_narrow(x: Interval, scale: int) -> bool:
     return exponent_of(((high - low),) * 2) <= size - RELATIVE_BITS
 
 
+#: A binary exponent just below the largest that MPFR has.
 _LAST = 2**30 - 8
 
 
@@ -313,12 +313,12 @@ def enclosures(function: Callable[..., Any], *values: Any, precisions: Sequence[
                 if bits == precisions[-1]:
                     raise
                 continue
-        found = [x.values for x in (outputs if isinstance(outputs, (tuple, list)) else (outputs,))]
-        scale = _scale(values, found)
-        narrow = [np.array([is_narrow(x.value, scale) for x in out.flat], bool).reshape(out.shape) for out in found]
+        arrays = [x.values for x in (outputs if isinstance(outputs, (tuple, list)) else (outputs,))]
+        scale = _scale(values, arrays)
+        narrow = [np.array([is_narrow(x.value, scale) for x in out.flat], bool).reshape(out.shape) for out in arrays]
         if all(np.all(each) for each in narrow) or bits == precisions[-1]:
             break
-    return [Enclosure(_pairs(out), each, bits, scale) for out, each in zip(found, narrow, strict=True)]
+    return [Enclosure(_pairs(out), each, bits, scale) for out, each in zip(arrays, narrow, strict=True)]
 
 
 def _scale(values: Sequence[Any], outputs: Sequence[Any]) -> int:

@@ -33,7 +33,7 @@ def _sum(parts: Sequence[Interval]) -> Interval:
     return functools.reduce(add, parts, ZERO)
 
 
-def _scaled(x: Interval, numerator: int, denominator: int) -> Interval:
+def _scale(x: Interval, numerator: int, denominator: int) -> Interval:
     return divide(multiply(x, point(numerator)), point(denominator))
 
 
@@ -43,11 +43,11 @@ def _product(a: Sequence[Interval], b: Sequence[Interval], number: int) -> Inter
 
 
 def _exponential(x: Interval, y: Interval, degree: int) -> list[Interval]:
-    found, last = [], y
+    coeffs, last = [], y
     for k in range(1, degree + 1):
-        last = _scaled(last, 1, k)
-        found.append(last)
-    return found
+        last = _scale(last, 1, k)
+        coeffs.append(last)
+    return coeffs
 
 
 def _of_expm1(x: Interval, y: Interval, degree: int) -> list[Interval]:
@@ -55,11 +55,11 @@ def _of_expm1(x: Interval, y: Interval, degree: int) -> list[Interval]:
 
 
 def _of_exp2(x: Interval, y: Interval, degree: int) -> list[Interval]:
-    scale, found, last = log_2(), [], y
+    scale, coeffs, last = log_2(), [], y
     for k in range(1, degree + 1):
-        last = _scaled(multiply(last, scale), 1, k)
-        found.append(last)
-    return found
+        last = _scale(multiply(last, scale), 1, k)
+        coeffs.append(last)
+    return coeffs
 
 
 def _logarithm(base: Callable[[], Interval] | None = None, shift: Interval = ZERO) -> Series:
@@ -67,24 +67,24 @@ def _logarithm(base: Callable[[], Interval] | None = None, shift: Interval = ZER
 
     def series(x: Interval, y: Interval, degree: int) -> list[Interval]:
         slope = divide(ONE, add(x, shift))
-        found, last = [], slope if base is None else divide(slope, base())
+        coeffs, last = [], slope if base is None else divide(slope, base())
         for k in range(1, degree + 1):
-            found.append(_scaled(last, 1, k))
+            coeffs.append(_scale(last, 1, k))
             last = negative(multiply(last, slope))
-        return found
+        return coeffs
 
     return series
 
 
 def of_power(x: Interval, exponent: Interval, degree: int) -> list[Interval]:
     """binom(r, k) x^(r − k)."""
-    found, binomial = [], ONE
+    coeffs, binomial = [], ONE
     for k in range(1, degree + 1):
-        binomial = _scaled(multiply(binomial, subtract(exponent, point(k - 1))), 1, k)
+        binomial = _scale(multiply(binomial, subtract(exponent, point(k - 1))), 1, k)
         # A coefficient that vanishes does so at a singularity of x^(r − k), too.
         zero = binomial == ZERO
-        found.append(ZERO if zero else multiply(binomial, power(x, subtract(exponent, point(k)))))
-    return found
+        coeffs.append(ZERO if zero else multiply(binomial, power(x, subtract(exponent, point(k)))))
+    return coeffs
 
 
 def _root(denominator: int) -> Series:
@@ -92,12 +92,12 @@ def _root(denominator: int) -> Series:
 
     def series(x: Interval, y: Interval, degree: int) -> list[Interval]:
         # y / x is 1 / y^(n−1), which is infinite at zero and not 0 / 0.
-        slope, found = divide(ONE, functools.reduce(multiply, [y] * (denominator - 1))), list[Interval]()
-        last = _scaled(slope, 1, denominator)
+        slope, coeffs = divide(ONE, functools.reduce(multiply, [y] * (denominator - 1))), list[Interval]()
+        last = _scale(slope, 1, denominator)
         for k in range(1, degree + 1):
-            found.append(last)
-            last = divide(_scaled(last, 1 - denominator * k, denominator * (k + 1)), x)
-        return found
+            coeffs.append(last)
+            last = divide(_scale(last, 1 - denominator * k, denominator * (k + 1)), x)
+        return coeffs
 
     return series
 
@@ -108,11 +108,11 @@ def _pair(signs: tuple[int, int], first: bool, other: str) -> Series:
     def series(x: Interval, y: Interval, degree: int) -> list[Interval]:
         partner = UNARY[other](x)
         u, v = (y, partner) if first else (partner, y)
-        found = []
+        coeffs = []
         for k in range(1, degree + 1):
-            u, v = _scaled(v, signs[0], k), _scaled(u, signs[1], k)
-            found.append(u if first else v)
-        return found
+            u, v = _scale(v, signs[0], k), _scale(u, signs[1], k)
+            coeffs.append(u if first else v)
+        return coeffs
 
     return series
 
@@ -121,11 +121,11 @@ def _riccati(sign: int) -> Series:
     """y' = 1 + sign y²."""
 
     def series(x: Interval, y: Interval, degree: int) -> list[Interval]:
-        found = [y]
+        coeffs = [y]
         for k in range(degree):
-            slope = _scaled(_product(found, found, k), sign, 1)
-            found.append(_scaled(add(slope, ONE) if k == 0 else slope, 1, k + 1))
-        return found[1:]
+            slope = _scale(_product(coeffs, coeffs, k), sign, 1)
+            coeffs.append(_scale(add(slope, ONE) if k == 0 else slope, 1, k + 1))
+        return coeffs[1:]
 
     return series
 
@@ -134,7 +134,7 @@ def _of_sigmoid(x: Interval, y: Interval, degree: int) -> list[Interval]:
     """y' = y z and z' = −y z, with z = 1 / (1 + exp(x))."""
     ys, zs = [y], [UNARY["sigmoid"](negative(x))]
     for k in range(degree):
-        ys.append(_scaled(_product(ys, zs, k), 1, k + 1))
+        ys.append(_scale(_product(ys, zs, k), 1, k + 1))
         zs.append(negative(ys[-1]))
     return ys[1:]
 
@@ -144,25 +144,25 @@ def _integral_of_power(exponent: tuple[int, int], constant: int, quadratic: int,
 
     def series(x: Interval, y: Interval, degree: int) -> list[Interval]:
         # The quadratic as a series in t, and its power s by k d_0 s_k = Σ_j (r j − (k − j)) d_j s_{k−j}.
-        twice = _scaled(x, 2 * quadratic, 1)
-        d = [_factored(x, constant, quadratic), twice, point(quadratic)]
+        twice = _scale(x, 2 * quadratic, 1)
+        d = [_factor(x, constant, quadratic), twice, point(quadratic)]
         numerator, denominator = exponent
         s = [divide(ONE, d[0])] if denominator == 1 else [divide(ONE, UNARY["sqrt"](d[0]))]
         for k in range(1, degree):
             terms = [
-                _scaled(multiply(d[j], s[k - j]), numerator * j - denominator * (k - j), denominator)
+                _scale(multiply(d[j], s[k - j]), numerator * j - denominator * (k - j), denominator)
                 for j in range(1, min(k, 2) + 1)
             ]
-            s.append(divide(_sum(terms), _scaled(d[0], k, 1)))
-        return [_scaled(s[k], sign, k + 1) for k in range(degree)]
+            s.append(divide(_sum(terms), _scale(d[0], k, 1)))
+        return [_scale(s[k], sign, k + 1) for k in range(degree)]
 
     return series
 
 
-def _factored(x: Interval, constant: int, quadratic: int) -> Interval:
+def _factor(x: Interval, constant: int, quadratic: int) -> Interval:
     """a + b x²; a difference of squares as a product, which is exact at ±1."""
     if constant * quadratic > 0:
-        return add(point(constant), _scaled(square(x), quadratic, 1))
+        return add(point(constant), _scale(square(x), quadratic, 1))
     product = multiply(subtract(ONE, x), add(ONE, x))
     return product if constant > 0 else negative(product)
 
@@ -171,14 +171,14 @@ def _gaussian(sign: int) -> Series:
     """y' = ± 2/√π exp(−x²)."""
 
     def series(x: Interval, y: Interval, degree: int) -> list[Interval]:
-        exponent = [negative(square(x)), _scaled(x, -2, 1), point(-1)]
+        exponent = [negative(square(x)), _scale(x, -2, 1), point(-1)]
         g = [UNARY["exp"](exponent[0])]
         for k in range(1, degree):
             g.append(
-                _scaled(_sum([_scaled(multiply(exponent[j], g[k - j]), j, 1) for j in range(1, min(k, 2) + 1)]), 1, k)
+                _scale(_sum([_scale(multiply(exponent[j], g[k - j]), j, 1) for j in range(1, min(k, 2) + 1)]), 1, k)
             )
         scale = divide(TWO, UNARY["sqrt"](pi()))
-        return [_scaled(multiply(scale, g[k]), sign, k + 1) for k in range(degree)]
+        return [_scale(multiply(scale, g[k]), sign, k + 1) for k in range(degree)]
 
     return series
 
@@ -198,12 +198,12 @@ def _log_10() -> Interval:
 
 def reciprocal(x: Interval, degree: int) -> list[Interval]:
     """The coefficients of 1 / (x + t)."""
-    slope, found = divide(ONE, x), list[Interval]()
+    slope, coeffs = divide(ONE, x), list[Interval]()
     last = slope
     for _ in range(degree):
         last = negative(multiply(last, slope))
-        found.append(last)
-    return found
+        coeffs.append(last)
+    return coeffs
 
 
 _STEPS = ("floor", "ceil", "rint", "trunc", "sign")

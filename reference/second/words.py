@@ -29,13 +29,13 @@ def along(
     """
 
     def transformed(*operands: Any) -> tuple[Any, ...]:
-        given = [x if isinstance(x, Second) else second(x) for x in operands]
+        arrays = [x if isinstance(x, Second) else second(x) for x in operands]
 
         def bound(*moved: Any) -> tuple[Any, ...]:
-            found = function(*given[:passive], *moved)
-            return tuple(found) if isinstance(found, (tuple, list)) else (found,)
+            results = function(*arrays[:passive], *moved)
+            return tuple(results) if isinstance(results, (tuple, list)) else (results,)
 
-        return _values(bound, tuple(word), (inputs, outputs), given[passive:], 1)
+        return _values(bound, tuple(word), (inputs, outputs), arrays[passive:], 1)
 
     return transformed
 
@@ -63,11 +63,11 @@ def _values(
     count, _ = _counts(inner, counts)
     primals, directions = args[:count], args[count:]
     if step == "jvp":
-        moved = [_varied(x, t, key) for x, t in zip(primals, directions, strict=True)]
+        moved = [_vary(x, t, key) for x, t in zip(primals, directions, strict=True)]
         outputs = _values(function, inner, counts, moved, 2 * key)
         return tuple(_of_each(y, lambda x: jets.coefficient(x, key)) for y in outputs)
     starts = [sum(x.size for x in primals[:i]) for i in range(count)]
-    seeded = [_seeded(x, first) for x, first in zip(primals, starts, strict=True)]
+    seeded = [_seed(x, first) for x, first in zip(primals, starts, strict=True)]
     total = _pairing(function, inner, counts, seeded, (directions, key))
     return tuple(_gradient(total, x, first) for x, first in zip(primals, starts, strict=True))
 
@@ -76,7 +76,7 @@ def _pairing(
     function: Callable[..., Any], word: Sequence[str], counts: tuple[int, int], args: Sequence[Any],
     by: tuple[Sequence[Any], int],
 ) -> Jet:  # fmt: skip
-    """Σ <z_i, T(f)_i>, which takes directions alone.
+    """Σ <z_i, T(f)_i>, which needs directions and no gradient.
 
     Args:
         function, word, counts, args: as for `_values`. by: z, one for each output, and the key that is free.
@@ -88,20 +88,20 @@ def _pairing(
     *inner, step = word
     count, _ = _counts(inner, counts)
     primals, rest = args[:count], args[count:]
-    directions, left = (rest, weights) if step == "jvp" else (weights, rest)
-    moved = [_varied(x, t, key) for x, t in zip(primals, directions, strict=True)]
-    return jets.coefficient(_pairing(function, inner, counts, moved, (left, 2 * key)), key)
+    directions, remaining = (rest, weights) if step == "jvp" else (weights, rest)
+    moved = [_vary(x, t, key) for x, t in zip(primals, directions, strict=True)]
+    return jets.coefficient(_pairing(function, inner, counts, moved, (remaining, 2 * key)), key)
 
 
 def _of_each(x: Any, change: Callable[[Jet], Jet]) -> Any:
     return Second(np.frompyfunc(change, 1, 1)(x.values))
 
 
-def _varied(x: Any, direction: Any, key: int) -> Any:
-    return Second(np.frompyfunc(lambda a, t: jets.varied(a, t, key), 2, 1)(x.values, direction.values))
+def _vary(x: Any, direction: Any, key: int) -> Any:
+    return Second(np.frompyfunc(lambda a, t: jets.vary(a, t, key), 2, 1)(x.values, direction.values))
 
 
-def _seeded(x: Any, first: int) -> Any:
+def _seed(x: Any, first: int) -> Any:
     """Every element with a basis variable of its own."""
     out = np.empty(x.shape, dtype=object)
     for number, index in enumerate(np.ndindex(*x.shape), first):

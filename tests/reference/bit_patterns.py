@@ -15,8 +15,8 @@ from opassay.reference.formats import (
     BFLOAT16,
     Format,
     Raw,
+    _apply_sign,
     _quantum_exponent,
-    _signed,
     round_array,
     round_to,
 )
@@ -31,11 +31,11 @@ def from_bits(fmt: Format, bits: int) -> Raw:
     biased = (bits & _magnitude_mask(fmt)) >> fraction_bits
     fraction = bits & ((1 << fraction_bits) - 1)
     if biased == 2 * fmt.exponent_max + 1:
-        return fnan if fraction else _signed(negative, finf)
+        return fnan if fraction else _apply_sign(negative, finf)
     # Biased exponent 0 is a subnormal: the exponent of biased 1 without the implicit leading bit.
     mantissa = fraction | (1 << fraction_bits if biased else 0)
     exponent = max(biased, 1) - fmt.exponent_max - fraction_bits
-    return _signed(negative, from_man_exp(mantissa, exponent))
+    return _apply_sign(negative, from_man_exp(mantissa, exponent))
 
 
 def to_bits(fmt: Format, raw: Raw) -> int:
@@ -90,7 +90,7 @@ def _step(fmt: Format, raw: Raw, steps: int) -> Raw:
     infinity = (2 * fmt.exponent_max + 1) << (fmt.precision - 1)
     ordinal = (-magnitude if raw[0] or raw == fninf else magnitude) + steps
     ordinal = max(-infinity, min(infinity, ordinal))
-    return _signed(ordinal < 0, from_bits(fmt, abs(ordinal)))
+    return _apply_sign(ordinal < 0, from_bits(fmt, abs(ordinal)))
 
 
 def _sign_bit(fmt: Format) -> int:

@@ -48,7 +48,7 @@ def values(call: SpecCall, dtype: str, results: Sequence[torch.Tensor], after: S
         results: what an implementation returned. after: its inputs as it left them, where the spec writes inputs.
     """
     spec = trace(call, of_values=True)
-    computed = [*results, *(after[i] for i in spec.written if after)]
+    computed = [*results, *(after[i] for i in spec.written_inputs if after)]
     found = Found()
     for ball, tensor in zip(_bounds(spec, call, dtype), computed, strict=False):
         hold(found, ball, tensor.detach())

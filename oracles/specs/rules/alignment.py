@@ -22,7 +22,7 @@ LIBRARY.impl("ctc_loss", lambda x, *rest: x.new_empty(x.shape[1] if x.dim() == 3
 _OPERATION = torch.ops.opassay_specs.ctc_loss.default
 
 
-def _traced(
+def _replace_ctc_loss(
     x: Any, labels: Any, steps: Any, lengths: Any, blank: int = 0, zero_infinity: bool = False
 ) -> tuple[Any, Any]:  # fmt: skip
     tensors = [t if isinstance(t, torch.Tensor) else torch.tensor(t) for t in (steps, lengths)]
@@ -30,14 +30,14 @@ def _traced(
 
 
 def _either(a: Any, has_a: Any, b: Any, has_b: Any) -> tuple[Any, Any]:
-    """log(exp a + exp b) where there are both, else the one that is there; and where there is any."""
+    """log(exp a + exp b) where both exist, else the one that exists; and where at least one does."""
     both = has_a & has_b
     joined = np.logaddexp(np.where(both, a, 0.0), np.where(both, b, 0.0))
     return np.where(both, joined, np.where(has_a, a, b)), has_a | has_b
 
 
 def _behind(x: Any, has: Any, by: int) -> tuple[Any, Any]:
-    """States so many places before each, and where there is one."""
+    """For every state the one that stands `by` places before it, and where there is such a state."""
     return np.concatenate([np.zeros(by), x[:-by]]), np.concatenate([np.zeros(by, dtype=bool), has[:-by]])
 
 
@@ -45,14 +45,14 @@ def _states_of(labels: Any, blank: int) -> tuple[Any, Any]:
     """The labels with a blank before, between and after them; and which may follow the label before without a blank."""
     states = np.full(2 * len(labels) + 1, blank)
     states[1::2] = labels
-    # Not between two labels that are equal.
+    # Between two equal labels a blank must stand.
     skips = np.zeros(states.shape, dtype=bool)
     skips[3::2] = states[3::2] != states[1:-2:2]
     return states, skips
 
 
 def _are_enough(steps: int, labels: Any) -> bool:
-    """Whether so many steps can have these labels in a row."""
+    """Whether this number of steps is enough for an alignment with the labels."""
     return steps > 0 and steps >= len(labels) + int(np.count_nonzero(labels[1:] == labels[:-1]))
 
 
@@ -84,7 +84,7 @@ def _loss_at(last: Any, there: Any) -> Any:
     return -last[int(np.flatnonzero(there)[-1])]
 
 
-def _one(x: Any, labels: Any, blank: int) -> Any:
+def _loss_of_one(x: Any, labels: Any, blank: int) -> Any:
     """The loss of one sequence: x (steps, classes) are logarithms."""
     totals, there = _tables(x, labels, blank)
     loss = _loss_at(totals[-1], there[-1])
@@ -106,14 +106,14 @@ def _cotangent_of_one(x: Any, g: Any, labels: Any, blank: int) -> Any:
     states, _ = _states_of(labels, blank)
     classes = []
     for number in range(np.shape(x)[1]):
-        found = np.exp(x[:, number])
+        slope = np.exp(x[:, number])
         own = np.flatnonzero(states == number)
         if len(own):
             total, has = both[:, own[0]], open_[:, own[0]]
             for state in own[1:]:
                 total, has = _either(total, has, both[:, state], open_[:, state])
-            found = found - np.where(has, np.exp(np.where(has, total + loss - x[:, number], 0.0)), 0.0)
-        classes.append(found * g)
+            slope = slope - np.where(has, np.exp(np.where(has, total + loss - x[:, number], 0.0)), 0.0)
+        classes.append(slope * g)
     return np.stack(classes, 1)
 
 
@@ -147,16 +147,16 @@ def _alignments(x: Any, labels: Any, steps: Any, lengths: Any, blank: int, zeroe
             losses.append(_impossible(part, zeroed) if len(row) or count else np.float64(0.0))
             continue
         own = {"labels": row, "blank": blank}
-        ways = [Algorithm(functools.partial(_one, **own), "")]
+        ways = [Algorithm(functools.partial(_loss_of_one, **own), "")]
         ways.append(Algorithm(Reverse(functools.partial(_cotangent_of_one, **own)), ""))
         losses.append(among(ways, part))
     lifted: list[Any] = [
         loss if isinstance(loss, Array) or not isinstance(batch, Array) else batch.lift(loss) for loss in losses
     ]
-    found: Any = np.stack(lifted)
-    return found if np.ndim(x) == 3 else np.reshape(found, ())
+    vector: Any = np.stack(lifted)
+    return vector if np.ndim(x) == 3 else np.reshape(vector, ())
 
 
-DECOMPOSED[torch.ops.aten._ctc_loss.default] = _traced
-DECOMPOSED[torch.ops.aten._ctc_loss.Tensor] = _traced
+DECOMPOSED[torch.ops.aten._ctc_loss.default] = _replace_ctc_loss
+DECOMPOSED[torch.ops.aten._ctc_loss.Tensor] = _replace_ctc_loss
 RULES[_OPERATION] = _alignments

@@ -16,12 +16,12 @@ aten = torch.ops.aten
 
 
 def _over(reduce: Callable[..., Any]) -> Rule:
-    def rule(found: Any, dim: Any = None, keepdim: bool = False) -> Any:
-        axes, found = axes_of(dim), truth_of(found)
-        if not isinstance(found, Condition):
-            return reduce(np.asarray(found), axis=axes, keepdims=keepdim)
-        every, some = (reduce(part, axis=axes, keepdims=keepdim) for part in (surely(found), possibly(found)))
-        return condition(every, some, found.reading)
+    def rule(x: Any, dim: Any = None, keepdim: bool = False) -> Any:
+        axes, x = axes_of(dim), truth_of(x)
+        if not isinstance(x, Condition):
+            return reduce(np.asarray(x), axis=axes, keepdims=keepdim)
+        every, some = (reduce(part, axis=axes, keepdims=keepdim) for part in (surely(x), possibly(x)))
+        return condition(every, some, x.reading)
 
     return rule
 

@@ -35,7 +35,7 @@ def _search_sorted(bounds: Any, x: Any, right: bool = False, side: str | None = 
     fewest, most = np.where(ordered, fewest, 0), np.where(ordered, most, np.shape(bounds)[-1])
     if np.array_equal(fewest, most):
         return fewest
-    return Choice(fewest.shape, lambda given: (fewest <= given) & (given <= most), lambda: (fewest, fewest == most))
+    return Choice(fewest.shape, lambda places: (fewest <= places) & (places <= most), lambda: (fewest, fewest == most))
 
 
 def _bucketize(x: Any, bounds: Any, right: bool = False, **kwargs: Any) -> Any:

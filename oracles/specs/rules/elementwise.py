@@ -14,11 +14,11 @@ from .table import DECOMPOSED, RULES, Rule, enter, may_store, with_numbers
 
 aten = torch.ops.aten
 
-#: A float32 number of so many bits, 16 of 24, was not rounded.
+#: A float32 number that needs at most 16 of its 24 bits, such as 0.75, is taken to be what was written, not rounded.
 _FEW_DIGITS = 2.0**16
 
 
-def _unchanged(x: Any, *args: Any, **kwargs: Any) -> Any:
+def _identity(x: Any, *args: Any, **kwargs: Any) -> Any:
     return x
 
 
@@ -32,7 +32,7 @@ def _scalar(x: Any, number: float) -> Any:
     return store(constant(x).lift(float(number)), asked=False) if isinstance(x, Array) else number
 
 
-def as_written(number: Any) -> Any:
+def recover_decimal(number: Any) -> Any:
     """A number that somebody wrote, where torch hands it over as a float32 one: 10⁻⁶ in rms_norm, for example.
 
     Of a float32 number of many digits it is the shortest decimal that rounds to it.
@@ -43,16 +43,16 @@ def as_written(number: Any) -> Any:
 
 
 def _read_power(x: Any, exponent: Any) -> Any:
-    """A constant power: torch takes those that have a function of their own from that."""
+    """A constant power: torch takes some exponents by functions of their own, as a square root."""
     special: dict[float, Rule] = {2: np.square, 0.5: np.sqrt, -0.5: lambda x: 1.0 / np.sqrt(x)}
     whole: Rule = special[exponent] if exponent in special else lambda x: np.power(x, exponent)
-    # In a half type some kernels store what a power is made of.
-    made: dict[float, Rule] = {
+    # Some kernels of half types store the intermediate results of a power.
+    in_steps: dict[float, Rule] = {
         3: lambda x: may_store(np.square(x)) * x,
         -2: lambda x: 1.0 / may_store(np.square(x)),
         -0.5: lambda x: 1.0 / may_store(np.sqrt(x)),
     }
-    return among([Algorithm(whole, ""), Algorithm(made[exponent], STORED)], x) if exponent in made else whole(x)
+    return among([Algorithm(whole, ""), Algorithm(in_steps[exponent], STORED)], x) if exponent in in_steps else whole(x)
 
 
 def _inverse(x: Any) -> Any:
@@ -82,7 +82,7 @@ def _without_slope_between(least: Any, most: Any) -> Any:
     return np.where(least == most, constant(least), least)
 
 
-def _shared(extreme: np.ufunc) -> Rule:
+def _share_slope(extreme: np.ufunc) -> Rule:
     """A maximum or minimum of two whose slope is shared by operands that are equal."""
     return lambda a, b: np.where(a == b, 0.5 * a + 0.5 * b, extreme(a, b))
 
@@ -126,7 +126,7 @@ _xlogy, _xlog1py = _times_logarithm(np.log, 0.0), _times_logarithm(np.log1p, 1.0
 
 
 def _copysign(x: Any, sign: Any) -> Any:
-    """By the sign bit, which only a number that nobody has computed with shows where it is zero."""
+    """copysign by the sign bit. The sign of a zero is known only of inputs that no arithmetic has changed."""
     sign = torch.as_tensor(sign, dtype=x.dtype)
     return torch.where(sign.signbit(), -x.abs(), x.abs())
 
@@ -159,23 +159,23 @@ def _is_negative(x: Any) -> Any:
     return condition(surely(below), possibly(not_above), constant(x))
 
 
-def _floor_divided(a: Any, b: Any) -> Any:
-    """The floor of a quotient; the floor of one that is too small for any format is -1 where it is below 0."""
+def _floor_divide(a: Any, b: Any) -> Any:
+    """The floor of a quotient; a finite number over an infinity of the other sign gives −1 and not the floor of −0."""
     # A step has slope 0 wherever it is, and torch does not ask how the quotient moves.
     a, b = constant(a), constant(b)
-    found = np.floor(store(np.divide(a, b), asked=False))
+    quotient = np.floor(store(np.divide(a, b), asked=False))
     beyond = np.logical_and(np.equal(np.absolute(b), np.inf), np.less(np.absolute(a), np.inf))
     below = np.logical_or(*(np.logical_and(np.less(x, 0.0), np.greater(y, 0.0)) for x, y in ((a, b), (b, a))))
     # Python, NumPy and torch take a remainder first, of which nothing is left where the dividend is infinite.
-    found = np.where(np.logical_and(beyond, below), -1.0, found)
-    return np.where(np.equal(np.absolute(a), np.inf), np.nan, found)
+    quotient = np.where(np.logical_and(beyond, below), -1.0, quotient)
+    return np.where(np.equal(np.absolute(a), np.inf), np.nan, quotient)
 
 
-def _divided(a: Any, b: Any, rounding_mode: str | None = None) -> Any:
+def _divide(a: Any, b: Any, rounding_mode: str | None = None) -> Any:
     if rounding_mode is None:
         return np.divide(a, b)
     if rounding_mode == "floor":
-        return _floor_divided(a, b)
+        return _floor_divide(a, b)
     return np.trunc(store(np.divide(constant(a), constant(b)), asked=False))
 
 
@@ -183,14 +183,14 @@ def _times_power_of_two(x: Any, exponent: Any) -> Any:
     return x * (np.ldexp(1.0, exponent) if np.asarray(exponent).dtype.kind in "iu" else np.exp2(exponent))
 
 
-def _rounded(x: Any, decimals: int = 0) -> Any:
+def _round(x: Any, decimals: int = 0) -> Any:
     return np.round(x, decimals)
 
 
 # A formula is about real numbers. So operations that change only the dtype, the memory or the graph leave a value as
 # it is, and the rounding that comes with a dtype is the business of the contract.
 enter(
-    _unchanged, aten.clone.default, aten.detach.default, aten.alias.default, aten._to_copy.default,
+    _identity, aten.clone.default, aten.detach.default, aten.alias.default, aten._to_copy.default,
     aten.lift_fresh.default, aten.lift_fresh_copy.default, aten.contiguous.default, aten.positive.default,
 )  # fmt: skip
 enter(_with_alpha(np.add), aten.add.Tensor, aten.add.Scalar)
@@ -212,7 +212,7 @@ enter(np.fmod, aten.fmod.Tensor)
 enter(np.remainder, aten.remainder.Tensor, aten.remainder.Scalar_Tensor)
 enter(lambda a, b: np.fmod(a, _scalar(a, b)), aten.fmod.Scalar)
 enter(lambda a, b: np.remainder(a, _scalar(a, b)), aten.remainder.Scalar)
-enter(_floor_divided, aten.floor_divide.default, aten.floor_divide.Scalar)
+enter(_floor_divide, aten.floor_divide.default, aten.floor_divide.Scalar)
 enter(_xlogy, aten.xlogy.Tensor, aten.xlogy.Scalar_Self, aten.xlogy.Scalar_Other)
 enter(_xlog1py, *(getattr(aten.special_xlog1py, name) for name in ("default", "self_scalar", "other_scalar")))
 enter(np.sign, aten.sign.default, aten.sgn.default)
@@ -231,10 +231,10 @@ RULES.update(
         aten.erfc.default: erfc,
         aten.pow.Scalar: lambda base, x: np.power(_scalar(x, base), x),
         aten.pow.Tensor_Tensor: np.power,
-        aten.div.Tensor_mode: _divided,
-        aten.div.Scalar_mode: _divided,
+        aten.div.Tensor_mode: _divide,
+        aten.div.Scalar_mode: _divide,
         aten.ldexp.Tensor: _times_power_of_two,
-        aten.round.decimals: _rounded,
+        aten.round.decimals: _round,
         aten.isnan.default: np.isnan,
         aten.isinf.default: np.isinf,
         aten.isfinite.default: np.isfinite,
@@ -252,8 +252,8 @@ RULES.update(
         aten.clamp_min.Tensor: _clamp,
         aten.clamp_max.default: lambda x, most: _clamp(x, None, most),
         aten.clamp_max.Tensor: lambda x, most: _clamp(x, None, most),
-        aten.maximum.default: _shared(np.maximum),
-        aten.minimum.default: _shared(np.minimum),
+        aten.maximum.default: _share_slope(np.maximum),
+        aten.minimum.default: _share_slope(np.minimum),
     }
 )
 #: Functions of one argument that torch and NumPy name alike, or by another name.

@@ -82,10 +82,10 @@ def _less_often(rows: Any, indices: Any) -> Any:
 def _write_elements(x: Any, source: Any, shown: Callable[[Any], Any]) -> Any:
     """x with elements of `source` in place of some of its own.
 
-    Of several that go to one place any may be the one that stays, and torch has the slope of each of them there.
+    Where several elements go to one place any of them may stay there, and torch gives each of them the slope.
 
     Args:
-        shown: given the places of x's elements, an array of x's shape, those that the elements of `source` go to.
+        shown: of an array of places of x's shape, the places that the elements of `source` go to.
     """
     places = np.arange(np.size(x))
     targets = np.ravel(shown(places.reshape(np.shape(x))))
@@ -171,8 +171,8 @@ def _put(x: Any, index: Any, source: Any, accumulate: bool = False) -> Any:
 def _masked_scatter(x: Any, mask: Any, source: Any) -> Any:
     shape = np.broadcast_shapes(np.shape(x), np.shape(mask))
     x, chosen = np.broadcast_to(x, shape), np.broadcast_to(mask, shape)
-    taken = _flat(source)[: int(np.count_nonzero(chosen))]
-    return _write_elements(x, taken, lambda places: places[chosen])
+    elements = _flat(source)[: int(np.count_nonzero(chosen))]
+    return _write_elements(x, elements, lambda places: places[chosen])
 
 
 def _index_add(x: Any, dim: int, index: Any, source: Any, alpha: float = 1) -> Any:
@@ -258,7 +258,7 @@ def _index_reduce(x: Any, dim: int, index: Any, source: Any, reduce: str, includ
     return _scatter_reduce(x, dim, np.broadcast_to(spread, shape), source, reduce, include_self)
 
 
-def _renormed(weight: Any, indices: Any, most: float, order: float) -> Any:
+def _renorm_rows(weight: Any, indices: Any, most: float, order: float) -> Any:
     """Rows of an embedding that are looked up, and are longer than they may be, made as long."""
     rows = np.unique(np.asarray(indices))
     picked = weight[rows]
@@ -277,11 +277,11 @@ def _embedding_bag(
     indices, ends = np.asarray(indices), np.asarray(offsets)
     bags = len(ends) - 1 if include_last_offset else len(ends)
     bag = np.searchsorted(ends[:bags], np.arange(len(indices)), side="right") - 1
-    kept = indices != padding_idx
-    rows, bag = weight[indices[kept]], bag[kept]
-    rows = _less_often(rows, indices[kept]) if scale_grad_by_freq else rows
+    in_bag = indices != padding_idx
+    rows, bag = weight[indices[in_bag]], bag[in_bag]
+    rows = _less_often(rows, indices[in_bag]) if scale_grad_by_freq else rows
     if per_sample_weights is not None:
-        rows = rows * per_sample_weights[kept][:, None]
+        rows = rows * per_sample_weights[in_bag][:, None]
     counts = np.bincount(bag, minlength=bags)
     if mode == 2:
         most = [amax(rows[np.flatnonzero(bag == i)], 0) if counts[i] else 0.0 * weight[0] for i in range(bags)]
@@ -322,7 +322,7 @@ RULES.update(
         aten.masked_scatter.default: _masked_scatter,
         aten.index_add.default: _index_add,
         aten.index_reduce.default: _index_reduce,
-        aten.embedding_renorm.default: _renormed,
+        aten.embedding_renorm.default: _renorm_rows,
         aten._embedding_bag.default: _embedding_bag,
         aten._embedding_bag_forward_only.default: _embedding_bag,
     }

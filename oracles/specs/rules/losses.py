@@ -18,7 +18,7 @@ aten = torch.ops.aten
 
 #: aten's numbers for how the losses of all elements become one.
 _NONE, _MEAN, _SUM = 0, 1, 2
-#: What torch holds x (1 − x) at in the slope of a binary cross entropy.
+#: The least divisor x (1 − x) in the slope of a binary cross entropy; torch clamps it there.
 _LEAST_DIVISOR = 1e-12
 
 
@@ -35,7 +35,7 @@ def _of_targets(formula: Rule) -> Rule:
         if reduction == _NONE:
             return [output, total_weight]
 
-        def added_one_by_one(x: Any, *weights: Any) -> Any:
+        def add_one_by_one(x: Any, *weights: Any) -> Any:
             each = np.ravel(formula(x, at, *(weights or (None,)), _NONE, ignore_index)[0])
             total = may_store(scatter(each, np.zeros(np.size(each), dtype=np.int64), (1,), in_place=True)[0])
             count = formula(x, at, *(weights or (None,)), reduction, ignore_index)[1]
@@ -45,7 +45,7 @@ def _of_targets(formula: Rule) -> Rule:
             return formula(x, at, *(weights or (None,)), reduction, ignore_index)[0]
 
         arrays = [x] if weight is None else [x, weight]
-        return [among([Algorithm(whole, ""), Algorithm(added_one_by_one, STORED)], *arrays), total_weight]
+        return [among([Algorithm(whole, ""), Algorithm(add_one_by_one, STORED)], *arrays), total_weight]
 
     return rule
 
@@ -57,14 +57,14 @@ def _binary_cross_entropy(x: Any, target: Any, weight: Any = None, reduction: in
 
 
 def _cross_entropy_of_two(x: Any, target: Any) -> Any:
-    """−(t log x + (1 − t) log(1 − x)), whose logarithms torch holds at −100 from below."""
+    """−(t log x + (1 − t) log(1 − x)), whose logarithms torch clamps to −100 at least."""
     parts = (np.log(x), np.log1p(-x))
-    kept, other = (np.where(part < -100.0, -100.0, part) for part in parts)
-    return (target - 1.0) * other - target * kept
+    log_x, log_rest = (np.where(part < -100.0, -100.0, part) for part in parts)
+    return (target - 1.0) * log_rest - target * log_x
 
 
 def _cross_entropy_by_one_quotient(x: Any, target: Any) -> Any:
-    """With the slope (x − t) / (x (1 − x)), whose divisor torch holds at 10⁻¹² from below, and most kernels do."""
+    """With the slope (x − t) / (x (1 − x)), whose divisor torch and most kernels clamp to 10⁻¹² at least."""
     p, t = constant(x), constant(target)
     slope = (p - t) / np.maximum((1.0 - p) * p, _LEAST_DIVISOR)
     value = _cross_entropy_of_two(p, t)
@@ -74,7 +74,7 @@ def _cross_entropy_by_one_quotient(x: Any, target: Any) -> Any:
 def _binary_cross_entropy_with_logits(
     x: Any, target: Any, weight: Any = None, pos_weight: Any = None, reduction: int = _MEAN
 ) -> Any:
-    """torch's text, (1 − t) x − v log σ(x) with v = (p − 1) t + 1, and what else everybody computes.
+    """torch's text, (1 − t) x − v log σ(x) with v = (p − 1) t + 1, and the other texts that are in use.
 
     Differentiated as it reads, that text has the slope (1 − t) − v σ(−x), which does not cancel at t = 1; torch and
     every kernel take σ(x) − t all the same.
@@ -132,8 +132,8 @@ def _multi_margin(
     index = np.reshape(np.asarray(target), (-1, 1))
     gap = margin - np.take_along_axis(rows, index, 1) + rows
     # The target itself is left out, whatever its own margin is.
-    wanted = np.where(np.arange(classes) == index, 0.0, np.where(gap <= 0, 0.0, gap))
-    each = wanted if p == 1 else np.square(wanted)
+    excess = np.where(np.arange(classes) == index, 0.0, np.where(gap <= 0, 0.0, gap))
+    each = excess if p == 1 else np.square(excess)
     each = each if weight is None else each * np.reshape(weight[index], (-1, 1))
     loss = np.sum(each, axis=1) / float(classes)
     return np.reshape(loss, np.shape(target)) if reduction == _NONE else _reduce_loss(loss, reduction)
@@ -144,18 +144,18 @@ def _multilabel_margin(x: Any, target: Any, reduction: int) -> tuple[Any, Any]:
     rows, classes = np.reshape(x, (-1, np.shape(x)[-1])), np.shape(x)[-1]
     listed = np.reshape(np.asarray(target), (-1, classes))
     counts = np.cumsum(listed < 0, axis=1) == 0
-    known = np.where(counts, listed, 0)
+    indices = np.where(counts, listed, 0)
     is_target = np.zeros(listed.shape, dtype=bool)
     for row, targets, valid in zip(is_target, listed, counts, strict=True):
         row[targets[valid]] = True
-    gap = 1.0 - (np.take_along_axis(rows, known, 1)[:, :, None] - rows[:, None, :])
-    wanted = counts[:, :, None] & ~is_target[:, None, :]
-    each = np.sum(np.where(wanted, np.where(gap <= 0, 0.0, gap), 0.0), axis=(1, 2)) / float(classes)
+    gap = 1.0 - (np.take_along_axis(rows, indices, 1)[:, :, None] - rows[:, None, :])
+    in_sum = counts[:, :, None] & ~is_target[:, None, :]
+    each = np.sum(np.where(in_sum, np.where(gap <= 0, 0.0, gap), 0.0), axis=(1, 2)) / float(classes)
     loss = each if reduction == _NONE and np.ndim(x) > 1 else _reduce_loss(each, reduction or _SUM)
     return loss, np.reshape(is_target, np.shape(x)).astype(np.float64)
 
 
-# torch takes this loss apart before any table of decompositions is asked, so a stand-in calls this in its place.
+# torch decomposes this loss before it asks any table of decompositions, so a stand-in calls an operation of our own.
 _NAME = "binary_cross_entropy_with_logits"
 LIBRARY.define(f"{_NAME}(Tensor x, Tensor target, Tensor? weight, Tensor? pos_weight, int reduction) -> Tensor")
 for _key in ("CPU", "Meta"):

@@ -22,9 +22,10 @@ class _Results(Sequence[Any]):
     """The results of a formula with all its algorithms; each is evaluated when it is asked for."""
 
     def __init__(self, formula: Callable[..., Any], length: int, *args: Any, more: Sequence[Any] = ()) -> None:
-        """
+        """No result is evaluated yet.
+
         Args:
-            formula: with several results, `length` of them. args: of it. more: algorithms that store intermediates.
+            formula: a function with `length` results. args: its arguments. more: algorithms that store intermediates.
         """
         self.more = more
         self.formula, self.length, self.args = formula, length, args
@@ -34,8 +35,8 @@ class _Results(Sequence[Any]):
         return self.length
 
     def __getitem__(self, which: Any) -> Any:
-        known = (*declared(self.formula), *(Algorithm(formula, STORED) for formula in self.more))
-        others = (Algorithm(self._way(each.formula, which), each.name) for each in known)
+        algorithms = (*declared(self.formula), *(Algorithm(formula, STORED) for formula in self.more))
+        others = (Algorithm(self._way(each.formula, which), each.name) for each in algorithms)
         ways = [Algorithm(self._way(self.formula, which), ""), *others]
         return among(ways, *(self.args[i] for i in self.positions))
 
@@ -63,9 +64,9 @@ def _group_norm(*args: Any) -> Any:
 
 
 def _batch_norm(x: Any, weight: Any, bias: Any, mean: Any, var: Any, training: bool, m: float, eps: float) -> Any:
-    given = (x, weight, bias, mean, var, training or mean is None, m, eps)
+    arguments = (x, weight, bias, mean, var, training or mean is None, m, eps)
     more = (_in_stored_steps, _as_stored_line, _with_stored_statistics)
-    return _Results(batch_norm.native_batch_norm, 5, *given, more=more)
+    return _Results(batch_norm.native_batch_norm, 5, *arguments, more=more)
 
 
 def _statistics(x: Any, mean: Any, var: Any, training: bool, m: float, eps: float) -> tuple[Any, Any]:
@@ -131,8 +132,8 @@ def as_functions(
     """
     if mean is None:
         return tuple(aten._native_batch_norm_legit.no_stats(x, weight, bias, training, momentum, eps))
-    given = (x, weight, bias, mean, var, training, momentum, eps)
-    out, *saved, new_mean, new_var = aten._native_batch_norm_legit_functional(*given)
+    arguments = (x, weight, bias, mean, var, training, momentum, eps)
+    out, *saved, new_mean, new_var = aten._native_batch_norm_legit_functional(*arguments)
     if training:
         mean.copy_(new_mean)
         var.copy_(new_var)
@@ -239,8 +240,8 @@ def _distances(x: Any, y: Any, p: float, mode: Any = None) -> Any:
     def by_products(x: Any, y: Any) -> Any:
         squares = [np.sum(np.square(t), axis=-1) for t in (x, y)]
         both = np.expand_dims(squares[0], -1) + np.expand_dims(squares[1], -2)
-        found = both - np.matmul(x, np.swapaxes(y, -1, -2)) * 2.0
-        return safe_root(np.where(found <= 0, 0.0, found))
+        squared_lengths = both - np.matmul(x, np.swapaxes(y, -1, -2)) * 2.0
+        return safe_root(np.where(squared_lengths <= 0, 0.0, squared_lengths))
 
     # Of more than 25 rows torch takes x² + y² − 2 x y, unless it is told otherwise (`mode` 2).
     many = max(np.shape(x)[-2], np.shape(y)[-2]) > 25

@@ -41,13 +41,13 @@ def _topk(x: Any, k: int, dim: int = -1, largest: bool = True, sorted: bool = Tr
     return _elements_at_places(x, dim, 0, k, largest)
 
 
-def _one(x: Any, place: int, dim: int, keepdim: bool) -> Any:
+def _element_at_place(x: Any, place: int, dim: int, keepdim: bool) -> Any:
     values, indices = _elements_at_places(x, dim, place, place + 1, False)
     return (values, indices) if keepdim else (np.squeeze(values, axis=dim), np.squeeze(indices, axis=dim))
 
 
 def _kthvalue(x: Any, k: int, dim: int = -1, keepdim: bool = False) -> Any:
-    return _one(x, k - 1, dim, keepdim)
+    return _element_at_place(x, k - 1, dim, keepdim)
 
 
 def _with_nans(values: Any, x: Any, dim: int, keepdim: bool) -> Any:
@@ -58,7 +58,7 @@ def _with_nans(values: Any, x: Any, dim: int, keepdim: bool) -> Any:
 
 
 def _median_along(x: Any, dim: int, keepdim: bool = False) -> Any:
-    values, indices = _one(x, (np.shape(x)[dim] - 1) // 2, dim, keepdim)
+    values, indices = _element_at_place(x, (np.shape(x)[dim] - 1) // 2, dim, keepdim)
     return _with_nans(values, x, dim, keepdim), indices
 
 
@@ -95,14 +95,14 @@ def _running(sign: float) -> Callable[..., Any]:
 
 
 def _running_index(base: Any, dim: int) -> Choice:
-    def accepts(given: Any) -> Any:
+    def accepts(indices: Any) -> Any:
         low, high = base.ends()
-        place = np.arange(given.shape[dim]).reshape(-1, *(1,) * (given.ndim - dim - 1))
-        known = (given >= 0) & (given <= place)
-        reached = np.take_along_axis(high, np.where(known, given, 0), dim)
-        return known & ~(reached < np.maximum.accumulate(low, axis=dim))
+        place = np.arange(indices.shape[dim]).reshape(-1, *(1,) * (indices.ndim - dim - 1))
+        in_range = (indices >= 0) & (indices <= place)
+        reached = np.take_along_axis(high, np.where(in_range, indices, 0), dim)
+        return in_range & ~(reached < np.maximum.accumulate(low, axis=dim))
 
-    def found() -> tuple[Any, Any]:
+    def choose() -> tuple[Any, Any]:
         values = base.comparable()
         place = np.arange(values.shape[dim]).reshape(-1, *(1,) * (values.ndim - dim - 1))
         first = np.where(values == np.maximum.accumulate(values, axis=dim), place, 0)
@@ -110,18 +110,18 @@ def _running_index(base: Any, dim: int) -> Choice:
         low, high = base.ends()
         return likely, np.broadcast_to(np.asarray((low == high).all()), likely.shape)
 
-    return Choice(base.shape, accepts, found)
+    return Choice(base.shape, accepts, choose)
 
 
 def _logcumsumexp(x: Any, dim: int) -> Any:
     if np.ndim(x) == 0:
         return x
-    along = functools.partial(_accumulated, dim=dim)
+    along = functools.partial(_accumulate, dim=dim)
     by_logarithms = functools.partial(_cotangent_by_logarithms, dim=dim)
     return among([Algorithm(along, ""), Algorithm(Reverse(by_logarithms), "")], x)
 
 
-def _accumulated(x: Any, dim: int) -> Any:
+def _accumulate(x: Any, dim: int) -> Any:
     """One element after another: each is added to the sum so far by its logarithm."""
     rows = np.moveaxis(x, dim, 0)
     sums = [rows[0]]
@@ -138,13 +138,13 @@ def _cotangent_by_logarithms(x: Any, g: Any, dim: int) -> Any:
     Raises:
         Inapplicable: rounding leaves the sign of a cotangent open.
     """
-    y, parts = may_store(_accumulated(x, dim)), []
+    y, parts = may_store(_accumulate(x, dim)), []
     for part in (g, -g):
-        taken = np.greater(constant(part), 0.0)
-        if isinstance(taken, Condition):
+        positive = np.greater(constant(part), 0.0)
+        if isinstance(positive, Condition):
             raise Inapplicable
-        logs = np.where(taken, may_store(may_store(np.log(np.where(taken, part, 1.0))) - y), -np.inf)
-        total = may_store(np.flip(_accumulated(np.flip(logs, dim), dim), dim))
+        logs = np.where(positive, may_store(may_store(np.log(np.where(positive, part, 1.0))) - y), -np.inf)
+        total = may_store(np.flip(_accumulate(np.flip(logs, dim), dim), dim))
         parts.append(may_store(np.exp(may_store(total + x))))
     return parts[0] - parts[1]
 

@@ -18,7 +18,7 @@ aten = torch.ops.aten
 
 
 def _add_product(product: Rule) -> Rule:
-    """β c + α (a b). With β = 0, c is not used at all: a NaN in it is none of the result.
+    """β c + α (a b). With β = 0, c is not used at all: a NaN in it does not reach the result.
 
     A product that is scaled may be stored before, and so may what it is added to; torch's derivatives scale last, too.
     """
@@ -73,17 +73,17 @@ def _product_by_product(c: Any, a: Any, b: Any, beta: float = 1, alpha: float = 
     return among(ways, start, a, b)
 
 
-def _grouped(a: Any, b: Any, ends: Any = None, bias: Any = None, out_dtype: Any = None) -> Any:
+def _multiply_groups(a: Any, b: Any, ends: Any = None, bias: Any = None, out_dtype: Any = None) -> Any:
     """A product of matrices for every group; of an operand with two axes the groups are parts, which end at `ends`."""
     if ends is None:
         return np.matmul(a, b)
     parts = [slice(int(start), int(end)) for start, end in zip([0, *ends[:-1]], ends, strict=True)]
-    if np.ndim(a) == np.ndim(b) == 2:  # The parts are of what is summed over.
+    if np.ndim(a) == np.ndim(b) == 2:  # The groups are parts of the axis that is summed over.
         return np.stack([np.matmul(a[:, part], b[part]) for part in parts], axis=0)
     if np.ndim(a) == 2:
-        found = np.concatenate([np.matmul(a[part], b[i]) for i, part in enumerate(parts)], axis=0)
-        rest = np.shape(a)[0] - np.shape(found)[0]
-        return found if not rest else np.concatenate([found, np.zeros((rest, np.shape(found)[1]))], axis=0)
+        product = np.concatenate([np.matmul(a[part], b[i]) for i, part in enumerate(parts)], axis=0)
+        rest = np.shape(a)[0] - np.shape(product)[0]
+        return product if not rest else np.concatenate([product, np.zeros((rest, np.shape(product)[1]))], axis=0)
     return np.concatenate([np.matmul(a[i], b[:, part]) for i, part in enumerate(parts)], axis=1)
 
 
@@ -94,12 +94,14 @@ def _scores(q: Any, k: Any, scale: float) -> Any:
     root = math.sqrt(abs(scale))
     ways = [
         Algorithm(lambda q, k: np.matmul(q, np.swapaxes(k, -1, -2)) * scale, ""),
-        Algorithm(lambda q, k: _of_scaled(may_store(q * math.copysign(root, scale)), may_store(k * root)), SCALED),
+        Algorithm(
+            lambda q, k: _multiply_scaled(may_store(q * math.copysign(root, scale)), may_store(k * root)), SCALED
+        ),
     ]
     return among(ways, q, k)
 
 
-def _of_scaled(q: Any, k: Any) -> Any:
+def _multiply_scaled(q: Any, k: Any) -> Any:
     return np.matmul(q, np.swapaxes(k, -1, -2))
 
 
@@ -122,4 +124,4 @@ RULES[torch.ops.opassay_specs.attention_scores.default] = _scores
 enter(np.matmul, aten.mm.default, aten.bmm.default, aten.mv.default, aten.dot.default, aten.vdot.default)
 enter(_add_product(np.matmul), aten.addmm.default, aten.baddbmm.default, aten.addmv.default)
 enter(_product_by_product, aten.addbmm.default)
-RULES[aten._grouped_mm.default] = _grouped
+RULES[aten._grouped_mm.default] = _multiply_groups

@@ -31,12 +31,12 @@ def _amin(x: Any, dim: Any = (), keepdim: bool = False) -> Any:
 def _logsumexp(x: Any, dim: Any, keepdim: bool = False) -> Any:
     axes = axes_of(dim)
 
-    def log_of_sum(x: Any, kept: Rule) -> Any:
+    def log_of_sum(x: Any, step: Rule) -> Any:
         largest = constant(np.max(x, axis=axes, keepdims=True))
-        return kept(np.log(kept(np.sum(kept(np.exp(kept(x - largest))), axis=axes, keepdims=True)))) + largest
+        return step(np.log(step(np.sum(step(np.exp(step(x - largest))), axis=axes, keepdims=True)))) + largest
 
     def cotangent(x: Any, g: Any) -> Any:
-        """Of the result, as torch has it: what it was rounded by is a share of every slope."""
+        """The cotangent of x, from the saved result as torch has it: its rounding error is a share of every slope."""
         return g * may_store(np.exp(may_store(x - may_store(log_of_sum(x, lambda t: t)))))
 
     ways = [

@@ -31,7 +31,7 @@ def _with_slopes(rule: Rule, *slopes: Rule) -> Rule:
     """
 
     def cotangent(place: int) -> Rule:
-        return lambda *given: unbroadcast(slopes[place](*given), np.shape(given[place]))
+        return lambda *arguments: unbroadcast(slopes[place](*arguments), np.shape(arguments[place]))
 
     ways = [Algorithm(rule, ""), Algorithm(Reverse(*map(cotangent, range(len(slopes)))), STORED)]
     return lambda *xs: among(ways, *xs) if all(isinstance(x, Array) for x in xs) else rule(*xs)
@@ -109,7 +109,7 @@ def _addcmul(x: Any, a: Any, b: Any, *, value: float = 1) -> Any:
     return text(x, a, b)
 
 
-def _outer_added(c: Any, a: Any, b: Any, *, beta: float = 1, alpha: float = 1) -> Any:
+def _add_outer(c: Any, a: Any, b: Any, *, beta: float = 1, alpha: float = 1) -> Any:
     """addr, whose kernel multiplies and adds in the dtype of its operands."""
     product = alpha * (a[:, None] * b)
     return product if beta == 0 else product + beta * c
@@ -143,4 +143,4 @@ RULES.update(
         aten.addcmul.default: _addcmul,
     }
 )  # fmt: skip
-DECOMPOSED[aten.addr.default] = _outer_added
+DECOMPOSED[aten.addr.default] = _add_outer

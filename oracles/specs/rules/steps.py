@@ -81,11 +81,11 @@ def _trilinear(a: Any, b: Any, c: Any, of_a: Any, of_b: Any, of_c: Any, summed: 
     first = tuple(axis for axis in summed if axis in of_c)
 
     def whole(*factors: Any) -> Any:
-        left, middle, right = _expanded(factors, (of_a, of_b, of_c))
+        left, middle, right = _expand_factors(factors, (of_a, of_b, of_c))
         return np.sum(left * middle * right, axis=tuple(summed))
 
     def pair_by_pair(*factors: Any) -> Any:
-        left, middle, right = _expanded(factors, (of_a, of_b, of_c))
+        left, middle, right = _expand_factors(factors, (of_a, of_b, of_c))
         pair = may_store(np.sum(left * middle, axis=first, keepdims=True)) if first else may_store(left * middle)
         rest = tuple(axis for axis in summed if axis not in first)
         return np.squeeze(np.sum(pair * right, axis=rest, keepdims=True), axis=tuple(summed))
@@ -93,13 +93,13 @@ def _trilinear(a: Any, b: Any, c: Any, of_a: Any, of_b: Any, of_c: Any, summed: 
     return among([Algorithm(whole, ""), Algorithm(pair_by_pair, STORED)], a, b, c)
 
 
-def _expanded(factors: Any, axes: Any) -> list[Any]:
-    found = []
+def _expand_factors(factors: Any, axes: Any) -> list[Any]:
+    arrays = []
     for x, missing in zip(factors, axes, strict=True):
         for axis in missing:
             x = np.expand_dims(x, axis)
-        found.append(x)
-    return found
+        arrays.append(x)
+    return arrays
 
 
 DECOMPOSED.update(

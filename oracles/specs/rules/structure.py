@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from ....reference.array import Array, constant
-from .images.convolution import placed
+from .images.convolution import insert_zeros
 from .table import MOVES, REPEATING, RULES, Rule, enter_move, overloads
 
 aten = torch.ops.aten
@@ -17,8 +17,8 @@ aten = torch.ops.aten
 
 def _expand(x: Any, shape: Sequence[int], **kwargs: Any) -> Any:
     padded = (1,) * (len(shape) - np.ndim(x)) + np.shape(x)
-    wanted = tuple(n if m == -1 else m for n, m in zip(padded, shape, strict=True))
-    return np.broadcast_to(np.reshape(x, padded), wanted)
+    full = tuple(n if m == -1 else m for n, m in zip(padded, shape, strict=True))
+    return np.broadcast_to(np.reshape(x, padded), full)
 
 
 def _slice(x: Any, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Any:
@@ -35,7 +35,7 @@ def _squeeze(x: Any, dim: Any = None) -> Any:
     return np.squeeze(x, axis=axes) if axes else x
 
 
-def _filled_with(value: float) -> Rule:
+def _fill_with(value: float) -> Rule:
     return lambda shape, **kwargs: np.full(tuple(shape), value)
 
 
@@ -60,11 +60,11 @@ def _by_places(operation: Any) -> Rule:
     return rule
 
 
-def _padded(x: Any, pads: Sequence[int], value: float = 0.0) -> Any:
+def _pad(x: Any, pads: Sequence[int], value: float = 0.0) -> Any:
     axes = len(pads) // 2
     if value == 0.0 and np.size(x):
         # Whoever convolves what was padded may leave out the products with these zeros.
-        return placed(x, pads[-2::-2], pads[::-2], (1,) * axes)
+        return insert_zeros(x, pads[-2::-2], pads[::-2], (1,) * axes)
     places = aten.constant_pad_nd(torch.arange(np.size(x)).reshape(np.shape(x)), list(pads), -1).numpy()
     if not np.size(x):
         return np.full(places.shape, float(value))
@@ -72,26 +72,26 @@ def _padded(x: Any, pads: Sequence[int], value: float = 0.0) -> Any:
     return np.where(places >= 0, inside, value) if (places < 0).any() else inside
 
 
-def _copied(to: Any, x: Any, *args: Any) -> Any:
+def _copy(to: Any, x: Any, *args: Any) -> Any:
     return np.broadcast_to(x, np.shape(to))
 
 
 def _triangle(keep: Any) -> Rule:
     def rule(x: Any, diagonal: int = 0) -> Any:
-        kept = keep(np.ones(np.shape(x), dtype=bool), diagonal)
-        found = np.where(kept, x, 0.0)
-        if isinstance(found, Array):
-            constant(found).leave_out(~kept)
-        return found
+        inside = keep(np.ones(np.shape(x), dtype=bool), diagonal)
+        triangle = np.where(inside, x, 0.0)
+        if isinstance(triangle, Array):
+            constant(triangle).leave_out(~inside)
+        return triangle
 
     return rule
 
 
-# A copy has what was stored already.
+# The elements of a copy are stored already, as those of its operand are.
 MOVES.update(overloads("clone alias lift_fresh lift_fresh_copy contiguous positive"))
 enter_move(constant, aten.detach.default)
 
-#: Moves of which NumPy knows nothing.
+#: Moves for which NumPy has no function.
 for _operation in (
     aten.flip.default, aten.roll.default, aten.repeat.default, aten.unfold.default, aten.as_strided.default,
     aten.diagonal.default, aten.pixel_shuffle.default, aten.pixel_unshuffle.default, aten.channel_shuffle.default,
@@ -118,15 +118,15 @@ for _names, _rule in (
 REPEATING.update(overloads("expand expand_copy unfold as_strided repeat repeat_interleave.self_int"))
 RULES.update(
     {
-        aten.constant_pad_nd.default: _padded,
-        aten.copy.default: _copied,
-        aten.copy_.default: _copied,
+        aten.constant_pad_nd.default: _pad,
+        aten.copy.default: _copy,
+        aten.copy_.default: _copy,
         aten.ones_like.default: lambda x, **kwargs: np.ones(np.shape(x)),
         aten.zeros_like.default: lambda x, **kwargs: np.zeros(np.shape(x)),
         aten.full_like.default: lambda x, value, **kwargs: np.full(np.shape(x), float(value)),
         aten.full.default: lambda shape, value, **kwargs: np.full(tuple(shape), float(value)),
-        aten.ones.default: _filled_with(1.0),
-        aten.zeros.default: _filled_with(0.0),
+        aten.ones.default: _fill_with(1.0),
+        aten.zeros.default: _fill_with(0.0),
         aten.scalar_tensor.default: lambda value, **kwargs: np.float64(value),
         aten.cat.default: lambda tensors, dim=0: np.concatenate(tensors, axis=dim),
         aten.stack.default: lambda tensors, dim=0: np.stack(tensors, axis=dim),

@@ -21,7 +21,7 @@ RULES: dict[Any, Rule] = {}
 #: Operations that only move elements: what they return is stored already as it is.
 MOVES: set[Any] = set()
 
-#: Those of them that may give an element several times, so that their derivatives add up.
+#: Moves that may give an element several times, so that the derivatives of its copies add up.
 REPEATING: set[Any] = set()
 
 #: Operations that are traced as others, in place of torch's decomposition or where it has none.
@@ -32,21 +32,21 @@ LIBRARY = torch.library.Library("opassay_specs", "FRAGMENT")
 
 
 def enter(rule: Rule, *operations: Any) -> None:
-    """One rule for several operations."""
+    """Enter one rule for several operations."""
     RULES.update(dict.fromkeys(operations, rule))
 
 
 def overloads(names: str) -> list[Any]:
     """The aten operations of these names; a name without an overload means the one that is called "default"."""
-    found = []
+    operations = []
     for name in names.split():
         packet, _, overload = name.partition(".")
-        found.append(getattr(getattr(torch.ops.aten, packet), overload or "default"))
-    return found
+        operations.append(getattr(getattr(torch.ops.aten, packet), overload or "default"))
+    return operations
 
 
 def enter_move(rule: Rule, *operations: Any) -> None:
-    """One rule for several operations that only move elements."""
+    """Enter one rule for several operations that only move elements."""
     enter(rule, *operations)
     MOVES.update(operations)
 
@@ -57,7 +57,7 @@ def may_store(x: Any) -> Any:
 
 
 def with_numbers(f: Rule) -> Rule:
-    """An operation that takes a number for its second operand: beside a half type torch may round it to that."""
+    """An operation whose second operand may be a number, which torch may round to the half type of the first one."""
 
     @functools.wraps(f)
     def rule(a: Any, b: Any) -> Any:

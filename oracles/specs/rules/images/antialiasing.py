@@ -42,42 +42,42 @@ def _lanczos(t: Any) -> Any:
     return _weights_within(size, 3.0, np.sinc(size) * np.sinc(size / 3.0))
 
 
-def _resized(x: Any, dim: int, wanted: int, ratio: tuple[float, float], of_filter: tuple[_Filter, float]) -> Any:
-    """x along one dim.
+def _resize(x: Any, dim: int, new_length: int, ratio: tuple[float, float], of_filter: tuple[_Filter, float]) -> Any:
+    """x resized along one dim.
 
     Args:
-        wanted: its length. ratio: a quotient, the pixels of x per pixel of the result.
-        of_filter: and how far it reaches, in pixels of the larger image.
+        new_length: that of the result. ratio: a quotient, the pixels of x per pixel of the result.
+        of_filter: the filter, and how far it reaches in pixels of the larger image.
     """
     form, reach = of_filter
     length, quotient = np.shape(x)[dim], ratio[0] / ratio[1]
     wide = max(quotient, 1.0)
-    middle = (np.arange(wanted) + 0.5) * quotient
+    middle = (np.arange(new_length) + 0.5) * quotient
     first = np.floor(middle - reach * wide).astype(np.int64) - 1
     pixels = first[:, None] + np.arange(int(np.ceil(2.0 * reach * wide)) + 4)
     inside = (pixels >= 0) & (pixels < length)
     step = as_constant(x, ratio[0]) / ratio[1]
-    offset = as_constant(x, pixels + 0.5) - (as_constant(x, np.arange(wanted) + 0.5) * step)[:, None]
+    offset = as_constant(x, pixels + 0.5) - (as_constant(x, np.arange(new_length) + 0.5) * step)[:, None]
     weights = np.where(inside, form(offset / step if quotient > 1.0 else offset), 0.0)
     weights = keep_in_format(weights / np.sum(weights, axis=1, keepdims=True))
-    taken = x[(slice(None),) * dim + (np.clip(pixels, 0, length - 1),)]
+    values = x[(slice(None),) * dim + (np.clip(pixels, 0, length - 1),)]
     # A pixel outside the image has no weight, and no product is formed with the one that stands for it here.
     shape = (*pixels.shape, *(1,) * (np.ndim(x) - 1 - dim))
-    products = np.where(np.reshape(inside, shape), taken * np.reshape(weights, shape), 0.0)
+    products = np.where(np.reshape(inside, shape), values * np.reshape(weights, shape), 0.0)
     return np.sum(products, axis=dim + 1)
 
 
-def _antialiased(form: _Filter, reach: float) -> Rule:
+def _antialias(form: _Filter, reach: float) -> Rule:
     def rule(x: Any, sizes: Any, corners: bool, *scales: Any) -> Any:
         listed: Sequence[Any] = scales_of(scales)
         count = len(listed if sizes is None else sizes)
         for dim in reversed(range(np.ndim(x) - count, np.ndim(x))):
             place = dim - np.ndim(x) + count
             scale, length = listed[place] if listed else None, np.shape(x)[dim]
-            wanted = int(length * scale) if sizes is None else int(sizes[place])
-            if wanted == length and scale in (None, 1.0):
+            new_length = int(length * scale) if sizes is None else int(sizes[place])
+            if new_length == length and scale in (None, 1.0):
                 continue  # Every pixel is itself.
-            x = _resized(x, dim, wanted, scale_of(length, wanted, scale, corners), (form, reach))
+            x = _resize(x, dim, new_length, scale_of(length, new_length, scale, corners), (form, reach))
             x = keep_in_format(x) if isinstance(x, Array) else x
         return x
 
@@ -89,4 +89,4 @@ for _name, _form, _reach in (
     ("_upsample_bicubic2d_aa", _cubic_weight, 2.0),
     ("_upsample_lanczos2d_aa", _lanczos, 3.0),
 ):
-    RULES.update(dict.fromkeys(overloads(f"{_name} {_name}.vec"), _antialiased(_form, _reach)))
+    RULES.update(dict.fromkeys(overloads(f"{_name} {_name}.vec"), _antialias(_form, _reach)))

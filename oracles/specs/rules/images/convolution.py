@@ -15,13 +15,13 @@ from ..table import RULES
 aten = torch.ops.aten
 
 
-def for_each_axis(given: Sequence[int], axes: int) -> tuple[int, ...]:
-    """One number for each axis, of which torch takes one for all."""
-    numbers = tuple(int(n) for n in given)
+def for_each_axis(values: Sequence[int], axes: int) -> tuple[int, ...]:
+    """A number for each axis; torch takes a single one for all of them."""
+    numbers = tuple(int(n) for n in values)
     return numbers * axes if len(numbers) == 1 else numbers
 
 
-def placed(x: Any, before: Sequence[int], after: Sequence[int], step: Sequence[int]) -> Any:
+def insert_zeros(x: Any, before: Sequence[int], after: Sequence[int], step: Sequence[int]) -> Any:
     """`x` with zeros before, after and between its elements along the last axes; negative ones cut elements off.
 
     An evaluation may leave out products with these zeros, as a kernel does that never forms them.
@@ -58,20 +58,20 @@ def _convolution(
     if transposed:
         # The adjoint of a convolution: zeros between the elements of x, and the windows turned round.
         margin = [d * (k - 1) - p for d, k, p in zip(dilation, sizes, padding, strict=True)]
-        x = placed(x, margin, [m + e for m, e in zip(margin, extra, strict=True)], stride)
+        x = insert_zeros(x, margin, [m + e for m, e in zip(margin, extra, strict=True)], stride)
         swapped: Any = np.swapaxes(own, 1, 2)
         own = swapped[(..., *(slice(None, None, -1),) * axes)]
         stride = (1,) * axes
     else:
-        x = placed(x, padding, padding, (1,) * axes)
+        x = insert_zeros(x, padding, padding, (1,) * axes)
     grouped = np.reshape(x, (np.shape(x)[0], groups, np.shape(x)[1] // groups, *np.shape(x)[2:]))
     if bias is not None:
         # The bias may be what a sum begins with, and then passes all its roundings: so it is one more term.
         grouped = np.concatenate([grouped, np.ones((*np.shape(grouped)[:2], 1, *np.shape(grouped)[3:]))], axis=2)
         first = np.reshape(bias, (*np.shape(own)[:2], 1, *(1,) * axes))
-        own = np.concatenate([own, placed(first, (0,) * axes, [n - 1 for n in sizes], (1,) * axes)], axis=2)
-    found: Any = bind("correlate", (grouped, own), {"stride": stride, "dilation": dilation})
-    return np.reshape(found, (np.shape(x)[0], -1, *np.shape(found)[3:]))
+        own = np.concatenate([own, insert_zeros(first, (0,) * axes, [n - 1 for n in sizes], (1,) * axes)], axis=2)
+    out: Any = bind("correlate", (grouped, own), {"stride": stride, "dilation": dilation})
+    return np.reshape(out, (np.shape(x)[0], -1, *np.shape(out)[3:]))
 
 
 def _by_time(x: Any, weight: Any, bias: Any, pad: int = 0) -> Any:
@@ -82,7 +82,7 @@ def _by_time(x: Any, weight: Any, bias: Any, pad: int = 0) -> Any:
         return np.transpose(_convolution(moved, turned, bias, [1], [pad], [1], False, [0], 1), (2, 0, 1))
 
     def in_stored_steps(x: Any, weight: Any, bias: Any) -> Any:
-        wide = np.moveaxis(placed(np.moveaxis(x, 0, -1), [pad], [pad], [1]), -1, 0)
+        wide = np.moveaxis(insert_zeros(np.moveaxis(x, 0, -1), [pad], [pad], [1]), -1, 0)
         count = np.shape(wide)[0] - np.shape(weight)[0] + 1
         # Its derivative adds up over the time, stores that, and adds up over the batch.
         of_batch = np.broadcast_to(bias, (np.shape(x)[1], *np.shape(bias)))

@@ -48,7 +48,7 @@ def _numbers(x: Any) -> Any:
     return np.nan_to_num(plain, nan=0.0, posinf=0.0, neginf=0.0)
 
 
-def _located(axis: _Axis, padding: int, corners: bool) -> _Axis:
+def _move_into_image(axis: _Axis, padding: int, corners: bool) -> _Axis:
     """The points as torch moves them into the image, for all but zero padding."""
     at, plain, last = axis.at, axis.plain, float(axis.length - 1)
     if padding == _REFLECTION:
@@ -68,7 +68,7 @@ def _located(axis: _Axis, padding: int, corners: bool) -> _Axis:
     return _Axis(at, plain, axis.length)
 
 
-def _moved_index(index: Any, length: int, padding: int, corners: bool) -> Any:
+def _move_index(index: Any, length: int, padding: int, corners: bool) -> Any:
     """The pixels that pixels beyond the image stand for, along one axis; with zero padding they stay beyond it."""
     if padding == _REFLECTION and length > 1:
         period = 2 * (length - 1) if corners else 2 * length
@@ -77,7 +77,7 @@ def _moved_index(index: Any, length: int, padding: int, corners: bool) -> Any:
     return index if padding == _ZEROS else np.clip(index, 0, length - 1)
 
 
-def _picked(x: Any, pixels: Sequence[Any]) -> Any:
+def _pick_pixels(x: Any, pixels: Sequence[Any]) -> Any:
     """x (N, C, *lengths) at pixels, one array of indices (N, *outputs) per axis; zeros beyond the image."""
     lengths = np.shape(x)[2:]
     inside = np.ones(np.shape(pixels[0]), dtype=bool)
@@ -87,25 +87,25 @@ def _picked(x: Any, pixels: Sequence[Any]) -> Any:
     batch = np.arange(np.shape(x)[0]).reshape(-1, 1, *outputs)
     channel = np.arange(np.shape(x)[1]).reshape(1, -1, *outputs)
     within = (np.clip(pixel, 0, n - 1)[:, None] for pixel, n in zip(pixels, lengths, strict=True))
-    found = x[(batch, channel, *within)]
-    return found if inside.all() else np.where(inside[:, None], found, 0.0)
+    values = x[(batch, channel, *within)]
+    return values if inside.all() else np.where(inside[:, None], values, 0.0)
 
 
-def _weighted(x: Any, pixels: Sequence[Sequence[Any]], weights: Sequence[Sequence[Any]]) -> Any:
+def _weigh_pixels(x: Any, pixels: Sequence[Sequence[Any]], weights: Sequence[Sequence[Any]]) -> Any:
     """The sum of pixels, of which every axis has as many as it has weights."""
     total: Any = None
     for taps in itertools.product(*(range(len(each)) for each in weights)):
         weight: Any = None
         for own, tap in zip(reversed(weights), reversed(taps), strict=True):  # as torch does: along x first
             weight = own[tap] if weight is None else keep_in_format(weight * own[tap])
-        term = keep_in_format(_picked(x, [own[tap] for own, tap in zip(pixels, taps, strict=True)]) * weight)
+        term = keep_in_format(_pick_pixels(x, [own[tap] for own, tap in zip(pixels, taps, strict=True)]) * weight)
         total = term if total is None else keep_in_format(total + term)
     return total
 
 
 def _linear(x: Any, bases: Sequence[Any], parts: Sequence[Any], padding: int, corners: bool) -> Any:
     pixels = [(base, base + 1) for base in bases]
-    return _weighted(x, pixels, [(keep_in_format(1.0 - part), part) for part in parts])
+    return _weigh_pixels(x, pixels, [(keep_in_format(1.0 - part), part) for part in parts])
 
 
 def _cubic_weights(part: Any) -> list[Any]:
@@ -130,18 +130,18 @@ def _cubic_weights(part: Any) -> list[Any]:
 def _sample_cubic(x: Any, bases: Sequence[Any], parts: Sequence[Any], padding: int, corners: bool) -> Any:
     lengths = np.shape(x)[2:]
     each = zip(bases, lengths, strict=True)
-    pixels = [[_moved_index(base + i, n, padding, corners) for i in range(-1, 3)] for base, n in each]
+    pixels = [[_move_index(base + i, n, padding, corners) for i in range(-1, 3)] for base, n in each]
     rows, columns = pixels
     along_rows, along_columns = (_cubic_weights(part) for part in parts)
     total: Any = None
     for row, weight in zip(rows, along_rows, strict=True):
-        line = keep_in_format(_weighted(x, [[row], columns], [[1.0], along_columns]) * weight)
+        line = keep_in_format(_weigh_pixels(x, [[row], columns], [[1.0], along_columns]) * weight)
         total = line if total is None else keep_in_format(total + line)
     return total
 
 
 def _nearest(x: Any, bases: Sequence[Any], parts: Sequence[Any], padding: int, corners: bool) -> Any:
-    return _picked(x, bases)
+    return _pick_pixels(x, bases)
 
 
 def _on_either_side(axes: Sequence[_Axis], edge: Callable[[Any], Any], value: Callable[[Sequence[Any]], Any]) -> Any:
@@ -153,32 +153,32 @@ def _on_either_side(axes: Sequence[_Axis], edge: Callable[[Any], Any], value: Ca
         value: of a pixel for each axis.
     """
 
-    def along(done: Sequence[Any]) -> Any:
-        if len(done) == len(axes):
-            return value(done)
-        at, plain, _ = axes[len(done)]
+    def along(pixels: Sequence[Any]) -> Any:
+        if len(pixels) == len(axes):
+            return value(pixels)
+        at, plain, _ = axes[len(pixels)]
         border = edge(plain)
         after = np.ceil(border).astype(np.int64)
         before = at < border
         if isinstance(before, Condition):
             # Half a pixel belongs to the even one, so a point that is an edge itself may be on either side of it.
-            return np.where(before[:, None], along([*done, after - 1]), along([*done, after]))
+            return np.where(before[:, None], along([*pixels, after - 1]), along([*pixels, after]))
         at_half = (border != np.rint(border)) & (plain == border) & (after % 2 != 0)
-        return along([*done, np.where(before | at_half, after - 1, after)])
+        return along([*pixels, np.where(before | at_half, after - 1, after)])
 
     return along([])
 
 
-def _sampled(x: Any, grid: Any, mode: int, padding: int, corners: bool) -> Any:
+def _sample_grid(x: Any, grid: Any, mode: int, padding: int, corners: bool) -> Any:
     """grid_sample: x (N, C, *lengths), grid (N, *outputs, axes) from −1 to 1, whose last axis is in reverse order."""
     lengths = np.shape(x)[2:]
     axes = []
     for k, n in enumerate(lengths):
-        given = grid[..., len(lengths) - 1 - k]
-        at = keep_in_format(keep_in_format(given + 1.0) * ((n - 1) / 2.0 if corners else n / 2.0))
+        points = grid[..., len(lengths) - 1 - k]
+        at = keep_in_format(keep_in_format(points + 1.0) * ((n - 1) / 2.0 if corners else n / 2.0))
         at = at if corners else keep_in_format(at - 0.5)
         whole = _Axis(at, np.clip(_numbers(at), -(2.0**40), 2.0**40), n)
-        axes.append(whole if mode == _CUBIC else _located(whole, padding, corners))
+        axes.append(whole if mode == _CUBIC else _move_into_image(whole, padding, corners))
     if mode == _NEAREST:
         between, edge = _nearest, lambda plain: np.floor(plain) + 0.5
     else:
@@ -188,15 +188,15 @@ def _sampled(x: Any, grid: Any, mode: int, padding: int, corners: bool) -> Any:
         parts = [keep_in_format(axis.at - base)[:, None] for axis, base in zip(axes, bases, strict=True)]
         return between(x, bases, parts, padding, corners)
 
-    found = _on_either_side(axes, edge, value)
-    known = np.isfinite(sum(_finite_or_nan(grid[..., k]) for k in range(len(lengths))))
-    if known.all():
-        return found
-    # Where no point is given, torch says that it takes one; what its kernels take is not the same everywhere.
+    samples = _on_either_side(axes, edge, value)
+    is_point = np.isfinite(sum(_finite_or_nan(grid[..., k]) for k in range(len(lengths))))
+    if is_point.all():
+        return samples
+    # Where a coordinate is not finite torch promises some point, and its kernels differ in which: any value is right.
     open_ = condition(
-        np.broadcast_to(known[:, None], np.shape(found)), np.ones(np.shape(found), dtype=bool), constant(x)
+        np.broadcast_to(is_point[:, None], np.shape(samples)), np.ones(np.shape(samples), dtype=bool), constant(x)
     )
-    return np.where(open_, found, np.inf)
+    return np.where(open_, samples, np.inf)
 
 
 def _finite_or_nan(x: Any) -> Any:
@@ -206,7 +206,7 @@ def _finite_or_nan(x: Any) -> Any:
 
 
 def _base(x: Any, count: int, corners: bool) -> Any:
-    """The middles of pixels, or of all but the outer ones, from −1 to 1."""
+    """The middles of pixels, where −1 and 1 are the outer middles (`corners`) or the outer edges of the image."""
     ends = np.linspace(-1.0, 1.0, count) if count > 1 else np.zeros(1)
     along = keep_in_format(as_constant(x, ends))
     return along if corners else keep_in_format(keep_in_format(along * float(count - 1)) / float(count))
@@ -220,9 +220,9 @@ def _affine_grid(theta: Any, size: Sequence[int], corners: bool) -> Any:
         along = np.reshape(_base(theta, lengths[k], corners), (-1,) + (1,) * (len(lengths) - 1 - k))
         columns.append(np.broadcast_to(along, lengths))
     points = np.reshape(np.stack([*columns, np.ones(lengths)], axis=-1), (-1, len(lengths) + 1))
-    found = np.matmul(points, np.swapaxes(theta, 1, 2))
-    return np.reshape(found, (np.shape(theta)[0], *lengths, len(lengths)))
+    grid = np.matmul(points, np.swapaxes(theta, 1, 2))
+    return np.reshape(grid, (np.shape(theta)[0], *lengths, len(lengths)))
 
 
 RULES[aten.affine_grid_generator.default] = _affine_grid
-enter(_sampled, aten.grid_sampler_2d.default, aten.grid_sampler_3d.default)
+enter(_sample_grid, aten.grid_sampler_2d.default, aten.grid_sampler_3d.default)

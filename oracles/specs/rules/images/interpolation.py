@@ -44,7 +44,7 @@ def _coordinates(x: Any, places: Any, ratio: tuple[float, float], shift: float) 
     return coordinate - shift if shift else coordinate, plain
 
 
-def _picked(x: Any, dim: int, index: Any) -> Any:
+def _pick_pixels(x: Any, dim: int, index: Any) -> Any:
     length = np.shape(x)[dim]
     return x[(slice(None),) * dim + (np.clip(index, 0, length - 1),)]
 
@@ -55,12 +55,12 @@ def keep_in_format(weight: Any) -> Any:
 
 
 def _nearest(x: Any, dim: int, base: Any, part: Any) -> Any:
-    return _picked(x, dim, base)
+    return _pick_pixels(x, dim, base)
 
 
 def _linear(x: Any, dim: int, base: Any, part: Any) -> Any:
     weights = (keep_in_format(1.0 - part), keep_in_format(part))
-    before, after = (keep_in_format(_picked(x, dim, base + i) * weight) for i, weight in enumerate(weights))
+    before, after = (keep_in_format(_pick_pixels(x, dim, base + i) * weight) for i, weight in enumerate(weights))
     return before + after
 
 
@@ -72,7 +72,7 @@ def _interpolate_cubic(x: Any, dim: int, base: Any, part: Any) -> Any:
         return ((CUBIC * t - 5.0 * CUBIC) * t + 8.0 * CUBIC) * t - 4.0 * CUBIC
 
     weights = [keep_in_format(w) for w in (far(part + 1.0), near(part), near(1.0 - part), far(2.0 - part))]
-    terms = [keep_in_format(_picked(x, dim, base + i - 1) * weight) for i, weight in enumerate(weights)]
+    terms = [keep_in_format(_pick_pixels(x, dim, base + i - 1) * weight) for i, weight in enumerate(weights)]
     return keep_in_format(terms[0] + terms[1]) + keep_in_format(terms[2] + terms[3])
 
 
@@ -94,18 +94,19 @@ def _not_negative(coordinate: Any, plain: Any) -> tuple[Any, Any]:
     return np.where(coordinate < 0.0, 0.0, coordinate), np.maximum(plain, 0.0)
 
 
-def scale_of(length: int, wanted: int, scale: Any, corners: bool) -> tuple[float, float]:
+def scale_of(length: int, new_length: int, scale: Any, corners: bool) -> tuple[float, float]:
     """How many pixels of an image one of the result stands for, as a quotient of two numbers.
 
     Args:
-        length, wanted: of both along a dim. scale: by how much it grows, or None. corners: whether corners agree.
+        length, new_length: of the image and of the result along a dim. scale: by how much it grows, or None.
+        corners: whether corners agree.
     """
     if corners:
-        return (float(length - 1), float(wanted - 1)) if wanted > 1 else (0.0, 1.0)
-    return (float(length), float(wanted)) if scale is None else (1.0, float(scale))
+        return (float(length - 1), float(new_length - 1)) if new_length > 1 else (0.0, 1.0)
+    return (float(length), float(new_length)) if scale is None else (1.0, float(scale))
 
 
-def _upsampled(
+def _upsample(
     x: Any, sizes: Any, scales: Sequence[Any], between: Callable[..., Any], corners: bool, middle: float, shift: float
 ) -> Any:
     """Interpolated along the last dims, at (i + middle) ratio − shift.
@@ -119,11 +120,11 @@ def _upsampled(
     for dim in range(first, np.ndim(x)):
         scale = scales[dim - first] if scales else None
         length = np.shape(x)[dim]
-        wanted = int(length * scale) if sizes is None else int(sizes[dim - first])
-        ratio = scale_of(length, wanted, scale, corners)
-        coordinate, plain = _coordinates(x, np.arange(wanted) + middle, ratio, shift)
+        new_length = int(length * scale) if sizes is None else int(sizes[dim - first])
+        ratio = scale_of(length, new_length, scale, corners)
+        coordinate, plain = _coordinates(x, np.arange(new_length) + middle, ratio, shift)
         if between is _linear:
-            coordinate, plain = np.where(coordinate < 0.0, 0.0, coordinate), np.maximum(plain, 0.0)
+            coordinate, plain = _not_negative(coordinate, plain)
         x = _interpolate_along(x, dim, between, coordinate, plain)
     return x
 
@@ -131,14 +132,14 @@ def _upsampled(
 def _with_corners(between: Callable[..., Any]) -> Rule:
     def rule(x: Any, sizes: Any, corners: bool, *scales: Any) -> Any:
         half = 0.0 if corners else 0.5
-        return _upsampled(x, sizes, scales_of(scales), between, corners, half, half)
+        return _upsample(x, sizes, scales_of(scales), between, corners, half, half)
 
     return rule
 
 
 def _of_nearest(middle: float) -> Rule:
     def rule(x: Any, sizes: Any, *scales: Any) -> Any:
-        return _upsampled(x, sizes, scales_of(scales), _nearest, False, middle, 0.0)
+        return _upsample(x, sizes, scales_of(scales), _nearest, False, middle, 0.0)
 
     return rule
 

@@ -17,7 +17,7 @@ from .....reference.choice import Choice
 from .....reference.condition import surely
 from ....bound.rounding.rows import Recorded
 from ..table import enter, enter_move, may_store
-from .convolution import for_each_axis, placed
+from .convolution import for_each_axis, insert_zeros
 
 aten = torch.ops.aten
 
@@ -57,19 +57,19 @@ def _windows_of(
     return _Windows(size, step, padding, tuple(after), dilation)
 
 
-def _as_list(given: Any) -> Sequence[int]:
-    return [given] if isinstance(given, int) else list(given)
+def _as_list(numbers: Any) -> Sequence[int]:
+    return [numbers] if isinstance(numbers, int) else list(numbers)
 
 
 def _sums(x: Any, over: _Windows) -> Any:
     """The sum of every window: a product with ones, so that no window is formed in memory."""
     lead = np.shape(x)[: np.ndim(x) - over.axes]
-    padded = placed(x, over.before, over.after, (1,) * over.axes)
+    padded = insert_zeros(x, over.before, over.after, (1,) * over.axes)
     flat = np.reshape(padded, (math.prod(lead), 1, 1, *np.shape(padded)[len(lead) :]))
-    found: Any = bind(
+    totals: Any = bind(
         "correlate", (flat, np.ones((1, 1, 1, *over.sizes))), {"stride": over.stride, "dilation": over.dilation}
     )
-    return np.reshape(found, (*lead, *np.shape(found)[3:]))
+    return np.reshape(totals, (*lead, *np.shape(totals)[3:]))
 
 
 def _average(axes: int) -> Callable[..., Any]:
@@ -90,12 +90,12 @@ def _average(axes: int) -> Callable[..., Any]:
 
 def _count_elements(lengths: Sequence[int], over: _Windows, padded: bool) -> Any:
     """How many elements each window has: with the declared zeros around them, or without."""
-    found: Any = np.ones(())
+    counts: Any = np.ones(())
     for n, k, s, before, after in zip(lengths, over.sizes, over.stride, over.before, over.after, strict=True):
         starts = np.arange((n + before + after - k) // s + 1) * s - before
         ends = np.minimum(starts + k, n + before if padded else n)
-        found = found[..., None] * (ends - (starts if padded else np.maximum(starts, 0)))
-    return found
+        counts = counts[..., None] * (ends - (starts if padded else np.maximum(starts, 0)))
+    return counts
 
 
 def _cells(length: int, count: int) -> list[slice]:
@@ -106,17 +106,17 @@ def _cells(length: int, count: int) -> list[slice]:
 def _adaptive(x: Any, output_size: Any, axes: int, pooled: Callable[[Any], Any]) -> Any:
     """`pooled` of every cell, whose axes are the last; x (..., *lengths)."""
     lengths = np.shape(x)[-axes:]
-    wanted = for_each_axis(_as_list(output_size), axes)
-    cells = itertools.product(*(_cells(n, count) for n, count in zip(lengths, wanted, strict=True)))
+    counts = for_each_axis(_as_list(output_size), axes)
+    cells = itertools.product(*(_cells(n, count) for n, count in zip(lengths, counts, strict=True)))
     parts = [pooled(x[(..., *cell)]) for cell in cells]
-    return np.reshape(np.stack(parts, axis=-1), (*np.shape(x)[:-axes], *wanted))
+    return np.reshape(np.stack(parts, axis=-1), (*np.shape(x)[:-axes], *counts))
 
 
 def _adaptive_average(axes: int) -> Callable[..., Any]:
     def rule(x: Any, output_size: Any) -> Any:
-        lengths, wanted = np.shape(x)[-axes:], for_each_axis(_as_list(output_size), axes)
-        if all(n % count == 0 for n, count in zip(lengths, wanted, strict=True)):
-            sizes = tuple(n // count for n, count in zip(lengths, wanted, strict=True))
+        lengths, counts = np.shape(x)[-axes:], for_each_axis(_as_list(output_size), axes)
+        if all(n % count == 0 for n, count in zip(lengths, counts, strict=True)):
+            sizes = tuple(n // count for n, count in zip(lengths, counts, strict=True))
             return _average(axes)(x, sizes)
         return _adaptive(x, output_size, axes, lambda cell: np.mean(cell, axis=tuple(range(-axes, 0))))
 
@@ -155,30 +155,30 @@ def _largest(axes: int) -> Callable[..., Any]:
     ) -> Any:
         lengths = np.shape(x)[-axes:]
         over = _windows_of(lengths, axes, kernel_size, stride, padding, dilation, ceil_mode)
-        padded = placed(x, over.before, over.after, (1,) * axes)
+        padded = insert_zeros(x, over.before, over.after, (1,) * axes)
         if any(over.before) or any(n > 0 for n in over.after):
-            inside = placed(np.ones(lengths), over.before, over.after, (1,) * axes) > 0
+            inside = insert_zeros(np.ones(lengths), over.before, over.after, (1,) * axes) > 0
             padded = choose(inside, padded, _below(x))
-        found = windows(padded, over.sizes, over.stride, over.dilation)
-        values = np.max(found, axis=tuple(range(-axes, 0)))
-        return values, _positions(found, lengths, over)
+        view = windows(padded, over.sizes, over.stride, over.dilation)
+        values = np.max(view, axis=tuple(range(-axes, 0)))
+        return values, _positions(view, lengths, over)
 
     return rule
 
 
-def _positions(found: Any, lengths: Sequence[int], over: _Windows) -> Choice:
+def _positions(view: Any, lengths: Sequence[int], over: _Windows) -> Choice:
     """Where in the pooled axes, counted through, the largest element of every window is."""
-    within = largest_at(found, tuple(range(-over.axes, 0)))
+    within = largest_at(view, tuple(range(-over.axes, 0)))
 
     def starts() -> list[Any]:
         counts = within.shape[-over.axes :]
         each = (np.arange(n) * s - b for n, s, b in zip(counts, over.stride, over.before, strict=True))
         return list(np.meshgrid(*each, indexing="ij"))
 
-    def accepts(given: Any) -> Any:
-        possible = (given >= 0) & (given < math.prod(lengths))
+    def accepts(indices: Any) -> Any:
+        possible = (indices >= 0) & (indices < math.prod(lengths))
         offsets = []
-        at = np.unravel_index(np.where(possible, given, 0), lengths)
+        at = np.unravel_index(np.where(possible, indices, 0), lengths)
         for index, start, k, d in zip(at, starts(), over.sizes, over.dilation, strict=True):
             offset = index - start
             possible = possible & (offset >= 0) & (offset < d * k) & (offset % d == 0)
@@ -195,38 +195,38 @@ def _positions(found: Any, lengths: Sequence[int], over: _Windows) -> Choice:
 
 def _adaptive_largest(axes: int) -> Callable[..., Any]:
     def rule(x: Any, output_size: Any) -> Any:
-        lengths, wanted = np.shape(x)[-axes:], for_each_axis(_as_list(output_size), axes)
-        if all(n % count == 0 for n, count in zip(lengths, wanted, strict=True)):
-            sizes = tuple(n // count for n, count in zip(lengths, wanted, strict=True))
+        lengths, counts = np.shape(x)[-axes:], for_each_axis(_as_list(output_size), axes)
+        if all(n % count == 0 for n, count in zip(lengths, counts, strict=True)):
+            sizes = tuple(n // count for n, count in zip(lengths, counts, strict=True))
             return _largest(axes)(x, sizes)
         values = _adaptive(x, output_size, axes, lambda cell: np.max(cell, axis=tuple(range(-axes, 0))))
-        return values, _positions_of_cells(x, lengths, wanted)
+        return values, _positions_of_cells(x, lengths, counts)
 
     return rule
 
 
-def _positions_of_cells(x: Any, lengths: Sequence[int], wanted: Sequence[int]) -> Choice:
-    axes = len(wanted)
-    cells = list(itertools.product(*(_cells(n, count) for n, count in zip(lengths, wanted, strict=True))))
+def _positions_of_cells(x: Any, lengths: Sequence[int], counts: Sequence[int]) -> Choice:
+    axes = len(counts)
+    cells = list(itertools.product(*(_cells(n, count) for n, count in zip(lengths, counts, strict=True))))
     parts = [largest_at(x[(..., *cell)], tuple(range(-axes, 0))) for cell in cells]
     numbers = np.arange(math.prod(lengths)).reshape(tuple(lengths))
-    shape = (*np.shape(x)[:-axes], *wanted)
+    shape = (*np.shape(x)[:-axes], *counts)
 
     def each(answers: Sequence[Any]) -> Any:
         return np.stack(answers, axis=-1).reshape(shape)
 
-    def accepts(given: Any) -> Any:
+    def accepts(indices: Any) -> Any:
         answers = []
         for i, (cell, part) in enumerate(zip(cells, parts, strict=True)):
             own = numbers[cell].ravel()
-            index = given.reshape(*part.shape, -1)[..., i]
+            index = indices.reshape(*part.shape, -1)[..., i]
             place = np.minimum(np.searchsorted(own, index), len(own) - 1)
             answers.append((own[place] == index) & part.accepts(place))
         return each(answers)
 
     def likely() -> tuple[Any, Any]:
-        found = [numbers[cell].ravel()[part.likely()] for cell, part in zip(cells, parts, strict=True)]
-        return each(found), each([part.sure() for part in parts])
+        indices = [numbers[cell].ravel()[part.likely()] for cell, part in zip(cells, parts, strict=True)]
+        return each(indices), each([part.sure() for part in parts])
 
     return Choice(shape, accepts, likely)
 

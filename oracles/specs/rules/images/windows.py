@@ -11,7 +11,7 @@ import torch
 
 from .....reference.array import bind, windows
 from ..table import RULES, enter_move
-from .convolution import placed
+from .convolution import insert_zeros
 
 aten = torch.ops.aten
 
@@ -26,9 +26,9 @@ def _im2col(
     x: Any, sizes: Sequence[int], dilation: Sequence[int], padding: Sequence[int], stride: Sequence[int]
 ) -> Any:
     """torch.nn.functional.unfold: (N, C · elements, windows); also without N."""
-    found = windows(placed(x, padding, padding, (1, 1)), sizes, stride, dilation)
-    lead, counts = np.shape(found)[:-4], np.shape(found)[-4:-2]
-    columns = np.moveaxis(np.reshape(found, (*lead, math.prod(counts), math.prod(sizes))), -1, -2)
+    view = windows(insert_zeros(x, padding, padding, (1, 1)), sizes, stride, dilation)
+    lead, counts = np.shape(view)[:-4], np.shape(view)[-4:-2]
+    columns = np.moveaxis(np.reshape(view, (*lead, math.prod(counts), math.prod(sizes))), -1, -2)
     return np.reshape(columns, (*lead[:-1], lead[-1] * math.prod(sizes), math.prod(counts)))
 
 
