@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 
 # A shell starts what runs in the background with SIGINT ignored, and nohup starts everything with SIGHUP ignored; so do
@@ -10,3 +11,8 @@ import signal
 for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
     if signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, handler)
+
+
+def pytest_collection_finish() -> None:
+    """Sets aside what the imports and the collection made: every collection of garbage would look at all of it."""
+    gc.freeze()

@@ -6,6 +6,7 @@ drawn earlier or later than before.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -60,6 +61,7 @@ def regime(draw: st.DrawFn, kind: str, weighted: Sequence[str] = strategies.WEIG
     return "integers" if kind == "integers" else draw(strategies.regimes(kind, weighted))
 
 
+@functools.cache
 @st.composite
 def parameters(draw: st.DrawFn, dtype: str, names: Sequence[str]) -> dict[str, str | None]:
     """A dtype for each parameter, the same one for all, or None for one that is absent."""
@@ -141,9 +143,11 @@ def samples_of(
         fill: (generator, structure, dtype name) -> the arguments.
     """
 
+    strategy_of = functools.cache(structures)
+
     @st.composite
     def samples(draw: st.DrawFn, dtype: str, kind: str = "ordinary") -> Draft:
-        structure = draw(structures(dtype, kind))
+        structure = draw(strategy_of(dtype, kind))
         return Draft(lambda rng: fill(rng, structure, dtype), structure["regime"], structure["extents"])
 
     return samples

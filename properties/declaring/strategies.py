@@ -7,6 +7,7 @@ columns, a simpler regime.
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -176,6 +177,12 @@ def sizing(wanted: bool) -> Iterator[None]:
             _SIZING.pop()
 
 
+#: One of some whole numbers, or of some bands of them. Strategies are made once, here and below: to make one, and to
+#: have Hypothesis check it, takes longer than to draw from it.
+_one_of = functools.cache(st.sampled_from)
+
+
+@functools.cache
 @st.composite
 def extents(draw: st.DrawFn, kind: str, count: int, limit: int) -> list[int]:
     """Extents of `count` axes with at most `limit` elements together; shrinks towards 1.
@@ -184,33 +191,34 @@ def extents(draw: st.DrawFn, kind: str, count: int, limit: int) -> list[int]:
     """
     if kind == "large":
         return draw(_large_extents(count, limit)) if count else []
-    found = [draw(st.sampled_from((0, 1, 3) if kind == "empty" else EXTENTS)) for _ in range(count)]
+    found = [draw(_one_of((0, 1, 3) if kind == "empty" else EXTENTS)) for _ in range(count)]
     if kind == "empty" and count and 0 not in found:
         found[-1] = 0
     return _limit_extents(found, limit)
 
 
+@functools.cache
 @st.composite
 def _large_extents(draw: st.DrawFn, count: int, limit: int) -> list[int]:
     long = draw(st.integers(0, count - 1))
     if _SIZING:
         # Of an op that splits its budget among many tensors, none has more than twice its part.
         bands = [band for band in SIZE_BANDS if limit == LARGEST or band[-1] <= 2 * limit]
-        extent = draw(st.sampled_from(draw(st.sampled_from(bands))))
-        others = [draw(st.sampled_from(SIZE_OTHERS if i or not long else SIZE_ROWS)) for i in range(count - 1)]
+        extent = draw(_one_of(draw(_one_of(tuple(bands)))))
+        others = [draw(_one_of(SIZE_OTHERS if i or not long else SIZE_ROWS)) for i in range(count - 1)]
         if math.prod(others) > SIZE_ROWS[0]:
             others[1:] = [1] * (count - 2)
         return [*others[:long], extent, *others[long:]]
-    budget = min(limit, draw(st.sampled_from((MOSTLY,) * 5 + (LARGEST,))))
+    budget = min(limit, draw(_one_of((MOSTLY,) * 5 + (LARGEST,))))
     # Hypothesis shrinks integers towards 0. So the rarer form is the largest number, and a failing sample shrinks to
     # the usual form.
     if count > 1 and draw(st.integers(0, 3)) == 3:
-        middling = [draw(st.sampled_from(MIDDLE_EXTENTS)) for _ in range(count)]
-        return _limit_extents(middling, draw(st.sampled_from((budget, limit))))
-    extent = min(draw(st.sampled_from(LARGE_EXTENTS)), limit)
+        middling = [draw(_one_of(MIDDLE_EXTENTS)) for _ in range(count)]
+        return _limit_extents(middling, draw(_one_of((budget, limit))))
+    extent = min(draw(_one_of(LARGE_EXTENTS)), limit)
     # The first axis is the row. Where it is not the long one itself, it gets at least three elements, because shorter
     # rows have hardly a gradient in a norm.
-    others = [draw(st.sampled_from(SHORT_EXTENTS if i or not long else SHORT_ROWS)) for i in range(count - 1)]
+    others = [draw(_one_of(SHORT_EXTENTS if i or not long else SHORT_ROWS)) for i in range(count - 1)]
     room = min(max(SHORT_ROWS[-1], budget // extent), limit // extent)
     others = [*others[:1], *([1] * (count - 2) if math.prod(others) > room else others[1:])]
     others = _limit_extents(others, room)
@@ -225,6 +233,7 @@ def _limit_extents(found: list[int], limit: int) -> list[int]:
     return found
 
 
+@functools.cache
 @st.composite
 def shapes(
     draw: st.DrawFn, kind: str, inner_rank: int, outer_rank: int, limit: int = ORDINARY
