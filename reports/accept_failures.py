@@ -42,16 +42,16 @@ def accept(
         if not clean(text).strip() or len(text) > _MOST_TEXT:
             raise ValueError(f"gate accept: got --{name}={text[:50]!r}, need 1 to {_MOST_TEXT} characters")
     _check_expiry(run, expires)
-    after, said = dict(known), []
+    after, changes = dict(known), []
     for verdict in _choose_verdicts(run.verdicts, cells):
         key = verdict.cell.key
         # The gate prints these texts in every run from now on, so control characters must not get into the file.
         words = {name: clean(text).strip() for name, text in texts.items()}
         entry = KnownEntry(key, verdict.code, _rounded(size_of(verdict)), expires=expires, **words)
         size = "" if entry.at_most is None else f", at most {number(float(entry.at_most), 4)} times its bound"
-        said.append(f"{key}: {'replaced' if key in after else 'accepted'}, {entry.code}{size}")
+        changes.append(f"{key}: {'replaced' if key in after else 'accepted'}, {entry.code}{size}")
         after[key] = entry
-    return after, said
+    return after, changes
 
 
 def _check_expiry(run: Run, expires: date) -> None:
@@ -65,13 +65,13 @@ def _check_expiry(run: Run, expires: date) -> None:
 
 def _choose_verdicts(verdicts: Sequence[Verdict], cells: Iterable[str]) -> list[Verdict]:
     by_key = {verdict.cell.key: verdict for verdict in verdicts}
-    found: dict[str, Verdict] = {}
+    selection: dict[str, Verdict] = {}
     for name in cells:
         if name in by_key:
             verdict = by_key[name]
             if verdict.outcome not in (*FAILED, Outcome.REFUSED, Outcome.UNSUPPORTED):
                 raise ValueError(f"gate accept: {name} is {verdict.outcome}, need a cell that failed")
-            found[name] = verdict
+            selection[name] = verdict
             continue
         # Only `*` is special. A run of stars is one: `.*.*.*` would try every way to share a long key among them.
         pattern = re.compile(".*?".join(map(re.escape, re.split(r"\*+", name))), re.DOTALL)
@@ -79,8 +79,8 @@ def _choose_verdicts(verdicts: Sequence[Verdict], cells: Iterable[str]) -> list[
         if not failed:
             text = "no failure of the run matches" if "*" in name else "the run has no such cell"
             raise ValueError(f"gate accept: got CELL={name[:200]!r}, but {text}")
-        found |= failed
-    return list(found.values())
+        selection |= failed
+    return list(selection.values())
 
 
 def _rounded(size: float | None) -> float | Literal["inf"] | None:

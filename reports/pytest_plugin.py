@@ -135,12 +135,12 @@ def planned_cells(config: pytest.Config) -> list[Cell]:
     if named:
         # An op that is no name of a table is known by being asked for, and so are devices and subjects.
         ends = [parts[2].split("-", 2) for parts in named if len(parts) > 2]
-        meant = {"op": [parts[0].translate(_MEANT) for parts in named]}
-        meant |= {axis: [end[i] for end in ends if len(end) > i] for i, axis in ((1, "device"), (2, "subject"))}
-        axes |= {axis: list(dict.fromkeys(names)) for axis, names in meant.items() if not axes[axis]}
+        named_axes = {"op": [parts[0].translate(_MEANT) for parts in named]}
+        named_axes |= {axis: [end[i] for end in ends if len(end) > i] for i, axis in ((1, "device"), (2, "subject"))}
+        axes |= {axis: list(dict.fromkeys(names)) for axis, names in named_axes.items() if not axes[axis]}
     try:
-        wanted = Selection.of(axes)
-        cells = [cell for part in _parts(wanted) for cell in in_shard(plan(part), config.getoption("opassay_shard"))]
+        selection = Selection.of(axes)
+        cells = [cell for part in _parts(selection) for cell in in_shard(plan(part), config.getoption("opassay_shard"))]
         chosen = [cell for cell in cells if not named or any(_begins(item_name(cell), word) for word in ids)]
         unknown = [word for word in ids if word != _ROOT and not any(_begins(item_name(c), word) for c in cells)]
         if unknown:
@@ -153,14 +153,14 @@ def planned_cells(config: pytest.Config) -> list[Cell]:
         raise pytest.UsageError(clean(str(err))) from err
 
 
-def _parts(wanted: Selection) -> list[Selection]:
+def _parts(selection: Selection) -> list[Selection]:
     """The selection, apart for custom functions, which are named with what makes their samples."""
-    functions = tuple(name for name in wanted.ops if "(" in name)
-    if not functions or wanted.dtypes:
-        return [wanted]
-    others = tuple(name for name in wanted.ops if name not in functions)
-    parts = [replace(wanted, ops=functions, dtypes=_FUNCTION_DTYPES)]
-    return [replace(wanted, ops=others), *parts] if others else parts
+    functions = tuple(name for name in selection.ops if "(" in name)
+    if not functions or selection.dtypes:
+        return [selection]
+    others = tuple(name for name in selection.ops if name not in functions)
+    parts = [replace(selection, ops=functions, dtypes=_FUNCTION_DTYPES)]
+    return [replace(selection, ops=others), *parts] if others else parts
 
 
 def _begins(name: str, word: str) -> bool:
@@ -187,7 +187,7 @@ class CellItem(pytest.Item):
             self.add_marker(pytest.mark.opassay_gpu)
 
     def runtest(self) -> None:
-        verdict = judged(self.cell, self.config)
+        verdict = judge_cell(self.cell, self.config)
         self.user_properties.append(("opassay_outcome", str(verdict.outcome)))
         if verdict.outcome in (Outcome.REFUSED, Outcome.UNSUPPORTED, Outcome.NOT_RUN):
             pytest.skip(clean(f"{verdict.code}: {verdict.reason}"))
@@ -203,7 +203,7 @@ class CellItem(pytest.Item):
         return "opassay", None, self.name
 
 
-def judged(cell: Cell, config: pytest.Config) -> Verdict:
+def judge_cell(cell: Cell, config: pytest.Config) -> Verdict:
     """The verdict of a cell, in this process."""
     from ..properties.verification import Settings, run_cell  # here, because it imports torch
 

@@ -22,7 +22,7 @@ class _Raw(io.FileIO):
 
     def write(self, data: object, /) -> int:
         try:
-            written: int = super().write(data)  # type: ignore[arg-type]
+            count: int = super().write(data)  # type: ignore[arg-type]
         except BlockingIOError:
             raise
         except OSError as err:
@@ -31,7 +31,7 @@ class _Raw(io.FileIO):
             # Told of a failure, Python keeps the text and tries again when the interpreter ends,
             # which makes the exit code 120.
             return memoryview(data).nbytes  # type: ignore[arg-type]
-        return written
+        return count
 
 
 class Streams:

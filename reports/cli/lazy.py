@@ -63,8 +63,8 @@ class LazyGroup(HintedGroup):
         if row is None:
             return None
         if isinstance(row, Branch):
-            said = f"{row.about}\n\nWhere no command is named, {row.usual} is meant."
-            return LazyGroup(cmd_name, table=row.table, package=self._package, usual=row.usual, help=said)
+            help_text = f"{row.about}\n\nWhere no command is named, {row.usual} is meant."
+            return LazyGroup(cmd_name, table=row.table, package=self._package, usual=row.usual, help=help_text)
         module = importlib.import_module(row[0], self._package)
         command: click.Command = getattr(module, f"{cmd_name.replace('-', '_')}_command")
         return command

@@ -65,17 +65,17 @@ class Request:
         return PoolTerms(settings, world, self.command or WORKER, self.workers, self.timeout, self.memory)
 
 
-def worker_count(wanted: str, cells: int) -> int:
+def worker_count(workers: str, cells: int) -> int:
     """Workers for `auto` (one per usable core) or a number; never more than there are cells.
 
     Raises:
         ValueError: neither.
     """
-    if wanted == "auto":
+    if workers == "auto":
         # A container or `taskset` may allow fewer cores than the machine has; workers beyond
         # those would only take turns.
         return max(1, min(len(os.sched_getaffinity(0)), cells))
-    count = int(wanted)
+    count = int(workers)
     if count < 0:
         raise ValueError(f"workers: got workers={count}, need 0 or more")
     return min(count, cells)
@@ -109,7 +109,7 @@ class RunSession:
         """
         start = time.monotonic()
         reasons: list[Reason] = []
-        pool = Pool(cells, self.request.terms(), accepted, self._stopped)
+        pool = Pool(cells, self.request.terms(), read_verdict, self._stopped)
         try:
             # The generator ends the workers when it is closed. Closing it here does so at once, also after an
             # exception, and not when Python happens to drop it.
@@ -124,7 +124,7 @@ class RunSession:
         except OSError as err:  # no process, pipe or temporary file can be had
             reasons.append((exit_codes.INTERNAL, f"no worker could be started: {type(err).__name__}: {err}"))
         if self.ending():
-            reasons.append((exit_codes.INTERRUPT, f"interrupted ({self.ending.asked}); the report is partial"))
+            reasons.append((exit_codes.INTERRUPT, f"interrupted ({self.ending.signal_name}); the report is partial"))
         elif self._stopped():
             # That --maxfail ended the run is no reason of its own: the failures that it counted
             # decide the exit code already.
@@ -138,14 +138,14 @@ class RunSession:
 
     def _take(self, event: Event) -> None:
         match event:
-            case Ready(environment=found):
+            case Ready(environment=environment):
                 # Every worker tells its environment, and all run on this machine, so the log holds the first one only.
                 if not self.account.environment:
-                    self._record(log.Environment(dict(found)))
-                    self._note(*untested(found))
+                    self._record(log.Environment(dict(environment)))
+                    self._note(*untested(environment))
             case Started(cell=cell, worker=worker):
                 self._record(log.CellStarted(cell.key, worker))
-                self.teller.started(cell.key)
+                self.teller.note_start(cell.key)
             case Answered(cell=cell, verdict=verdict, notes=notes):
                 self._record(log.finished(verdict))
                 for note in notes:
@@ -158,7 +158,7 @@ class RunSession:
                     self._died.setdefault((cell.op, cell.property, cell.subject), event)
             case GivenUp(cells=cells, why=why):
                 self._record(log.CellsGivenUp([cell.key for cell in cells], why))
-                self.teller.left_out(len(cells), why)
+                self.teller.skip(len(cells), why)
             case Note(text=text):
                 self._note(text)
 
@@ -174,10 +174,10 @@ class RunSession:
         for died in self._died.values():
             if self._stopped():
                 return
-            found = culprit(died.cell, terms.settings, terms.timeout, terms.command, self.ending)
-            if found is not None:
-                told = (found.case_id, found.case, found.program)
-                self._record(log.CellDied(died.cell.key, died.timed_out, died.how, died.details, *told))
+            case = culprit(died.cell, terms.settings, terms.timeout, terms.command, self.ending)
+            if case is not None:
+                case_fields = (case.case_id, case.case, case.program)
+                self._record(log.CellDied(died.cell.key, died.timed_out, died.how, died.details, *case_fields))
 
     def _record(self, event: log.Event) -> None:
         """Takes an event to the log and then to the account, because the log survives if this process is killed."""
@@ -192,10 +192,10 @@ class RunSession:
         # told what the record will say.
         verdict = self.account.finished[cell.key]
         self._failures += verdict.outcome in FAILURES
-        self.teller.finished(verdict)
+        self.teller.count_verdict(verdict)
 
 
-def accepted(cell: Cell, data: Any) -> Verdict:
+def read_verdict(cell: Cell, data: Any) -> Verdict:
     """The verdict of a worker's answer.
 
     Raises:

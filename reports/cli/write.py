@@ -91,16 +91,16 @@ def require_stands(folder: Folder, run: Run) -> None:
     Raises:
         RecordError: it is not.
     """
-    found = load(folder.path / "run.json")
-    if plan_digest(verdict.cell for verdict in found.verdicts) != run.plan_digest:
+    record = load(folder.path / "run.json")
+    if plan_digest(verdict.cell for verdict in record.verdicts) != run.plan_digest:
         raise RecordError("what was read back has another plan")
-    if [_core(one.outcome, one.cell.key) for one in found.verdicts] != [
+    if [_core(one.outcome, one.cell.key) for one in record.verdicts] != [
         _core(one.outcome, one.cell.key) for one in run.verdicts
     ]:
         raise RecordError("what was read back has other verdicts")
     # A gate believes the file, a shell the exit code of this command, so the two must not disagree.
-    if found.exit_code != run.exit_code:
-        raise RecordError(f"what was read back has exit code {found.exit_code}, need {run.exit_code}")
+    if record.exit_code != run.exit_code:
+        raise RecordError(f"what was read back has exit code {record.exit_code}, need {run.exit_code}")
 
 
 def _core(outcome: Outcome, key: str) -> tuple[str, str]:

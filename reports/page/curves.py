@@ -66,9 +66,9 @@ def figures(verdicts: Sequence[Verdict], dtypes: Sequence[str]) -> tuple[Figures
     Args:
         verdicts: of one op. dtypes: of the page, in order.
     """
-    told = [verdict for verdict in verdicts if verdict.measure.bins]
-    found = []
-    for series, mine in by_key(told, lambda verdict: series_name(verdict.cell)).items():
+    rows = []
+    sources = (verdict for verdict in verdicts if verdict.measure.bins)
+    for series, mine in by_key(sources, lambda verdict: series_name(verdict.cell)).items():
         bins = [(verdict, Bin.of(text)) for verdict in mine for text in verdict.measure.bins]
         groups = by_key(bins, lambda pair: (pair[0].cell.property, pair[1].kind))
         # Where nothing is summed there is one length only, against which nothing can be drawn.
@@ -76,8 +76,8 @@ def figures(verdicts: Sequence[Verdict], dtypes: Sequence[str]) -> tuple[Figures
         order = sorted(wide, key=lambda key: (key[0], key[1] == "length"))
         panels = tuple(_panel(*key, wide[key], dtypes) for key in order)
         numbers = tuple((verdict.cell.property, verdict.cell.dtype, one) for verdict, one in bins)
-        found.append(Figures(series, panels, numbers))
-    return tuple(found)
+        rows.append(Figures(series, panels, numbers))
+    return tuple(rows)
 
 
 def _panel(name: str, kind: str, bins: Sequence[tuple[Verdict, Bin]], dtypes: Sequence[str]) -> Panel:

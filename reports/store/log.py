@@ -122,10 +122,10 @@ def append_line(line: msgspec.Struct, write: Callable[[memoryview], int]) -> str
         line: what is written. write: of a file without a buffer, so that a line is on its way to the disk when this
             returns. It may take only a part of what it is given, and returns how many bytes it took.
     """
-    left = memoryview(msgspec.json.encode(line) + b"\n")
+    rest = memoryview(msgspec.json.encode(line) + b"\n")
     try:
-        while left:
-            left = left[write(left) :]
+        while rest:
+            rest = rest[write(rest) :]
     except OSError as err:
         return f"{type(err).__name__}: {err}"
     return ""

@@ -145,7 +145,7 @@ def test_without_its_beginning_a_log_is_no_record() -> None:
 
 
 def test_cases_are_handed_on_before_memory_is_spared(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("opassay.reports.collect._MAX_KEPT", 5)
+    monkeypatch.setattr("opassay.reports.collect._MAX_CASE_BYTES", 5)
     kept: dict[str, str] = {}
     items = [failed("VJP"), failed("JVP")]
     found = Account(on_case=lambda name, text, program: kept.update({name: text}))

@@ -67,5 +67,7 @@ class Interpreter:
         booking = Booking(self._machine)
         source = Source(dtype, torch.device("cpu"), torch.Generator().manual_seed(SEED))
         with launching.on(booking):
-            found = passes(kind, source, booking.recorder, kind.few)
-        return tuple((done, sum(booking.moved[done.first : done.first + len(done.launches)])) for done in found)
+            directions = passes(kind, source, booking.recorder, kind.few)
+        return tuple(
+            (pass_, sum(booking.moved[pass_.first : pass_.first + len(pass_.launches)])) for pass_ in directions
+        )

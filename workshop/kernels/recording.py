@@ -54,14 +54,14 @@ def passes(kind: ShapeClass, source: Source, recorder: Recorder, shape: tuple[in
     middle = len(recorder.launches)
     gradients(outputs, arguments)
     end = len(recorder.launches)
-    found = [_pass("forward", recorder, start, middle), _pass("backward", recorder, middle, end)]
+    directions = [_pass("forward", recorder, start, middle), _pass("backward", recorder, middle, end)]
     if kind.must(shape, source.dtype.itemsize).jvp:
         with forward_ad.dual_level():
             duals = [_dual(value, source) for value in arguments]
             getattr(impl, kind.op)(*duals, **kind.named)
         # The values come first, by the launches of a pass forward.
-        found.append(_pass("jvp", recorder, end + middle - start, len(recorder.launches)))
-    return tuple(found)
+        directions.append(_pass("jvp", recorder, end + middle - start, len(recorder.launches)))
+    return tuple(directions)
 
 
 def _pass(direction: str, recorder: Recorder, first: int, end: int) -> Pass:

@@ -163,11 +163,11 @@ def _with(node: Any, **fields: Any) -> Any:
 def modules_of(tree: ast.Module) -> frozenset[str]:
     """The names that a file has for modules, and for classes: what stands before a dot without being a value."""
     named: Callable[[ast.alias], str] = lambda alias: (alias.asname or alias.name).partition(".")[0]  # noqa: E731
-    found = {"torch"}
+    modules = {"torch"}
     for node in tree.body:
         match node:
             case ast.Import(names=names) | ast.ImportFrom(names=names):
-                found |= {named(alias) for alias in names}
+                modules |= {named(alias) for alias in names}
             case ast.ClassDef(name=name):
-                found.add(name)
-    return frozenset(found)
+                modules.add(name)
+    return frozenset(modules)

@@ -54,18 +54,18 @@ def answer(question: Said) -> Said:
         return {"cells": [len(_REACH.cells(Mutant.of(data))) for data in question["count"]]}
     if "begin" in question:
         return _begun(Mutant.of(question["begin"]), question["seconds"])
-    trial, came = finished(_TRIALS)
-    return {"key": trial.mutant.key, **came}
+    trial, outcome = finished(_TRIALS)
+    return {"key": trial.mutant.key, **outcome}
 
 
 def _reached(cell: Cell, graph: bool) -> Said:
     # What a copy of the process notes is lost, and what the op's other cells run has been noted by these.
     places = {} if cell.property in (*APART, *BY_OTHERS) else _PLACES
     with noted(places) if graph else contextlib.nullcontext():
-        said = in_copy(lambda: _judged(cell)) if cell.property in APART else _judged(cell)
-    if said["outcome"] == Outcome.VERIFIED:
-        _REACH.note(cell, {(file, line) for file, line in said["lines"]})
-    return {"outcome": said["outcome"], "reason": said["reason"]}
+        judgement = in_copy(lambda: _judged(cell)) if cell.property in APART else _judged(cell)
+    if judgement["outcome"] == Outcome.VERIFIED:
+        _REACH.note(cell, {(file, line) for file, line in judgement["lines"]})
+    return {"outcome": judgement["outcome"], "reason": judgement["reason"]}
 
 
 def _judged(cell: Cell) -> Said:

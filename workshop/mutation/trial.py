@@ -51,7 +51,7 @@ class Trial:
     pid: int
     handle: int
     heard: float = field(default_factory=time.monotonic)
-    said: bytes = b""
+    output: bytes = b""
 
 
 def begin(mutant: Mutant, cells: Sequence[Cell], seconds: float) -> Trial:
@@ -88,10 +88,12 @@ def in_copy(function: Callable[[], Answer]) -> Answer:
         finally:
             os._exit(0)
     os.close(ours)
-    with os.fdopen(theirs, "rb") as told:
-        said = told.read()
+    with os.fdopen(theirs, "rb") as pipe:
+        content = pipe.read()
     os.waitpid(pid, 0)
-    return json.loads(said) if said else {"outcome": str(Outcome.CRASH), "reason": "its process ended", "lines": []}
+    return (
+        json.loads(content) if content else {"outcome": str(Outcome.CRASH), "reason": "its process ended", "lines": []}
+    )
 
 
 def finished(trials: list[Trial]) -> tuple[Trial, Answer]:
@@ -109,7 +111,7 @@ def finished(trials: list[Trial]) -> tuple[Trial, Answer]:
 def _listen(trial: Trial) -> bool:
     """Take in what a trial said; whether it may say more."""
     more = os.read(trial.handle, 1 << 16)
-    trial.said += more
+    trial.output += more
     trial.heard = time.monotonic()
     return bool(more)
 
@@ -118,9 +120,9 @@ def _ended(trials: list[Trial], trial: Trial) -> tuple[Trial, Answer]:
     trials.remove(trial)
     os.close(trial.handle)
     _, status, used = os.wait4(trial.pid, 0)
-    told: list[Answer] = [json.loads(line) for line in trial.said.splitlines()]
+    messages: list[Answer] = [json.loads(line) for line in trial.output.splitlines()]
     # A mutant that could not be planted was not asked, and so it was not refused either.
-    last = told[-1] if told else {"outcome": "not planted", "asked": 0}
+    last = messages[-1] if messages else {"outcome": "not planted", "asked": 0}
     if "outcome" not in last:
         signalled = os.WIFSIGNALED(status) and os.WTERMSIG(status) in (signal.SIGXCPU, signal.SIGKILL)
         how = str(Outcome.TIMEOUT if signalled else Outcome.CRASH)
@@ -137,12 +139,12 @@ def _be_quiet() -> None:
         os.dup2(nowhere, handle)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     with open("/proc/self/status", encoding="ascii") as file:
-        held = next(int(line.split()[1]) << 10 for line in file if line.startswith("VmData"))
-    resource.setrlimit(resource.RLIMIT_DATA, (held + MEMORY, resource.RLIM_INFINITY))
+        used = next(int(line.split()[1]) << 10 for line in file if line.startswith("VmData"))
+    resource.setrlimit(resource.RLIMIT_DATA, (used + MEMORY, resource.RLIM_INFINITY))
 
 
 def _ask(mutant: Mutant, cells: Sequence[Cell], seconds: float, handle: int) -> None:
-    asked = 0
+    count = 0
     try:
         with changed_graph(mutant) if mutant.in_graph else planted(mutant):
             # All questions get a few samples before any gets more, because most mistakes show in a few.
@@ -150,14 +152,14 @@ def _ask(mutant: Mutant, cells: Sequence[Cell], seconds: float, handle: int) -> 
                 for cell in cells:
                     if time.process_time() > seconds:
                         break
-                    _tell(handle, asked=asked, cell=cell.key, by=cell.property)
+                    _tell(handle, asked=count, cell=cell.key, by=cell.property)
                     verdict = _judged(cell, examples)
-                    asked += 1
+                    count += 1
                     if verdict.outcome in REFUSED:
                         how = {"how": str(verdict.outcome), "code": str(verdict.code), "reason": verdict.reason[:200]}
-                        _tell(handle, outcome="killed", cell=cell.key, by=cell.property, asked=asked, **how)
+                        _tell(handle, outcome="killed", cell=cell.key, by=cell.property, asked=count, **how)
                         return
-        _tell(handle, outcome="survived", asked=asked)
+        _tell(handle, outcome="survived", asked=count)
     except SameProgramError:
         _tell(handle, outcome="same", asked=0)
 
@@ -168,7 +170,7 @@ def _judged(cell: Cell, examples: int | None) -> Verdict:
     return run_cell(cell, Settings("brief", max_examples=examples, simpler=False))
 
 
-def _tell(handle: int, **said: Any) -> None:
-    content = memoryview(json.dumps(said).encode() + b"\n")
+def _tell(handle: int, **message: Any) -> None:
+    content = memoryview(json.dumps(message).encode() + b"\n")
     while content:
         content = content[os.write(handle, content) :]

@@ -57,8 +57,8 @@ class Legal(Array):
     def lift(self, value: Any) -> Legal:
         if isinstance(value, Condition):  # as a number: of what is open, either
             codes = value.view(np.ndarray)
-            drawn = self.working.draws.integers(0, 2, codes.shape)
-            value = np.where(codes == EITHER, drawn, codes)
+            coins = self.working.draws.integers(0, 2, codes.shape)
+            value = np.where(codes == EITHER, coins, codes)
         return Legal(self.working.rounded(np.asarray(value, dtype=np.float64)), self.working)
 
     def apply(self, primitive: str, operands: Operands, params: Params) -> Legal:
@@ -66,8 +66,8 @@ class Legal(Array):
         if primitive == "among":
             return _one_way(self.working, xs, params["ways"])
         with np.errstate(all="ignore"):
-            found = _RULES[primitive](self.working, *xs, **params)
-        return found if isinstance(found, Legal) else Legal(np.asarray(found), self.working)
+            out = _RULES[primitive](self.working, *xs, **params)
+        return out if isinstance(out, Legal) else Legal(np.asarray(out), self.working)
 
 
 def _one_way(working: Working, xs: Sequence[Legal], ways: Sequence[Any]) -> Legal:
@@ -76,8 +76,8 @@ def _one_way(working: Working, xs: Sequence[Legal], ways: Sequence[Any]) -> Lega
     def allowed(name: str) -> bool:
         return not name or name in contract.algorithms or (name == STORED and contract.intermediates)
 
-    found: Legal = _first_applicable(working, [way.formula for way in ways if allowed(way.name)], xs)
-    return found
+    out: Legal = _first_applicable(working, [way.formula for way in ways if allowed(way.name)], xs)
+    return out
 
 
 def _first_applicable(working: Working, ways: Sequence[Callable[..., Any]], xs: Sequence[Any]) -> Any:
@@ -90,13 +90,13 @@ def _first_applicable(working: Working, ways: Sequence[Callable[..., Any]], xs: 
     return ways[0](*xs)
 
 
-def evaluated(
+def evaluate_at_random(
     function: Callable[..., Any], values: Sequence[Any], contract: Contract, draws: np.random.Generator
 ) -> tuple[Any, ...]:
     """One evaluation of a formula, or of another algorithm of it, at float64 inputs: an array for each output."""
     working = Working(contract, draws)
-    given = [Legal(working.rounded(np.asarray(v, dtype=np.float64)), working) for v in values]
-    outputs = _first_applicable(working, [function, *algorithms(function)], given)
+    operands = [Legal(working.rounded(np.asarray(v, dtype=np.float64)), working) for v in values]
+    outputs = _first_applicable(working, [function, *algorithms(function)], operands)
     leaves = outputs if isinstance(outputs, (tuple, list)) else (outputs,)
     return tuple(leaf.values if isinstance(leaf, Legal) else leaf for leaf in leaves)
 
@@ -170,12 +170,12 @@ def _sigmoid(working: Working, x: Legal) -> Any:
 
 def _power(working: Working, x: Legal, exponent: float) -> Any:
     if exponent == int(exponent) and 2 <= abs(exponent) <= 8 and working.coin():
-        found = x.values
+        product = x.values
         for _ in range(int(abs(exponent)) - 1):
-            found = working.rounded(found * x.values)
-        return found if exponent > 0 else working.rounded(working.type(1.0) / found)
-    held = working.rounded(np.float64(exponent)) if working.coin() else np.float64(exponent)
-    return working.off(widened(np.power, working)(x.values, held), working.contract.functions["power"])
+            product = working.rounded(product * x.values)
+        return product if exponent > 0 else working.rounded(working.type(1.0) / product)
+    rounded_exponent = working.rounded(np.float64(exponent)) if working.coin() else np.float64(exponent)
+    return working.off(widened(np.power, working)(x.values, rounded_exponent), working.contract.functions["power"])
 
 
 def _float_power(working: Working, x: Legal, y: Legal) -> Any:
@@ -274,10 +274,10 @@ def _correlate(working: Working, x: Legal, w: Legal, stride: Any, dilation: Any)
     taps = _factor(working, w.values).astype(np.float64)
     # (N, G, 1, *positions, terms) times (1, G, O, 1..., terms)
     order = (0, 1, *range(3, 3 + lengths), 2, *range(3 + lengths, view.ndim))
-    seen = np.transpose(view, order)
-    seen = seen.reshape(*seen.shape[: 2 + lengths], -1)[:, :, None]
+    patches = np.transpose(view, order)
+    patches = patches.reshape(*patches.shape[: 2 + lengths], -1)[:, :, None]
     weights = taps.reshape(1, *taps.shape[:2], *(1,) * lengths, -1)
-    return _of_products(working, seen * weights, seen.ndim - 1)
+    return _of_products(working, patches * weights, patches.ndim - 1)
 
 
 def _scattered(

@@ -55,12 +55,12 @@ class Working:
 
     def rounded(self, values: Any) -> Any:
         """The nearest numbers of the format; subnormal ones may become zero."""
-        found = np.asarray(values).astype(self.type)
+        numbers = np.asarray(values).astype(self.type)
         if self.format not in (BINARY32, BINARY64):
-            found = round_array(self.format, found)
+            numbers = round_array(self.format, numbers)
         if self.flushes:
-            found = np.where(np.abs(found) < self.format.smallest_normal, self.type(0.0), found)
-        return found
+            numbers = np.where(np.abs(numbers) < self.format.smallest_normal, self.type(0.0), numbers)
+        return numbers
 
     def stored(self, values: Any, fmt: Format) -> Any:
         """Rounded to the format of a stored intermediate."""

@@ -57,13 +57,13 @@ def _merged_in_turn(terms: Any, blocks: int, working: Working, join: Join) -> An
 def reduced(values: Any, axes: tuple[int, ...], working: Working, join: Join) -> Any:
     """A reduction over axes, which are kept with length 1."""
     rest = [i for i in range(values.ndim) if i not in axes]
-    kept = [1 if i in axes else n for i, n in enumerate(values.shape)]
+    shape = [1 if i in axes else n for i, n in enumerate(values.shape)]
     terms = np.transpose(values, (*axes, *rest))
     count = int(np.prod(terms.shape[: len(axes)], dtype=np.int64))
     terms = terms.reshape(count, *terms.shape[len(axes) :])
     if not count:
-        return np.broadcast_to(np.zeros((), values.dtype), kept)
-    return along_tree(terms, working, join).reshape(kept)
+        return np.broadcast_to(np.zeros((), values.dtype), shape)
+    return along_tree(terms, working, join).reshape(shape)
 
 
 def running(values: Any, axis: int, join: Join) -> Any:

@@ -76,11 +76,11 @@ class OneByOne:
     _teller: Teller
 
     def lose(self, item: Item, lost: Lost) -> None:
-        self._teller.counted(f"{self.noun} lost")
+        self._teller.count_outcome(f"{self.noun} lost")
         self._teller.say(f"{item.name}: {lost.how}")
 
     def inquire(self, stopped: Callable[[], bool]) -> Iterator[tuple[Item, Lost]]:
         return iter(())
 
     def leave(self, items: Sequence[Item], why: str) -> None:
-        self._teller.left_out(len(items), why)
+        self._teller.skip(len(items), why)

@@ -36,8 +36,8 @@ def html_command(record: Path, output: Path, junit: Path | None, ctrf: Path | No
         for path, kind, _ in others:
             if path is not None:
                 replaceable(path, kind)
-        told = {} if history is None else _histories(record, history)
-        write_output(output, PAGE, render(run, None, told).encode("utf-8", "replace"))
+        histories = {} if history is None else _histories(record, history)
+        write_output(output, PAGE, render(run, None, histories).encode("utf-8", "replace"))
         for path, kind, rendered in others:
             if path is not None:
                 write_output(path, kind, rendered(run))
@@ -48,12 +48,12 @@ def html_command(record: Path, output: Path, junit: Path | None, ctrf: Path | No
 def _histories(path: Path, database: Path) -> dict[str, str]:
     """Key of each cell that fails in a record -> its history, of the runs of the same profile up to this one."""
     from ...over_time.failures import failures_of, sentences
-    from ...over_time.history import digest_of, opened
+    from ...over_time.history import digest_of, open_history
     from ...over_time.trends import runs_of
 
     if not database.is_file():
         raise RecordError(f"{database}: no such file; need a database that `opassay report history` wrote")
-    with opened(database) as history:
+    with open_history(database) as history:
         history.gather([path])
         runs, own = runs_of(history), digest_of(read_capped(path))
         place = [run.digest for run in runs].index(own)
