@@ -9,7 +9,7 @@ from datetime import date, timedelta
 from typing import Literal
 
 from ..oracles.verdicts.verdict import FAILED, Outcome, Verdict
-from .baseline import Known, KnownEntry, rounded_up, size_of
+from .baseline import Known, KnownEntry, round_up, size_of
 from .gate import LONGEST_EXPIRY
 from .record import Run
 from .text import clean, number
@@ -47,7 +47,7 @@ def accept(
         key = verdict.cell.key
         # The gate prints these texts in every run from now on, so control characters must not get into the file.
         words = {name: clean(text).strip() for name, text in texts.items()}
-        entry = KnownEntry(key, verdict.code, _rounded(size_of(verdict)), expires=expires, **words)
+        entry = KnownEntry(key, verdict.code, _round_size(size_of(verdict)), expires=expires, **words)
         size = "" if entry.at_most is None else f", at most {number(float(entry.at_most), 4)} times its bound"
         changes.append(f"{key}: {'replaced' if key in after else 'accepted'}, {entry.code}{size}")
         after[key] = entry
@@ -83,7 +83,7 @@ def _choose_verdicts(verdicts: Sequence[Verdict], cells: Iterable[str]) -> list[
     return list(selection.values())
 
 
-def _rounded(size: float | None) -> float | Literal["inf"] | None:
+def _round_size(size: float | None) -> float | Literal["inf"] | None:
     """Four significant digits, upwards: the same run must pass the gate with its own entry."""
     if size is None:
         return None
@@ -91,5 +91,5 @@ def _rounded(size: float | None) -> float | Literal["inf"] | None:
         return "inf"
     # Rounded upwards, one of the largest doubles becomes infinite. JSON has no number for
     # that, so a word stands for it.
-    rounded = rounded_up(size)
+    rounded = round_up(size)
     return "inf" if math.isinf(rounded) else rounded

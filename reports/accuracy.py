@@ -11,7 +11,17 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ..oracles.verdicts.verdict import CHECKED, HELD, Verdict
-from .text import by_key, code_span, grouped, has_ulps, have_same_samples, markdown, number, series_name, short_dtype
+from .text import (
+    by_key,
+    code_span,
+    group_digits,
+    has_ulps,
+    have_same_samples,
+    markdown,
+    number,
+    series_name,
+    short_dtype,
+)
 
 #: Properties whose errors are listed: what a call returns, and what it gives back in reverse mode.
 LISTED = ("FWD", "VJP")
@@ -116,7 +126,7 @@ def markdown_table(lines: Sequence[Line]) -> str:
         by = {figure.dtype: figure for figure in line.figures}
         figures = [by.get(name, Figure(name, "–", ("–",) * len(listed), ("–",) * len(listed), "–")) for name in dtypes]
         row = [code_span(line.op), *([markdown(line.series)] if several else []), f"{line.held} of {line.checked}"]
-        row += [grouped(line.judged), ", ".join(figure.ratio for figure in figures)]
+        row += [group_digits(line.judged), ", ".join(figure.ratio for figure in figures)]
         row += [", ".join(figure.largest[i] for figure in figures) for i in range(len(listed))]
         row += [", ".join(figure.median[i] for figure in figures) for i in range(len(listed))]
         rows.append([*row, ", ".join(figure.detects for figure in figures)])

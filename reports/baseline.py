@@ -150,7 +150,7 @@ def why_not_covered(entry: KnownEntry, verdict: Verdict) -> str:
     return f"known was {was}, now it is {now}"
 
 
-def measured(verdict: Verdict) -> bool:
+def can_have_budget(verdict: Verdict) -> bool:
     """Whether a verdict can have a budget: it held, and its largest error/bound is known."""
     return verdict.outcome in HELD and math.isfinite(verdict.measure.max_ratio)
 
@@ -175,7 +175,7 @@ def update(run: Run, budget: Budget, *, allow_raise: Iterable[str] = (), reason:
         raise ValueError(f"baseline: got --allow-raise={min(absent)!r}, which is not in the run")
     after, changes = dict(budget), []
     for verdict in run.verdicts:
-        if not measured(verdict):
+        if not can_have_budget(verdict):
             continue
         entry = _entry(verdict, run, reason if verdict.cell.key in raises else "")
         key = (entry.cell, entry.device_class)
@@ -207,7 +207,7 @@ def _entry(verdict: Verdict, run: Run, raised: str) -> BudgetEntry:
         cell=verdict.cell.key,
         device_class=device_class(verdict.cell, run.environment),
         metric=METRIC,
-        budget=min(CAP, rounded_up(measure.max_ratio)),
+        budget=min(CAP, round_up(measure.max_ratio)),
         kind="searched",
         profile=run.profile,
         seed=run.seed,
@@ -229,7 +229,7 @@ def _change(before: BudgetEntry | None, entry: BudgetEntry, may_rise: bool) -> s
     return ""
 
 
-def rounded_up(ratio: float) -> float:
+def round_up(ratio: float) -> float:
     """Four significant digits, upwards."""
     # Rounded to the nearest, half of the entries would lie below the error that they were made from, and
     # the same run would exceed them.

@@ -12,7 +12,7 @@ from datetime import date, timedelta
 
 from ..oracles.verdicts.verdict import CHECKED, FAILED, HELD, Code, Outcome, Verdict, replaying
 from . import exit_codes
-from .baseline import Budget, BudgetEntry, Known, device_class, measured, why_not_covered
+from .baseline import Budget, BudgetEntry, Known, can_have_budget, device_class, why_not_covered
 from .merge import shard_of
 from .record import Run
 from .text import number, one_line
@@ -155,7 +155,7 @@ def _budgets(
         entry = budget.get((verdict.cell.key, device_class(verdict.cell, run.environment)))
         if entry is not None:
             yield from _against(run, verdict, entry, files.known)
-        elif measured(verdict):
+        elif can_have_budget(verdict):
             text = "no entry in budget.json; run `opassay gate update`"
             yield GateFinding("missing", verdict.cell.key, text, exit_codes.FAILED)
     # A budget is kept per class of device. Entries of a class that this run did not use are of another machine's run.
@@ -176,7 +176,7 @@ def _against(run: Run, verdict: Verdict, entry: BudgetEntry, known: Known) -> It
             text = f"was checked, is now {verdict.outcome}: {verdict.reason}"
             yield GateFinding("coverage", key, text, exit_codes.FAILED)
         return
-    if not measured(verdict):
+    if not can_have_budget(verdict):
         if verdict.outcome in HELD:
             text = f"held, but its error/bound is {number(measure.max_ratio)}: nothing to compare with the budget"
             yield GateFinding("coverage", key, text, exit_codes.FAILED)

@@ -55,7 +55,7 @@ def merge(runs: Sequence[Run], *, partial: bool = False) -> Run:
         )
     notes = [*(note for run in runs for note in run.notes), *_differences(runs)]
     judged = by_key((verdict for run in runs for verdict in run.verdicts), lambda verdict: verdict.cell.key)
-    verdicts = tuple(_merged(group, notes) for group in judged.values())
+    verdicts = tuple(_merge_verdicts(group, notes) for group in judged.values())
     # The exit code is decided anew. A shard's own code may be 5 although the whole checked many cells, or 0 because its
     # command forgave failures with --exit-zero.
     reasons = [*_reasons(runs, missing), *exit_codes.run_reasons(verdicts)]
@@ -167,7 +167,7 @@ def _reasons(runs: Sequence[Run], missing: Sequence[tuple[int, int]]) -> list[Re
     return reasons
 
 
-def _merged(verdicts: Sequence[Verdict], notes: list[str]) -> Verdict:
+def _merge_verdicts(verdicts: Sequence[Verdict], notes: list[str]) -> Verdict:
     ran = [verdict for verdict in verdicts if verdict.outcome is not Outcome.NOT_RUN]
     if not ran:
         # Each shard says of the cells of the others that they are in another shard. If all records say so, the shard

@@ -16,7 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColum
 from rich.text import Text
 
 from ..oracles.verdicts.verdict import Verdict
-from .text import BAD, duration, failure_text, github_command, one_line, wrapped
+from .text import BAD, duration, failure_text, github_command, one_line, wrap_lines
 
 _EVERY_SECONDS = 10.0
 _EVERY_SHARE = 0.05
@@ -133,7 +133,7 @@ class Teller:
 
     def say(self, text: str) -> None:
         """A sentence to the user, above the bar."""
-        self.console.print(wrapped(one_line(text, 500), self.console.width), style="yellow", soft_wrap=True)
+        self.console.print(wrap_lines(one_line(text, 500), self.console.width), style="yellow", soft_wrap=True)
 
     def describe(self) -> str:
         counts = ", ".join(f"{count} {name}" for name, count in sorted(self.outcomes.items()))
@@ -160,7 +160,7 @@ class Teller:
 
     def _tell_failure(self, verdict: Verdict) -> None:
         text = failure_text(verdict)
-        self.console.print(wrapped(text, self.console.width), style="red", soft_wrap=True)
+        self.console.print(wrap_lines(text, self.console.width), style="red", soft_wrap=True)
         # GitHub shows such a line beside the commit; without it the failure would be found only by reading the log.
         if self._github:
             self.console.print(github_command("error", one_line(verdict.cell.key), text), soft_wrap=True)

@@ -171,7 +171,7 @@ def by_key(items: Iterable[_T], key: Callable[[_T], _K]) -> dict[_K, list[_T]]:
     return groups
 
 
-def grouped(value: int) -> str:
+def group_digits(value: int) -> str:
     """A count for reading: digits in groups of three."""
     return f"{value:,}".replace(",", "\N{NARROW NO-BREAK SPACE}")
 
@@ -208,7 +208,7 @@ def describe_error(measure: Measure) -> str:
     return f"largest error {number(measure.scaled_max, 2)} u of the scale"
 
 
-def wrapped(text: str, width: int, indent: str = "    ") -> str:
+def wrap_lines(text: str, width: int, indent: str = "    ") -> str:
     """The lines of a text broken at spaces to a width; what continues a line is indented further."""
     lines = []
     for line in clean(text).split("\n"):

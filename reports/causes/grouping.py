@@ -169,7 +169,7 @@ def causes_of(verdicts: Iterable[Verdict]) -> list[Cause]:
     """The causes of what failed or crashed, the gravest first; of equally grave ones that of most cells."""
     outcomes = FAILED | {Outcome.CRASH}
     occurrences = [Occurrence(v, failure) for v in verdicts if v.outcome in outcomes for failure in v.causes]
-    groups = _merged(by_key(occurrences, _key))
+    groups = _merge_groups(by_key(occurrences, _key))
     causes = [Cause(key[1], key[2], tuple(group)) for key, group in groups.items()]
     return sorted(causes, key=lambda cause: (gravity(cause.severity), -len(cause.cells)))
 
@@ -236,7 +236,7 @@ def _value_key(one: Occurrence, where: str) -> Key:
     return cell.subject, where, path, kind, half
 
 
-def _merged(groups: dict[Key, list[Occurrence]]) -> dict[Key, list[Occurrence]]:
+def _merge_groups(groups: dict[Key, list[Occurrence]]) -> dict[Key, list[Occurrence]]:
     """Groups that follow from another one are added to it; see the module."""
     members = {key: list(group) for key, group in groups.items()}
     # What is special in the half types joins their other failures first, and these then join those in full precision.
@@ -267,12 +267,12 @@ def _homes(key: Key, one: Occurrence) -> list[tuple[Key, Follows]]:
     """The groups that a failure of a group may follow from, the likeliest first, and when it does."""
     # An op that does not fail there by itself has another cause, even where the same kernel does its work.
     higher, law = (key[2], key[-1]) == ("higher derivatives", "full"), key[3:] == ("law",)
-    follows = _derived if higher else _of_kernel if law else _alike
+    follows = _is_derivative if higher else _of_kernel if law else _fails_alike
     called: list[tuple[Key, Follows]] = [(other, _calls_wrong) for other in _groups_called(key, one)]
-    return [(other, follows) for other in _followed(key, one)] + called
+    return [(other, follows) for other in _groups_of_same_op(key, one)] + called
 
 
-def _followed(key: Key, one: Occurrence) -> list[Key]:
+def _groups_of_same_op(key: Key, one: Occurrence) -> list[Key]:
     """The groups of the same op, or of all ops, that a failure of a group may follow from, the likeliest first."""
     if key[3:] == ("law",):
         paths = ("forward", "vjp", "jvp")
@@ -323,7 +323,7 @@ def _groups_called(key: Key, one: Occurrence) -> list[Key]:
     return [(key[0], op, path, "values", "full") for op, path in pairs]
 
 
-def _alike(one: Occurrence, group: Sequence[Occurrence]) -> bool:
+def _fails_alike(one: Occurrence, group: Sequence[Occurrence]) -> bool:
     """Whether a failure is of an op and of an output, as far as that is known, which fail in a group, too.
 
     The tangent of an output that is wrong is one of the same output.
@@ -360,7 +360,7 @@ def _output_name(failure: Failure) -> str:
     return failure.signs.output.removeprefix("slices of ")
 
 
-def _derived(one: Occurrence, group: Sequence[Occurrence]) -> bool:
+def _is_derivative(one: Occurrence, group: Sequence[Occurrence]) -> bool:
     """Whether a failure is a derivative of a result that is wrong by itself, as gravely and as often, in the same op.
 
     The tangent of a tangent, "t_t_out[1]", is that of "t_out[1]". Where "t_out[0]" is wrong already, nobody looked at

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..text import code_span, grouped, markdown
+from ..text import code_span, group_digits, markdown
 from .statement import NOT_MEASURED, Data
 
 
@@ -21,8 +21,8 @@ def certificate_page(certificate: Data) -> str:
         "these versions, and says nothing of others. `opassay certificate --check` says what of it no longer holds.",
         "",
         f"- outcomes: {_pairs(predicate['outcomes'])}",
-        f"- judged: {grouped(judged['elements'])} elements in {grouped(predicate['asked']['samples'])} samples,"
-        f" {grouped(judged['not_judged'])} not judged",
+        f"- judged: {group_digits(judged['elements'])} elements in {group_digits(predicate['asked']['samples'])}"
+        f" samples, {group_digits(judged['not_judged'])} not judged",
         f"- largest error/bound: {_figure(worst['error_over_bound'])} ({_figure(worst['ulp'])} ulp at most),"
         f" {code_span(worst['cell'])} {markdown(worst['where'])} {markdown(worst['path'])}".rstrip(),
         f"- mutation score: {_other(predicate['mutation'])}",
@@ -57,7 +57,10 @@ def _evidence_lines(predicate: Data) -> list[str]:
         "",
         *_table(
             ("regime", "elements judged", "not judged"),
-            [(name, *map(grouped, (of["judged"], of["not_judged"]))) for name, of in sorted(judged["regimes"].items())],
+            [
+                (name, *map(group_digits, (of["judged"], of["not_judged"])))
+                for name, of in sorted(judged["regimes"].items())
+            ],
         ),
         "",
         *(f"- {markdown(size)}" for size in judged["sizes"]),
@@ -137,7 +140,7 @@ def _sweeps(functions: Sequence[str], sweeps: Any) -> list[str]:
     if sweeps == NOT_MEASURED:
         return [f"{', '.join(map(code_span, functions))}: {NOT_MEASURED}."]
     rows = [
-        (row["function"], row["dtype"], f"{'all ' if row['complete'] else ''}{grouped(row['inputs'])}",
+        (row["function"], row["dtype"], f"{'all ' if row['complete'] else ''}{group_digits(row['inputs'])}",
          _figure(row["ulp"]), _figure(row["contract"]))
         for row in sweeps
     ]  # fmt: skip

@@ -11,7 +11,7 @@ from ...properties.catalog.loading import load_op
 from ...properties.engine import environment as surroundings
 from .. import exit_codes
 from ..text import one_line
-from .host import EXTRA, installed
+from .host import EXTRA, is_installed
 
 
 @click.command("doctor")
@@ -37,7 +37,7 @@ def doctor_command() -> int:
 
 
 def _lacks(environment: dict[str, str], no_torch: str) -> list[str]:
-    absent = [name for name in sorted(EXTRA) if not installed(name)]
+    absent = [name for name in sorted(EXTRA) if not is_installed(name)]
     lines = [f'{", ".join(absent)}: not installed; pip install "opassay[verify]"'] if absent else []
     if no_torch:
         return [*lines, f"torch cannot be imported ({no_torch}): no cell can run; pip install torch"]

@@ -51,7 +51,7 @@ class Host:
     ends_at_once: bool = False
 
 
-def installed(module: str) -> bool:
+def is_installed(module: str) -> bool:
     """Whether a module could be imported; it is not imported."""
     try:
         return importlib.util.find_spec(module) is not None
@@ -63,7 +63,7 @@ def installed(module: str) -> bool:
 def require(*modules: str) -> None:
     """Ends the command with 2 and the line that installs them if one of these modules is not installed."""
     for name in modules:
-        if not installed(name):
+        if not is_installed(name):
             raise Stop(exit_codes.USAGE, not_installed(name))
 
 

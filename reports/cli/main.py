@@ -41,7 +41,7 @@ def main(
         try:
             code = _run_click(arguments, host, commands, program)
         except BaseException as err:
-            code = _ended(err)
+            code = _report_error(err)
         fault = streams.fault()
         if fault is not None:
             _complain(f"the output could not be written: {fault.strerror}")
@@ -53,14 +53,14 @@ def main(
 
 
 def _run_click(arguments: list[str], host: Host, commands: str, program: str) -> int:
-    # Here and not above, so that a missing click reaches `_ended` as an exception and becomes a sentence.
+    # Here and not above, so that a missing click reaches `_report_error` as an exception and becomes a sentence.
     import click
 
     module, _, name = commands.partition(":")
     cli: click.Group = getattr(importlib.import_module(module), name)
 
     if os.environ.get(_COMPLETION):
-        return _completed(cli.main)
+        return _complete(cli.main)
     try:
         # By itself click would print errors and end the program with codes of its own, such as 1 for an interrupt.
         status = cli.main(arguments, prog_name=program, standalone_mode=False, obj=host)
@@ -77,7 +77,7 @@ def _run_click(arguments: list[str], host: Host, commands: str, program: str) ->
     return code
 
 
-def _completed(complete: Callable[..., object]) -> int:
+def _complete(complete: Callable[..., object]) -> int:
     """What a shell asks for while a user types: click answers it, runs no command, and ends the program by itself."""
     try:
         complete(args=[], prog_name="opassay", standalone_mode=False)
@@ -86,7 +86,7 @@ def _completed(complete: Callable[..., object]) -> int:
     raise RuntimeError(f"{_COMPLETION} is set and asked for nothing")
 
 
-def _ended(err: BaseException) -> int:
+def _report_error(err: BaseException) -> int:
     """The exit code of a command that raised; says why, and never raises itself."""
     if isinstance(err, Stop):
         if str(err):

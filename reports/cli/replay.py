@@ -59,7 +59,7 @@ def replay_command(host: Host, case: str, report_dir: Path, trusted: str | None,
     cell = _cell(path)
     _require_trusted(path, cell, trusted)
     with Ending() as ending:
-        verdict = _judged(path, cell, host, timeout, ending)
+        verdict = _judge_case(path, cell, host, timeout, ending)
     if programs:
         return _print_program(path, verdict)
     bad = verdict.outcome not in HELD
@@ -127,7 +127,7 @@ def _require_trusted(path: Path, cell: Cell, trusted: str | None) -> None:
         raise Stop(exit_codes.USAGE, f"{path.name}: unknown op {one_line(cell.op, 100)!r}")
 
 
-def _judged(path: Path, cell: Cell, host: Host, timeout: float, ending: Ending) -> Verdict:
+def _judge_case(path: Path, cell: Cell, host: Host, timeout: float, ending: Ending) -> Verdict:
     """The verdict of a worker, or how the worker ended.
 
     Args:
@@ -149,7 +149,7 @@ def _judged(path: Path, cell: Cell, host: Host, timeout: float, ending: Ending) 
     except KeyboardInterrupt:
         raise Stop(exit_codes.INTERRUPT, "interrupted") from None
     except EndedError:
-        return _died(process, cell, process.ended)
+        return _make_death_verdict(process, cell, process.ended)
     except (AnswerError, ValueError) as err:
         return Verdict(cell, Outcome.CRASH, Code.CRASHED, f"the process said {err}")
     finally:
@@ -157,7 +157,7 @@ def _judged(path: Path, cell: Cell, host: Host, timeout: float, ending: Ending) 
         process.close()
 
 
-def _died(process: Process, cell: Cell, ended: bool) -> Verdict:
+def _make_death_verdict(process: Process, cell: Cell, ended: bool) -> Verdict:
     outcome, code = (Outcome.CRASH, Code.CRASHED) if ended else (Outcome.TIMEOUT, Code.TIMED_OUT)
     how = f"the process died while this cell ran ({process.how()})" if ended else "stopped after its time limit"
     # Only a process that still runs can write down where it waits.

@@ -174,7 +174,7 @@ def beginning(run: str, request: Request, cells: Sequence[Cell]) -> log.Began:
 
 def plan_events(cells: Sequence[Cell], exclusions: Mapping[str, str]) -> Iterator[log.Planned]:
     """The events that hold the plan; `exclusions`: key of a cell -> why it is not asked."""
-    return log.planned([(c.op, c.property, c.dtype, c.device, c.subject, exclusions.get(c.key, "")) for c in cells])
+    return log.plan_events([(c.op, c.property, c.dtype, c.device, c.subject, exclusions.get(c.key, "")) for c in cells])
 
 
 def _settings(request: Request) -> dict[str, str]:

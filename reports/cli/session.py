@@ -109,7 +109,7 @@ class RunSession:
         """
         start = time.monotonic()
         reasons: list[Reason] = []
-        pool = Pool(cells, self.request.terms(), read_verdict, self._stopped)
+        pool = Pool(cells, self.request.terms(), read_verdict, self._must_stop)
         try:
             # The generator ends the workers when it is closed. Closing it here does so at once, also after an
             # exception, and not when Python happens to drop it.
@@ -125,7 +125,7 @@ class RunSession:
             reasons.append((exit_codes.INTERNAL, f"no worker could be started: {type(err).__name__}: {err}"))
         if self.ending():
             reasons.append((exit_codes.INTERRUPT, f"interrupted ({self.ending.signal_name}); the report is partial"))
-        elif self._stopped():
+        elif self._must_stop():
             # That --maxfail ended the run is no reason of its own: the failures that it counted
             # decide the exit code already.
             self._record(log.Noted(f"stopped after {self._failures} failures, as --maxfail asks"))
@@ -133,7 +133,7 @@ class RunSession:
         self._record(log.Ended(self.seconds, [*reasons]))
         return reasons
 
-    def _stopped(self) -> bool:
+    def _must_stop(self) -> bool:
         return self.ending() or bool(self.request.maxfail and self._failures >= self.request.maxfail)
 
     def _take(self, event: Event) -> None:
@@ -147,7 +147,7 @@ class RunSession:
                 self._record(log.CellStarted(cell.key, worker))
                 self.teller.note_start(cell.key)
             case Answered(cell=cell, verdict=verdict, notes=notes):
-                self._record(log.finished(verdict))
+                self._record(log.verdict_event(verdict))
                 for note in notes:
                     self._record(log.Noted(note))
                 self._tell(cell)
@@ -172,7 +172,7 @@ class RunSession:
         """Find the samples that ended processes, of one cell of each op, property and subject: dtypes hardly differ."""
         terms = self.request.terms()
         for died in self._died.values():
-            if self._stopped():
+            if self._must_stop():
                 return
             case = culprit(died.cell, terms.settings, terms.timeout, terms.command, self.ending)
             if case is not None:

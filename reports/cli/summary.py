@@ -27,7 +27,7 @@ from ..text import (
     number,
     one_line,
     standings,
-    wrapped,
+    wrap_lines,
 )
 
 _STYLES = {
@@ -90,7 +90,7 @@ def print_end(console: Console, run: Run, folder: Path, unwritten: Reason | None
 
 def _print_wrapped(console: Console, text: str, style: str = "") -> None:
     # The text is broken already, with its indentation, so rich must not break it again.
-    console.print(wrapped(text, console.width), style=style, soft_wrap=True)
+    console.print(wrap_lines(text, console.width), style=style, soft_wrap=True)
 
 
 def _complaint_line(group: list[Verdict]) -> str:

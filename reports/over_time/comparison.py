@@ -172,7 +172,7 @@ def _failure_change(before: Verdict | None, now: Verdict, limits: Limits) -> Cha
     if before.code is not now.code:
         text = f"failed with {before.code}, fails with {now.code}: {what}"
         return Change(Kind.NEW, key, text, EXIT_FAILED)
-    grown = _grown(size_of(before), size_of(now), limits.error)
+    grown = _growth(size_of(before), size_of(now), limits.error)
     if not grown:
         return None
     text = f"{now.code}, error/bound {_error(before)} -> {_error(now)}: {what}"
@@ -199,13 +199,13 @@ def _holding_changes(before: Verdict | None, now: Verdict, limits: Limits, *, sa
     if same and now.measure.judged < LEAST_EFFORT * before.measure.judged:
         text = f"{now.measure.judged} elements judged, {before.measure.judged} before"
         yield Change(Kind.WORSE, key, text, EXIT_FAILED)
-    grown = _grown(before.measure.max_ratio, now.measure.max_ratio, limits.error)
+    grown = _growth(before.measure.max_ratio, now.measure.max_ratio, limits.error)
     if grown:
         text = f"inside the bound, error/bound {_error(before)} -> {_error(now)}"
         yield Change(Kind.WORSE, key, text, code) if grown > 0 else Change(Kind.BETTER, key, text)
 
 
-def _grown(before: float | None, now: float | None, factor: float) -> int:
+def _growth(before: float | None, now: float | None, factor: float) -> int:
     """1 where a size has grown by more than a factor, -1 where it has shrunk so, else 0; 0 where one is no number."""
     if before is None or now is None or math.isnan(before) or math.isnan(now):
         return 0

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ...oracles.verdicts.verdict import CHECKED, FAILED, Cell
 from .history import History
-from .trends import HistoryRun, listed
+from .trends import HistoryRun, sql_list
 
 #: The columns that name a cell.
 _AXES = "op, property, dtype, device, subject"
@@ -75,8 +75,8 @@ def failures_of(history: History, runs: Sequence[HistoryRun]) -> list[Course]:
     # SQLite has no NULL among these columns, so that a row of names is equal to itself.
     query = f"""
         SELECT {_AXES}, outcome, code FROM cells
-        WHERE run = ? AND outcome IN ({listed(CHECKED)}) AND ({_AXES}) IN
-              (SELECT {_AXES} FROM cells WHERE run = ? AND outcome IN ({listed(FAILED)}))
+        WHERE run = ? AND outcome IN ({sql_list(CHECKED)}) AND ({_AXES}) IN
+              (SELECT {_AXES} FROM cells WHERE run = ? AND outcome IN ({sql_list(FAILED)}))
     """
     looks: dict[Cell, list[Look]] = {}
     for run in runs:

@@ -54,7 +54,7 @@ def _environment() -> jinja2.Environment:
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
-        finalize=_cleaned,
+        finalize=_clean_text,
     )
     environment.filters |= {"number": number, "duration": duration, "line": one_line, "state": describe_state}
     environment.filters |= {"error_line": _draw_errors, "time_line": _draw_times}
@@ -100,7 +100,7 @@ def _draw_line(values: Sequence[float], failed: Sequence[int], describe: Callabl
     )
 
 
-def _cleaned(value: object) -> object:
+def _clean_text(value: object) -> object:
     """Text without control characters; what is marked as HTML stays as it is."""
     return clean(value) if type(value) is str else value
 

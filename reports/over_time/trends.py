@@ -99,12 +99,12 @@ def runs_of(history: History) -> list[HistoryRun]:
 
 def trends_of(history: History, runs: Sequence[HistoryRun]) -> list[Trend]:
     """The trend of each op and subject over some runs, in the order of the names."""
-    held_names, failed_names = listed(HELD), listed(FAILED)
-    undecided_names = listed((Outcome.CRASH, Outcome.ERROR, Outcome.TIMEOUT))
+    held_names, failed_names = sql_list(HELD), sql_list(FAILED)
+    undecided_names = sql_list((Outcome.CRASH, Outcome.ERROR, Outcome.TIMEOUT))
     query = f"""
         SELECT op, device, subject, sum(outcome IN ({held_names})), sum(outcome IN ({failed_names})),
                sum(outcome IN ({undecided_names})),
-               coalesce(max(CASE WHEN dtype NOT IN ({listed(_NARROW)}) AND judged > 0 THEN ratio END),
+               coalesce(max(CASE WHEN dtype NOT IN ({sql_list(_NARROW)}) AND judged > 0 THEN ratio END),
                         max(CASE WHEN judged > 0 THEN ratio END)),
                sum(seconds)
         FROM cells WHERE run = ? GROUP BY op, device, subject
@@ -141,6 +141,6 @@ def _course(values: Sequence[float], factor: float) -> str:
     return "larger" if last > factor * usual else "smaller" if usual > factor * last else "steady"
 
 
-def listed(names: frozenset[Outcome] | Sequence[str]) -> str:
+def sql_list(names: frozenset[Outcome] | Sequence[str]) -> str:
     """Names of ours as a list in SQL; none of them has a quote."""
     return ", ".join(f"'{name}'" for name in names)

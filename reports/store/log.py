@@ -104,13 +104,13 @@ Event = Began | Planned | Environment | CellStarted | CellFinished | CellDied | 
 _DECODER = msgspec.json.Decoder(Event)
 
 
-def planned(cells: list[tuple[str, str, str, str, str, str]]) -> Iterator[Planned]:
+def plan_events(cells: list[tuple[str, str, str, str, str, str]]) -> Iterator[Planned]:
     """The events of a plan."""
     for start in range(0, len(cells), _CHUNK):
         yield Planned(cells[start : start + _CHUNK])
 
 
-def finished(verdict: Verdict) -> CellFinished:
+def verdict_event(verdict: Verdict) -> CellFinished:
     """The event of a verdict."""
     return CellFinished(msgspec.convert(as_data(verdict), VerdictData))
 

@@ -88,14 +88,14 @@ def compare_readings(op: Op, dtype: str, samples: int, seed: int) -> Iterator[Ac
     for number, pick in zip(range(samples), picked, strict=False):
         sample = pick.draft.sample(seed + number)
         if number % SPECIAL_SHARE == SPECIAL_SHARE - 1 and op.promises.specials:
-            sample = planted(op, sample, number // SPECIAL_SHARE)
+            sample = plant_special_value(op, sample, number // SPECIAL_SHARE)
         started = time.perf_counter()
         _consult(account, judge, sample, words[(first + number) % len(words)])
         account.seconds += time.perf_counter() - started
         yield account
 
 
-def planted(op: Op, sample: Sample, turn: int) -> Sample:
+def plant_special_value(op: Op, sample: Sample, turn: int) -> Sample:
     """The sample with a special value at one site of each operand in turn."""
     args, rng = list(sample.args), np.random.default_rng([sample.seed, turn])
     wrt = [i for i in op.differentiable_positions(sample.args) if args[i].numel()]

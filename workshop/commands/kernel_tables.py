@@ -57,10 +57,10 @@ def _remarks(rows: Sequence[Row], counted: str) -> list[str]:
     failed = [row for row in rows if row["faults"]]
     missing = [row for row in rows if row["table"] == "missing"]
     remarks = [f"{len(judged)} {counted}, {len(failed)} failed"]
-    remarks += [f"{_named(row)}: {'; '.join(row['faults'])}" for row in missing if row["faults"]]
+    remarks += [f"{_name_of(row)}: {'; '.join(row['faults'])}" for row in missing if row["faults"]]
     without = dict.fromkeys(f"{row['op']} {row['direction']}" for row in missing if not row["faults"])
     return remarks + ([f"no kernels: {', '.join(without)}"] if without else [])
 
 
-def _named(row: Row) -> str:
+def _name_of(row: Row) -> str:
     return f"{row['op']} {row['label']} {row['direction']} {row['dtype']}"

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from opassay.reports import exit_codes
-from opassay.reports.cli.host import Stop, installed
+from opassay.reports.cli.host import Stop, is_installed
 from opassay.reports.text import one_line
 
 from ..kernels.classes import ARCHITECTURES, DTYPES, FAMILIES
@@ -38,8 +38,8 @@ def kernels_command(ops: tuple[str, ...], **chosen: Any) -> int:
     spills, computes in double precision unasked, loads less than 16 bytes at a time, takes too much shared memory or
     too many registers; or moves more than it must.
     """
-    names = _named((*ops, *chosen["also"]), chosen["family"])
-    if not installed("triton"):
+    names = _select_ops((*ops, *chosen["also"]), chosen["family"])
+    if not is_installed("triton"):
         raise Stop(exit_codes.USAGE, _NO_TRITON)
     traffic = chosen["traffic"]
     rows = _rows(
@@ -59,7 +59,7 @@ def kernels_command(ops: tuple[str, ...], **chosen: Any) -> int:
     return exit_codes.FAILED if any(row["faults"] for row in rows) else exit_codes.OK
 
 
-def _named(ops: tuple[str, ...], families: tuple[str, ...]) -> list[str]:
+def _select_ops(ops: tuple[str, ...], families: tuple[str, ...]) -> list[str]:
     unknown = [op for op in ops if op not in _OPS]
     if unknown:
         raise Stop(exit_codes.USAGE, f"unknown op: got op={unknown[0]!r}, need one of {', '.join(_OPS)}")

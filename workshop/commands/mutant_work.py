@@ -15,7 +15,7 @@ from opassay.reports.exit_codes import Reason
 from opassay.reports.progress import Teller
 from opassay.reports.store.files import write_atomically
 
-from ..mutation.campaign import MutantFilter, Settings, chosen, every_mutant, groups_of
+from ..mutation.campaign import MutantFilter, Settings, choose_mutants, every_mutant, groups_of
 from ..mutation.equivalents import read_equivalents
 from .mutant_log import fates, graph_mutants_of, heading_of
 from .mutant_tables import family_table, score_of, survivor_lines
@@ -46,7 +46,7 @@ class MutantWork(OneByOne):
     def __init__(self, ops: Sequence[str], most: int, graph: bool, path: Path, teller: Teller) -> None:
         self._path, self._teller, self._ops = path, teller, ops
         self._settings, self._table = Settings(most=most, graph=graph), read_equivalents()
-        self._mutants = [] if graph else chosen(every_mutant(), self._settings)
+        self._mutants = [] if graph else choose_mutants(every_mutant(), self._settings)
         self._records: dict[str, list[dict[str, Any]]] = {}
         shares = self._of_graph() if graph else self._of_text()
         self._items = list[Item]()

@@ -65,7 +65,7 @@ def mutate_command(**chosen: Any) -> int:
     within = [] if settings.graph else campaigns.every_mutant(files)
     if not within and not settings.graph:
         raise Stop(exit_codes.NOTHING, f"--file: no mutant in {', '.join(chosen['files'])}")
-    mutants = campaigns.chosen(within, settings)
+    mutants = campaigns.choose_mutants(within, settings)
     heading = heading_of(ops, settings)
     records = open_log(chosen["path"], heading, chosen["resume"] or chosen["table"])
     interrupted = False

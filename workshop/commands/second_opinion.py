@@ -74,7 +74,7 @@ def second_opinion_command(
     if into is not None:
         with as_usage():
             write_atomically(into, json.dumps(sums_by_op(accounts, seed), indent=1).encode() + b"\n")
-    return _ended(accounts, interrupted)
+    return _print_sums(accounts, interrupted)
 
 
 def sums_by_op(accounts: Iterable[Account], seed: int) -> dict[str, Any]:
@@ -95,7 +95,7 @@ def _row(account: Account) -> str:
     )  # fmt: skip
 
 
-def _ended(accounts: Iterable[Account], interrupted: bool) -> int:
+def _print_sums(accounts: Iterable[Account], interrupted: bool) -> int:
     """The sums, what disagrees, and the exit code."""
     every = list(accounts)
     unread: Counter[str] = sum((account.unread for account in every), Counter())

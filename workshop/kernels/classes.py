@@ -369,7 +369,7 @@ def first_of_each(kinds: Sequence[ShapeClass]) -> tuple[ShapeClass, ...]:
     return tuple(first.values())
 
 
-def selected(families: Sequence[str] = (), ops: Sequence[str] = ()) -> tuple[ShapeClass, ...]:
+def select_classes(families: Sequence[str] = (), ops: Sequence[str] = ()) -> tuple[ShapeClass, ...]:
     """The classes of these families and ops; all of them where nothing is named."""
     names = {*ops, *(op for family in families for op in FAMILIES[family])}
     return tuple(kind for kind in CLASSES if not names or kind.op in names)

@@ -77,7 +77,7 @@ def _dual(value: object, source: Source) -> object:
     return forward_ad.make_dual(value.detach(), torch.empty_like(value).copy_(tangent))
 
 
-def recorded(kind: ShapeClass, dtype: torch.dtype) -> tuple[Pass, ...]:
+def record_launches(kind: ShapeClass, dtype: torch.dtype) -> tuple[Pass, ...]:
     """What a class launches at its own shape."""
     _serve_meta()
     recorder = Recorder()

@@ -13,7 +13,7 @@ from opassay.oracles.machine.recorder import Launch
 from opassay.properties.catalog.loading import load_op
 
 from .classes import ONCE, ShapeClass
-from .recording import Pass, recorded
+from .recording import Pass, record_launches
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ def code_rows(
     compilations: dict[tuple[object, ...], _Compilation] = {}
     for kind in kinds:
         for dtype in dtypes:
-            for pass_ in recorded(kind, getattr(torch, dtype)):
+            for pass_ in record_launches(kind, getattr(torch, dtype)):
                 if not pass_.launches:
                     yield _missing(kind, pass_, dtype)
                 for launch in pass_.launches:
@@ -176,7 +176,7 @@ def traffic_rows(kinds: Iterable[ShapeClass], dtypes: Iterable[str], booked: Boo
     for kind in kinds:
         for dtype in dtypes:
             exact = getattr(torch, dtype)
-            at_scale = recorded(kind, exact)
+            at_scale = record_launches(kind, exact)
             if not any(pass_.launches for pass_ in at_scale):
                 yield from (_missing(kind, pass_, dtype) for pass_ in at_scale)
                 continue

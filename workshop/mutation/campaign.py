@@ -91,7 +91,7 @@ class MutantFilter:
         return mutant.file.startswith(tuple(self.files)) and not why_equivalent(mutant, self.table)
 
 
-def chosen(mutants: Sequence[Mutant], settings: Settings) -> list[Mutant]:
+def choose_mutants(mutants: Sequence[Mutant], settings: Settings) -> list[Mutant]:
     """Of every family as many mutants as asked for, those that come first in an order that the seed fixes."""
     families = defaultdict[str, list[Mutant]](list)
     for mutant in mutants:
@@ -139,7 +139,7 @@ def campaign(
         with _process() as process:
             _reach(process, members, group, settings.graph, tell)
             if settings.graph:
-                mutants = chosen([one for one in _graph_mutants(process) if is_candidate(one)], settings)
+                mutants = choose_mutants([one for one in _graph_mutants(process) if is_candidate(one)], settings)
                 yield {"found": [mutant.data() for mutant in mutants], "group": group}
             waiting = [mutant for mutant in mutants if mutant.key not in ended]
             reached = [m for m, count in zip(waiting, _counts(process, waiting), strict=True) if count]
@@ -181,7 +181,7 @@ def some_of_a_group(item: Mapping[str, Any]) -> Record:
     group, graph = item["group"], "share" in item
     name = f"{group} graph" if graph else group
     if name not in _PREPARED:
-        _PREPARED[name] = _started()
+        _PREPARED[name] = _start_process()
         _reach(_PREPARED[name], item["ops"], group, graph, lambda text: None)
     process = _PREPARED[name]
     records: list[Record] = []
@@ -189,7 +189,7 @@ def some_of_a_group(item: Mapping[str, Any]) -> Record:
         number, shares = item["share"]
         is_candidate = MutantFilter(table=read_equivalents())
         candidates = [mutant for mutant in _graph_mutants(process) if is_candidate(mutant)]
-        mutants = chosen(candidates, Settings(item["seed"], item["most"]))[number::shares]
+        mutants = choose_mutants(candidates, Settings(item["seed"], item["most"]))[number::shares]
         records = [{"found": [mutant.data() for mutant in mutants], "group": group}]
     else:
         mutants = [Mutant.of(data) for data in item["mutants"]]
@@ -205,7 +205,7 @@ def release() -> None:
         _PREPARED.popitem()[1].close()
 
 
-def _started() -> Process:
+def _start_process() -> Process:
     process = Process({}, command=PROGRAM)
     process.answer(time.monotonic() + PATIENCE)  # that it is ready
     return process
@@ -213,7 +213,7 @@ def _started() -> Process:
 
 @contextmanager
 def _process() -> Iterator[Process]:
-    process = _started()
+    process = _start_process()
     try:
         yield process
     finally:

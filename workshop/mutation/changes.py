@@ -116,7 +116,7 @@ def _of_call(node: ast.Call, modules: Set[str]) -> Iterator[Change]:
             yield "call dropped", receiver
         case ast.Name() | ast.Attribute() if first is not None and not isinstance(first, ast.Starred):
             yield "call dropped", first
-    renamed = _renamed(function)
+    renamed = _rename_function(function)
     if renamed is not None:
         yield "function", _with(node, func=renamed)
     name = (
@@ -132,7 +132,7 @@ def _of_call(node: ast.Call, modules: Set[str]) -> Iterator[Change]:
             yield "keyword dropped", _with(node, keywords=[*node.keywords[:i], *node.keywords[i + 1 :]])
 
 
-def _renamed(function: ast.expr) -> ast.expr | None:
+def _rename_function(function: ast.expr) -> ast.expr | None:
     match function:
         case ast.Attribute(value=value, attr=name) if name in _NAMES:
             return ast.Attribute(value, _NAMES[name], ast.Load())

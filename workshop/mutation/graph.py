@@ -105,7 +105,7 @@ def _intercept_operations(intercept: Intercept) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def noted(into: dict[Place, set[tuple[str, str]]]) -> Iterator[None]:
+def note_places(into: dict[Place, set[tuple[str, str]]]) -> Iterator[None]:
     """Within it, every place that asks for an operation is noted, with (kind, new) of the changes possible there."""
 
     def note(place: Place, call: Call) -> Any:
@@ -117,7 +117,7 @@ def noted(into: dict[Place, set[tuple[str, str]]]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def changed_graph(mutant: Mutant) -> Iterator[None]:
+def change_graph(mutant: Mutant) -> Iterator[None]:
     """Within it, a mutant's place gets the result of its change, at every call that allows it."""
     target = (mutant.file, mutant.function, mutant.line, mutant.statement, mutant.old)
 

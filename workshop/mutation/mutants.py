@@ -69,10 +69,10 @@ class Mutant:
 
 def mutants_of(file: str, text: str) -> list[Mutant]:
     """Every mutant of a file, in the order of its text."""
-    return [mutant for mutant, _, _ in changed(file, ast.parse(text))]
+    return [mutant for mutant, _, _ in find_changes(file, ast.parse(text))]
 
 
-def changed(file: str, tree: ast.Module) -> Iterator[tuple[Mutant, Spot, ast.AST]]:
+def find_changes(file: str, tree: ast.Module) -> Iterator[tuple[Mutant, Spot, ast.AST]]:
     """Every mutant of a file, where it changes the tree, and the node that it puts there."""
     modules, counts = modules_of(tree), Counter[tuple[str, ...]]()
     for spot in spots(tree):

@@ -20,7 +20,7 @@ from types import CodeType, FunctionType
 
 from opassay import impl
 
-from .mutants import Mutant, changed
+from .mutants import Mutant, find_changes
 from .spots import Scope
 
 FOLDER = Path(impl.__file__).parent
@@ -44,7 +44,7 @@ class Source:
         text = Path(self.path).read_text(encoding="utf-8")
         self._tree = ast.parse(text)
         self._before = _codes(compile(self._tree, self.path, "exec"))
-        self._changes = {mutant.key: (spot, node) for mutant, spot, node in changed(file, self._tree)}
+        self._changes = {mutant.key: (spot, node) for mutant, spot, node in find_changes(file, self._tree)}
 
     def codes(self, mutant: Mutant) -> dict[Place, CodeType]:
         """The code of those functions that a mutant changes; the tree stays changed, so this can be asked once.
@@ -79,7 +79,7 @@ def path_of(file: str) -> str:
 
 
 @contextlib.contextmanager
-def planted(mutant: Mutant) -> Iterator[None]:
+def plant_mutant(mutant: Mutant) -> Iterator[None]:
     """Within it the functions of the mutant's file are those of its changed text.
 
     Raises:

@@ -21,9 +21,9 @@ from opassay.oracles.verdicts.verdict import Cell, Outcome, Verdict
 from opassay.properties.engine.samples import Settings
 from opassay.properties.verification import run_cell
 
-from .graph import changed_graph
+from .graph import change_graph
 from .mutants import Mutant
-from .planting import SameProgramError, planted
+from .planting import SameProgramError, plant_mutant
 
 #: Examples per cell of the first round; in the second each cell has those of the brief profile.
 FEW = 8
@@ -96,13 +96,13 @@ def in_copy(function: Callable[[], Answer]) -> Answer:
     )
 
 
-def finished(trials: list[Trial]) -> tuple[Trial, Answer]:
+def wait_for_trial(trials: list[Trial]) -> tuple[Trial, Answer]:
     """The next of these trials that comes to its end, waited for, and what came of it; it is taken off the list."""
     while True:
         ready, _, _ = select.select([trial.handle for trial in trials], [], [], 1.0)
         for trial in trials:
             if trial.handle in ready and not _listen(trial):
-                return _ended(trials, trial)
+                return _end_trial(trials, trial)
             if time.monotonic() - trial.heard > SILENCE:
                 os.kill(trial.pid, signal.SIGKILL)
                 trial.heard = time.monotonic()
@@ -116,7 +116,7 @@ def _listen(trial: Trial) -> bool:
     return bool(more)
 
 
-def _ended(trials: list[Trial], trial: Trial) -> tuple[Trial, Answer]:
+def _end_trial(trials: list[Trial], trial: Trial) -> tuple[Trial, Answer]:
     trials.remove(trial)
     os.close(trial.handle)
     _, status, used = os.wait4(trial.pid, 0)
@@ -146,14 +146,14 @@ def _be_quiet() -> None:
 def _ask(mutant: Mutant, cells: Sequence[Cell], seconds: float, handle: int) -> None:
     count = 0
     try:
-        with changed_graph(mutant) if mutant.in_graph else planted(mutant):
+        with change_graph(mutant) if mutant.in_graph else plant_mutant(mutant):
             # All questions get a few samples before any gets more, because most mistakes show in a few.
             for examples in (FEW, None):
                 for cell in cells:
                     if time.process_time() > seconds:
                         break
                     _tell(handle, asked=count, cell=cell.key, by=cell.property)
-                    verdict = _judged(cell, examples)
+                    verdict = _judge_cell(cell, examples)
                     count += 1
                     if verdict.outcome in REFUSED:
                         how = {"how": str(verdict.outcome), "code": str(verdict.code), "reason": verdict.reason[:200]}
@@ -164,7 +164,7 @@ def _ask(mutant: Mutant, cells: Sequence[Cell], seconds: float, handle: int) -> 
         _tell(handle, outcome="same", asked=0)
 
 
-def _judged(cell: Cell, examples: int | None) -> Verdict:
+def _judge_cell(cell: Cell, examples: int | None) -> Verdict:
     used = resource.getrusage(resource.RUSAGE_SELF)
     resource.setrlimit(resource.RLIMIT_CPU, (int(used.ru_utime + used.ru_stime) + LIMIT, resource.RLIM_INFINITY))
     return run_cell(cell, Settings("brief", max_examples=examples, simpler=False))

@@ -24,7 +24,7 @@ from ...record import Run
 from ...store import journal, log
 from ...store.folder import Folder
 from ...store.marker import new_run_id
-from ..host import Host, Stop, installed, require
+from ..host import Host, Stop, is_installed, require
 from ..options import asking_options, forgiving_options, make_request
 from ..reading import as_usage
 from ..run import beginning, claim_folder, exclude_cells, first_line, make_record, plan_events
@@ -80,7 +80,7 @@ def run_campaign(
         words: of the command line, for the record, about work that is not of this package.
         more: makes that work, by kind.
     """
-    if not installed("distributed"):
+    if not is_installed("distributed"):
         raise Stop(exit_codes.USAGE, _INSTALL)
     require("torch", "mpmath", "hypothesis")  # of the processes that judge
     selection = selection_of(ops, options)
@@ -131,7 +131,7 @@ class _Campaign:
         teller.worst = lambda: "; ".join(filter(None, (work.worst() for work in works.values())))
         self.console.print(first_line(self.request, f"{teller.total} items"), soft_wrap=True)
         session = Conduct(works, self.book, teller, lambda: self.ending.signal_name, self.request.maxfail)
-        reasons = self._conducted(session, teller)
+        reasons = self._conduct(session, teller)
         for work in works.values():
             reasons += work.finish(next((text for _, text in reasons), ""))
         if self.book.broken:
@@ -147,7 +147,7 @@ class _Campaign:
             teller.say(text)
         return self._end(folder, make_record(account, self.request, reasons, session.seconds))
 
-    def _conducted(self, session: Conduct, teller: Teller) -> list[Reason]:
+    def _conduct(self, session: Conduct, teller: Teller) -> list[Reason]:
         """Why some items were not asked, if so."""
         with teller:
             count = session.resume()

@@ -96,7 +96,7 @@ class CellWork:
         for by_draw in self._verdicts.values():
             verdicts = [by_draw[draw] for draw in sorted(by_draw)]
             if 0 < len(verdicts) < self._seeds and any(verdict.outcome not in HELD for verdict in verdicts):
-                self._account.take(log.finished(join_verdicts(verdicts)))
+                self._account.take(log.verdict_event(join_verdicts(verdicts)))
         return []
 
     def worst(self) -> str:
@@ -120,7 +120,7 @@ class CellWork:
         by_draw = self._verdicts[key]
         if len(by_draw) == self._seeds:
             self._account.finished.pop(key, None)
-            self._account.take(log.finished(join_verdicts([by_draw[draw] for draw in sorted(by_draw)])))
+            self._account.take(log.verdict_event(join_verdicts([by_draw[draw] for draw in sorted(by_draw)])))
 
     def _enter(self, draw: int, verdict: Verdict) -> bool:
         key = verdict.cell.key

@@ -81,12 +81,12 @@ class Conduct:
         reasons: list[Reason] = []
         self._began = time.monotonic()
         try:
-            for event in cluster.run(missing, manner, self._may_run, self._stopped):
+            for event in cluster.run(missing, manner, self._may_run, self._must_stop):
                 if event is not None:
                     item, outcome = event
                     self._write(item, outcome)
             for work in self.works.values():
-                for item, lost in work.inquire(self._stopped):
+                for item, lost in work.inquire(self._must_stop):
                     self._take(item, lost)
                     self.book.write(lost)
         except KeyboardInterrupt:
@@ -103,7 +103,7 @@ class Conduct:
         self.book.write(journal.SessionEnded(took, [*reasons]))
         return reasons
 
-    def _stopped(self) -> bool:
+    def _must_stop(self) -> bool:
         return bool(self.ending()) or bool(self.maxfail and self._failures >= self.maxfail)
 
     def _may_run(self, item: Item) -> bool:

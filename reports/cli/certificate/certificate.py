@@ -51,14 +51,14 @@ def certificate_command(host: Host, /, files: tuple[Path, ...], check: bool, **o
     record = options["record"]
     with as_usage(CertificateError), contextlib.closing(Facts(host.worker)) as facts:
         if check:
-            return _checked(files, None if record is None else load(record), facts)
-        count = _certified(record or _RECORD, options, facts)
+            return _check_certificates(files, None if record is None else load(record), facts)
+        count = _write_certificates(record or _RECORD, options, facts)
     if not count:
         raise Stop(exit_codes.NOTHING, f"no cell of these ops and subjects is in {record or _RECORD}")
     return exit_codes.OK
 
 
-def _certified(path: Path, options: dict[str, Any], facts: Facts) -> int:
+def _write_certificates(path: Path, options: dict[str, Any], facts: Facts) -> int:
     """Writes a certificate for every op and subject of a record that is wanted; how many those are."""
     run, digest, count = load(path), hashlib.sha256(read_capped(path)).hexdigest(), 0
     ops, subjects = options["ops"], options["subjects"]
@@ -102,7 +102,7 @@ def _write(out: Path, certificate: Data) -> None:
     click.echo(f"{out / stem}.json")
 
 
-def _checked(files: Sequence[Path], newer: Run | None, facts: Facts) -> int:
+def _check_certificates(files: Sequence[Path], newer: Run | None, facts: Facts) -> int:
     """Prints what no longer holds; the exit code."""
     broken = 0
     for path in files:

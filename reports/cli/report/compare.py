@@ -12,7 +12,7 @@ from ...over_time.comparison import Comparison, Kind, Limits, compare, exit_reas
 from ...progress import make_console, output
 from ...record import Run
 from ...store.output import PAGE, replaceable, write_output
-from ...text import duration, number, one_line, wrapped
+from ...text import duration, number, one_line, wrap_lines
 from ..reading import FILE, as_usage, load_run
 
 _SIGNS = {Kind.NEW: "✕", Kind.WORSE: "▲", Kind.LOST: "–", Kind.FIXED: "■", Kind.BETTER: "▼", Kind.SLOWER: "◷"}
@@ -65,11 +65,11 @@ def compare_command(
     code = exit_codes.most_urgent(reasons, exit_zero=exit_zero)
     word = "ok" if code == exit_codes.OK else "FAIL"
     console.print(
-        wrapped(f"compare: {word} (exit {code}), {_count_changes(comparison)}", console.width), soft_wrap=True
+        wrap_lines(f"compare: {word} (exit {code}), {_count_changes(comparison)}", console.width), soft_wrap=True
     )
     for urgent, text in reasons:
         if urgent in (exit_codes.NOTHING, exit_codes.INCOMPLETE) and code == urgent:
-            console.print(wrapped(f"exit {urgent}: {one_line(text, 400)}", console.width), soft_wrap=True)
+            console.print(wrap_lines(f"exit {urgent}: {one_line(text, 400)}", console.width), soft_wrap=True)
             break
     return code
 
@@ -89,10 +89,10 @@ def _print_head(console: Console, comparison: Comparison, runs: tuple[Run, Run])
         console.print(f"{name:<6}  {one_line(text, 400)}", soft_wrap=True)
     for difference in comparison.differences:
         values = f"{one_line(difference.before, 80) or 'none'} -> {one_line(difference.now, 80) or 'none'}"
-        console.print(wrapped(f"differs {one_line(difference.name, 60)}: {values}", console.width), soft_wrap=True)
+        console.print(wrap_lines(f"differs {one_line(difference.name, 60)}: {values}", console.width), soft_wrap=True)
     if comparison.other_inputs:
         text = f"other inputs ({', '.join(comparison.other_inputs)}): the largest errors may differ by chance"
-        console.print(wrapped(text, console.width), style="yellow", soft_wrap=True)
+        console.print(wrap_lines(text, console.width), style="yellow", soft_wrap=True)
 
 
 def _print_changes(console: Console, comparison: Comparison, most: int) -> None:
@@ -101,7 +101,7 @@ def _print_changes(console: Console, comparison: Comparison, most: int) -> None:
         for change in changes[:most]:
             again = f"; opassay replay {one_line(change.case_id, 100)}" if change.case_id else ""
             text = f"{_SIGNS[kind]} {kind:<6}  {one_line(change.cell, 600)}  {one_line(change.text)}{again}"
-            console.print(wrapped(text, console.width), style=_STYLES.get(kind, ""), soft_wrap=True)
+            console.print(wrap_lines(text, console.width), style=_STYLES.get(kind, ""), soft_wrap=True)
         if len(changes) > most:
             console.print(f"  and {len(changes) - most} more {kind}; --most {len(changes)} shows all", soft_wrap=True)
     before, now = (sum(getattr(time, name) for time in comparison.times) for name in ("before", "now"))

@@ -36,7 +36,7 @@ def recover_command(report_dir: Path, run: str | None) -> int:
             for event in log.read_events(file):
                 account.take(event)
         try:
-            record = _recovered(account)
+            record = _recover_run(account)
         except RecordError as err:
             raise Stop(exit_codes.USAGE, f"{folder.log}: {err}") from err
         fault = write_reports(folder, record)
@@ -46,7 +46,7 @@ def recover_command(report_dir: Path, run: str | None) -> int:
         return fault[0] if fault else record.exit_code
 
 
-def _recovered(account: Account) -> Run:
+def _recover_run(account: Account) -> Run:
     ended = account.ended
     # The event that is missing holds the seconds of the run, so nobody knows how long it took.
     if ended is None:
