@@ -1,4 +1,4 @@
-"""Accepting failures of a run into known.json: with reason, issue, owner and expiry, and for what was seen only."""
+"""Accepting failures of a run into known.json: with reason, issue, owner, expiry, and their code and size as limits."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .gate import LONGEST_EXPIRY
 from .record import Run
 from .text import clean, number
 
-# The limit of these fields in `known.json`: a longer text would be written, and refused by the next command that reads.
+# The limit of these fields in `known.json`: a longer text would be written, and then no command could read the file.
 _MOST_TEXT = 2000
 
 
@@ -73,7 +73,7 @@ def _choose_verdicts(verdicts: Sequence[Verdict], cells: Iterable[str]) -> list[
                 raise ValueError(f"gate accept: {name} is {verdict.outcome}, need a cell that failed")
             selection[name] = verdict
             continue
-        # Only `*` is special. A run of stars is one: `.*.*.*` would try every way to share a long key among them.
+        # Only `*` is special. Several in a row count as one: `.*.*.*` would try every way to share a long key among them.
         pattern = re.compile(".*?".join(map(re.escape, re.split(r"\*+", name))), re.DOTALL)
         failed = {k: v for k, v in by_key.items() if v.outcome in FAILED and pattern.fullmatch(k)}
         if not failed:

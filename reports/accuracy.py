@@ -1,7 +1,8 @@
 """The measured accuracy of each op: one line per op and subject, for the report and as a table for documents.
 
-Errors are compared between subjects only where both had the same samples. A cell's samples follow from its name, in
-which the subject is, so of the questions about values that is SIZE alone, whose samples are the same for all.
+Errors are compared between subjects only where both had the same samples. A cell's samples follow from its name,
+which holds the subject. So subjects are compared in SIZE alone, the one question about values whose samples are the
+same for all of them.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from .text import (
 
 #: Properties whose errors are listed: what a call returns, and what it gives back in reverse mode.
 LISTED = ("FWD", "VJP")
-#: The same where subjects are compared.
+#: Properties whose errors are listed where subjects are compared: their samples are the same for all subjects.
 COMPARED = ("SIZE",)
 
 
@@ -42,14 +43,14 @@ class Figure:
 
 @dataclass(frozen=True)
 class Line:
-    """One op of one subject."""
+    """The accuracy of one op of one subject, over all properties and dtypes."""
 
     op: str
     series: str
-    held: int
-    checked: int
+    held: int  # cells
+    checked: int  # cells
     samples: int
-    judged: int
+    judged: int  # elements
     ratio: str  # largest error/bound of the cells that compare values
     worst: Verdict | None  # the cell of that ratio
     listed: tuple[str, ...]  # properties whose errors the figures have

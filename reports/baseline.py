@@ -191,7 +191,7 @@ def update(run: Run, budget: Budget, *, allow_raise: Iterable[str] = (), reason:
 
 def prune(run: Run, budget: Budget, known: Known) -> tuple[Budget, Known, list[str]]:
     """Both without entries that the run's plan does not have, and known failures that have held."""
-    # A cell that the selection of a run left out counts as gone, so this wants the record of a whole run.
+    # A cell that the selection of a run left out counts as gone, so this function needs the record of a whole run.
     outcomes = {verdict.cell.key: verdict.outcome for verdict in run.verdicts}
     lost = [key for key in budget if key[0] not in outcomes]
     healed = [cell for cell in known if cell not in outcomes or outcomes[cell] in HELD]

@@ -2,8 +2,8 @@
 
 The same class makes the record of a run that goes on and, in `opassay report recover`, that of a run that was killed,
 from its log. So both go through one door: whatever the record shows has been an event first. What is hard here is that
-a log may end anywhere, may hold lines that are none, and may be larger than memory: events are taken one by one, and
-only verdicts, of which a cell has one, are kept.
+a log may end anywhere, may hold lines that are no events, and may be larger than memory: events are taken one by one,
+and only verdicts, of which a cell has one, are kept.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .store.verdict_data import verdict_of
 OTHER_SHARD = "in another shard"
 DESELECTED = "deselected by -k"
 
-#: Bytes of case files and programs that are kept in memory; beyond it a failure's stand in cases/ alone.
+#: Bytes of case files and programs that an account keeps in memory; those of later failures stand in cases/ alone.
 #: It stays below `record.MAX_FILE`: a record beyond that size is written without any case at all.
 _MAX_CASE_BYTES = 48 * 2**20
 
@@ -44,7 +44,7 @@ SEVERITY: tuple[Outcome, ...] = (
 
 @dataclass
 class Account:
-    """What the events of a run say, taken one by one, while it goes on or from its log.
+    """What the events of a run say, taken one by one, while the run goes on or from its log afterwards.
 
     Args:
         on_case: (case id, text of the case file, program or ""), called for every failure that has a case, before it
@@ -118,7 +118,7 @@ class Account:
             raise RecordError(f"log: has {len(self.cells)} cells, which are not those of its plan")
         # The first reason is the one that ended the session; it is told with every cell that was never begun.
         stopped = next((text for _, text in reasons), "")
-        # A subject that changed the process fails PURE, wherever it was seen; only the whole list of verdicts can tell.
+        # A subject that changed the process fails PURE, wherever that showed; only the whole list of verdicts tells.
         verdicts = tuple(charged(self.verdicts(stopped)))
         reasons = [*reasons, *exit_codes.run_reasons(verdicts)]
         notes = list(self.notes)

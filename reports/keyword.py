@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 # A word ends only at a blank or a parenthesis, because the names of cells hold `::`, `[` and `-`.
 _TOKEN = re.compile(r"\s*([()]|[^\s()]+)")
-#: Parentheses and nots within each other; Python's own stack holds several hundred.
+#: How deep parentheses and nots may nest; Python's own stack would allow several hundred.
 _DEEPEST = 100
 
 Matcher = Callable[[str], bool]
@@ -22,7 +22,7 @@ class KeywordError(ValueError):
 
 
 def matcher(expression: str) -> Matcher:
-    """Whether a name holds the words that an expression asks for, in upper or lower case alike.
+    """A function that says whether a name holds the words that an expression asks for, in upper or lower case alike.
 
     Raises:
         KeywordError: the expression cannot be read; the text says where.

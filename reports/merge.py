@@ -17,9 +17,9 @@ from .exit_codes import Reason
 from .record import RecordError, Run
 from .text import by_key, one_line
 
-#: Of the environment: what decides verdicts. Where the others differ, a note says so.
+#: Entries of the environment that decide verdicts. A difference in any other entry becomes a note.
 DECISIVE = ("torch", "numpy", "mpmath", "hypothesis", "gpu", "gpu capability", "gpu count", "cuda", "cudnn")
-#: Of the settings: what decides which questions were asked.
+#: Settings that decide which questions were asked.
 QUESTION_SETTINGS = ("several places", "keyword", "seeds")
 LOST = "its shard is missing"
 MISSING = "missing shards"
@@ -158,7 +158,7 @@ def _list_shards(shards: Sequence[tuple[int, int]]) -> str:
 
 
 def _reasons(runs: Sequence[Run], missing: Sequence[tuple[int, int]]) -> list[Reason]:
-    """What no verdict tells: shards that are not there, and a run that the framework itself broke."""
+    """The reasons that no verdict shows: shards that are not there, and a run that the framework itself broke."""
     reasons: list[Reason] = [(exit_codes.INCOMPLETE, f"missing shards {_list_shards(missing)}")] if missing else []
     for run in runs:
         if run.exit_code in _FRAMEWORK and not any(verdict.outcome is Outcome.ERROR for verdict in run.verdicts):

@@ -20,9 +20,9 @@ from .text import BAD, duration, failure_text, github_command, one_line, wrap_li
 
 _EVERY_SECONDS = 10.0
 _EVERY_SHARE = 0.05
-#: From so many finished cells, and so many seconds, on a rate is told: of the first few it would be that of the start.
+#: A rate is shown from this many finished cells and this many seconds on: earlier it would be that of starting up.
 _LEAST_COUNT, _LEAST_SECONDS = 3, 2.0
-#: From so many seconds on a running cell is named: most take less, and their names would only flicker.
+#: A cell is named once it has run for this many seconds. Most cells take less, and their names would only flicker.
 _LONG = 2.0
 
 
@@ -66,14 +66,14 @@ def is_live(console: Console, environ: Mapping[str, str] = os.environ) -> bool:
 
 
 class Teller:
-    """Counts finished cells and tells each failure at once.
+    """Counts finished cells, and prints each failure as soon as it is known.
 
     Args:
-        console: where to. total: how many cells there are. live: whether a moving bar can be drawn.
+        console: where it prints. total: how many cells there are. live: whether a moving bar can be drawn.
         github: whether GitHub reads what is printed. clock: the present time in seconds.
 
     Attributes:
-        worst: gives what else is told with the counts: a few words, or nothing.
+        worst: gives a few words that are shown behind the counts, or an empty text.
     """
 
     def __init__(
@@ -101,15 +101,15 @@ class Teller:
             self._bar.stop()
 
     def begin_pace(self) -> None:
-        """What is counted from now on tells how fast the work goes; what an earlier run has done does not."""
+        """Measure the pace from now on: what an earlier run has finished says nothing of it."""
         self._pace_count, self._pace_time = self._count, self._clock()
 
     def note_start(self, key: str) -> None:
-        """A cell of that key is being judged, until `count_verdict` tells its verdict."""
+        """Note that the cell of this key is being judged, until `count_verdict` gets its verdict."""
         self._running[key] = self._clock()
 
     def count_verdict(self, verdict: Verdict) -> None:
-        """One more cell has its verdict."""
+        """Count a cell that has its verdict, and print its failure if it has one."""
         self._running.pop(verdict.cell.key, None)
         self.outcomes[str(verdict.outcome)] += 1
         self._count += 1
@@ -118,13 +118,13 @@ class Teller:
         self._tell_progress()
 
     def count_outcome(self, outcome: str) -> None:
-        """One more piece of work that is no cell is done."""
+        """Count a finished piece of work that is no cell, such as a shard of a sweep."""
         self.outcomes[outcome] += 1
         self._count += 1
         self._tell_progress()
 
     def skip(self, count: int, why: str) -> None:
-        """Cells that will not be asked after all."""
+        """Count cells that will not be asked after all, and say why."""
         # Cells that were given up count as done, or the bar would never reach its end.
         self._count += count
         self.outcomes["not run"] += count
@@ -132,21 +132,22 @@ class Teller:
         self._tell_progress()
 
     def say(self, text: str) -> None:
-        """A sentence to the user, above the bar."""
+        """Print a sentence above the bar."""
         self.console.print(wrap_lines(one_line(text, 500), self.console.width), style="yellow", soft_wrap=True)
 
     def describe(self) -> str:
+        """The text beside the bar: the counts, what is worst, the pace, and the cell that has run longest."""
         counts = ", ".join(f"{count} {name}" for name, count in sorted(self.outcomes.items()))
         return "; ".join(filter(None, (counts, self.worst(), self.pace(), self.longest())))
 
     def pace(self) -> str:
-        """`4.1 per s, about 20 s left`; nothing until it is known."""
+        """`4.1 per s, about 20 s left`; empty until enough cells have finished."""
         count, seconds = self._count - self._pace_count, self._clock() - self._pace_time
         if count < _LEAST_COUNT or seconds < _LEAST_SECONDS or self._count >= self.total:
             return ""
         rate = count / seconds
         shown = f"{rate:.1f} per s" if rate >= 1 else f"{60 * rate:.1f} per min"
-        # Cells differ in what they cost, and the rest may be dearer than what is done.
+        # Cells differ in cost, and those that remain may cost more than the finished ones.
         return f"{shown}, about {_rough((self.total - self._count) / rate)} left"
 
     def longest(self) -> str:
@@ -179,7 +180,7 @@ class Teller:
 
 
 class _StatusColumn(ProgressColumn):
-    """What is told beside the bar, asked anew at each drawing, so that times go on where nothing happens."""
+    """The text beside the bar, made anew at each drawing, so that times run on while no cell finishes."""
 
     def __init__(self, describe: Callable[[], str]) -> None:
         super().__init__()

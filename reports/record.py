@@ -2,8 +2,8 @@
 
 `Run` is what the reports work with. On disk it is JSON with every float as a hexadecimal string, so
 that NaN and infinities survive; reading is strict: unknown fields, wrong types, oversized or
-contradictory data are refused. The counts of what stands beside the verdicts are capped, so that a record
-that is accepted can be rendered in seconds.
+contradictory data are refused. Notes, reasons, settings and words of the command are capped in number, so that a
+record that is accepted can be rendered in seconds.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class Run:
 
     @classmethod
     def of(cls, head: Any, **rest: Any) -> Run:
-        """The run that a `RunData` or the first event of a log (`Began`) is the head of, and what is known besides."""
+        """The run of a head, a `RunData` or the first event of a log (`Began`); `rest` has the other fields."""
         same = ("version", "profile", "seed", "plan_digest", "started", "commit", "dirty", "max_examples")
         fields = {name: getattr(head, name) for name in same}
         return cls(**fields, command=tuple(head.command), settings=dict(head.settings), **rest)

@@ -38,7 +38,7 @@ _SHORT_DTYPES = {"float64": "f64", "float32": "f32", "bfloat16": "bf16", "float1
 
 
 def series_name(cell: Cell) -> str:
-    """What the marks of one subject on one device are called."""
+    """The name of a series of marks: those of one subject on one device."""
     return f"{cell.subject} {cell.device}"
 
 
@@ -121,12 +121,12 @@ class SubjectStanding:
 
 
 def is_measured(verdict: Verdict) -> bool:
-    """Whether there is an error to tell: an element was judged, or one is known that failed."""
+    """Whether a verdict has a largest error: an element was judged, or a failing element is known."""
     return verdict.measure.judged > 0 or verdict.measure.worst is not None
 
 
 def standings(verdicts: Sequence[Verdict]) -> tuple[SubjectStanding, ...]:
-    """One per subject, in the order of the plan, so that a reader sees at once which is not right."""
+    """The standing of each subject, in the order of the plan, so that a reader sees at once which is not right."""
     subjects = dict.fromkeys(verdict.cell.subject for verdict in verdicts)
     return tuple(_standing(name, tuple(v for v in verdicts if v.cell.subject == name)) for name in subjects)
 
@@ -140,7 +140,7 @@ def _standing(subject: str, verdicts: tuple[Verdict, ...]) -> SubjectStanding:
     undecided = sum(verdict.outcome is Outcome.ERROR or is_incomplete(verdict) for verdict in verdicts)
     tone, in_summary = "good", HELD
     if wrong:
-        # The number of failures is told once; a group of one outcome alone has it already.
+        # The summary has the number of failures. Where all are of one outcome, the rest need not repeat it.
         in_summary = frozenset({Outcome.FAIL}) if Outcome.UNSTABLE not in tally else frozenset[Outcome]()
         tone, summary = "poor", f"{wrong} of {counted(len(verdicts), 'cell')} failed"
     elif undecided:
@@ -202,14 +202,14 @@ def decimal(hexadecimal: str) -> str:
 
 
 def describe_error(measure: Measure) -> str:
-    """The largest error in words: on the scale of its tensor, or, in a record of before that was kept, in ulp."""
+    """The largest error in words: on the scale of its tensor, or in ulp where an older record has no such figure."""
     if math.isnan(measure.scaled_max):
         return f"largest error {number(measure.max_ulp)} ulp"
     return f"largest error {number(measure.scaled_max, 2)} u of the scale"
 
 
 def wrap_lines(text: str, width: int, indent: str = "    ") -> str:
-    """The lines of a text broken at spaces to a width; what continues a line is indented further."""
+    """The lines of a text broken at spaces to a width; continuation lines are indented further."""
     lines = []
     for line in clean(text).split("\n"):
         # Words are never broken, because keys of cells and commands are there to be copied.

@@ -27,12 +27,12 @@ _VALUES = frozenset({Code.VALUE, Code.SPECIAL, Code.ADJOINT})
 _HALF = ("bfloat16", "float16")
 #: Words for dtypes in messages of torch: an error that names another dtype is the same error.
 _DTYPES = re.compile(r"\b(c10::)?(BFloat16|Half|Float|Double|float64|float32|bfloat16|float16)\b")
-#: What of a title belongs to the sample: which arguments were batched.
+#: The part of a title that belongs to the sample: which arguments were batched.
 _SAMPLE = re.compile(r"\((in|out)_dims=.*?\), out_dims=[^)]*\)\)")
 #: Names in messages, and the file of an assumption that is broken: one file has many of them for one call.
 _QUOTED = re.compile(r"'[\w ]{1,30}'")
 _ASSERTED = re.compile(r'INTERNAL ASSERT FAILED at "([^"]{1,200})"')
-#: Shapes in messages, whose numbers are signs already.
+#: Shapes in messages, whose numbers were replaced by `#`.
 _LISTS = re.compile(r"\[#?(, ?#)*\]")
 #: What is wrong with an output beside its values. Under vmap a wrong number of outputs is an error of its own.
 _ATTRIBUTE = re.compile(r"got (dtype|\d+ outputs|shape)|from eager")
@@ -56,7 +56,7 @@ class Occurrence:
 
     @cached_property
     def dtype(self) -> str:
-        """The narrowest that had a part in it: that of the cell, or a half type in which the output was judged."""
+        """The narrowest dtype in the failure: that of the cell, or a half type in which the output was judged."""
         match, own = _FORMAT.search(self.failure.message), self.verdict.cell.dtype
         return own if match is None or own in _HALF or match[1] not in _HALF else match[1]
 

@@ -20,7 +20,7 @@ from .extents import extents
 STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
 PREDICATE_TYPE = "urn:opassay:certificate:1"
 NOT_MEASURED = "not measured"
-#: Of the environment: what a claim is bound to.
+#: Entries of the environment that a claim is bound to.
 VERSIONS = ("opassay", "torch", "numpy", "mpmath", "gmpy2", "hypothesis", "python", "platform", "libc", "cpu",
             "cpu capability", "cuda", "gpu", "gpu capability", "nvidia driver", "triton")  # fmt: skip
 
@@ -46,8 +46,8 @@ def statement(
     """
     if not verdicts:
         raise CertificateError("no cell of the op is in the record")
-    # The facts are of what is installed now. A record says of which source it is; one of before it did so is believed,
-    # and the certificate says that.
+    # The facts are of what is installed now. A record says of which source it is; an older record does not, is
+    # believed, and the certificate says so.
     judged, installed = run.environment.get("source"), facts["environment"]["source"]
     if judged not in (None, installed):
         raise CertificateError("the record is of another source of opassay than is installed; run it again")
@@ -97,7 +97,7 @@ def from_json(content: bytes) -> Data:
     """The statement of a file.
 
     Raises:
-        CertificateError: it is none of this version.
+        CertificateError: the file is no certificate of this version.
     """
     try:
         document = json.loads(content)

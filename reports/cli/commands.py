@@ -11,7 +11,7 @@ import click
 from .lazy import Branch, LazyGroup, Table
 from .project.settings import ProjectSettings, defaults, find_settings, read_settings
 
-#: command -> (module with it, what it does).
+#: name of a command -> (its module, its line of help).
 COMMANDS: Table = {
     "judge": (".judge.judge", "Judge a kernel by its plain PyTorch."),
     "run": (".run", "Run cells and write the report."),
@@ -44,7 +44,7 @@ COMMANDS: Table = {
     "verify-function": (".verify_function", ""),
 }  # fmt: skip
 
-#: Earlier names, which do their work until version 0.2: the words that are in their place.
+#: Earlier name of a command, which works until version 0.2 -> the words that took its place.
 EARLIER = {
     "findings": "report causes",
     **{name: f"report {name}" for name in ("accuracy", "compare", "history", "merge", "recover", "schema")},

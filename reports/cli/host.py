@@ -43,8 +43,8 @@ class Host:
 
     Attributes:
         worker: the program of the processes that judge.
-        ends_at_once: whether the program ends without what others want to run when it does. These import modules, which
-            whoever was judged may have put where they are looked for.
+        ends_at_once: whether the program ends without running exit handlers. A handler may import a module, and whoever
+            was judged may have put another file where Python looks for it.
     """
 
     worker: tuple[str, ...] = ()

@@ -115,7 +115,7 @@ def make_record(account: Account, request: Request, reasons: list[Reason], secon
 
 
 def exclude_cells(cells: Sequence[Cell], request: Request, ending: Ending) -> dict[str, str]:
-    """The cells that are planned and not asked, and why; the command ends where none is left, or one cannot load."""
+    """Key of a planned cell that is not asked -> why; ends the command if no cell remains or an op does not load."""
     exclusions = find_exclusions(cells, request.shard, request.keyword)
     if len(exclusions) == len(cells):
         raise Stop(exit_codes.NOTHING, "nothing selected: no cell was checked")
@@ -132,7 +132,7 @@ def exclude_cells(cells: Sequence[Cell], request: Request, ending: Ending) -> di
 
 
 def claim_folder(path: Path) -> Folder:
-    """The report folder of a new run; the command ends where it cannot be had."""
+    """Claim the report folder of a new run; ends the command where that is not possible."""
     try:
         return Folder.claim(path, new_run_id())
     except FolderError as err:
@@ -142,7 +142,7 @@ def claim_folder(path: Path) -> Folder:
 
 
 def first_line(request: Request, what: str) -> str:
-    """What is asked, `3 cells`, by whom and with which versions; the first line on the terminal."""
+    """The first line on the terminal: what is asked, such as `3 cells`, by how many workers, with which versions."""
     versions = surroundings.versions()  # from the metadata of what is installed: this process imports no torch
     shown = ", ".join(f"{name} {versions[name]}" for name in ("opassay", "torch", "python") if name in versions)
     many = f"{request.workers} worker{'s' * (request.workers != 1)}"

@@ -59,7 +59,7 @@ class Request:
     more: tuple[str, ...] = ()
 
     def terms(self) -> PoolTerms:
-        """The same for the pool."""
+        """What the pool needs of the request."""
         settings = {"profile": self.profile, "seed": self.seed, "max_examples": self.max_examples}
         world = tuple(asdict(self.world).values())
         return PoolTerms(settings, world, self.command or WORKER, self.workers, self.timeout, self.memory)

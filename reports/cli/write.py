@@ -17,7 +17,7 @@ from ..text import one_line
 def keep_case(folder: Folder) -> Callable[[str, str, str], None]:
     """A function of a case's id, text and program that writes both into the folder at once; "" is no program.
 
-    A case that cannot be written is passed over: the record holds it too, and what hinders the record is told.
+    A case that cannot be written is passed over, because the record holds it too.
     """
 
     def keep(name: str, text: str, program: str) -> None:
@@ -86,7 +86,7 @@ def write_reports(folder: Folder, run: Run, *, ctrf: bool = False) -> Reason | N
 
 
 def require_stands(folder: Folder, run: Run) -> None:
-    """The record on disk is the one in memory: its plan, every outcome, its exit code.
+    """Require that the record on disk is the one in memory: its plan, every outcome, its exit code.
 
     Raises:
         RecordError: it is not.

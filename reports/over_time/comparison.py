@@ -45,7 +45,7 @@ ABOUT: dict[Kind, str] = {
 
 @dataclass(frozen=True)
 class Limits:
-    """From what on a difference is told.
+    """How large a difference must be to be reported.
 
     Attributes:
         error: how many times as large the largest error/bound must have become.
@@ -115,7 +115,7 @@ def compare(before: Run, now: Run, limits: Limits | None = None) -> Comparison:
     """What has changed from one run to a later one.
 
     Args:
-        before, now: the records. limits: from what on a difference is told; by default those of `Limits()`.
+        before, now: the records. limits: how large a difference must be; by default as `Limits()`.
     """
     limits = limits or Limits()
     first = {verdict.cell.key: verdict for verdict in before.verdicts if _is_selected(verdict)}
@@ -140,7 +140,7 @@ def compare(before: Run, now: Run, limits: Limits | None = None) -> Comparison:
 
 
 def _is_selected(verdict: Verdict) -> bool:
-    """A cell that a selection or another shard left out says nothing, as one that is not in the plan."""
+    """Whether a cell was to be asked; one that a selection or another shard left out counts as not in the plan."""
     return not (verdict.outcome is Outcome.NOT_RUN and verdict.code is Code.DESELECTED)
 
 
@@ -263,6 +263,7 @@ def _differences(before: Run, now: Run) -> Iterator[Difference]:
 
 
 def _head_of(run: Run) -> dict[str, str]:
+    """What a run was asked for, beside its settings."""
     commit = run.commit[:12] + (" and changes" if run.dirty else "") if run.commit else ""
     most = "" if run.max_examples is None else str(run.max_examples)
     return {"opassay": run.version, "commit": commit, "profile": run.profile, "seed": str(run.seed)} | (

@@ -35,7 +35,7 @@ class Course:
 
     @property
     def since(self) -> Look:
-        """The first of the failures that nothing interrupts up to the last run."""
+        """The first failure of the unbroken row of failures that ends with the last run."""
         first = self.looks[-1]
         for look in reversed(self.looks):
             if not look.failed:
@@ -68,7 +68,7 @@ def failures_of(history: History, runs: Sequence[HistoryRun]) -> list[Course]:
     """The cells that fail in the last of some runs, with what became of them in all of these.
 
     Args:
-        history: which has the runs. runs: the oldest first.
+        history: the database that has the runs. runs: the oldest first.
     """
     if not runs:
         return []

@@ -39,7 +39,7 @@ CREATE TABLE files (file TEXT PRIMARY KEY, size INTEGER, changed INTEGER, digest
 
 @dataclass(frozen=True)
 class Intake:
-    """What a look into a folder has brought: records that are new, those known before, and files that are broken."""
+    """What reading a folder has brought: how many records are new or old, and which files are broken."""
 
     new: int
     old: int
@@ -99,7 +99,7 @@ class History:
 
 
 def digest_of(content: bytes) -> str:
-    """What a record is known by."""
+    """The SHA-256 by which the history tells one record from another."""
     return hashlib.sha256(content).hexdigest()
 
 

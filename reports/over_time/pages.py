@@ -24,7 +24,7 @@ def comparison_page(comparison: Comparison, before: Run, now: Run) -> str:
     """The page of two runs: what is new, worse, lost, fixed, better, slower, and what else differs.
 
     Args:
-        found: of these two runs. before, now: the records, for the head of the page.
+        comparison: of these two runs. before, now: the records, for the head of the page.
     """
     kinds = [(kind, ABOUT[kind], comparison.of(kind)) for kind in Kind]
     poor = sum(len(comparison.of(kind)) for kind in (Kind.NEW, Kind.WORSE, Kind.LOST))
@@ -74,7 +74,7 @@ def _draw_line(values: Sequence[float], failed: Sequence[int], describe: Callabl
 
     Args:
         values: NaN is left out; an infinite one is drawn at the top. failed: cells that failed in each run.
-        told: how a value reads.
+        describe: gives the text of a value.
     """
     finite = [value for value in values if math.isfinite(value)]
     top = max(finite, default=0.0) or 1.0

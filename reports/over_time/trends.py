@@ -36,7 +36,7 @@ class HistoryRun:
 
 @dataclass(frozen=True)
 class Point:
-    """An op of one subject in one run."""
+    """An op of one subject in one run; its cells are counted by how they ended."""
 
     run: HistoryRun
     held: int
@@ -81,7 +81,7 @@ class Trend:
 
     @property
     def pace(self) -> str:
-        """The same of the time."""
+        """Whether the time of the last run is `larger`, `smaller` or `steady` beside those before it."""
         return _course([point.seconds for point in self.points], Limits().time)
 
 

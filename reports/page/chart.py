@@ -19,7 +19,7 @@ _ZERO_GAP = 72.0  # room left of the axis for exact results
 _OVER_GAP = 190.0  # room right of it for errors off the scale, with their numbers
 _LONGEST = 13  # doublings; a failure may be off by any factor, and the other marks would be pressed together
 _SERIES = 4  # kinds of marks
-#: So that the marks of several subjects in one row stay apart.
+#: By number of subjects, the vertical shifts in pixels that keep their marks in one row apart.
 _OFFSETS = {1: (0.0,), 2: (-3.6, 3.6), 3: (-5.0, 0.0, 5.0), 4: (-6.0, -2.0, 2.0, 6.0)}
 
 
@@ -148,7 +148,7 @@ def accuracy_plot(verdicts: Sequence[Verdict], series: Sequence[str]) -> Plot | 
 
 
 def _scale(verdicts: Sequence[Verdict]) -> _Scale:
-    """An axis for the percentiles and for errors within their bounds; what a failure is off by may leave it."""
+    """An axis for the percentiles and for errors within their bounds; the error of a failure may lie beyond its end."""
     tops = _usable([verdict.measure.scaled_max for verdict in verdicts])
     lows = [*tops, *_usable([verdict.measure.scaled_p99 for verdict in verdicts]), 0.5]
     low = max(math.floor(math.log2(min(lows))), -5)

@@ -13,7 +13,7 @@ from ..text import BAD, GLYPHS, clean, describe_error, has_ulps, number, one_lin
 
 #: A filled square on a pale one would be hard to see, so what held has a tick on the page.
 SIGNS = GLYPHS | {Outcome.VERIFIED: "✓"}
-_SPREAD = 3  # ops; up to so many, each op shows large labelled grids
+_SPREAD = 3  # ops; where there are no more, each shows large labelled grids
 #: Kinds of findings that stand first in the list; the others follow as the gate sorts them.
 _FIRST = ("new", "error", "incomplete", "coverage", "budget")
 #: Kinds of findings that mark a square: sign, CSS class.

@@ -33,7 +33,7 @@ from .curves import Figures, figures
 from .matrix import Gated, Matrix, Square, make_matrix, make_square
 
 # Each card is several KiB, and a run in which everything fails may have thousands; the table of cells has the others.
-_DETAILED = 1000  # cells; above, the page tells less of each, and the record has everything of all of them
+_DETAILED = 1000  # cells; a page of more cells shows less of each, and the record has everything
 _FEWER_CARDS = 40  # on the page of a larger run
 _INPUTS, _FEWER_INPUTS = 2_000_000, 50_000  # characters of programs and inputs on the cards, the gravest causes first
 _CARDS = 250  # failure cards on the page

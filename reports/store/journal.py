@@ -45,7 +45,7 @@ class Surroundings(_Line, tag="environment"):
 
 
 class Done(_Line, tag="done"):
-    """An item and what its process answered; `at` is the second of the session, `seconds` is of processor time."""
+    """An item and what its process answered; `at` counts seconds of the session, `seconds` those of processors."""
 
     kind: str
     item: str
@@ -57,7 +57,7 @@ class Done(_Line, tag="done"):
 
 
 class Lost(_Line, tag="lost"):
-    """An item that has no answer: its processes ended, or it was out of time; a second line says by which sample."""
+    """An item that has no answer: its processes ended, or its time was over; a second line names the sample."""
 
     kind: str
     item: str

@@ -105,13 +105,13 @@ _DECODER = msgspec.json.Decoder(Event)
 
 
 def plan_events(cells: list[tuple[str, str, str, str, str, str]]) -> Iterator[Planned]:
-    """The events of a plan."""
+    """The events that hold the cells of a plan, `_CHUNK` cells each."""
     for start in range(0, len(cells), _CHUNK):
         yield Planned(cells[start : start + _CHUNK])
 
 
 def verdict_event(verdict: Verdict) -> CellFinished:
-    """The event of a verdict."""
+    """The event that holds a verdict."""
     return CellFinished(msgspec.convert(as_data(verdict), VerdictData))
 
 

@@ -21,7 +21,7 @@ class MarkerError(ValueError):
 
 
 class Marker(msgspec.Struct, frozen=True):
-    """What the marker says."""
+    """The content of marker.json."""
 
     tool: str
     schema: int

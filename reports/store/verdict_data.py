@@ -224,7 +224,7 @@ def _float(name: str, text: str) -> float:
 
 
 def finite(name: str, text: str) -> float:
-    """Seconds; RecordError for what are none."""
+    """A number of seconds; RecordError for a text that is none."""
     value = _float(name, text)
     # The limit (30,000 years) keeps infinity and nonsense out of the sums and durations that reports show.
     if not 0 <= value < 1e12:

@@ -37,7 +37,7 @@ from opassay.reports.page.html import render
 from opassay.reports.progress import make_console
 from opassay.reports.record import RecordError, Run, decode, encode
 from opassay.reports.store import files
-from opassay.reports.store.output import JUNIT, PAGE, RECORD, replaceable, write_output
+from opassay.reports.store.output import JUNIT, PAGE, RECORD, require_replaceable, write_output
 from opassay.reports.text import short_hex, verdict_line, wrap_lines
 from tests.reports.conftest import failed, make_run, verdict
 
@@ -220,7 +220,7 @@ def test_a_hostile_file_is_looked_at_in_linear_time(tmp_path: Path, kind: str) -
             path.write_bytes(begin + filler * (2**17 // len(filler)))
             start = time.process_time()
             with pytest.raises(RecordError):
-                replaceable(path, kind)
+                require_replaceable(path, kind)
             assert time.process_time() - start < 1
 
 

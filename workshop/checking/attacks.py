@@ -55,8 +55,8 @@ class Row:
     """What was seen of one output of an op under one contract.
 
     Attributes:
-        elements: that were evaluated and have a bound. outside: of them, those that are not in their ball.
-        unbounded: that have no finite bound, so that they are not judged. ratio: the largest error over its bound.
+        elements: how many were evaluated and have a bound. outside: how many of those lie outside their ball.
+        unbounded: how many have no finite bound, so that they are not judged. ratio: the largest error over its bound.
     """
 
     elements: int = 0
@@ -108,14 +108,14 @@ class Case:
         return replace(base, algorithms=base.algorithms | self.op.promises.algorithms)
 
 
-#: Among how many drafts one that is small enough is looked for.
+#: How many drafts are tried for one that is small enough.
 SEARCHED = 24
-#: How many elements outside are told.
+#: How many elements outside their ball are described.
 MOST_EXAMPLES = 8
 
 
 def attack_bounds(cases: Sequence[Case], elements: int, seed: int, rounds: int = ROUNDS) -> Iterator[Attack]:
-    """Evaluate one sample of every case after the other, until so many elements were evaluated; the state after each.
+    """Evaluate one sample of every case after the other, until `elements` were evaluated; the state after each.
 
     Args:
         elements: how many, at least. seed: of drafts, data and evaluations.
@@ -210,11 +210,11 @@ def _draft(case: Case, visit: Visit) -> Draft:
 
 
 def _describe_escape(where: str, seeds: tuple[int, int], at: tuple[int, ...], outcome: tuple[Any, Ball]) -> str:
-    """What is said of an element outside its ball.
+    """A sentence about an element outside its ball.
 
     Args:
         where: the output. seeds: of the sample, and the number of the evaluation. at: the element.
-        found: the output of the evaluation, and its ball.
+        outcome: the output of the evaluation, and its ball.
     """
     (seed, evaluation), (computed, ball) = seeds, outcome
     centre = ball.centre[at]

@@ -1,6 +1,6 @@
 """Every formula of the catalog, and its derivatives, read twice: by `reference.exact` and by `reference.second`.
 
-What this is for: the exact reading is what everything else is held against, so that a mistake of it would be nobody's
+What this is for: the exact reading is what everything else is held against, so that a mistake in it would show as no
 failure. The second reading has other numbers, other derivatives and NumPy's own functions; where both agree, a mistake
 would have to be in both.
 
@@ -34,7 +34,7 @@ from opassay.reference.second import Undecided, along, enclosures
 from .comparing import compare_element
 
 WORDS: tuple[Word, ...] = ((), *FIRST, *SECOND)
-#: Of so many samples one has special values, besides those that its regime brings.
+#: One of this many samples has special values, besides those that its regime brings.
 SPECIAL_SHARE = 4
 
 
@@ -64,11 +64,11 @@ class Account:
         return self.kinds["disagree"]
 
 
-#: How many disagreements are told of an op in a dtype.
+#: How many disagreements of an op in a dtype are described.
 MOST_EXAMPLES = 3
 
 
-#: From so many samples on, drafts are picked for the values that they have; fewer are taken as they come.
+#: For this many samples or more, drafts are picked for the values that they have; fewer are taken as they come.
 PICKED = 16
 
 

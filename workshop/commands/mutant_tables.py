@@ -76,7 +76,7 @@ def contradictions(fates: Sequence[Fate]) -> list[str]:
 
 
 def as_data(heading: dict[str, Any], fates: Sequence[Fate]) -> dict[str, Any]:
-    """All of it, for a file."""
+    """The heading, the score and the fate of every mutant, as data for a file."""
     return {
         **heading,
         "score": score_of(fates),

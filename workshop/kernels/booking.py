@@ -34,7 +34,7 @@ class Booking:
         self.moved: list[int] = []
 
     def empty(self, shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> Tensor:
-        """The machine's."""
+        """An empty tensor of the machine, taken down by the recorder."""
         return self.recorder.made(self._machine.empty(shape, dtype, device))
 
     def launch(

@@ -32,7 +32,7 @@ class Pass:
     Attributes:
         first: the number of the first launch among all that were taken down.
         launches: in order; none where no kernel serves the op.
-        workspace: bytes of what the launches tell each other.
+        workspace: bytes that one launch writes for another to read.
     """
 
     direction: str

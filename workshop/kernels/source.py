@@ -23,7 +23,7 @@ class Source:
     generator: torch.Generator | None = None
 
     def data(self, shape: Sequence[int], *, channels_last: bool = False) -> Tensor:
-        """A tensor that asks for a gradient, of normal numbers."""
+        """A tensor of normal random numbers that asks for a gradient."""
         tensor = torch.randn(shape, dtype=self.dtype, device=self.device, generator=self.generator)
         if channels_last:
             tensor = tensor.contiguous(memory_format=torch.channels_last)
@@ -44,6 +44,6 @@ def outputs_of(result: Any) -> tuple[Tensor, ...]:
 
 
 def gradients(outputs: Sequence[Tensor], arguments: Sequence[object]) -> tuple[Tensor, ...]:
-    """The gradients, for ones, of the arguments that ask for them."""
+    """The gradients of the arguments that ask for one, for cotangents of ones."""
     leaves = [value for value in arguments if isinstance(value, Tensor) and value.requires_grad]
     return torch.autograd.grad(outputs, leaves, [torch.ones_like(out) for out in outputs])

@@ -25,7 +25,7 @@ class CodeRow:
         configuration: constants and warps. architecture: as "sm_90".
         registers: of a thread. stack, spills: bytes of a thread. shared: bytes of a block.
         blocks, warps: that are resident on a multiprocessor.
-        loads, stores: how many accesses of so many bytes. narrow: the part of the bytes in narrow ones.
+        loads, stores: bytes of an access -> how many there are. narrow: the part of the bytes in narrow ones.
         hidden: how far the accesses under way cover the latency of memory.
         dense: whether accesses are held to 16 bytes. faults: why it fails.
     """
@@ -188,7 +188,7 @@ def traffic_row(kind: ShapeClass, dtype: str, pass_: Pass, moved: int, large: Pa
     """One row.
 
     Args:
-        kind, dtype: what was run. done, moved: its launches at few rows, and the bytes booked.
+        kind, dtype: what was run. pass_, moved: its launches at few rows, and the bytes booked.
         large: its launches at the class's own shape.
     """
     size = getattr(torch, dtype).itemsize

@@ -67,7 +67,7 @@ def folder() -> Path:
 
 
 def every_mutant(below: Sequence[str] = ("",)) -> list[Mutant]:
-    """All mutants of the files that run on a CPU and whose paths begin with one of these."""
+    """All mutants of the files that run on a CPU and whose paths begin with one of `below`."""
     root, mutants = folder(), list[Mutant]()
     for path in sorted(root.rglob("*.py")):
         file = str(path.relative_to(root))
@@ -78,10 +78,10 @@ def every_mutant(below: Sequence[str] = ("",)) -> list[Mutant]:
 
 @dataclass(frozen=True)
 class MutantFilter:
-    """Which mutants are to be asked.
+    """Says of a mutant whether it is to be asked.
 
     Attributes:
-        files: what their paths begin with, one of these. table: the equivalent ones, which are not asked.
+        files: beginnings of paths, of which the mutant's has one. table: equivalent mutants, which are not asked.
     """
 
     files: Sequence[str] = ("",)
@@ -123,7 +123,7 @@ def campaign(
         before: records of a campaign that was interrupted; what they say is not asked again, but for mutants that
             survived because their time was over, where it is longer now.
         tell: takes a line about what is being done.
-        wanted: whether a mutant of a graph may be chosen.
+        is_candidate: whether a mutant of a graph may be chosen.
 
     Yields:
         {"mutant", "group", "outcome", ...} for each trial, {"done": group} after the last of a group; before the first

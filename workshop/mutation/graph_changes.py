@@ -31,10 +31,10 @@ _OTHERS = {
     "sub_.Tensor": "add_.Tensor", "mul_.Tensor": "div_.Tensor", "div_.Tensor": "mul_.Tensor",
     "addcmul_.default": "addcdiv_.default", "logical_and.default": "logical_or.default",
 }  # fmt: skip
-#: Of two operands, of which one may be dropped; the order of some matters.
+#: Operations of two operands, one of which may be dropped; and those whose operands have an order.
 _TERMS = frozenset(("add", "sub", "mul", "div", "maximum", "minimum", "pow", "atan2", "rsub"))
 _ORDERED = frozenset(("sub", "div", "pow", "atan2", "lt", "le", "gt", "ge"))
-#: Of one operand, whose place it may take.
+#: Operations of one operand, which may stand in place of their result.
 _FUNCTIONS = frozenset((
     "exp", "expm1", "log", "log1p", "sqrt", "rsqrt", "neg", "abs", "sigmoid", "tanh", "reciprocal", "square",
 ))  # fmt: skip
@@ -81,7 +81,7 @@ class Call:
         return str(self.operation._opname).endswith("_")
 
     def result(self, /, operation: Any = None, **others: Any) -> Any:
-        """What it gives, or another operation, or it with other arguments."""
+        """The result of the operation; of another one, or with other arguments, where they are named."""
         callee, values = operation or self.operation, {**self.arguments, **others}
         arguments = callee._schema.arguments
         args = [values.pop(a.name) for a in arguments if not a.kwarg_only and a.name in values]

@@ -29,7 +29,7 @@ from .planting import SameProgramError, plant_mutant
 FEW = 8
 #: CPU seconds that one question may take of a mutant: the slowest takes a tenth of it. Seconds that it may sleep.
 LIMIT, SILENCE = 40, 150.0
-#: Bytes of memory that a mutant may take besides what it found.
+#: Bytes of memory that a mutant may take besides those in use when it began.
 MEMORY = 3 << 30
 #: A verdict of these outcomes refuses the mutant: a run with it does not end as one without it.
 REFUSED = (Outcome.FAIL, Outcome.UNSTABLE, Outcome.ERROR, Outcome.CRASH, Outcome.TIMEOUT)
@@ -42,8 +42,8 @@ class Trial:
     """A mutant that is being asked.
 
     Attributes:
-        mutant, cells: what is asked, and of what. pid, handle: its process, and where that says how it stands.
-        heard: when it last said something, of `time.monotonic`.
+        mutant, cells: what is asked, and of what. pid, handle: its process, and the pipe by which that reports.
+        heard: when it last reported something, of `time.monotonic`. output: what it has reported so far.
     """
 
     mutant: Mutant

@@ -3,8 +3,8 @@
 What this is for: a ball claims to hold every evaluation of a formula that the contract allows. This is such an
 evaluation: correctly rounded arithmetic, sums along random trees, products that are fused with the sum that follows or
 are not, quotients by the reciprocal, functions off by as much as their table says, stores to the format of the dtype
-or none, factors rounded to TF32, subnormal numbers flushed, one of the declared ways. What leaves its ball shows that
-the bound is wrong; how near the boundary any came shows how wide it is.
+or none, factors rounded to TF32, subnormal numbers flushed, one of the declared ways. A value outside its ball shows
+that the bound is wrong; how near the boundary values come shows how wide the bound is.
 
 What it does not do: it never scales an intermediate (`Contract.scaling`), and takes a reciprocal only where that is a
 normal number, because a subnormal one has few digits and no compiler takes it.
@@ -55,7 +55,7 @@ class Legal(Array):
         return self.values
 
     def lift(self, value: Any) -> Legal:
-        if isinstance(value, Condition):  # as a number: of what is open, either
+        if isinstance(value, Condition):  # as a number: 0 or 1 at random where it is undecided
             codes = value.view(np.ndarray)
             coins = self.working.draws.integers(0, 2, codes.shape)
             value = np.where(codes == EITHER, coins, codes)

@@ -69,7 +69,7 @@ class Working:
         return round_array(fmt, values.astype(np.float64)).astype(self.type)
 
     def off(self, values: Any, ulps: float) -> Any:
-        """Numbers of the format that are off from these wide values by so many ulps at most, often by nearly as many.
+        """Numbers of the format that are off from these wide values by `ulps` at most, and often by nearly as much.
 
         A rounding takes half an ulp, and the rest is added before; where that leads across a power of two and too far,
         the nearest number stands.

@@ -10,7 +10,7 @@ import numpy as np
 from .formats import Working
 
 Join = Callable[[Any, Any], Any]
-#: Up to so many terms a tree is drawn merge by merge; more are added in blocks and by halves, as kernels do.
+#: The most terms whose tree is drawn merge by merge; more are added in blocks and by halves, as kernels do.
 FEW = 12
 
 

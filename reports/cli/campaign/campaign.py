@@ -39,7 +39,7 @@ from .conducting import Conduct, items_digest
 from .shards import ShardWork
 from .work import Work
 
-#: Makes kinds of work that this package does not know, of what is asked of cells and who tells the user.
+#: Makes kinds of work that this package does not know, from what is asked of cells and the teller.
 MakesWork = Callable[[Request, Teller], dict[str, Work]]
 _INSTALL = 'distributed is not installed; pip install "opassay[verify,cluster]"'
 
@@ -73,7 +73,7 @@ def run_campaign(
     host: Host, ops: tuple[str, ...], options: dict[str, Any], *,
     words: Sequence[str] = (), more: MakesWork | None = None,
 ) -> int:  # fmt: skip
-    """A campaign; its exit code.
+    """Run a campaign; its exit code.
 
     Args:
         host: what surrounds the command. ops, options: those of the command line.
@@ -148,7 +148,7 @@ class _Campaign:
         return self._end(folder, make_record(account, self.request, reasons, session.seconds))
 
     def _conduct(self, session: Conduct, teller: Teller) -> list[Reason]:
-        """Why some items were not asked, if so."""
+        """Resume and run the session; returns why some items were not asked, if so."""
         with teller:
             count = session.resume()
             teller.begin_pace()

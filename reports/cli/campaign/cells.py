@@ -34,7 +34,7 @@ class CellWork:
         self._account, self._teller, self._seeds, self._request = account, teller, seeds, request
         self._lost: dict[tuple[str, ...], tuple[Item, Lost]] = {}  # one of each group of items
         self._verdicts: dict[str, dict[int, Verdict]] = {cell.key: {} for cell in cells}
-        self._cells: dict[str, tuple[Cell, int]] = {}  # of items, by name: the cell, and its how manieth draw
+        self._cells: dict[str, tuple[Cell, int]] = {}  # by name of an item: its cell, and the number of its draw
         self._items: list[Item] = []
         self._worst: tuple[float, str] = (0.0, "")
         self._failing: dict[str, None] = {}
@@ -91,8 +91,8 @@ class CellWork:
         self._teller.skip(len(items), why)
 
     def finish(self, interrupted: str) -> list[Reason]:
-        # Of a cell that was not asked with every seed, what was found wrong is told; that nothing was found says
-        # nothing, because less was asked than was asked for.
+        # A cell that was not asked with every seed is entered where one of its draws failed. Otherwise it stays without
+        # a verdict, because fewer draws were judged than were asked for.
         for by_draw in self._verdicts.values():
             verdicts = [by_draw[draw] for draw in sorted(by_draw)]
             if 0 < len(verdicts) < self._seeds and any(verdict.outcome not in HELD for verdict in verdicts):
@@ -116,7 +116,7 @@ class CellWork:
         self._cells[item.name] = (cell, draw)
 
     def _finish(self, key: str) -> None:
-        """Give the account the verdict on a cell that every draw has one on, in place of the one that it has."""
+        """Once every draw of a cell has a verdict, give the account their joint one in place of any that it has."""
         by_draw = self._verdicts[key]
         if len(by_draw) == self._seeds:
             self._account.finished.pop(key, None)

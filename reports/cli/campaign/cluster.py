@@ -21,7 +21,7 @@ from ....properties.campaign.performing import Item, ItemLimits, Told, perform, 
 from ....properties.places.topic_queue import TopicQueue
 from ...text import one_line
 
-#: How an item is told whose workers ended, and not only its processes.
+#: What is said of an item whose workers ended, and not only its processes.
 WORKERS_ENDED = "the workers of the cluster that ran this item ended, each time"
 #: How often an item may lose its process, or its worker, before it is given up.
 DEATHS = 3
@@ -30,8 +30,8 @@ DEATHS = 3
 _AHEAD = 2
 #: Seconds without any worker after which a campaign ends.
 PATIENCE = 300.0
-#: How seldom a cluster on this machine looks at itself. By default its workers do so a hundred times a second, which
-#: takes 2 % of a processor that the items need.
+#: How often a cluster on this machine samples its own state. By default its workers do so a hundred times a second,
+#: which takes 2 % of a processor that the items need.
 _SELDOM = {
     "distributed.worker.profile.enabled": False,
     "distributed.admin.tick.interval": "1s",
@@ -98,7 +98,7 @@ class Cluster:
             self._stack.close()
 
     def beside(self) -> int:
-        """Items that are run at once on the machine that runs most."""
+        """How many items run at once on the machine that runs most of them."""
         hosts: dict[str, int] = {}
         for address, seats in self._client.nthreads().items():
             host = address.rpartition("://")[2].rpartition(":")[0]
@@ -208,10 +208,11 @@ class _Topics:
         self._free: deque[str] = deque()  # workers that have an item less than they may have
 
     def end_item(self, worker: str, topic: str, seats: int) -> None:
-        """A worker has ended an item of a topic; its name is empty where nobody knows which one it was.
+        """Note that a worker has ended an item of a topic.
 
         Args:
-            seats: of the cluster; of more workers than that some are gone.
+            worker: its name; empty where nobody knows which worker it was. topic: of the item.
+            seats: of the cluster; where more workers are noted, some are gone, and the oldest are forgotten.
         """
         self._free.append(worker)
         if worker:

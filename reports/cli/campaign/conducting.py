@@ -53,7 +53,7 @@ class Conduct:
     _began: float = field(default_factory=time.monotonic)
 
     def resume(self) -> int:
-        """Take from the log what is there; how many items are done."""
+        """Take in the results that the log has; returns how many items those are."""
         items = {(item.kind, item.name): item for work in self.works.values() for item in work.items()}
         last = 0.0
         for line in self.book.lines:
@@ -107,7 +107,7 @@ class Conduct:
         return bool(self.ending()) or bool(self.maxfail and self._failures >= self.maxfail)
 
     def _may_run(self, item: Item) -> bool:
-        """Whether an item is to be asked still: not if those beside it have ended too many processes."""
+        """Whether an item may still be asked: not if items of its group have ended too many processes."""
         if not self._deaths.why(*item.group):
             return True
         self._abandoned_items.append(item)

@@ -10,22 +10,22 @@ from ....oracles.verdicts.verdict import Bin, Failure, Measure, Verdict
 from ...certificate.extents import extents
 from ...collect import worse
 
-#: Between the seeds of two draws of a cell. A cell whose errors lean to one side is drawn once more, with the next seed
-#: (`properties.engine.cells`), which must not be the first seed of another draw.
+#: How far the seeds of two draws of a cell are apart. A cell whose errors lean to one side is drawn once more, with
+#: the next seed (`properties.engine.cells`), which must not be the first seed of another draw.
 STEP = 2
 _MOST = 64  # of regimes, sizes and failures in a record
 
 
 def seeds_of(first: int, count: int) -> list[int]:
-    """Seeds of so many draws of every cell; the first is that of a run."""
+    """The seeds of `count` draws of every cell; the first is that of a run."""
     return [first + STEP * draw for draw in range(count)]
 
 
 def join_verdicts(verdicts: Sequence[Verdict]) -> Verdict:
     """The verdict on a cell that was drawn several times: the worst of all, and the measures of all together.
 
-    Counts are sums, errors and ratios the largest. Of widths and typical errors a draw tells a median, and the median
-    of all cannot be had from those; the largest stands for it.
+    Counts are sums, errors and ratios the largest. Of widths and typical errors each draw has a median, from
+    which the median over all draws cannot be had; the largest stands for it.
     """
     worst, *others = verdicts
     for other in others:
@@ -101,6 +101,6 @@ def _regimes(measures: Sequence[Measure]) -> tuple[tuple[str, int, int], ...]:
         for name, judged, not_judged in measure.regimes:
             before = counts.get(name, (0, 0))
             counts[name] = (before[0] + judged, before[1] + not_judged)
-    # Of too many those are kept of which least was judged, as the tally of one draw does.
+    # Where there are too many regimes, those with the fewest judged elements are kept, as in the tally of one draw.
     least = sorted(counts, key=lambda name: counts[name])[:_MOST]
     return tuple((name, *counts[name]) for name in sorted(least))

@@ -128,7 +128,7 @@ def judge_command(
 
 
 def run_on_user_files(run: Callable[[], _Result]) -> _Result:
-    """What a function gives that imports files of the user; what is wrong with those ends the command.
+    """Call a function that imports files of the user, and give its result; a mistake in those files ends the command.
 
     Raises:
         Stop: a file is not there, lacks a name, or raised; or a contract is none.
@@ -156,7 +156,7 @@ def _telling_in_json(as_json: bool) -> Iterator[None]:
 
 
 def _why_no_verdict(err: BaseException) -> str:
-    """Why there is no verdict."""
+    """The reason why a command that ended by this exception has no verdict."""
     if isinstance(err, Stop):
         return str(err)
     if isinstance(err, KeyboardInterrupt):
@@ -169,7 +169,7 @@ def _why_no_verdict(err: BaseException) -> str:
 
 
 def _no_verdict(error: str) -> str:
-    """The line for a program of a command that came to no verdict."""
+    """The line of JSON of a command that came to no verdict."""
     return json.dumps(
         {"verdict": "error", "causes": [], "suspect": [], "weaknesses": [], "arithmetic": "", "error": error}
     )

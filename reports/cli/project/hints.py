@@ -18,7 +18,7 @@ else:
 
 
 def near(name: str, choices: Iterable[str]) -> str:
-    """The name of `known` that is nearest to a name, whatever the case of its letters; empty if none is near."""
+    """The one of `choices` that is nearest to a name, whatever the case of its letters; empty if none is near."""
     names = list(choices)
     close = difflib.get_close_matches(name.lower()[:200], [other.lower() for other in names], n=1)
     return next((other for other in names if close and other.lower() == close[0]), "")

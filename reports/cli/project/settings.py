@@ -47,7 +47,7 @@ class ProjectSettings:
 
 
 def find_settings(start: Path, commands: Iterable[str], earlier: Mapping[str, str]) -> ProjectSettings | None:
-    """Those of the nearest pyproject.toml with a table [tool.opassay], from a folder upwards to that of the repository.
+    """The settings of the nearest pyproject.toml that has a table [tool.opassay], up to the folder of the repository.
 
     Args:
         start: where the search begins. commands: the names that tables may have.
@@ -67,7 +67,7 @@ def find_settings(start: Path, commands: Iterable[str], earlier: Mapping[str, st
 
 
 def read_settings(path: Path, commands: Iterable[str], earlier: Mapping[str, str]) -> ProjectSettings | None:
-    """Those of one file; None where it has no table [tool.opassay].
+    """The settings of one file; None where it has no table [tool.opassay].
 
     Raises:
         Stop: as `find_settings`.
@@ -98,7 +98,7 @@ def read_settings(path: Path, commands: Iterable[str], earlier: Mapping[str, str
 
 
 def _take_new_names(path: Path, tables: dict[str, Any], earlier: Mapping[str, str]) -> dict[str, str]:
-    """Puts tables with earlier names where their commands are now; which those were.
+    """Moves tables with earlier names to where their commands are now; returns earlier name -> name now.
 
     Raises:
         Stop: the same is said under both names.
@@ -129,7 +129,7 @@ def defaults(settings: ProjectSettings, name: str, command: click.Command, conte
 def _defaults(
     settings: ProjectSettings, where: str, table: Mapping[str, Any], command: click.Command, context: click.Context
 ) -> dict[str, Any]:
-    """The same for a table at any depth; `where` is its name in the file."""
+    """As `defaults`, for a table at any depth; `where` is its name in the file."""
     if isinstance(command, LazyGroup):
         return _of_group(settings, where, table, command, context)
     options = _options(command)

@@ -11,7 +11,7 @@ from ... import exit_codes
 from ...over_time.comparison import Comparison, Kind, Limits, compare, exit_reasons
 from ...progress import make_console, output
 from ...record import Run
-from ...store.output import PAGE, replaceable, write_output
+from ...store.output import PAGE, require_replaceable, write_output
 from ...text import duration, number, one_line, wrap_lines
 from ..reading import FILE, as_usage, load_run
 
@@ -78,7 +78,7 @@ def _write_page(path: Path, comparison: Comparison, runs: tuple[Run, Run]) -> No
     from ...over_time.pages import comparison_page
 
     with as_usage():
-        replaceable(path, PAGE)
+        require_replaceable(path, PAGE)
         write_output(path, PAGE, comparison_page(comparison, *runs).encode("utf-8", "replace"))
 
 

@@ -17,7 +17,7 @@ from ...over_time.failures import Course, failures_of
 from ...over_time.history import Intake, open_history, records_in
 from ...over_time.trends import HistoryRun, Trend, bars, describe_state, runs_of, trends_of
 from ...progress import make_console, output
-from ...store.output import PAGE, replaceable, write_output
+from ...store.output import PAGE, require_replaceable, write_output
 from ...text import clean, duration, number, one_line
 from ..host import Stop
 from ..project.hints import did_you_mean
@@ -100,7 +100,7 @@ def _write_page(path: Path, trends: Sequence[Trend], runs: Sequence[HistoryRun],
     from ...over_time.pages import history_page
 
     with as_usage():
-        replaceable(path, PAGE)
+        require_replaceable(path, PAGE)
         write_output(path, PAGE, history_page(trends, runs, failures).encode("utf-8", "replace"))
 
 

@@ -9,7 +9,7 @@ import click
 from ... import exit_codes
 from ...record import RecordError
 from ...store.files import read_capped
-from ...store.output import CTRF, JUNIT, PAGE, replaceable, write_output
+from ...store.output import CTRF, JUNIT, PAGE, require_replaceable, write_output
 from ..reading import FILE, as_usage, load_run
 
 
@@ -31,11 +31,11 @@ def html_command(record: Path, output: Path, junit: Path | None, ctrf: Path | No
 
     run = load_run(record)
     with as_usage():  # all names are looked at before anything is written
-        replaceable(output, PAGE)
+        require_replaceable(output, PAGE)
         others = ((junit, JUNIT, to_xml), (ctrf, CTRF, to_ctrf))
         for path, kind, _ in others:
             if path is not None:
-                replaceable(path, kind)
+                require_replaceable(path, kind)
         histories = {} if history is None else _histories(record, history)
         write_output(output, PAGE, render(run, None, histories).encode("utf-8", "replace"))
         for path, kind, rendered in others:
