@@ -73,7 +73,7 @@ def _choose_verdicts(verdicts: Sequence[Verdict], cells: Iterable[str]) -> list[
                 raise ValueError(f"gate accept: {name} is {verdict.outcome}, need a cell that failed")
             selection[name] = verdict
             continue
-        # Only `*` is special. Several in a row count as one: `.*.*.*` would try every way to share a long key among them.
+        # Only `*` is special, and several in a row count as one: `.*.*.*` would try every way to share a long key.
         pattern = re.compile(".*?".join(map(re.escape, re.split(r"\*+", name))), re.DOTALL)
         failed = {k: v for k, v in by_key.items() if v.outcome in FAILED and pattern.fullmatch(k)}
         if not failed:

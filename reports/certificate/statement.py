@@ -46,8 +46,8 @@ def statement(
     """
     if not verdicts:
         raise CertificateError("no cell of the op is in the record")
-    # The facts are of what is installed now. A record says of which source it is; an older record does not, is
-    # believed, and the certificate says so.
+    # The facts are of what is installed now, and a record names the source that it judged. An older record does not; it
+    # is believed, and the certificate says that its source is not known.
     judged, installed = run.environment.get("source"), facts["environment"]["source"]
     if judged not in (None, installed):
         raise CertificateError("the record is of another source of opassay than is installed; run it again")
