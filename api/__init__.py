@@ -79,9 +79,9 @@ def __getattr__(name: str) -> Any:
     if home is None:
         raise AttributeError(f"module 'opassay' has no attribute {name!r}")
     try:
-        found = importlib.import_module(home)
+        module = importlib.import_module(home)
         # What a package offers here is one of its modules.
-        return importlib.import_module(f"{home}.{name}") if hasattr(found, "__path__") else getattr(found, name)
+        return importlib.import_module(f"{home}.{name}") if hasattr(module, "__path__") else getattr(module, name)
     except ModuleNotFoundError as err:
         if err.name is None or err.name.partition(".")[0] == "opassay":
             raise

@@ -68,20 +68,20 @@ def assert_verified(
     """
     __tracebackhide__ = True  # Pytest then shows the line of the test, and not lines of this function.
     if isinstance(judged, Op | str):
-        asked = settings or Settings("brief")
+        chosen_settings = settings or Settings("brief")
         op: Op = load_op(judged) if isinstance(judged, str) else judged
         # Pytest would show that log below a card.
         with silent("torch.__trace"):
-            found = verify(op, "opassay", properties, dtypes, settings=asked) if question is None else (
-                [run_cell(question, asked, op)]
+            verdicts = verify(op, "opassay", properties, dtypes, settings=chosen_settings) if question is None else (
+                [run_cell(question, chosen_settings, op)]
             )  # fmt: skip
     else:
-        found = [judged] if isinstance(judged, Verdict) else list(judged)
-    if found and all(verdict.outcome == Outcome.UNSUPPORTED for verdict in found):
-        pytest.skip("; ".join(dict.fromkeys(verdict.reason for verdict in found)))
-    if not ok(found):
-        raise AssertionError(f"{_headline(found)}\n\n{cards(found) or table(found)}")
-    return found
+        verdicts = [judged] if isinstance(judged, Verdict) else list(judged)
+    if verdicts and all(verdict.outcome == Outcome.UNSUPPORTED for verdict in verdicts):
+        pytest.skip("; ".join(dict.fromkeys(verdict.reason for verdict in verdicts)))
+    if not ok(verdicts):
+        raise AssertionError(f"{_headline(verdicts)}\n\n{cards(verdicts) or table(verdicts)}")
+    return verdicts
 
 
 def _headline(verdicts: Sequence[Verdict]) -> str:
@@ -96,8 +96,8 @@ def _headline(verdicts: Sequence[Verdict]) -> str:
 def opassay_settings(request: pytest.FixtureRequest) -> Settings:
     """How much is asked: what the options of the command line say, else profile "brief" with seed 0."""
     options = request.config.option
-    asked = getattr(options, "opassay", False)
-    profile = getattr(options, "opassay_profile", "brief") if asked else "brief"
+    is_on = getattr(options, "opassay", False)
+    profile = getattr(options, "opassay_profile", "brief") if is_on else "brief"
     return Settings(
         profile, getattr(options, "opassay_seed", None) or 0, getattr(options, "opassay_max_examples", None)
     )

@@ -26,7 +26,7 @@ from opassay.reference.algorithms import Inapplicable
 from opassay.reference.derivative import vjp
 from tests.specs import SPECS, made
 from workshop.checking.attacks import WIDE, Row, hold
-from workshop.random_evaluation import evaluated
+from workshop.random_evaluation import evaluate_at_random
 
 DTYPES = ("float32", "bfloat16")
 Formula = Callable[..., Any]
@@ -74,7 +74,7 @@ def _attack(name: str, evaluations: int, seed: int) -> dict[tuple[str, str], Row
                 row = rows.setdefault((part, preset), Row())
                 read = balls(formula, operands, contract)
                 for number in range(evaluations):
-                    computed = evaluated(formula, operands, contract, np.random.default_rng([seed, number]))
+                    computed = evaluate_at_random(formula, operands, contract, np.random.default_rng([seed, number]))
                     for one, ball in zip(computed, read, strict=True):
                         at = hold(row, one, ball) if isinstance(ball, Ball) else None
                         if at is not None:

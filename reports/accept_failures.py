@@ -1,4 +1,4 @@
-"""Accepting failures of a run into known.json: with reason, issue, owner and expiry, and for what was seen only."""
+"""Accepting failures of a run into known.json: with reason, issue, owner, expiry, and their code and size as limits."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from datetime import date, timedelta
 from typing import Literal
 
 from ..oracles.verdicts.verdict import FAILED, Outcome, Verdict
-from .baseline import Known, KnownEntry, rounded_up, size_of
+from .baseline import Known, KnownEntry, round_up, size_of
 from .gate import LONGEST_EXPIRY
 from .record import Run
 from .text import clean, number
 
-# The limit of these fields in `known.json`: a longer text would be written, and refused by the next command that reads.
+# The limit of these fields in `known.json`: a longer text would be written, and then no command could read the file.
 _MOST_TEXT = 2000
 
 
@@ -42,16 +42,16 @@ def accept(
         if not clean(text).strip() or len(text) > _MOST_TEXT:
             raise ValueError(f"gate accept: got --{name}={text[:50]!r}, need 1 to {_MOST_TEXT} characters")
     _check_expiry(run, expires)
-    after, said = dict(known), []
+    after, changes = dict(known), []
     for verdict in _choose_verdicts(run.verdicts, cells):
         key = verdict.cell.key
         # The gate prints these texts in every run from now on, so control characters must not get into the file.
         words = {name: clean(text).strip() for name, text in texts.items()}
-        entry = KnownEntry(key, verdict.code, _rounded(size_of(verdict)), expires=expires, **words)
+        entry = KnownEntry(key, verdict.code, _round_size(size_of(verdict)), expires=expires, **words)
         size = "" if entry.at_most is None else f", at most {number(float(entry.at_most), 4)} times its bound"
-        said.append(f"{key}: {'replaced' if key in after else 'accepted'}, {entry.code}{size}")
+        changes.append(f"{key}: {'replaced' if key in after else 'accepted'}, {entry.code}{size}")
         after[key] = entry
-    return after, said
+    return after, changes
 
 
 def _check_expiry(run: Run, expires: date) -> None:
@@ -65,25 +65,25 @@ def _check_expiry(run: Run, expires: date) -> None:
 
 def _choose_verdicts(verdicts: Sequence[Verdict], cells: Iterable[str]) -> list[Verdict]:
     by_key = {verdict.cell.key: verdict for verdict in verdicts}
-    found: dict[str, Verdict] = {}
+    selection: dict[str, Verdict] = {}
     for name in cells:
         if name in by_key:
             verdict = by_key[name]
             if verdict.outcome not in (*FAILED, Outcome.REFUSED, Outcome.UNSUPPORTED):
                 raise ValueError(f"gate accept: {name} is {verdict.outcome}, need a cell that failed")
-            found[name] = verdict
+            selection[name] = verdict
             continue
-        # Only `*` is special. A run of stars is one: `.*.*.*` would try every way to share a long key among them.
+        # Only `*` is special, and several in a row count as one: `.*.*.*` would try every way to share a long key.
         pattern = re.compile(".*?".join(map(re.escape, re.split(r"\*+", name))), re.DOTALL)
         failed = {k: v for k, v in by_key.items() if v.outcome in FAILED and pattern.fullmatch(k)}
         if not failed:
             text = "no failure of the run matches" if "*" in name else "the run has no such cell"
             raise ValueError(f"gate accept: got CELL={name[:200]!r}, but {text}")
-        found |= failed
-    return list(found.values())
+        selection |= failed
+    return list(selection.values())
 
 
-def _rounded(size: float | None) -> float | Literal["inf"] | None:
+def _round_size(size: float | None) -> float | Literal["inf"] | None:
     """Four significant digits, upwards: the same run must pass the gate with its own entry."""
     if size is None:
         return None
@@ -91,5 +91,5 @@ def _rounded(size: float | None) -> float | Literal["inf"] | None:
         return "inf"
     # Rounded upwards, one of the largest doubles becomes infinite. JSON has no number for
     # that, so a word stands for it.
-    rounded = rounded_up(size)
+    rounded = round_up(size)
     return "inf" if math.isinf(rounded) else rounded

@@ -1,7 +1,8 @@
 """The measured accuracy of each op: one line per op and subject, for the report and as a table for documents.
 
-Errors are compared between subjects only where both had the same samples. A cell's samples follow from its name, in
-which the subject is, so of the questions about values that is SIZE alone, whose samples are the same for all.
+Errors are compared between subjects only where both had the same samples. A cell's samples follow from its name,
+which holds the subject. So subjects are compared in SIZE alone, the one question about values whose samples are the
+same for all of them.
 """
 
 from __future__ import annotations
@@ -11,11 +12,21 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ..oracles.verdicts.verdict import CHECKED, HELD, Verdict
-from .text import by_key, code_span, drawn_alike, grouped, has_ulps, markdown, number, series_name, short_dtype
+from .text import (
+    by_key,
+    code_span,
+    group_digits,
+    has_ulps,
+    have_same_samples,
+    markdown,
+    number,
+    series_name,
+    short_dtype,
+)
 
 #: Properties whose errors are listed: what a call returns, and what it gives back in reverse mode.
 LISTED = ("FWD", "VJP")
-#: The same where subjects are compared.
+#: Properties whose errors are listed where subjects are compared: their samples are the same for all subjects.
 COMPARED = ("SIZE",)
 
 
@@ -32,14 +43,14 @@ class Figure:
 
 @dataclass(frozen=True)
 class Line:
-    """One op of one subject."""
+    """The accuracy of one op of one subject, over all properties and dtypes."""
 
     op: str
     series: str
-    held: int
-    checked: int
+    held: int  # cells
+    checked: int  # cells
     samples: int
-    judged: int
+    judged: int  # elements
     ratio: str  # largest error/bound of the cells that compare values
     worst: Verdict | None  # the cell of that ratio
     listed: tuple[str, ...]  # properties whose errors the figures have
@@ -59,12 +70,12 @@ def accuracy(verdicts: Iterable[Verdict]) -> tuple[Line, ...]:
 
 def _comparable(verdicts: Sequence[Verdict]) -> set[str]:
     """Keys of the cells whose samples were the same for all subjects of the op that were asked."""
-    found: set[str] = set()
-    asked = by_key(verdicts, lambda verdict: (verdict.cell.op, verdict.cell.property, verdict.cell.dtype))
-    for group in asked.values():
-        if all(drawn_alike(group[0].measure, other.measure) for other in group):
-            found |= {verdict.cell.key for verdict in group}
-    return found
+    keys: set[str] = set()
+    groups = by_key(verdicts, lambda verdict: (verdict.cell.op, verdict.cell.property, verdict.cell.dtype))
+    for group in groups.values():
+        if all(have_same_samples(group[0].measure, other.measure) for other in group):
+            keys |= {verdict.cell.key for verdict in group}
+    return keys
 
 
 def _accuracy_row(
@@ -88,17 +99,17 @@ def _accuracy_row(
 
 
 def _figure(dtype: str, verdicts: Sequence[Verdict], listed: tuple[str, ...], comparable: set[str]) -> Figure:
-    told = {v.cell.property for v in verdicts if v.cell.dtype == dtype and v.cell.key in comparable}
+    properties = {v.cell.property for v in verdicts if v.cell.dtype == dtype and v.cell.key in comparable}
     mine = {v.cell.property: v.measure for v in verdicts if v.cell.dtype == dtype and has_ulps(v.measure)}
     # Only NaN differs from itself. It stands where no width was measured, and the median of values with a
     # NaN among them is arbitrary.
-    seen = [m.detect_median for m in mine.values() if m.detect_median == m.detect_median]
+    widths = [m.detect_median for m in mine.values() if m.detect_median == m.detect_median]
     return Figure(
         dtype=dtype,
         ratio=number(max(m.max_ratio for m in mine.values()), 2) if mine else "–",
-        largest=tuple(number(mine[name].scaled_max, 2) if name in mine.keys() & told else "–" for name in listed),
-        median=tuple(number(mine[name].ulp_median, 2) if name in mine.keys() & told else "–" for name in listed),
-        detects=number(statistics.median(seen), 2) if seen else "–",
+        largest=tuple(number(mine[name].scaled_max, 2) if name in mine.keys() & properties else "–" for name in listed),
+        median=tuple(number(mine[name].ulp_median, 2) if name in mine.keys() & properties else "–" for name in listed),
+        detects=number(statistics.median(widths), 2) if widths else "–",
     )
 
 
@@ -114,10 +125,10 @@ def markdown_table(lines: Sequence[Line]) -> str:
     rows = [head, ["---"] * len(head)]
     for line in lines:
         by = {figure.dtype: figure for figure in line.figures}
-        found = [by.get(name, Figure(name, "–", ("–",) * len(listed), ("–",) * len(listed), "–")) for name in dtypes]
+        figures = [by.get(name, Figure(name, "–", ("–",) * len(listed), ("–",) * len(listed), "–")) for name in dtypes]
         row = [code_span(line.op), *([markdown(line.series)] if several else []), f"{line.held} of {line.checked}"]
-        row += [grouped(line.judged), ", ".join(figure.ratio for figure in found)]
-        row += [", ".join(figure.largest[i] for figure in found) for i in range(len(listed))]
-        row += [", ".join(figure.median[i] for figure in found) for i in range(len(listed))]
-        rows.append([*row, ", ".join(figure.detects for figure in found)])
+        row += [group_digits(line.judged), ", ".join(figure.ratio for figure in figures)]
+        row += [", ".join(figure.largest[i] for figure in figures) for i in range(len(listed))]
+        row += [", ".join(figure.median[i] for figure in figures) for i in range(len(listed))]
+        rows.append([*row, ", ".join(figure.detects for figure in figures)])
     return "\n".join(f"| {' | '.join(row)} |" for row in rows) + "\n"

@@ -83,23 +83,23 @@ _F = TypeVar("_F", _KnownFile, _BudgetFile)
 def load_known(path: Path) -> Known:
     """Entries by cell; RecordError for a broken file or a cell twice."""
     entries = _load(path, _KnownFile, KNOWN_SCHEMA).known
-    found = {entry.cell: entry for entry in entries}
-    if len(found) != len(entries):
+    known = {entry.cell: entry for entry in entries}
+    if len(known) != len(entries):
         raise RecordError(f"{path.name}: a cell is listed twice")
-    return found
+    return known
 
 
 def load_budget(path: Path) -> Budget:
     """Entries by cell and device class; RecordError for a broken or not canonical file, or an entry twice."""
     entries = _load(path, _BudgetFile, BUDGET_SCHEMA).budget
-    found = {(entry.cell, entry.device_class): entry for entry in entries}
-    if len(found) != len(entries):
+    budget = {(entry.cell, entry.device_class): entry for entry in entries}
+    if len(budget) != len(entries):
         raise RecordError(f"{path.name}: an entry is listed twice")
     # `known.json` may be edited by hand, so its form is free. This file is written by `gate update` alone: another
     # form comes from an editor or a merge, and the next update would then change every line of it.
-    if dump_budget(found) != read_capped(path):
+    if dump_budget(budget) != read_capped(path):
         raise RecordError(f"{path.name}: not canonical; need one sorted entry per line, as `baseline update` writes")
-    return found
+    return budget
 
 
 def dump_budget(budget: Budget) -> bytes:
@@ -139,7 +139,7 @@ def size_of(verdict: Verdict) -> float | None:
     return math.inf if math.isnan(ratio) else ratio
 
 
-def unaccepted(entry: KnownEntry, verdict: Verdict) -> str:
+def why_not_covered(entry: KnownEntry, verdict: Verdict) -> str:
     """Why an entry does not cover a verdict of its cell: what was known and what it is now; empty if it does."""
     size = size_of(verdict)
     most = None if entry.at_most is None else float(entry.at_most)
@@ -150,7 +150,7 @@ def unaccepted(entry: KnownEntry, verdict: Verdict) -> str:
     return f"known was {was}, now it is {now}"
 
 
-def measured(verdict: Verdict) -> bool:
+def can_have_budget(verdict: Verdict) -> bool:
     """Whether a verdict can have a budget: it held, and its largest error/bound is known."""
     return verdict.outcome in HELD and math.isfinite(verdict.measure.max_ratio)
 
@@ -175,30 +175,30 @@ def update(run: Run, budget: Budget, *, allow_raise: Iterable[str] = (), reason:
         raise ValueError(f"baseline: got --allow-raise={min(absent)!r}, which is not in the run")
     after, changes = dict(budget), []
     for verdict in run.verdicts:
-        if not measured(verdict):
+        if not can_have_budget(verdict):
             continue
         entry = _entry(verdict, run, reason if verdict.cell.key in raises else "")
         key = (entry.cell, entry.device_class)
         before = after.get(key)
         # A larger error of a cell that may not be raised changes nothing here. The budget stays,
         # and the gate tells the excess.
-        said = _change(before, entry, verdict.cell.key in raises)
-        if said:
+        change = _change(before, entry, verdict.cell.key in raises)
+        if change:
             after[key] = entry
-            changes.append(f"{entry.cell}: {said}")
+            changes.append(f"{entry.cell}: {change}")
     return after, changes
 
 
 def prune(run: Run, budget: Budget, known: Known) -> tuple[Budget, Known, list[str]]:
     """Both without entries that the run's plan does not have, and known failures that have held."""
-    # A cell that the selection of a run left out counts as gone, so this wants the record of a whole run.
+    # A cell that the selection of a run left out counts as gone, so this function needs the record of a whole run.
     outcomes = {verdict.cell.key: verdict.outcome for verdict in run.verdicts}
     lost = [key for key in budget if key[0] not in outcomes]
     healed = [cell for cell in known if cell not in outcomes or outcomes[cell] in HELD]
-    said = [f"budget {cell}: not in the plan" for cell, _ in lost]
-    said += [f"known {cell}: {'held' if cell in outcomes else 'not in the plan'}" for cell in healed]
-    kept = {key: entry for key, entry in budget.items() if key not in lost}
-    return kept, {cell: entry for cell, entry in known.items() if cell not in healed}, said
+    changes = [f"budget {cell}: not in the plan" for cell, _ in lost]
+    changes += [f"known {cell}: {'held' if cell in outcomes else 'not in the plan'}" for cell in healed]
+    remaining = {key: entry for key, entry in budget.items() if key not in lost}
+    return remaining, {cell: entry for cell, entry in known.items() if cell not in healed}, changes
 
 
 def _entry(verdict: Verdict, run: Run, raised: str) -> BudgetEntry:
@@ -207,7 +207,7 @@ def _entry(verdict: Verdict, run: Run, raised: str) -> BudgetEntry:
         cell=verdict.cell.key,
         device_class=device_class(verdict.cell, run.environment),
         metric=METRIC,
-        budget=min(CAP, rounded_up(measure.max_ratio)),
+        budget=min(CAP, round_up(measure.max_ratio)),
         kind="searched",
         profile=run.profile,
         seed=run.seed,
@@ -229,7 +229,7 @@ def _change(before: BudgetEntry | None, entry: BudgetEntry, may_rise: bool) -> s
     return ""
 
 
-def rounded_up(ratio: float) -> float:
+def round_up(ratio: float) -> float:
     """Four significant digits, upwards."""
     # Rounded to the nearest, half of the entries would lie below the error that they were made from, and
     # the same run would exceed them.
@@ -245,9 +245,9 @@ def _load(path: Path, kind: type[_F], schema: int) -> _F:
     try:
         # The schema is read alone first. Otherwise an older file would be refused for the first field that it lacks,
         # which does not tell its owner what to do.
-        found = msgspec.json.decode(content, type=_Versioned).schema
-        if found != schema:
-            raise RecordError(f"{path.name}: got schema={found}, need {schema}{_UPGRADE.get((kind, found), '')}")
+        version = msgspec.json.decode(content, type=_Versioned).schema
+        if version != schema:
+            raise RecordError(f"{path.name}: got schema={version}, need {schema}{_UPGRADE.get((kind, version), '')}")
         return msgspec.json.decode(content, type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as err:
         raise RecordError(f"{path.name}: {err}") from err

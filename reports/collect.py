@@ -2,8 +2,8 @@
 
 The same class makes the record of a run that goes on and, in `opassay report recover`, that of a run that was killed,
 from its log. So both go through one door: whatever the record shows has been an event first. What is hard here is that
-a log may end anywhere, may hold lines that are none, and may be larger than memory: events are taken one by one, and
-only verdicts, of which a cell has one, are kept.
+a log may end anywhere, may hold lines that are no events, and may be larger than memory: events are taken one by one,
+and only verdicts, of which a cell has one, are kept.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from .store.verdict_data import verdict_of
 OTHER_SHARD = "in another shard"
 DESELECTED = "deselected by -k"
 
-#: Bytes of case files and programs that are kept in memory; beyond it a failure's stand in cases/ alone.
+#: Bytes of case files and programs that an account keeps in memory; those of later failures stand in cases/ alone.
 #: It stays below `record.MAX_FILE`: a record beyond that size is written without any case at all.
-_MAX_KEPT = 48 * 2**20
+_MAX_CASE_BYTES = 48 * 2**20
 
 #: From best to worst; where a cell has two verdicts, the worse one counts.
 #: A verdict that says something of the op stands above one that says nothing, and a fault above success: where records
@@ -44,7 +44,7 @@ SEVERITY: tuple[Outcome, ...] = (
 
 @dataclass
 class Account:
-    """What the events of a run say, taken one by one, while it goes on or from its log.
+    """What the events of a run say, taken one by one, while the run goes on or from its log afterwards.
 
     Args:
         on_case: (case id, text of the case file, program or ""), called for every failure that has a case, before it
@@ -54,14 +54,14 @@ class Account:
     on_case: Callable[[str, str, str], None] = lambda name, text, program: None
     began: log.Began | None = None
     cells: list[Cell] = field(default_factory=list)
-    left_out: dict[str, str] = field(default_factory=dict)  # cell key -> why it is not asked
+    exclusions: dict[str, str] = field(default_factory=dict)  # cell key -> why it is not asked
     finished: dict[str, Verdict] = field(default_factory=dict)
     started: set[str] = field(default_factory=set)
     environment: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     ended: log.Ended | None = None
     unreadable: int = 0
-    _kept: int = 0
+    _case_bytes: int = 0
     _by_key: dict[str, Cell] = field(default_factory=dict)
 
     def take(self, event: log.Event | None) -> None:
@@ -72,11 +72,11 @@ class Account:
             case log.Began():
                 self.began = event
             case log.Planned(cells=rows):
-                for *row, left_out in rows:
-                    self._plan(Cell(*row), left_out)
-            case log.Environment(environment=found):
+                for *row, exclusion in rows:
+                    self._plan(Cell(*row), exclusion)
+            case log.Environment(environment=environment):
                 # Every worker tells its environment. They run on one machine, so the first one told is that of the run.
-                self.environment = self.environment or {clean(k): clean(v) for k, v in found.items()}
+                self.environment = self.environment or {clean(k): clean(v) for k, v in environment.items()}
             case log.CellStarted(cell=key):
                 self.started.add(key)
             case log.CellFinished(verdict=data):
@@ -85,7 +85,7 @@ class Account:
                 self._die(event)
             case log.CellsGivenUp(cells=keys, why=why):
                 for key in keys:
-                    self.left_out[key] = why
+                    self.exclusions[key] = why
             case log.Noted(text=text):
                 self._note(text)
             case log.Ended():
@@ -118,15 +118,15 @@ class Account:
             raise RecordError(f"log: has {len(self.cells)} cells, which are not those of its plan")
         # The first reason is the one that ended the session; it is told with every cell that was never begun.
         stopped = next((text for _, text in reasons), "")
-        # A subject that changed the process fails PURE, wherever it was seen; only the whole list of verdicts can tell.
-        found = tuple(charged(self.verdicts(stopped)))
-        reasons = [*reasons, *exit_codes.run_reasons(found)]
+        # A subject that changed the process fails PURE, wherever that showed; only the whole list of verdicts tells.
+        verdicts = tuple(charged(self.verdicts(stopped)))
+        reasons = [*reasons, *exit_codes.run_reasons(verdicts)]
         notes = list(self.notes)
         if self.unreadable:
             notes.append(f"log: {self.unreadable} unreadable lines")
         return Run.of(
             began,
-            verdicts=found,
+            verdicts=verdicts,
             environment=self.environment,
             seconds=seconds,
             notes=tuple(notes),
@@ -134,19 +134,19 @@ class Account:
             exit_reasons=tuple(text for _, text in reasons),
         )
 
-    def _plan(self, cell: Cell, left_out: str) -> None:
+    def _plan(self, cell: Cell, exclusion: str) -> None:
         self.cells.append(cell)
         self._by_key[cell.key] = cell
-        if left_out:
-            self.left_out[cell.key] = left_out
+        if exclusion:
+            self.exclusions[cell.key] = exclusion
 
     def _finish(self, event: log.CellFinished, verdict: Verdict) -> None:
         key = verdict.cell.key
         for failure in verdict.causes:
             if failure.case and failure.case_id:
                 self.on_case(failure.case_id, failure.case, failure.program)
-                self._kept += len(failure.case) + len(failure.snippet)
-        if self._kept > _MAX_KEPT and verdict.failure is not None:
+                self._case_bytes += len(failure.case) + len(failure.snippet)
+        if self._case_bytes > _MAX_CASE_BYTES and verdict.failure is not None:
             first, *others = (replace(failure, case="", snippet="") for failure in verdict.causes)
             verdict = replace(verdict, failure=first, others=tuple(others))
         earlier = self.finished.get(key)
@@ -162,10 +162,10 @@ class Account:
             return
         if event.case:
             self.on_case(event.case_id, event.case, event.program)
-        self.finished[cell.key] = died(cell, event)
+        self.finished[cell.key] = make_death_verdict(cell, event)
 
     def _missing(self, cell: Cell, interrupted: str) -> Verdict:
-        why = self.left_out.get(cell.key)
+        why = self.exclusions.get(cell.key)
         if why in (OTHER_SHARD, DESELECTED):
             return Verdict(cell, Outcome.NOT_RUN, Code.DESELECTED, why)
         if why is not None:
@@ -177,7 +177,7 @@ class Account:
             self.notes.append(clean(text))
 
 
-def died(cell: Cell, event: log.CellDied) -> Verdict:
+def make_death_verdict(cell: Cell, event: log.CellDied) -> Verdict:
     """The verdict on a cell whose process ended, or was ended because it was out of time."""
     outcome = Outcome.TIMEOUT if event.timed_out else Outcome.CRASH
     code = Code.TIMED_OUT if event.timed_out else Code.CRASHED

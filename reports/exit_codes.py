@@ -26,7 +26,7 @@ _LOST = frozenset({Code.NO_DEVICE, Code.INTERRUPTED, Code.RETIRED})
 
 
 def is_incomplete(verdict: Verdict) -> bool:
-    """The plan required the cell and nothing was learnt; not so if deselected or not built."""
+    """Whether the plan required the cell and nothing was learnt; a deselected cell, or one without a check, is none."""
     if verdict.outcome is Outcome.NOT_RUN:
         return verdict.code in _LOST
     return verdict.outcome in (Outcome.CRASH, Outcome.TIMEOUT)
@@ -49,7 +49,7 @@ def run_reasons(verdicts: Sequence[Verdict]) -> list[Reason]:
 
 
 def is_declared_wrong(verdict: Verdict) -> bool:
-    """The author of the op has to mend its declaration; the framework is not at fault."""
+    """Whether the author of the op has to mend its declaration, and the framework is not at fault."""
     return verdict.outcome is Outcome.ERROR and verdict.code is Code.DECLARATION
 
 

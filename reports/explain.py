@@ -23,6 +23,8 @@ OUTCOMES: dict[Outcome, str] = {
 
 def explain(code: Code) -> str:
     """The explanation of a code as lines for a terminal."""
-    found = EXPLANATIONS[code]
-    head = f"{code} {code.name}: {found.title}"
-    return "\n\n".join([head, textwrap.fill(found.meaning, 96), textwrap.fill(f"Look at: {found.look_at}", 96)])
+    explanation = EXPLANATIONS[code]
+    head = f"{code} {code.name}: {explanation.title}"
+    return "\n\n".join(
+        [head, textwrap.fill(explanation.meaning, 96), textwrap.fill(f"Look at: {explanation.look_at}", 96)]
+    )

@@ -12,7 +12,7 @@ from datetime import date, timedelta
 
 from ..oracles.verdicts.verdict import CHECKED, FAILED, HELD, Code, Outcome, Verdict, replaying
 from . import exit_codes
-from .baseline import Budget, BudgetEntry, Known, device_class, measured, unaccepted
+from .baseline import Budget, BudgetEntry, Known, can_have_budget, device_class, why_not_covered
 from .merge import shard_of
 from .record import Run
 from .text import number, one_line
@@ -83,9 +83,9 @@ def _of_the_run(run: Run, partial: bool) -> Iterator[GateFinding]:
     if is_shard(run):
         text = f"the record is of shard {run.settings['shard']} alone; merge all shards first"
         yield GateFinding("incomplete", "", text, exit_codes.INCOMPLETE)
-    left_out = [v.cell.key for v in run.verdicts if v.outcome is Outcome.NOT_RUN and v.code is Code.DESELECTED]
-    if left_out and not partial:
-        text = f"{len(left_out)} planned cells were deselected, among them {left_out[0]}; is that meant? see --partial"
+    keys = [v.cell.key for v in run.verdicts if v.outcome is Outcome.NOT_RUN and v.code is Code.DESELECTED]
+    if keys and not partial:
+        text = f"{len(keys)} planned cells were deselected, among them {keys[0]}; is that meant? see --partial"
         yield GateFinding("incomplete", "", text, exit_codes.INCOMPLETE)
     # Where a verdict is an error, `_verdicts` tells it together with its cell. Only a fault that left no such verdict,
     # such as a worker that cannot start, has to be told here.
@@ -107,7 +107,7 @@ def _verdicts(run: Run, known: Known) -> Iterator[GateFinding]:
         key = verdict.cell.key
         listed = known.get(key)
         if verdict.outcome in FAILED:
-            changed = "" if listed is None else unaccepted(listed, verdict)
+            changed = "" if listed is None else why_not_covered(listed, verdict)
             if listed is not None and listed.expires >= today and not changed:
                 yield GateFinding("known", key, f"{listed.reason} ({listed.issue})")
             else:
@@ -155,7 +155,7 @@ def _budgets(
         entry = budget.get((verdict.cell.key, device_class(verdict.cell, run.environment)))
         if entry is not None:
             yield from _against(run, verdict, entry, files.known)
-        elif measured(verdict):
+        elif can_have_budget(verdict):
             text = "no entry in budget.json; run `opassay gate update`"
             yield GateFinding("missing", verdict.cell.key, text, exit_codes.FAILED)
     # A budget is kept per class of device. Entries of a class that this run did not use are of another machine's run.
@@ -170,13 +170,13 @@ def _against(run: Run, verdict: Verdict, entry: BudgetEntry, known: Known) -> It
     # Only the same profile and seed draw the same inputs. With other inputs a larger error is no sign of a worse
     # kernel, so it is told and blocks nothing.
     same = (run.profile, run.seed) == (entry.profile, entry.seed)
-    accepted = key in known and not unaccepted(known[key], verdict)
+    accepted = key in known and not why_not_covered(known[key], verdict)
     if verdict.outcome not in CHECKED:
         if not accepted:
             text = f"was checked, is now {verdict.outcome}: {verdict.reason}"
             yield GateFinding("coverage", key, text, exit_codes.FAILED)
         return
-    if not measured(verdict):
+    if not can_have_budget(verdict):
         if verdict.outcome in HELD:
             text = f"held, but its error/bound is {number(measure.max_ratio)}: nothing to compare with the budget"
             yield GateFinding("coverage", key, text, exit_codes.FAILED)

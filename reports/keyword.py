@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 # A word ends only at a blank or a parenthesis, because the names of cells hold `::`, `[` and `-`.
 _TOKEN = re.compile(r"\s*([()]|[^\s()]+)")
-#: Parentheses and nots within each other; Python's own stack holds several hundred.
+#: How deep parentheses and nots may nest; Python's own stack would allow several hundred.
 _DEEPEST = 100
 
 Matcher = Callable[[str], bool]
@@ -22,7 +22,7 @@ class KeywordError(ValueError):
 
 
 def matcher(expression: str) -> Matcher:
-    """Whether a name holds the words that an expression asks for, in upper or lower case alike.
+    """A function that says whether a name holds the words that an expression asks for, in upper or lower case alike.
 
     Raises:
         KeywordError: the expression cannot be read; the text says where.
@@ -30,21 +30,21 @@ def matcher(expression: str) -> Matcher:
     words = _TOKEN.findall(expression)
     if not words:
         raise KeywordError("-k: got an empty expression, need words, and, or, not, ( and )")
-    found, rest = _any(words, 0)
+    matches, rest = _any(words, 0)
     if rest:
         raise KeywordError(f"-k: got -k={expression!r}, need and, or or the end before {rest[0]!r}")
-    return lambda name: found(name.lower())
+    return lambda name: matches(name.lower())
 
 
 def _any(words: list[str], depth: int) -> tuple[Matcher, list[str]]:
     if depth > _DEEPEST:
         raise KeywordError(f"-k: got more than {_DEEPEST} parentheses or nots within each other")
-    parts, rest = _collect(words, "or", lambda left: _all(left, depth))
+    parts, rest = _collect(words, "or", lambda tail: _all(tail, depth))
     return (lambda name: any(part(name) for part in parts)), rest
 
 
 def _all(words: list[str], depth: int) -> tuple[Matcher, list[str]]:
-    parts, rest = _collect(words, "and", lambda left: _term(left, depth))
+    parts, rest = _collect(words, "and", lambda tail: _term(tail, depth))
     return (lambda name: all(part(name) for part in parts)), rest
 
 
@@ -68,8 +68,8 @@ def _term(words: list[str], depth: int) -> tuple[Matcher, list[str]]:
     if word == "not":
         if depth > _DEEPEST:
             raise KeywordError(f"-k: got more than {_DEEPEST} parentheses or nots within each other")
-        found, rest = _term(rest, depth + 1)
-        return (lambda name: not found(name)), rest
+        operand, rest = _term(rest, depth + 1)
+        return (lambda name: not operand(name)), rest
     if word == "(":
         inner, rest = _any(rest, depth + 1)
         if not rest or rest[0] != ")":

@@ -17,10 +17,10 @@ from .exit_codes import Reason
 from .record import RecordError, Run
 from .text import by_key, one_line
 
-#: Of the environment: what decides verdicts. Where the others differ, a note says so.
+#: Entries of the environment that decide verdicts. A difference in any other entry becomes a note.
 DECISIVE = ("torch", "numpy", "mpmath", "hypothesis", "gpu", "gpu capability", "gpu count", "cuda", "cudnn")
-#: Of the settings: what decides which questions were asked.
-ASKED = ("several places", "keyword", "seeds")
+#: Settings that decide which questions were asked.
+QUESTION_SETTINGS = ("several places", "keyword", "seeds")
 LOST = "its shard is missing"
 MISSING = "missing shards"
 
@@ -55,14 +55,16 @@ def merge(runs: Sequence[Run], *, partial: bool = False) -> Run:
         )
     notes = [*(note for run in runs for note in run.notes), *_differences(runs)]
     judged = by_key((verdict for run in runs for verdict in run.verdicts), lambda verdict: verdict.cell.key)
-    verdicts = tuple(_merged(found, notes) for found in judged.values())
+    verdicts = tuple(_merge_verdicts(group, notes) for group in judged.values())
     # The exit code is decided anew. A shard's own code may be 5 although the whole checked many cells, or 0 because its
     # command forgave failures with --exit-zero.
     reasons = [*_reasons(runs, missing), *exit_codes.run_reasons(verdicts)]
     # The whole is no shard. A gate refuses a record whose settings name one of several, so that entry is not taken
     # over.
-    kept = {name: value for name, value in first.settings.items() if name not in ("shard", MISSING)}
-    settings = kept | {"merged records": str(len(runs))} | ({MISSING: _list_shards(missing)} if missing else {})
+    whole_settings = {name: value for name, value in first.settings.items() if name not in ("shard", MISSING)}
+    settings = (
+        whole_settings | {"merged records": str(len(runs))} | ({MISSING: _list_shards(missing)} if missing else {})
+    )
     return replace(
         first,
         verdicts=verdicts,
@@ -87,10 +89,10 @@ def shard_of(run: Run) -> tuple[int, int] | None:
     text = run.settings.get("shard")
     if text is None:
         return None
-    found = _SHARD.fullmatch(text)
-    if found is None or int(found[1]) > int(found[2]):
+    match = _SHARD.fullmatch(text)
+    if match is None or int(match[1]) > int(match[2]):
         raise RecordError(f"run record: got shard={one_line(text, 50)!r}, need I/N with 1 <= I <= N")
-    return int(found[1]), int(found[2])
+    return int(match[1]), int(match[2])
 
 
 def _require_alike(runs: Sequence[Run]) -> None:
@@ -98,7 +100,7 @@ def _require_alike(runs: Sequence[Run]) -> None:
     # record says could be asked another question.
     for name in ("version", "commit", "profile", "seed", "max_examples"):
         _require_one(name, [str(getattr(run, name)) for run in runs])
-    for name in ASKED:
+    for name in QUESTION_SETTINGS:
         _require_one(name, [run.settings.get(name, "none") for run in runs])
     _require_one("plan_digest", [run.plan_digest for run in runs])
     ran = [run for run in runs if _ran(run)]  # a run in which no cell began may not know where it was
@@ -116,10 +118,10 @@ def _ran(run: Run) -> bool:
 
 
 def _require_one(name: str, values: Sequence[str]) -> None:
-    found = list(dict.fromkeys(values))
-    if len(found) < 2:
+    distinct = list(dict.fromkeys(values))
+    if len(distinct) < 2:
         return
-    text = f"merge: got records of different {name}: {one_line(found[0], 100)!r} and {one_line(found[1], 100)!r}"
+    text = f"merge: got records of different {name}: {one_line(distinct[0], 100)!r} and {one_line(distinct[1], 100)!r}"
     if name == "seed":
         text += "; the profiles dev and nightly draw a seed per shard: give all shards the same --seed"
     raise RecordError(text)
@@ -143,11 +145,11 @@ def _differences(runs: Sequence[Run]) -> list[str]:
 
 def _missing(runs: Sequence[Run]) -> list[tuple[int, int]]:
     shards = [shard_of(run) for run in runs]
-    found = {shard for shard in shards if shard is not None}
+    present = {shard for shard in shards if shard is not None}
     if len(shards) != sum(shard is not None for shard in shards):  # a record of the whole plan completes any other
         return []
-    number = next(iter(found))[1]
-    return [(i, number) for i in range(1, number + 1) if (i, number) not in found]
+    number = next(iter(present))[1]
+    return [(i, number) for i in range(1, number + 1) if (i, number) not in present]
 
 
 def _list_shards(shards: Sequence[tuple[int, int]]) -> str:
@@ -156,7 +158,7 @@ def _list_shards(shards: Sequence[tuple[int, int]]) -> str:
 
 
 def _reasons(runs: Sequence[Run], missing: Sequence[tuple[int, int]]) -> list[Reason]:
-    """What no verdict tells: shards that are not there, and a run that the framework itself broke."""
+    """The reasons that no verdict shows: shards that are not there, and a run that the framework itself broke."""
     reasons: list[Reason] = [(exit_codes.INCOMPLETE, f"missing shards {_list_shards(missing)}")] if missing else []
     for run in runs:
         if run.exit_code in _FRAMEWORK and not any(verdict.outcome is Outcome.ERROR for verdict in run.verdicts):
@@ -165,13 +167,13 @@ def _reasons(runs: Sequence[Run], missing: Sequence[tuple[int, int]]) -> list[Re
     return reasons
 
 
-def _merged(found: Sequence[Verdict], notes: list[str]) -> Verdict:
-    ran = [verdict for verdict in found if verdict.outcome is not Outcome.NOT_RUN]
+def _merge_verdicts(verdicts: Sequence[Verdict], notes: list[str]) -> Verdict:
+    ran = [verdict for verdict in verdicts if verdict.outcome is not Outcome.NOT_RUN]
     if not ran:
         # Each shard says of the cells of the others that they are in another shard. If all records say so, the shard
         # that has the cell is missing; any other reason, such as -k, is the one to tell.
-        here = [verdict for verdict in found if verdict.reason != OTHER_SHARD]
-        lost = Verdict(found[0].cell, Outcome.NOT_RUN, Code.INTERRUPTED, LOST)
+        here = [verdict for verdict in verdicts if verdict.reason != OTHER_SHARD]
+        lost = Verdict(verdicts[0].cell, Outcome.NOT_RUN, Code.INTERRUPTED, LOST)
         return here[0] if here else lost
     if sum(verdict.outcome in CHECKED for verdict in ran) > 1:
         notes.append(f"{ran[0].cell.key}: {len(ran)} verdicts, the worst one counts")

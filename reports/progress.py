@@ -16,13 +16,13 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColum
 from rich.text import Text
 
 from ..oracles.verdicts.verdict import Verdict
-from .text import BAD, duration, failure_text, github_command, one_line, wrapped
+from .text import BAD, duration, failure_text, github_command, one_line, wrap_lines
 
 _EVERY_SECONDS = 10.0
 _EVERY_SHARE = 0.05
-#: From so many finished cells, and so many seconds, on a rate is told: of the first few it would be that of the start.
-_LEAST_DONE, _LEAST_SECONDS = 3, 2.0
-#: From so many seconds on a running cell is named: most take less, and their names would only flicker.
+#: A rate is shown from this many finished cells and this many seconds on: earlier it would be that of starting up.
+_LEAST_COUNT, _LEAST_SECONDS = 3, 2.0
+#: A cell is named once it has run for this many seconds. Most cells take less, and their names would only flicker.
 _LONG = 2.0
 
 
@@ -66,14 +66,14 @@ def is_live(console: Console, environ: Mapping[str, str] = os.environ) -> bool:
 
 
 class Teller:
-    """Counts finished cells and tells each failure at once.
+    """Counts finished cells, and prints each failure as soon as it is known.
 
     Args:
-        console: where to. total: how many cells there are. live: whether a moving bar can be drawn.
+        console: where it prints. total: how many cells there are. live: whether a moving bar can be drawn.
         github: whether GitHub reads what is printed. clock: the present time in seconds.
 
     Attributes:
-        worst: gives what else is told with the counts: a few words, or nothing.
+        worst: gives a few words that are shown behind the counts, or an empty text.
     """
 
     def __init__(
@@ -83,12 +83,12 @@ class Teller:
         self.console, self.total, self._clock = console, total, clock
         self.worst: Callable[[], str] = str
         self.outcomes: Counter[str] = Counter()
-        self._done = 0
+        self._count = 0
         self._github = github
-        self._told, self._told_at = 0, clock()
-        self._paced, self._paced_at = 0, clock()
+        self._line_count, self._line_time = 0, clock()
+        self._pace_count, self._pace_time = 0, clock()
         self._running: dict[str, float] = {}
-        self._bar = _bar(console, self.said) if live else None
+        self._bar = _make_bar(console, self.describe) if live else None
         self._task = self._bar.add_task("", total=total) if self._bar else None
 
     def __enter__(self) -> Teller:
@@ -101,53 +101,54 @@ class Teller:
             self._bar.stop()
 
     def begin_pace(self) -> None:
-        """What is counted from now on tells how fast the work goes; what an earlier run has done does not."""
-        self._paced, self._paced_at = self._done, self._clock()
+        """Measure the pace from now on: what an earlier run has finished says nothing of it."""
+        self._pace_count, self._pace_time = self._count, self._clock()
 
-    def started(self, key: str) -> None:
-        """A cell of that key is being judged, until `finished` tells its verdict."""
+    def note_start(self, key: str) -> None:
+        """Note that the cell of this key is being judged, until `count_verdict` gets its verdict."""
         self._running[key] = self._clock()
 
-    def finished(self, verdict: Verdict) -> None:
-        """One more cell has its verdict."""
+    def count_verdict(self, verdict: Verdict) -> None:
+        """Count a cell that has its verdict, and print its failure if it has one."""
         self._running.pop(verdict.cell.key, None)
         self.outcomes[str(verdict.outcome)] += 1
-        self._done += 1
+        self._count += 1
         if verdict.outcome in BAD:
             self._tell_failure(verdict)
         self._tell_progress()
 
-    def counted(self, outcome: str) -> None:
-        """One more piece of work that is no cell is done."""
+    def count_outcome(self, outcome: str) -> None:
+        """Count a finished piece of work that is no cell, such as a shard of a sweep."""
         self.outcomes[outcome] += 1
-        self._done += 1
+        self._count += 1
         self._tell_progress()
 
-    def left_out(self, count: int, why: str) -> None:
-        """Cells that will not be asked after all."""
+    def skip(self, count: int, why: str) -> None:
+        """Count cells that will not be asked after all, and say why."""
         # Cells that were given up count as done, or the bar would never reach its end.
-        self._done += count
+        self._count += count
         self.outcomes["not run"] += count
         self.say(f"{count} cells not run: {why}")
         self._tell_progress()
 
     def say(self, text: str) -> None:
-        """A sentence to the user, above the bar."""
-        self.console.print(wrapped(one_line(text, 500), self.console.width), style="yellow", soft_wrap=True)
+        """Print a sentence above the bar."""
+        self.console.print(wrap_lines(one_line(text, 500), self.console.width), style="yellow", soft_wrap=True)
 
-    def said(self) -> str:
+    def describe(self) -> str:
+        """The text beside the bar: the counts, what is worst, the pace, and the cell that has run longest."""
         counts = ", ".join(f"{count} {name}" for name, count in sorted(self.outcomes.items()))
         return "; ".join(filter(None, (counts, self.worst(), self.pace(), self.longest())))
 
     def pace(self) -> str:
-        """`4.1 per s, about 20 s left`; nothing until it is known."""
-        done, seconds = self._done - self._paced, self._clock() - self._paced_at
-        if done < _LEAST_DONE or seconds < _LEAST_SECONDS or self._done >= self.total:
+        """`4.1 per s, about 20 s left`; empty until enough cells have finished."""
+        count, seconds = self._count - self._pace_count, self._clock() - self._pace_time
+        if count < _LEAST_COUNT or seconds < _LEAST_SECONDS or self._count >= self.total:
             return ""
-        rate = done / seconds
+        rate = count / seconds
         shown = f"{rate:.1f} per s" if rate >= 1 else f"{60 * rate:.1f} per min"
-        # Cells differ in what they cost, and the rest may be dearer than what is done.
-        return f"{shown}, about {_rough((self.total - self._done) / rate)} left"
+        # Cells differ in cost, and those that remain may cost more than the finished ones.
+        return f"{shown}, about {_rough((self.total - self._count) / rate)} left"
 
     def longest(self) -> str:
         """`softmax::COMP[float32-cpu-opassay] for 12 s`: of the cells that run, the one that has run longest."""
@@ -160,39 +161,39 @@ class Teller:
 
     def _tell_failure(self, verdict: Verdict) -> None:
         text = failure_text(verdict)
-        self.console.print(wrapped(text, self.console.width), style="red", soft_wrap=True)
+        self.console.print(wrap_lines(text, self.console.width), style="red", soft_wrap=True)
         # GitHub shows such a line beside the commit; without it the failure would be found only by reading the log.
         if self._github:
             self.console.print(github_command("error", one_line(verdict.cell.key), text), soft_wrap=True)
 
     def _tell_progress(self) -> None:
-        done, now = self._done, self._clock()
+        count, now = self._count, self._clock()
         if self._bar is not None and self._task is not None:
-            self._bar.update(self._task, completed=done, total=self.total)
+            self._bar.update(self._task, completed=count, total=self.total)
             return
         # Without a terminal there is no bar. A line now and then shows that the run goes on, and does not fill a log.
-        due = done - self._told >= _EVERY_SHARE * self.total or now - self._told_at >= _EVERY_SECONDS
-        if due or done in (1, self.total):
-            self._told, self._told_at = done, now
-            share = 100 * done / max(self.total, 1)
-            self.console.print(f"{done}/{self.total} ({share:.0f} %)  {self.said()}", soft_wrap=True)
+        due = count - self._line_count >= _EVERY_SHARE * self.total or now - self._line_time >= _EVERY_SECONDS
+        if due or count in (1, self.total):
+            self._line_count, self._line_time = count, now
+            share = 100 * count / max(self.total, 1)
+            self.console.print(f"{count}/{self.total} ({share:.0f} %)  {self.describe()}", soft_wrap=True)
 
 
-class _Said(ProgressColumn):
-    """What is told beside the bar, asked anew at each drawing, so that times go on where nothing happens."""
+class _StatusColumn(ProgressColumn):
+    """The text beside the bar, made anew at each drawing, so that times run on while no cell finishes."""
 
-    def __init__(self, said: Callable[[], str]) -> None:
+    def __init__(self, describe: Callable[[], str]) -> None:
         super().__init__()
-        self._said = said
+        self._describe = describe
 
     def render(self, task: Task) -> Text:
         # A line that is too long is cut: broken, it would make the bar jump between one row and two.
-        return Text(self._said(), no_wrap=True, overflow="ellipsis")
+        return Text(self._describe(), no_wrap=True, overflow="ellipsis")
 
 
-def _bar(console: Console, said: Callable[[], str]) -> Progress:
+def _make_bar(console: Console, describe: Callable[[], str]) -> Progress:
     # The bar vanishes at the end, because the summary that follows says the same with all outcomes.
-    columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), _Said(said))
+    columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), _StatusColumn(describe))
     return Progress(*columns, console=console, transient=True)
 
 

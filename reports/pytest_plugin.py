@@ -31,9 +31,9 @@ from ..properties.worlds import World, enter
 
 _PREPARED = pytest.StashKey[bool]()
 _ROOT = "opassay"
-#: What a shell might take for its own in the name of an op, and what stands for it in the id of an item.
-_PLAIN = str.maketrans({"(": "{", ")": "}", ",": "+", "[": "::", "]": ""})
-_MEANT = str.maketrans({"{": "(", "}": ")", "+": ","})
+#: Signs in the name of an op that a shell would interpret, and what stands for them in the id of an item.
+_TO_ID = str.maketrans({"(": "{", ")": "}", ",": "+", "[": "::", "]": ""})
+_FROM_ID = str.maketrans({"{": "(", "}": ")", "+": ","})
 #: Modules without which no cell can be judged, and what installs them.
 _NEEDED = ("torch", "mpmath", "hypothesis", "msgspec")
 #: The dtypes in which a custom function is asked where no other is named: in the half types it would be held to one
@@ -123,24 +123,24 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 def item_name(cell: Cell) -> str:
     """The cell as part of an id that every shell takes as one plain word."""
-    return cell.key.translate(_PLAIN)
+    return cell.key.translate(_TO_ID)
 
 
 def planned_cells(config: pytest.Config) -> list[Cell]:
     """The cells that the options ask for, in the same order in every process."""
     # Every worker of xdist makes this list itself, and xdist refuses to run where two of them differ.
-    ids = [word.removeprefix(f"{_ROOT}::").translate(_PLAIN) for word in getattr(config.option, "opassay_ids", ())]
+    ids = [word.removeprefix(f"{_ROOT}::").translate(_TO_ID) for word in getattr(config.option, "opassay_ids", ())]
     axes: dict[str, list[str]] = {axis: config.getoption(f"opassay_{axis}") for axis in AXES}
     named = [word.split("::") for word in ids if word != _ROOT]
     if named:
-        # An op that is no name of a table is known by being asked for, and so are devices and subjects.
+        # An op that no table lists is known because an id names it, and so are devices and subjects.
         ends = [parts[2].split("-", 2) for parts in named if len(parts) > 2]
-        meant = {"op": [parts[0].translate(_MEANT) for parts in named]}
-        meant |= {axis: [end[i] for end in ends if len(end) > i] for i, axis in ((1, "device"), (2, "subject"))}
-        axes |= {axis: list(dict.fromkeys(names)) for axis, names in meant.items() if not axes[axis]}
+        named_axes = {"op": [parts[0].translate(_FROM_ID) for parts in named]}
+        named_axes |= {axis: [end[i] for end in ends if len(end) > i] for i, axis in ((1, "device"), (2, "subject"))}
+        axes |= {axis: list(dict.fromkeys(names)) for axis, names in named_axes.items() if not axes[axis]}
     try:
-        wanted = Selection.of(axes)
-        cells = [cell for part in _parts(wanted) for cell in in_shard(plan(part), config.getoption("opassay_shard"))]
+        selection = Selection.of(axes)
+        cells = [cell for part in _parts(selection) for cell in in_shard(plan(part), config.getoption("opassay_shard"))]
         chosen = [cell for cell in cells if not named or any(_begins(item_name(cell), word) for word in ids)]
         unknown = [word for word in ids if word != _ROOT and not any(_begins(item_name(c), word) for c in cells)]
         if unknown:
@@ -153,14 +153,14 @@ def planned_cells(config: pytest.Config) -> list[Cell]:
         raise pytest.UsageError(clean(str(err))) from err
 
 
-def _parts(wanted: Selection) -> list[Selection]:
-    """The selection, apart for custom functions, which are named with what makes their samples."""
-    functions = tuple(name for name in wanted.ops if "(" in name)
-    if not functions or wanted.dtypes:
-        return [wanted]
-    others = tuple(name for name in wanted.ops if name not in functions)
-    parts = [replace(wanted, ops=functions, dtypes=_FUNCTION_DTYPES)]
-    return [replace(wanted, ops=others), *parts] if others else parts
+def _parts(selection: Selection) -> list[Selection]:
+    """The selection, in parts: custom functions, whose names hold what makes their samples, and the other ops."""
+    functions = tuple(name for name in selection.ops if "(" in name)
+    if not functions or selection.dtypes:
+        return [selection]
+    others = tuple(name for name in selection.ops if name not in functions)
+    parts = [replace(selection, ops=functions, dtypes=_FUNCTION_DTYPES)]
+    return [replace(selection, ops=others), *parts] if others else parts
 
 
 def _begins(name: str, word: str) -> bool:
@@ -187,7 +187,7 @@ class CellItem(pytest.Item):
             self.add_marker(pytest.mark.opassay_gpu)
 
     def runtest(self) -> None:
-        verdict = judged(self.cell, self.config)
+        verdict = judge_cell(self.cell, self.config)
         self.user_properties.append(("opassay_outcome", str(verdict.outcome)))
         if verdict.outcome in (Outcome.REFUSED, Outcome.UNSUPPORTED, Outcome.NOT_RUN):
             pytest.skip(clean(f"{verdict.code}: {verdict.reason}"))
@@ -203,7 +203,7 @@ class CellItem(pytest.Item):
         return "opassay", None, self.name
 
 
-def judged(cell: Cell, config: pytest.Config) -> Verdict:
+def judge_cell(cell: Cell, config: pytest.Config) -> Verdict:
     """The verdict of a cell, in this process."""
     from ..properties.verification import Settings, run_cell  # here, because it imports torch
 
@@ -217,7 +217,7 @@ def judged(cell: Cell, config: pytest.Config) -> Verdict:
 
 
 def keep_case(verdict: Verdict, folder: Path) -> str:
-    """Keeps the failure's case where `opassay replay ID` looks for it; why it was not kept, or empty."""
+    """Keep the failure's case where `opassay replay ID` looks for it; returns why that failed, empty if it did not."""
     failure = verdict.failure
     if failure is None or not failure.case:
         return ""

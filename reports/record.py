@@ -2,8 +2,8 @@
 
 `Run` is what the reports work with. On disk it is JSON with every float as a hexadecimal string, so
 that NaN and infinities survive; reading is strict: unknown fields, wrong types, oversized or
-contradictory data are refused. The counts of what stands beside the verdicts are capped, so that a record
-that is accepted can be rendered in seconds.
+contradictory data are refused. Notes, reasons, settings and words of the command are capped in number, so that a
+record that is accepted can be rendered in seconds.
 """
 
 from __future__ import annotations
@@ -85,10 +85,10 @@ class Run:
 
     @classmethod
     def of(cls, head: Any, **rest: Any) -> Run:
-        """The run that a `RunData` or the first event of a log (`Began`) is the head of, and what is known besides."""
+        """The run of a head, a `RunData` or the first event of a log (`Began`); `rest` has the other fields."""
         same = ("version", "profile", "seed", "plan_digest", "started", "commit", "dirty", "max_examples")
-        told = {name: getattr(head, name) for name in same}
-        return cls(**told, command=tuple(head.command), settings=dict(head.settings), **rest)
+        fields = {name: getattr(head, name) for name in same}
+        return cls(**fields, command=tuple(head.command), settings=dict(head.settings), **rest)
 
 
 def plan_digest(cells: Iterable[Cell]) -> str:
@@ -149,8 +149,8 @@ def save(path: Path, run: Run) -> None:
 
 def schema() -> dict[str, Any]:
     """JSON Schema of the run record."""
-    found = msgspec.json.schema(RunData)
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "opassay run", **found}
+    document = msgspec.json.schema(RunData)
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "opassay run", **document}
 
 
 def _moment(text: str) -> datetime:
@@ -191,8 +191,8 @@ def _short_entries(values: Mapping[str, str]) -> dict[str, str]:
 
 def _lines(texts: Sequence[str], most: int, what: str) -> list[str]:
     """The texts, each cut to a line; where there are too many, the last line says how many are left out."""
-    kept = [_short(text) for text in texts[:most]]
-    return kept if len(texts) <= most else [*kept[:-1], f"and {len(texts) - most + 1} more {what}"]
+    lines = [_short(text) for text in texts[:most]]
+    return lines if len(texts) <= most else [*lines[:-1], f"and {len(texts) - most + 1} more {what}"]
 
 
 def _short(text: str) -> str:

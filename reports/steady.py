@@ -12,7 +12,7 @@ from typing import TextIO
 
 
 class _Raw(io.FileIO):
-    """A file descriptor whose writes always succeed; the first fault other than a reader gone is kept."""
+    """A file descriptor whose writes always succeed; it keeps the first fault, but for a reader that went away."""
 
     def __init__(self, handle: int) -> None:
         # The descriptor belongs to the process. If it were closed with this object, the stream
@@ -22,16 +22,16 @@ class _Raw(io.FileIO):
 
     def write(self, data: object, /) -> int:
         try:
-            written: int = super().write(data)  # type: ignore[arg-type]
+            count: int = super().write(data)  # type: ignore[arg-type]
         except BlockingIOError:
             raise
         except OSError as err:
             if err.errno != errno.EPIPE and self.fault is None:
                 self.fault = err
-            # Told of a failure, Python keeps the text and tries again when the interpreter ends,
-            # which makes the exit code 120.
+            # If Python learnt of the failure, it would keep the text and try again when the interpreter
+            # ends, which makes the exit code 120.
             return memoryview(data).nbytes  # type: ignore[arg-type]
-        return written
+        return count
 
 
 class Streams:

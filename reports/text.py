@@ -38,7 +38,7 @@ _SHORT_DTYPES = {"float64": "f64", "float32": "f32", "bfloat16": "bf16", "float1
 
 
 def series_name(cell: Cell) -> str:
-    """What the marks of one subject on one device are called."""
+    """The name of a series of marks: those of one subject on one device."""
     return f"{cell.subject} {cell.device}"
 
 
@@ -49,9 +49,9 @@ def short_dtype(dtype: str) -> str:
 
 def one_line(text: str, limit: int = 200) -> str:
     """The text on one line of at most `limit` characters."""
-    seen = max(16 * limit, 4096)  # a text of megabytes is not gone through for one line
-    flat = " ".join(clean(text[:seen]).split())
-    return flat if len(flat) <= limit and len(text) <= seen else flat[: limit - 1] + "…"
+    window = max(16 * limit, 4096)  # a text of megabytes is not gone through for one line
+    flat = " ".join(clean(text[:window]).split())
+    return flat if len(flat) <= limit and len(text) <= window else flat[: limit - 1] + "…"
 
 
 def short_hex(text: str) -> str:
@@ -93,8 +93,8 @@ def duration(seconds: float) -> str:
 
 def counts(verdicts: Sequence[Verdict]) -> dict[Outcome, int]:
     """How many verdicts each outcome has; outcomes without one are left out."""
-    found = Counter(verdict.outcome for verdict in verdicts)
-    return {outcome: found[outcome] for outcome in Outcome if found[outcome]}
+    tally = Counter(verdict.outcome for verdict in verdicts)
+    return {outcome: tally[outcome] for outcome in Outcome if tally[outcome]}
 
 
 def headline(verdicts: Sequence[Verdict]) -> str:
@@ -110,47 +110,47 @@ class SubjectStanding:
     """What a run found about one subject."""
 
     subject: str
-    said: str  # "all 81 verified", "47 findings"
+    summary: str  # "all 81 verified", "47 findings"
     rest: str  # the other counts
     tone: str  # "good"; "poor": a finding; "open": nothing wrong was found, yet not all is decided
     verdicts: tuple[Verdict, ...]
 
     @property
     def line(self) -> str:
-        return f"{self.subject}: {self.said}" + (f"; {self.rest}" if self.rest else "")
+        return f"{self.subject}: {self.summary}" + (f"; {self.rest}" if self.rest else "")
 
 
 def is_measured(verdict: Verdict) -> bool:
-    """Whether there is an error to tell: an element was judged, or one is known that failed."""
+    """Whether a verdict has a largest error: an element was judged, or a failing element is known."""
     return verdict.measure.judged > 0 or verdict.measure.worst is not None
 
 
 def standings(verdicts: Sequence[Verdict]) -> tuple[SubjectStanding, ...]:
-    """One per subject, in the order of the plan, so that a reader sees at once which is not right."""
+    """The standing of each subject, in the order of the plan, so that a reader sees at once which is not right."""
     subjects = dict.fromkeys(verdict.cell.subject for verdict in verdicts)
     return tuple(_standing(name, tuple(v for v in verdicts if v.cell.subject == name)) for name in subjects)
 
 
 def _standing(subject: str, verdicts: tuple[Verdict, ...]) -> SubjectStanding:
-    found = counts(verdicts)
-    wrong = found.get(Outcome.FAIL, 0) + found.get(Outcome.UNSTABLE, 0)
-    verified, weak = found.get(Outcome.VERIFIED, 0), found.get(Outcome.WEAK, 0)
+    tally = counts(verdicts)
+    wrong = tally.get(Outcome.FAIL, 0) + tally.get(Outcome.UNSTABLE, 0)
+    verified, weak = tally.get(Outcome.VERIFIED, 0), tally.get(Outcome.WEAK, 0)
     # An error of the framework says nothing about the subject, so it leaves the standing
     # open and does not make it poor.
     undecided = sum(verdict.outcome is Outcome.ERROR or is_incomplete(verdict) for verdict in verdicts)
-    tone, told = "good", HELD
+    tone, in_summary = "good", HELD
     if wrong:
-        # The number of failures is told once; a group of one outcome alone has it already.
-        told = frozenset({Outcome.FAIL}) if Outcome.UNSTABLE not in found else frozenset[Outcome]()
-        tone, said = "poor", f"{wrong} of {counted(len(verdicts), 'cell')} failed"
+        # The summary has the number of failures. Where all are of one outcome, the rest need not repeat it.
+        in_summary = frozenset({Outcome.FAIL}) if Outcome.UNSTABLE not in tally else frozenset[Outcome]()
+        tone, summary = "poor", f"{wrong} of {counted(len(verdicts), 'cell')} failed"
     elif undecided:
-        tone, told, said = "open", frozenset[Outcome](), f"{undecided} of {len(verdicts)} not decided"
+        tone, in_summary, summary = "open", frozenset[Outcome](), f"{undecided} of {len(verdicts)} not decided"
     elif not verified + weak:
-        tone, told, said = "open", frozenset[Outcome](), "nothing checked"
+        tone, in_summary, summary = "open", frozenset[Outcome](), "nothing checked"
     else:
-        said = f"all {verified} verified" if not weak else f"all {verified + weak} held, {weak} of them weakly"
-    rest = ", ".join(f"{count} {outcome}" for outcome, count in found.items() if outcome not in told)
-    return SubjectStanding(one_line(subject, 60), said, rest, tone, verdicts)
+        summary = f"all {verified} verified" if not weak else f"all {verified + weak} held, {weak} of them weakly"
+    rest = ", ".join(f"{count} {outcome}" for outcome, count in tally.items() if outcome not in in_summary)
+    return SubjectStanding(one_line(subject, 60), summary, rest, tone, verdicts)
 
 
 def complaints(verdicts: Sequence[Verdict]) -> list[list[Verdict]]:
@@ -171,18 +171,18 @@ def by_key(items: Iterable[_T], key: Callable[[_T], _K]) -> dict[_K, list[_T]]:
     return groups
 
 
-def grouped(value: int) -> str:
+def group_digits(value: int) -> str:
     """A count for reading: digits in groups of three."""
     return f"{value:,}".replace(",", "\N{NARROW NO-BREAK SPACE}")
 
 
 def has_ulps(measure: Measure) -> bool:
     """Whether values were compared with exact ones; else an error of 0 says nothing."""
-    known = not (math.isnan(measure.ulp_p99) and math.isnan(measure.scaled_max))
-    return measure.judged > 0 and (measure.max_ulp > 0 or known)
+    has_figures = not (math.isnan(measure.ulp_p99) and math.isnan(measure.scaled_max))
+    return measure.judged > 0 and (measure.max_ulp > 0 or has_figures)
 
 
-def drawn_alike(one: Measure, other: Measure) -> bool:
+def have_same_samples(one: Measure, other: Measure) -> bool:
     """Whether two measures are of samples of the same sizes and regimes, so that their errors may be compared.
 
     The samples of a cell follow from its name, so two subjects get the same ones only where a property fixes them; and
@@ -201,15 +201,15 @@ def decimal(hexadecimal: str) -> str:
         return ""
 
 
-def error_said(measure: Measure) -> str:
-    """The largest error in words: on the scale of its tensor, or, in a record of before that was kept, in ulp."""
+def describe_error(measure: Measure) -> str:
+    """The largest error in words: on the scale of its tensor, or in ulp where an older record has no such figure."""
     if math.isnan(measure.scaled_max):
         return f"largest error {number(measure.max_ulp)} ulp"
     return f"largest error {number(measure.scaled_max, 2)} u of the scale"
 
 
-def wrapped(text: str, width: int, indent: str = "    ") -> str:
-    """The lines of a text broken at spaces to a width; what continues a line is indented further."""
+def wrap_lines(text: str, width: int, indent: str = "    ") -> str:
+    """The lines of a text broken at spaces to a width; continuation lines are indented further."""
     lines = []
     for line in clean(text).split("\n"):
         # Words are never broken, because keys of cells and commands are there to be copied.
@@ -229,11 +229,11 @@ def wrapped(text: str, width: int, indent: str = "    ") -> str:
 def verdict_line(verdict: Verdict) -> str:
     """One line: sign, cell, outcome, the largest error, or the reason where there is none."""
     measure = verdict.measure
-    said = one_line(verdict.failure.title if verdict.failure else verdict.reason, 120)
+    text = one_line(verdict.failure.title if verdict.failure else verdict.reason, 120)
     if verdict.outcome in HELD and measure.judged:
-        said = f"{error_said(measure)}, error/bound {number(measure.max_ratio)}"
+        text = f"{describe_error(measure)}, error/bound {number(measure.max_ratio)}"
     glyph = GLYPHS[verdict.outcome]
-    return f"{glyph} {one_line(verdict.cell.key)}  {verdict.outcome}  {verdict.code}  {said}"
+    return f"{glyph} {one_line(verdict.cell.key)}  {verdict.outcome}  {verdict.code}  {text}"
 
 
 def markdown(text: str) -> str:

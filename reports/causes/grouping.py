@@ -27,12 +27,12 @@ _VALUES = frozenset({Code.VALUE, Code.SPECIAL, Code.ADJOINT})
 _HALF = ("bfloat16", "float16")
 #: Words for dtypes in messages of torch: an error that names another dtype is the same error.
 _DTYPES = re.compile(r"\b(c10::)?(BFloat16|Half|Float|Double|float64|float32|bfloat16|float16)\b")
-#: What of a title belongs to the sample: which arguments were batched.
+#: The part of a title that belongs to the sample: which arguments were batched.
 _SAMPLE = re.compile(r"\((in|out)_dims=.*?\), out_dims=[^)]*\)\)")
 #: Names in messages, and the file of an assumption that is broken: one file has many of them for one call.
 _QUOTED = re.compile(r"'[\w ]{1,30}'")
 _ASSERTED = re.compile(r'INTERNAL ASSERT FAILED at "([^"]{1,200})"')
-#: Shapes in messages, whose numbers are signs already.
+#: Shapes in messages, whose numbers were replaced by `#`.
 _LISTS = re.compile(r"\[#?(, ?#)*\]")
 #: What is wrong with an output beside its values. Under vmap a wrong number of outputs is an error of its own.
 _ATTRIBUTE = re.compile(r"got (dtype|\d+ outputs|shape)|from eager")
@@ -56,9 +56,9 @@ class Occurrence:
 
     @cached_property
     def dtype(self) -> str:
-        """The narrowest that had a part in it: that of the cell, or a half type in which the output was judged."""
-        found, own = _FORMAT.search(self.failure.message), self.verdict.cell.dtype
-        return own if found is None or own in _HALF or found[1] not in _HALF else found[1]
+        """The narrowest dtype in the failure: that of the cell, or a half type in which the output was judged."""
+        match, own = _FORMAT.search(self.failure.message), self.verdict.cell.dtype
+        return own if match is None or own in _HALF or match[1] not in _HALF else match[1]
 
     @property
     def where(self) -> str:
@@ -85,17 +85,19 @@ class Cause:
     Attributes:
         where: the op of torch, or the op, that it is in.
         path: the shape of the path: "forward", "vjp", "jvp", "higher derivatives", or what else was asked.
-        seen: the failures.
+        occurrences: the failures.
     """
 
     where: str
     path: str
-    seen: tuple[Occurrence, ...]
+    occurrences: tuple[Occurrence, ...]
 
     @cached_property
     def worst(self) -> Occurrence:
         """The gravest failure; of equal ones that with the largest share, and of those the smallest sample."""
-        return min(self.seen, key=lambda one: (gravity(one.severity), -_number(one), len(one.failure.case) or 10**9))
+        return min(
+            self.occurrences, key=lambda one: (gravity(one.severity), -_number(one), len(one.failure.case) or 10**9)
+        )
 
     @property
     def severity(self) -> Severity:
@@ -104,7 +106,7 @@ class Cause:
     @cached_property
     def example(self) -> Occurrence:
         """The failure to show: of those as grave as the worst, one with a program of its own, and a small sample."""
-        grave = [one for one in self.seen if one.severity is self.severity]
+        grave = [one for one in self.occurrences if one.severity is self.severity]
 
         def rank(one: Occurrence) -> tuple[bool, bool, bool, int]:
             signs, half = one.failure.signs, one.dtype in _HALF
@@ -114,27 +116,27 @@ class Cause:
 
     @property
     def cells(self) -> list[str]:
-        return list(dict.fromkeys(one.verdict.cell.key for one in self.seen))
+        return list(dict.fromkeys(one.verdict.cell.key for one in self.occurrences))
 
     @property
     def samples(self) -> int:
-        return sum(max(one.failure.signs.samples, 1) for one in self.seen)
+        return sum(max(one.failure.signs.samples, 1) for one in self.occurrences)
 
     def axis(self, name: str) -> list[str]:
         """The names that the cells have on one axis, in the order in which they come."""
-        return list(dict.fromkeys(str(getattr(one.verdict.cell, name)) for one in self.seen))
+        return list(dict.fromkeys(str(getattr(one.verdict.cell, name)) for one in self.occurrences))
 
     @property
     def outputs(self) -> list[str]:
-        return sorted({one.failure.signs.output for one in self.seen if one.failure.signs.output})
+        return sorted({one.failure.signs.output for one in self.occurrences if one.failure.signs.output})
 
     @property
     def common(self) -> list[str]:
         """Facts that hold of every failing sample and of no passing one, in each cell where several failed."""
         # One failing sample has too little in common with others to tell anything, unless its cell did find something.
-        signs = [one.failure.signs for one in self.seen]
-        told = [set(each.common) for each in signs if each.common or each.samples > 1]
-        return sorted(set.intersection(*told)) if told else []
+        signs = [one.failure.signs for one in self.occurrences]
+        facts = [set(each.common) for each in signs if each.common or each.samples > 1]
+        return sorted(set.intersection(*facts)) if facts else []
 
     @property
     def title(self) -> str:
@@ -142,8 +144,8 @@ class Cause:
         failure = self.example.failure
         if failure.signs.error:
             return f"{self.where}: {failure.signs.error}"
-        said = _SAMPLE.sub("", failure.title)
-        return f"{self.where} {self.path}: {one_line(said.partition(': ')[2] or said, 140)}"
+        text = _SAMPLE.sub("", failure.title)
+        return f"{self.where} {self.path}: {one_line(text.partition(': ')[2] or text, 140)}"
 
     @property
     def size(self) -> str:
@@ -159,16 +161,16 @@ class Cause:
         size = self.size and f" ({most}{self.size}{'' if self.size == _NOT_FINITE else ' of the largest number'})"
         facts = f"; with {', '.join(self.common)}" if self.common else ""
         dtypes = ", ".join(self.axis("dtype"))
-        seen = f"{counted(len(self.cells), 'cell')}, {counted(self.samples, 'sample')}"
-        return one_line(f"{self.severity}{size}: {self.title}; {dtypes}; {seen}{facts}", 400)
+        extent = f"{counted(len(self.cells), 'cell')}, {counted(self.samples, 'sample')}"
+        return one_line(f"{self.severity}{size}: {self.title}; {dtypes}; {extent}{facts}", 400)
 
 
 def causes_of(verdicts: Iterable[Verdict]) -> list[Cause]:
     """The causes of what failed or crashed, the gravest first; of equally grave ones that of most cells."""
-    told = FAILED | {Outcome.CRASH}
-    seen = [Occurrence(v, failure) for v in verdicts if v.outcome in told for failure in v.causes]
-    groups = _merged(by_key(seen, _key))
-    causes = [Cause(key[1], key[2], tuple(found)) for key, found in groups.items()]
+    outcomes = FAILED | {Outcome.CRASH}
+    occurrences = [Occurrence(v, failure) for v in verdicts if v.outcome in outcomes for failure in v.causes]
+    groups = _merge_groups(by_key(occurrences, _key))
+    causes = [Cause(key[1], key[2], tuple(group)) for key, group in groups.items()]
     return sorted(causes, key=lambda cause: (gravity(cause.severity), -len(cause.cells)))
 
 
@@ -193,19 +195,19 @@ def _key(one: Occurrence) -> Key:
     if signs.error:
         # The same text comes from the same line, whichever op leads there.
         asserted = _ASSERTED.search(signs.error)
-        said = _QUOTED.sub("'…'", _LISTS.sub("[#]", _DTYPES.sub("<dtype>", signs.error)))
-        return cell.subject, "", "", "raised", asserted[1] if asserted else said
+        text = _QUOTED.sub("'…'", _LISTS.sub("[#]", _DTYPES.sub("<dtype>", signs.error)))
+        return cell.subject, "", "", "raised", asserted[1] if asserted else text
     if failure.code in _VALUES or (failure.code is Code.BITS and cell.property == "DATA"):
         if signs.path.startswith("law:"):
             return cell.subject, where, signs.path, "law"
         return _value_key(one, where)
     if failure.code is Code.NOT_RAISED:
         return cell.subject, where, signs.path, str(failure.code)
-    said = _SAMPLE.sub("", failure.title)
+    text = _SAMPLE.sub("", failure.title)
     attribute = failure.code in (Code.BITS, Code.ATTRIBUTE) and re.search(
-        r"got (dtype|\d+ outputs|shape)|from eager", said
+        r"got (dtype|\d+ outputs|shape)|from eager", text
     )
-    if attribute and re.search(r"dtype[:=]", f"{said} {failure.message}"):
+    if attribute and re.search(r"dtype[:=]", f"{text} {failure.message}"):
         # Tensors of several dtypes are promoted by whatever takes the place of the op, whichever op that is.
         return cell.subject, "", "another dtype", "attribute"
     if attribute:
@@ -234,22 +236,22 @@ def _value_key(one: Occurrence, where: str) -> Key:
     return cell.subject, where, path, kind, half
 
 
-def _merged(groups: dict[Key, list[Occurrence]]) -> dict[Key, list[Occurrence]]:
+def _merge_groups(groups: dict[Key, list[Occurrence]]) -> dict[Key, list[Occurrence]]:
     """Groups that follow from another one are added to it; see the module."""
-    found = {key: list(seen) for key, seen in groups.items()}
+    members = {key: list(group) for key, group in groups.items()}
     # What is special in the half types joins their other failures first, and these then join those in full precision.
-    for key in sorted(found, key=lambda key: "values" in key[3:4]):
-        left: list[Occurrence] = []
-        for one in found[key]:
-            home = _home(key, one, found)
-            (left if home is None else home).append(one)
-        found[key] = left
+    for key in sorted(members, key=lambda key: "values" in key[3:4]):
+        remaining: list[Occurrence] = []
+        for one in members[key]:
+            home = _home(key, one, members)
+            (remaining if home is None else home).append(one)
+        members[key] = remaining
     named: dict[Key, list[Occurrence]] = {}
-    for key, seen in found.items():
-        ops = list(dict.fromkeys(one.where for one in seen))
+    for key, group in members.items():
+        ops = list(dict.fromkeys(one.where for one in group))
         if ops:
             where = key[1] or (ops[0] if len(ops) == 1 else f"{ops[0]} and {len(ops) - 1} more")
-            named[key[0], where, key[2] or "raises", *key[3:]] = seen
+            named[key[0], where, key[2] or "raises", *key[3:]] = group
     return named
 
 
@@ -265,12 +267,12 @@ def _homes(key: Key, one: Occurrence) -> list[tuple[Key, Follows]]:
     """The groups that a failure of a group may follow from, the likeliest first, and when it does."""
     # An op that does not fail there by itself has another cause, even where the same kernel does its work.
     higher, law = (key[2], key[-1]) == ("higher derivatives", "full"), key[3:] == ("law",)
-    follows = _derived if higher else _of_kernel if law else _alike
+    follows = _is_derivative if higher else _of_kernel if law else _fails_alike
     called: list[tuple[Key, Follows]] = [(other, _calls_wrong) for other in _groups_called(key, one)]
-    return [(other, follows) for other in _followed(key, one)] + called
+    return [(other, follows) for other in _groups_of_same_op(key, one)] + called
 
 
-def _followed(key: Key, one: Occurrence) -> list[Key]:
+def _groups_of_same_op(key: Key, one: Occurrence) -> list[Key]:
     """The groups of the same op, or of all ops, that a failure of a group may follow from, the likeliest first."""
     if key[3:] == ("law",):
         paths = ("forward", "vjp", "jvp")
@@ -291,13 +293,13 @@ def _followed(key: Key, one: Occurrence) -> list[Key]:
     ways = (own, "jvp", "vjp") if one.failure.code is Code.ADJOINT else (own, *steps[-1:])
     if kind == "values" and path == "forward":
         return [(subject, where, path, kind, "full"), (subject, "", path, kind, "half")]
-    found: list[Key] = [(subject, where, way, kind, "full") for way in dict.fromkeys(ways)]
+    keys: list[Key] = [(subject, where, way, kind, "full") for way in dict.fromkeys(ways)]
     # What overflows float16 on its way is wrong for the reason that it is inaccurate elsewhere.
     half_path = "forward" if path == "forward" else "derivatives"
     if kind == "special":
-        found += [(subject, where, way, "values", of) for way, of in ((half_path, "half"), (path, "full"))]
-    found.append((subject, "", half_path, "values", "half"))
-    return found
+        keys += [(subject, where, way, "values", of) for way, of in ((half_path, "half"), (path, "full"))]
+    keys.append((subject, "", half_path, "values", "half"))
+    return keys
 
 
 def _groups_called(key: Key, one: Occurrence) -> list[Key]:
@@ -310,46 +312,46 @@ def _groups_called(key: Key, one: Occurrence) -> list[Key]:
     signs, steps = one.failure.signs, steps_of(one.failure.signs.path)
     if len(key) != 5 or key[4] not in ("full", "half"):
         return []
-    found: list[tuple[str, str]] = []
+    pairs: list[tuple[str, str]] = []
     if not signs.kernel:
         ways = ("jvp", "vjp") if key[3] == "adjoint" else (path_shape(signs.path),)
-        found += [(op, way) for op in signs.calls for way in ways]
+        pairs += [(op, way) for op in signs.calls for way in ways]
     if len(steps) > 1:
         # Of an order yet higher it follows from the innermost step that is left, as it would in the same op.
-        left = dict.fromkeys((path_shape("∘".join(steps[:-1])), steps[-2]))
-        found += [(op, way) for op in signs.calls if op != signs.kernel for way in left]
-    return [(key[0], op, path, "values", "full") for op, path in found]
+        inner_ways = dict.fromkeys((path_shape("∘".join(steps[:-1])), steps[-2]))
+        pairs += [(op, way) for op in signs.calls if op != signs.kernel for way in inner_ways]
+    return [(key[0], op, path, "values", "full") for op, path in pairs]
 
 
-def _alike(one: Occurrence, seen: Sequence[Occurrence]) -> bool:
+def _fails_alike(one: Occurrence, group: Sequence[Occurrence]) -> bool:
     """Whether a failure is of an op and of an output, as far as that is known, which fail in a group, too.
 
     The tangent of an output that is wrong is one of the same output.
     """
-    same = [_output_name(other.failure) for other in seen if other.verdict.cell.op == one.verdict.cell.op]
+    same = [_output_name(other.failure) for other in group if other.verdict.cell.op == one.verdict.cell.op]
     output = _output_name(one.failure)
     return bool(same) and (not output or "" in same or output in same or output.removeprefix("t_") in same)
 
 
-def _of_kernel(one: Occurrence, seen: Sequence[Occurrence]) -> bool:
+def _of_kernel(one: Occurrence, group: Sequence[Occurrence]) -> bool:
     """Whether a law is broken in outputs of a kernel that is wrong in a group, in whichever op.
 
     A law is off by more than the bounds of both of its sides together, so one of them is wrong by itself, and an op
     that does not fail there was not asked at that sample.
     """
     output = _output_name(one.failure)
-    same = [_output_name(other.failure) for other in seen if other.where == one.where]
+    same = [_output_name(other.failure) for other in group if other.where == one.where]
     return bool(same) and (not output or "" in same or output in same)
 
 
-def _calls_wrong(one: Occurrence, seen: Sequence[Occurrence]) -> bool:
+def _calls_wrong(one: Occurrence, group: Sequence[Occurrence]) -> bool:
     """Whether an op that the failing one calls is wrong by itself in the same output, as gravely."""
     output = _output_name(one.failure)
     return any(
         other.where in one.failure.signs.calls
         and _output_name(other.failure) in (output, output.removeprefix("t_"))
         and gravity(other.severity) <= gravity(one.severity)
-        for other in seen
+        for other in group
     )
 
 
@@ -358,7 +360,7 @@ def _output_name(failure: Failure) -> str:
     return failure.signs.output.removeprefix("slices of ")
 
 
-def _derived(one: Occurrence, seen: Sequence[Occurrence]) -> bool:
+def _is_derivative(one: Occurrence, group: Sequence[Occurrence]) -> bool:
     """Whether a failure is a derivative of a result that is wrong by itself, as gravely and as often, in the same op.
 
     The tangent of a tangent, "t_t_out[1]", is that of "t_out[1]". Where "t_out[0]" is wrong already, nobody looked at
@@ -373,7 +375,7 @@ def _derived(one: Occurrence, seen: Sequence[Occurrence]) -> bool:
         and (inner == output or _stands_before(_output_of(other.failure), inner))
         and gravity(other.severity) <= gravity(one.severity)
         and other.failure.signs.samples >= one.failure.signs.samples
-        for other in seen
+        for other in group
     )
 
 
@@ -385,8 +387,8 @@ def _stands_before(output: str, other: str) -> bool:
 
 def _output_of(failure: Failure) -> str:
     """The output outside its accept set, with its index where there are several."""
-    found = _OUTSIDE.search(failure.title)
-    return failure.signs.output if found is None else found[1]
+    match = _OUTSIDE.search(failure.title)
+    return failure.signs.output if match is None else match[1]
 
 
 def _number(one: Occurrence) -> float:

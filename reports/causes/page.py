@@ -19,7 +19,7 @@ _MOST_CELLS = 40
 def page(cause: Cause, run: Run) -> str:
     """The page: what is wrong, how severe, the smallest input, a program, versions, and every cell that shows it."""
     failure, cell = cause.example.failure, cause.example.verdict.cell
-    found = [
+    lines = [
         f"# {markdown(cause.title)}",
         "",
         f"- severity: {cause.severity}{_cause_share(cause)}",
@@ -53,8 +53,8 @@ def page(cause: Cause, run: Run) -> str:
         *(f"- {code_span(key)}" for key in cause.cells[:_MOST_CELLS]),
     ]
     if len(cause.cells) > _MOST_CELLS:
-        found.append(f"- and {len(cause.cells) - _MOST_CELLS} more")
-    return "\n".join(found) + "\n"
+        lines.append(f"- and {len(cause.cells) - _MOST_CELLS} more")
+    return "\n".join(lines) + "\n"
 
 
 def index(causes: list[tuple[str, Cause]], run: Run) -> str:
@@ -84,8 +84,8 @@ def _cause_program(cause: Cause) -> list[str]:
     failure = cause.example.failure
     if failure.program and len(failure.program) <= _CHARACTERS:
         ends = "is ended by a signal" if failure.code is Code.CRASHED else "exits with 1"
-        said = f"It {ends} while the fault is there, and needs nothing but torch and the implementation."
-        return [said, "", *_block(failure.program, "python")]
+        sentence = f"It {ends} while the fault is there, and needs nothing but torch and the implementation."
+        return [sentence, "", *_block(failure.program, "python")]
     if not failure.case_id:
         return ["There is none: the failure did not repeat."]
     if not failure.program and failure.snippet:

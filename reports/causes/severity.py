@@ -50,7 +50,7 @@ def severity_of(failure: Failure, dtype: str) -> Severity:
     if failure.code is Code.SPECIAL and share == 0:
         return Severity.NOT_FINITE
     roundoff = ROUNDOFF.get(dtype, ROUNDOFF["float64"])
-    # The half of the digits that are lost is told by the square root: of 2^-24, 2^-12.
+    # From the square root of the roundoff on, half of the digits are lost: of 2^-24, from 2^-12.
     limits = ((NO_DIGIT, Severity.WRONG), (math.sqrt(roundoff), Severity.INACCURATE), (roundoff, Severity.DIGITS))
     return next((severity for least, severity in limits if share >= least), Severity.NEGLIGIBLE)
 

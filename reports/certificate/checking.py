@@ -31,17 +31,17 @@ def broken_by(predicate: Data, facts: Mapping[str, Any] | None, newer: Sequence[
 
 
 def _changed_files(then: Mapping[str, Mapping[str, str]], now: Mapping[str, Mapping[str, str]]) -> list[str]:
-    found = []
+    lines = []
     for part, words in _PARTS.items():
         before, after = then.get(part, {}), now.get(part, {})
         for file in sorted({*before, *after}):
             if file not in after:
-                found.append(f"source of {words}: {file} is no part of it any more")
+                lines.append(f"source of {words}: {file} is no part of it any more")
             elif file not in before:
-                found.append(f"source of {words}: {file} has become a part of it")
+                lines.append(f"source of {words}: {file} has become a part of it")
             elif before[file] != after[file]:
-                found.append(f"source of {words}: {file} has changed")
-    return found
+                lines.append(f"source of {words}: {file} has changed")
+    return lines
 
 
 def _versions(then: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
@@ -52,12 +52,12 @@ def _versions(then: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
     ]
 
 
-def _properties(asked: Mapping[str, Any], now: Mapping[str, str]) -> list[str]:
-    known = {*asked["properties"], *asked["not_asked"]}
-    new = [f"property: {code} ({now[code]}) exists now, and was not asked" for code in now if code not in known]
+def _properties(then: Mapping[str, Any], now: Mapping[str, str]) -> list[str]:
+    earlier = {*then["properties"], *then["not_asked"]}
+    new = [f"property: {code} ({now[code]}) exists now, and was not asked" for code in now if code not in earlier]
     changed = [
         f"property: {code} was {title!r}, and is {now.get(code, 'gone')!r}"
-        for code, title in asked["properties"].items()
+        for code, title in then["properties"].items()
         if now.get(code) != title
     ]
     return new + changed
@@ -74,11 +74,11 @@ def _contract(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
 
 def _outcomes(then: Sequence[Mapping[str, Any]], newer: Sequence[Verdict]) -> list[str]:
     outcomes = {(cell["property"], cell["dtype"]): cell["outcome"] for cell in then}
-    found = []
+    lines = []
     for verdict in newer:
         where = (verdict.cell.property, verdict.cell.dtype)
         # A newer record need not have asked everything again.
         if verdict.outcome is Outcome.NOT_RUN or where not in outcomes or outcomes[where] == verdict.outcome:
             continue
-        found.append(f"outcome: {verdict.cell.key} was {outcomes[where]}, and is {verdict.outcome}: {verdict.reason}")
-    return found
+        lines.append(f"outcome: {verdict.cell.key} was {outcomes[where]}, and is {verdict.outcome}: {verdict.reason}")
+    return lines

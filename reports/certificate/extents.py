@@ -8,12 +8,12 @@ from collections.abc import Iterable
 
 def extents(texts: Iterable[str]) -> tuple[str, ...]:
     """Extents by argument and dim, as a measure tells them, "input dim 0: 1 to 5, 7", of all the texts together."""
-    found: dict[str, set[tuple[int, int]]] = {}
+    by_name: dict[str, set[tuple[int, int]]] = {}
     for text in texts:
         name, _, numbers = text.rpartition(": ")
         runs = re.findall(r"(\d+)(?: to (\d+))?", numbers)
-        found.setdefault(name, set()).update((int(low), int(high or low)) for low, high in runs)
-    return tuple(f"{name}: {_ranges(found[name])}" for name in sorted(found))
+        by_name.setdefault(name, set()).update((int(low), int(high or low)) for low, high in runs)
+    return tuple(f"{name}: {_ranges(by_name[name])}" for name in sorted(by_name))
 
 
 def _ranges(runs: Iterable[tuple[int, int]]) -> str:

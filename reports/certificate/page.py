@@ -5,46 +5,46 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..text import code_span, grouped, markdown
+from ..text import code_span, group_digits, markdown
 from .statement import NOT_MEASURED, Data
 
 
-def certificate_page(found: Data) -> str:
+def certificate_page(certificate: Data) -> str:
     """The page of a statement."""
-    said = found["predicate"]
-    whole = found["subject"][0]["digest"]["sha256"]
-    judged, worst = said["judged"], said["judged"]["largest_error"]
+    predicate = certificate["predicate"]
+    whole = certificate["subject"][0]["digest"]["sha256"]
+    judged, worst = predicate["judged"], predicate["judged"]["largest_error"]
     lines = [
-        f"# {markdown(said['op'])}, {markdown(said['subject'])} on {markdown(said['device'])}",
+        f"# {markdown(predicate['op'])}, {markdown(predicate['subject'])} on {markdown(predicate['device'])}",
         "",
         "What was asked of the op, and what came out. It holds for the inputs that were drawn, on this machine with",
         "these versions, and says nothing of others. `opassay certificate --check` says what of it no longer holds.",
         "",
-        f"- outcomes: {_pairs(said['outcomes'])}",
-        f"- judged: {grouped(judged['elements'])} elements in {grouped(said['asked']['samples'])} samples,"
-        f" {grouped(judged['not_judged'])} not judged",
+        f"- outcomes: {_pairs(predicate['outcomes'])}",
+        f"- judged: {group_digits(judged['elements'])} elements in {group_digits(predicate['asked']['samples'])}"
+        f" samples, {group_digits(judged['not_judged'])} not judged",
         f"- largest error/bound: {_figure(worst['error_over_bound'])} ({_figure(worst['ulp'])} ulp at most),"
         f" {code_span(worst['cell'])} {markdown(worst['where'])} {markdown(worst['path'])}".rstrip(),
-        f"- mutation score: {_other(said['mutation'])}",
-        f"- second opinion: {_other(said['second_opinion'])}",
+        f"- mutation score: {_other(predicate['mutation'])}",
+        f"- second opinion: {_other(predicate['second_opinion'])}",
         f"- digest of its sources: {code_span(whole)}",
         "",
-        *_evidence_lines(said),
+        *_evidence_lines(predicate),
         "",
-        *_ground_lines(said),
+        *_ground_lines(predicate),
     ]
     return "\n".join(lines) + "\n"
 
 
-def _evidence_lines(said: Data) -> list[str]:
+def _evidence_lines(predicate: Data) -> list[str]:
     """What was asked, of which inputs, and how sharply it was looked at."""
-    judged = said["judged"]
+    judged = predicate["judged"]
     return [
         "## Asked",
         "",
-        *_cells_table(said["cells"], said["asked"]["dtypes"], said["asked"]["properties"]),
+        *_cells_table(predicate["cells"], predicate["asked"]["dtypes"], predicate["asked"]["properties"]),
         "",
-        f"Not asked: {', '.join(map(markdown, said['asked']['not_asked'])) or 'nothing'}.",
+        f"Not asked: {', '.join(map(markdown, predicate['asked']['not_asked'])) or 'nothing'}.",
         "",
         "## How small an error would have been seen",
         "",
@@ -57,38 +57,45 @@ def _evidence_lines(said: Data) -> list[str]:
         "",
         *_table(
             ("regime", "elements judged", "not judged"),
-            [(name, *map(grouped, (of["judged"], of["not_judged"]))) for name, of in sorted(judged["regimes"].items())],
+            [
+                (name, *map(group_digits, (of["judged"], of["not_judged"])))
+                for name, of in sorted(judged["regimes"].items())
+            ],
         ),
         "",
         *(f"- {markdown(size)}" for size in judged["sizes"]),
     ]
 
 
-def _ground_lines(said: Data) -> list[str]:
+def _ground_lines(predicate: Data) -> list[str]:
     """What the claim rests on: the contract, the functions, the versions and the source."""
     return [
         "## Contract",
         "",
-        *_contract_table(said["contract"]),
+        *_contract_table(predicate["contract"]),
         "",
         "## Elementary functions, swept",
         "",
-        *_sweeps(said["functions"], said["sweeps"]),
+        *_sweeps(predicate["functions"], predicate["sweeps"]),
         "",
         "## Versions",
         "",
-        *(f"- {markdown(name)}: {markdown(version)}" for name, version in sorted(said["versions"].items())),
-        f"- record: {code_span(said['record']['sha256'])}, profile {markdown(said['record']['profile'])},"
-        f" seed {said['record']['seed']}, {markdown(said['record']['started'])}",
+        *(f"- {markdown(name)}: {markdown(version)}" for name, version in sorted(predicate["versions"].items())),
+        f"- record: {code_span(predicate['record']['sha256'])}, profile {markdown(predicate['record']['profile'])},"
+        f" seed {predicate['record']['seed']}, {markdown(predicate['record']['started'])}",
         "",
         "## Sources",
         "",
         "SHA-256 of whole files."
-        + ("" if said["record"]["source_known"] else " The record does not say that these are what was judged."),
+        + ("" if predicate["record"]["source_known"] else " The record does not say that these are what was judged."),
         "",
         *_table(
             ("part", "file", "sha256"),
-            [(part, file, files[file]) for part, files in sorted(said["sources"].items()) for file in sorted(files)],
+            [
+                (part, file, files[file])
+                for part, files in sorted(predicate["sources"].items())
+                for file in sorted(files)
+            ],
         ),
     ]
 
@@ -133,7 +140,7 @@ def _sweeps(functions: Sequence[str], sweeps: Any) -> list[str]:
     if sweeps == NOT_MEASURED:
         return [f"{', '.join(map(code_span, functions))}: {NOT_MEASURED}."]
     rows = [
-        (row["function"], row["dtype"], f"{'all ' if row['complete'] else ''}{grouped(row['inputs'])}",
+        (row["function"], row["dtype"], f"{'all ' if row['complete'] else ''}{group_digits(row['inputs'])}",
          _figure(row["ulp"]), _figure(row["contract"]))
         for row in sweeps
     ]  # fmt: skip
@@ -150,8 +157,8 @@ def _pairs(table: Mapping[str, Any]) -> str:
     return ", ".join(f"{name} {_figure(value)}" for name, value in sorted(table.items()))
 
 
-def _other(found: Any) -> str:
-    return markdown(found) if isinstance(found, str) else _pairs(found)
+def _other(measurement: Any) -> str:
+    return markdown(measurement) if isinstance(measurement, str) else _pairs(measurement)
 
 
 def _figure(value: Any) -> str:

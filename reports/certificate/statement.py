@@ -20,7 +20,7 @@ from .extents import extents
 STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
 PREDICATE_TYPE = "urn:opassay:certificate:1"
 NOT_MEASURED = "not measured"
-#: Of the environment: what a claim is bound to.
+#: Entries of the environment that a claim is bound to.
 VERSIONS = ("opassay", "torch", "numpy", "mpmath", "gmpy2", "hypothesis", "python", "platform", "libc", "cpu",
             "cpu capability", "cuda", "gpu", "gpu capability", "nvidia driver", "triton")  # fmt: skip
 
@@ -46,8 +46,8 @@ def statement(
     """
     if not verdicts:
         raise CertificateError("no cell of the op is in the record")
-    # The facts are of what is installed now. A record says of which source it is; one of before it did so is believed,
-    # and the certificate says that.
+    # The facts are of what is installed now, and a record names the source that it judged. An older record does not; it
+    # is believed, and the certificate says that its source is not known.
     judged, installed = run.environment.get("source"), facts["environment"]["source"]
     if judged not in (None, installed):
         raise CertificateError("the record is of another source of opassay than is installed; run it again")
@@ -57,7 +57,7 @@ def statement(
         "op": cell.op,
         "subject": cell.subject,
         "device": cell.device,
-        "asked": _count_asked(verdicts, facts["properties"]),
+        "asked": _count_questions(verdicts, facts["properties"]),
         "outcomes": {str(outcome): count for outcome, count in counts(verdicts).items()},
         "judged": _evidence(verdicts),
         "cells": [_cell_data(verdict) for verdict in sorted(verdicts, key=lambda verdict: verdict.cell.key)],
@@ -88,25 +88,25 @@ def statement(
     }
 
 
-def as_json(found: Data) -> bytes:
+def as_json(certificate: Data) -> bytes:
     """The statement as JSON, the same bytes for the same statement."""
-    return json.dumps(found, sort_keys=True, indent=1, ensure_ascii=False, allow_nan=False).encode() + b"\n"
+    return json.dumps(certificate, sort_keys=True, indent=1, ensure_ascii=False, allow_nan=False).encode() + b"\n"
 
 
 def from_json(content: bytes) -> Data:
     """The statement of a file.
 
     Raises:
-        CertificateError: it is none of this version.
+        CertificateError: the file is no certificate of this version.
     """
     try:
-        found = json.loads(content)
+        document = json.loads(content)
     except (ValueError, RecursionError) as err:
         raise CertificateError(f"is no JSON ({type(err).__name__})") from err
-    kinds = [found.get(name) for name in ("_type", "predicateType")] if isinstance(found, dict) else []
-    if kinds != [STATEMENT_TYPE, PREDICATE_TYPE] or not isinstance(found.get("predicate"), dict):
+    kinds = [document.get(name) for name in ("_type", "predicateType")] if isinstance(document, dict) else []
+    if kinds != [STATEMENT_TYPE, PREDICATE_TYPE] or not isinstance(document.get("predicate"), dict):
         raise CertificateError(f"is no certificate: need _type {STATEMENT_TYPE}, predicateType {PREDICATE_TYPE}")
-    typed: Data = found
+    typed: Data = document
     return typed
 
 
@@ -120,11 +120,11 @@ def _subjects(name: str, sources: Mapping[str, Mapping[str, str]]) -> list[Data]
     return [whole, *({"name": file, "digest": {"sha256": ships[file]}} for file in sorted(ships))]
 
 
-def _count_asked(verdicts: Sequence[Verdict], properties: Mapping[str, str]) -> Data:
-    asked = {verdict.cell.property for verdict in verdicts if verdict.outcome is not Outcome.NOT_RUN}
+def _count_questions(verdicts: Sequence[Verdict], properties: Mapping[str, str]) -> Data:
+    codes = {verdict.cell.property for verdict in verdicts if verdict.outcome is not Outcome.NOT_RUN}
     return {
-        "properties": {code: properties.get(code, "") for code in sorted(asked)},
-        "not_asked": sorted(set(properties) - asked),
+        "properties": {code: properties.get(code, "") for code in sorted(codes)},
+        "not_asked": sorted(set(properties) - codes),
         "dtypes": _axis(verdicts, "dtype"),
         "samples": sum(verdict.measure.samples for verdict in verdicts),
     }
@@ -172,7 +172,7 @@ def _detectability(measures: Sequence[Measure]) -> Data:
 
 def _cell_data(verdict: Verdict) -> Data:
     measure = verdict.measure
-    found: Data = {
+    row: Data = {
         "property": verdict.cell.property,
         "dtype": verdict.cell.dtype,
         "outcome": str(verdict.outcome),
@@ -180,7 +180,7 @@ def _cell_data(verdict: Verdict) -> Data:
         "reason": verdict.reason,
     }
     if verdict.outcome in CHECKED:
-        found |= {
+        row |= {
             "samples": measure.samples,
             "elements": measure.judged,
             "not_judged": measure.not_judged,
@@ -188,7 +188,7 @@ def _cell_data(verdict: Verdict) -> Data:
             "ulp": _finite(measure.max_ulp),
             "detect_median_ulp": _finite(measure.detect_median),
         }
-    return found
+    return row
 
 
 def _axis(verdicts: Sequence[Verdict], name: str) -> list[str]:

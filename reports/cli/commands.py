@@ -11,7 +11,7 @@ import click
 from .lazy import Branch, LazyGroup, Table
 from .project.settings import ProjectSettings, defaults, find_settings, read_settings
 
-#: command -> (module with it, what it does).
+#: name of a command -> (its module, its line of help).
 COMMANDS: Table = {
     "judge": (".judge.judge", "Judge a kernel by its plain PyTorch."),
     "run": (".run", "Run cells and write the report."),
@@ -44,7 +44,7 @@ COMMANDS: Table = {
     "verify-function": (".verify_function", ""),
 }  # fmt: skip
 
-#: Earlier names, which do their work until version 0.2: the words that are in their place.
+#: Earlier name of a command, which works until version 0.2 -> the words that took its place.
 EARLIER = {
     "findings": "report causes",
     **{name: f"report {name}" for name in ("accuracy", "compare", "history", "merge", "recover", "schema")},
@@ -81,12 +81,12 @@ def cli(ctx: click.Context, settings: Path | None, no_settings: bool) -> None:
       opassay explain brief
     """
     if settings is not None:
-        found = read_settings(settings, COMMANDS, EARLIER)
+        project = read_settings(settings, COMMANDS, EARLIER)
     else:
-        found = None if no_settings else find_settings(Path.cwd(), COMMANDS, EARLIER)
+        project = None if no_settings else find_settings(Path.cwd(), COMMANDS, EARLIER)
     invoked = ctx.invoked_subcommand
-    if found is not None and invoked is not None and invoked in found.tables:
-        _take(found, ctx, invoked)
+    if project is not None and invoked is not None and invoked in project.tables:
+        _take(project, ctx, invoked)
 
 
 def _take(settings: ProjectSettings, ctx: click.Context, name: str) -> None:
@@ -98,8 +98,8 @@ def _take(settings: ProjectSettings, ctx: click.Context, name: str) -> None:
         if now.partition(".")[0] == name:
             click.echo(f"{settings.path}: [tool.opassay.{before}] is [tool.opassay.{now}] now", err=True)
     ctx.default_map = {name: defaults(settings, name, command, ctx)}
-    told = ", ".join(_names(settings.tables[name])) or "none"
-    click.echo(f"settings of {name} from {settings.path}, unless an option says otherwise: {told}", err=True)
+    names = ", ".join(_names(settings.tables[name])) or "none"
+    click.echo(f"settings of {name} from {settings.path}, unless an option says otherwise: {names}", err=True)
 
 
 def _names(table: Mapping[str, Any]) -> Iterator[str]:

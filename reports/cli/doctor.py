@@ -11,7 +11,7 @@ from ...properties.catalog.loading import load_op
 from ...properties.engine import environment as surroundings
 from .. import exit_codes
 from ..text import one_line
-from .host import EXTRA, installed
+from .host import EXTRA, is_installed
 
 
 @click.command("doctor")
@@ -19,42 +19,44 @@ def doctor_command() -> int:
     """Show the environment that decides verdicts, and what it lacks."""
     missing = ""
     try:
-        found = surroundings.environment()
+        environment = surroundings.environment()
     except (ImportError, OSError) as err:  # not installed, or a shared library that it needs is missing
         missing = f"{type(err).__name__}: {one_line(str(err))}"
-        found = surroundings.versions()
-    width = max(map(len, found))
-    for name, value in found.items():
+        environment = surroundings.versions()
+    width = max(map(len, environment))
+    for name, value in environment.items():
         click.echo(f"{name:<{width}}  {one_line(value)}")
     for line in [
-        *surroundings.untested(found),
-        *surroundings.tested_in_part(found),
-        *_lacks(found, missing),
-        *_kernels(found, missing),
+        *surroundings.untested(environment),
+        *surroundings.tested_in_part(environment),
+        *_lacks(environment, missing),
+        *_kernels(environment, missing),
     ]:
         click.echo(f"note: {line}")
     return exit_codes.USAGE if missing else exit_codes.OK
 
 
-def _lacks(found: dict[str, str], no_torch: str) -> list[str]:
-    absent = [name for name in sorted(EXTRA) if not installed(name)]
+def _lacks(environment: dict[str, str], no_torch: str) -> list[str]:
+    absent = [name for name in sorted(EXTRA) if not is_installed(name)]
     lines = [f'{", ".join(absent)}: not installed; pip install "opassay[verify]"'] if absent else []
     if no_torch:
         return [*lines, f"torch cannot be imported ({no_torch}): no cell can run; pip install torch"]
     # Inductor writes C++ for the CPU and calls a compiler, so cells that use it cannot run without one.
     if shutil.which("c++") is None and shutil.which("g++") is None and shutil.which("clang++") is None:
         lines.append("no C++ compiler: torch.compile cells on the CPU cannot run")
-    if found.get("cuda", "not available") == "not available":
+    if environment.get("cuda", "not available") == "not available":
         lines.append("no CUDA device: cells of device cuda are not run")
-    if "gmpy2" not in found:
+    if "gmpy2" not in environment:
         lines.append("no gmpy2: the exact reading is several times slower")
     return lines
 
 
-def _kernels(found: dict[str, str], no_torch: str) -> list[str]:
+def _kernels(environment: dict[str, str], no_torch: str) -> list[str]:
     """Which ops have Triton kernels for CUDA; the others are compositions of torch's ops there."""
     if no_torch:
         return []
-    if "triton" not in found:
+    if "triton" not in environment:
         return ['no Triton: CUDA tensors are served by compositions of torch\'s ops; pip install "opassay[triton]"']
-    return [f"Triton {found['triton']} serves on CUDA: {', '.join(name for name in CATALOG if load_op(name).kernels)}"]
+    return [
+        f"Triton {environment['triton']} serves on CUDA: {', '.join(name for name in CATALOG if load_op(name).kernels)}"
+    ]

@@ -43,15 +43,15 @@ class Host:
 
     Attributes:
         worker: the program of the processes that judge.
-        ends_at_once: whether the program ends without what others want to run when it does. These import modules, which
-            whoever was judged may have put where they are looked for.
+        ends_at_once: whether the program ends without running exit handlers. A handler may import a module, and whoever
+            was judged may have put another file where Python looks for it.
     """
 
     worker: tuple[str, ...] = ()
     ends_at_once: bool = False
 
 
-def installed(module: str) -> bool:
+def is_installed(module: str) -> bool:
     """Whether a module could be imported; it is not imported."""
     try:
         return importlib.util.find_spec(module) is not None
@@ -63,7 +63,7 @@ def installed(module: str) -> bool:
 def require(*modules: str) -> None:
     """Ends the command with 2 and the line that installs them if one of these modules is not installed."""
     for name in modules:
-        if not installed(name):
+        if not is_installed(name):
             raise Stop(exit_codes.USAGE, not_installed(name))
 
 

@@ -41,8 +41,8 @@ class LazyGroup(HintedGroup):
         table: the commands; modules are relative to `package`.
         package: the package that the modules are in.
         usual: the command of the table that is meant where a line names none; none by default.
-        earlier: earlier name -> the words that are in its place now; they do its work, and it says so.
-        moved: name of a command that is elsewhere now -> the line that does its work; it ends with 2 and says so.
+        earlier: earlier name -> the words that took its place; the group runs those, and says so.
+        moved: name of a command that is elsewhere now -> its line there, which the group names before it ends with 2.
     """
 
     def __init__(
@@ -63,8 +63,8 @@ class LazyGroup(HintedGroup):
         if row is None:
             return None
         if isinstance(row, Branch):
-            said = f"{row.about}\n\nWhere no command is named, {row.usual} is meant."
-            return LazyGroup(cmd_name, table=row.table, package=self._package, usual=row.usual, help=said)
+            help_text = f"{row.about}\n\nWhere no command is named, {row.usual} is meant."
+            return LazyGroup(cmd_name, table=row.table, package=self._package, usual=row.usual, help=help_text)
         module = importlib.import_module(row[0], self._package)
         command: click.Command = getattr(module, f"{cmd_name.replace('-', '_')}_command")
         return command
@@ -79,7 +79,7 @@ class LazyGroup(HintedGroup):
         return super().parse_args(ctx, args)
 
     def _means_usual(self, ctx: click.Context, word: str) -> bool:
-        """Whether the first word of a line is no name of a command, and none that is mistyped."""
+        """Whether the first word of a line is neither the name of a command nor nearly one."""
         if word in self.table or word in ctx.help_option_names:
             return False
         return word.startswith("-") or Path(word).exists() or not near(word, self.table)

@@ -18,7 +18,7 @@ from ...properties.engine.plan import Selection
 from .. import exit_codes
 from ..record import plan_digest
 from ..text import one_line
-from .selection import left_out_by, narrowing_options, planned, selection_of, selection_options
+from .selection import find_exclusions, narrowing_options, plan_cells, selection_of, selection_options
 
 _WIDTH = 96
 
@@ -42,9 +42,9 @@ def list_command(
     if plugins:
         return _print_plugins()
     selection = selection_of(ops, chosen)
-    whole = planned(selection)
-    left_out = left_out_by(whole, shard, keyword)
-    cells = [cell for cell in whole if cell.key not in left_out]
+    whole = plan_cells(selection)
+    exclusions = find_exclusions(whole, shard, keyword)
+    cells = [cell for cell in whole if cell.key not in exclusions]
     if as_json:
         click.echo(json.dumps({"plan_digest": plan_digest(whole), "cells": [_data(cell) for cell in cells]}, indent=1))
     elif all_cells or shard or keyword or ops or any(chosen.values()):
@@ -68,7 +68,7 @@ def _print_cells(cells: Sequence[Cell], selection: Selection) -> None:
     for cell in cells:
         click.echo(f"{cell.id}  {one_line(cell.key, 600)}")
     # Devices and subjects have defaults, so cells of others are not what a filter of the user removed.
-    removed = len(planned(Selection(devices=selection.devices, subjects=selection.subjects))) - len(cells)
+    removed = len(plan_cells(Selection(devices=selection.devices, subjects=selection.subjects))) - len(cells)
     click.echo(f"{counted(len(cells), 'cell')}; the filters removed {removed}", err=True)
 
 
@@ -78,8 +78,8 @@ def _print_plugins() -> int:
     if os.environ.get("OPASSAY_DISABLE_PLUGIN_AUTOLOAD"):
         click.echo("plugins are off: OPASSAY_DISABLE_PLUGIN_AUTOLOAD is set")
     for point in plugin_entry_points():
-        taken = "  (refused: the name is built in)" if point.name in CATALOG else ""
-        click.echo(one_line(f"{point.name}: {_origin(point)}, {point.value}{taken}", 500))
+        note = "  (refused: the name is built in)" if point.name in CATALOG else ""
+        click.echo(one_line(f"{point.name}: {_origin(point)}, {point.value}{note}", 500))
     return exit_codes.OK
 
 

@@ -41,7 +41,7 @@ def main(
         try:
             code = _run_click(arguments, host, commands, program)
         except BaseException as err:
-            code = _ended(err)
+            code = _report_error(err)
         fault = streams.fault()
         if fault is not None:
             _complain(f"the output could not be written: {fault.strerror}")
@@ -53,31 +53,31 @@ def main(
 
 
 def _run_click(arguments: list[str], host: Host, commands: str, program: str) -> int:
-    # Here and not above, so that a missing click reaches `_ended` as an exception and becomes a sentence.
+    # Here and not above, so that a missing click reaches `_report_error` as an exception and becomes a sentence.
     import click
 
     module, _, name = commands.partition(":")
     cli: click.Group = getattr(importlib.import_module(module), name)
 
     if os.environ.get(_COMPLETION):
-        return _completed(cli.main)
+        return _complete(cli.main)
     try:
         # By itself click would print errors and end the program with codes of its own, such as 1 for an interrupt.
-        found = cli.main(arguments, prog_name=program, standalone_mode=False, obj=host)
+        status = cli.main(arguments, prog_name=program, standalone_mode=False, obj=host)
     except click.Abort:
         raise KeyboardInterrupt from None
     except click.exceptions.Exit as stop:
-        found = stop.exit_code
+        status = stop.exit_code
     except click.ClickException as err:
         err.show()
-        found = exit_codes.USAGE
-    code = found if isinstance(found, int) else exit_codes.OK
+        status = exit_codes.USAGE
+    code = status if isinstance(status, int) else exit_codes.OK
     if code not in (exit_codes.OK, *exit_codes.PRIORITY):
         raise RuntimeError(f"a command ended with code={code}, which the table of exit codes does not have")
     return code
 
 
-def _completed(complete: Callable[..., object]) -> int:
+def _complete(complete: Callable[..., object]) -> int:
     """What a shell asks for while a user types: click answers it, runs no command, and ends the program by itself."""
     try:
         complete(args=[], prog_name="opassay", standalone_mode=False)
@@ -86,7 +86,7 @@ def _completed(complete: Callable[..., object]) -> int:
     raise RuntimeError(f"{_COMPLETION} is set and asked for nothing")
 
 
-def _ended(err: BaseException) -> int:
+def _report_error(err: BaseException) -> int:
     """The exit code of a command that raised; says why, and never raises itself."""
     if isinstance(err, Stop):
         if str(err):
@@ -123,17 +123,17 @@ def _internal(err: BaseException) -> int:
     trace = "no traceback"
     with contextlib.suppress(BaseException):
         trace = clean("".join(traceback.format_exception(err)))
-    said = f"internal error, {type(err).__name__}"
+    text = f"internal error, {type(err).__name__}"
     with contextlib.suppress(BaseException):
-        said += f": {one_line(without_requests(str(err)))}"
+        text += f": {one_line(without_requests(str(err)))}"
     try:
         with tempfile.NamedTemporaryFile(
             "w", prefix="opassay-error-", suffix=".txt", delete=False, encoding="utf-8", errors="replace"
         ) as file:
             file.write(trace)
-        _complain(f"{said}\n  traceback in {file.name}")
+        _complain(f"{text}\n  traceback in {file.name}")
     except BaseException as fault:
-        _complain(f"{said}\n  its traceback could not be written to a file ({type(fault).__name__}):")
+        _complain(f"{text}\n  its traceback could not be written to a file ({type(fault).__name__}):")
         with contextlib.suppress(Exception):
             # The end of a traceback is what names the fault.
             print(trace[-8000:], file=sys.stderr)

@@ -19,7 +19,7 @@ _GIB = 2**30
 
 
 def asking_options(*, workers: str, item: str) -> Callable[[Any], Any]:
-    """Adds what a run and a campaign take to a command.
+    """Adds the options that a run and a campaign share to a command.
 
     Args:
         workers: what the help says of -n. item: what --timeout is the limit of.
@@ -61,7 +61,7 @@ def make_request(selection: Selection, options: dict[str, Any], host: Host, *, m
 
     Args:
         selection: names on each axis. options: those of the command line, by name. host: what surrounds the command.
-        most: workers that have something to do. more: fields of the record that one command alone has.
+        most: how many workers would have something to do. more: fields of the record that one command alone has.
 
     Raises:
         Stop: --workers is no number.

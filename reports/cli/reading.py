@@ -33,7 +33,7 @@ def as_usage(*wrong: type[Exception]) -> Iterator[None]:
     """Ends the command with 2 and a sentence for a file that cannot be read, or may not be replaced.
 
     Args:
-        wrong: further exceptions that say what is wrong with what the user has given.
+        wrong: further exceptions that mean a mistake of the user.
     """
     refused: tuple[type[Exception], ...] = (RecordError, *wrong)
     try:

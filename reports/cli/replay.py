@@ -18,7 +18,7 @@ from ..record import RecordError
 from ..store.files import read_capped
 from ..text import clean, failure_text, one_line, verdict_line
 from .host import Host, Stop, require
-from .session import accepted
+from .session import read_verdict
 from .signals import Ending
 
 _MAX_CASE = 16 * 2**20  # bytes
@@ -51,15 +51,15 @@ def replay_command(host: Host, case: str, report_dir: Path, trusted: str | None,
         Stop: no such case, a file that is none, an op that is not trusted, or an interrupt.
     """
     path = _case_file(case, report_dir)
-    written = path.with_suffix(".py")
-    if programs and written.is_file():
-        click.echo(clean(read_capped(written, _MAX_CASE).decode("utf-8", "replace")), nl=False)
+    program = path.with_suffix(".py")
+    if programs and program.is_file():
+        click.echo(clean(read_capped(program, _MAX_CASE).decode("utf-8", "replace")), nl=False)
         return exit_codes.OK
     require("torch", "mpmath", "hypothesis")  # of the process that judges
     cell = _cell(path)
     _require_trusted(path, cell, trusted)
     with Ending() as ending:
-        verdict = _judged(path, cell, host, timeout, ending)
+        verdict = _judge_case(path, cell, host, timeout, ending)
     if programs:
         return _print_program(path, verdict)
     bad = verdict.outcome not in HELD
@@ -91,13 +91,13 @@ def _case_file(case: str, report_dir: Path) -> Path:
     folder = report_dir / "cases"
     # The id becomes part of a pattern for file names, so signs with a meaning there, and slashes, are not looked for.
     safe = all(sign.isalnum() or sign in "-_" for sign in case)
-    found = sorted(folder.glob(f"{case}*.json")) if safe and case else []
-    exact = [entry for entry in found if entry.stem == case]
-    if len(exact or found) == 1:
-        return (exact or found)[0]
-    if found:
+    matches = sorted(folder.glob(f"{case}*.json")) if safe and case else []
+    exact = [entry for entry in matches if entry.stem == case]
+    if len(exact or matches) == 1:
+        return (exact or matches)[0]
+    if matches:
         raise Stop(
-            exit_codes.USAGE, f"case {case!r}: {len(found)} cases begin so: {', '.join(p.stem for p in found[:5])}"
+            exit_codes.USAGE, f"case {case!r}: {len(matches)} cases begin so: {', '.join(p.stem for p in matches[:5])}"
         )
     raise Stop(exit_codes.USAGE, f"case {case!r}: no such file, and no such id in {folder} (see --report-dir)")
 
@@ -110,8 +110,8 @@ def _cell(path: Path) -> Cell:
     except (RecordError, OSError) as err:
         raise Stop(exit_codes.USAGE, f"{path.name}: {err}") from err
     except (ValueError, RecursionError, KeyError, TypeError) as err:
-        said = one_line(f"{type(err).__name__}: {err}", 200)
-        raise Stop(exit_codes.USAGE, f"{path.name}: case file: not JSON with a cell ({said})") from err
+        fault = one_line(f"{type(err).__name__}: {err}", 200)
+        raise Stop(exit_codes.USAGE, f"{path.name}: case file: not JSON with a cell ({fault})") from err
 
 
 def _require_trusted(path: Path, cell: Cell, trusted: str | None) -> None:
@@ -119,15 +119,15 @@ def _require_trusted(path: Path, cell: Cell, trusted: str | None) -> None:
     if trusted is not None and trusted != cell.op:
         raise Stop(exit_codes.USAGE, f"--op: got {trusted!r}, but the op of {path.name} is {cell.op!r}")
     if ":" in cell.op and trusted is None:
-        said = f"the op of this case is {cell.op!r}, and to judge it runs the code of that module"
+        text = f"the op of this case is {cell.op!r}, and to judge it runs the code of that module"
         raise Stop(
-            exit_codes.USAGE, f"{path.name}: {one_line(said, 500)}; if you trust it, add --op {clean(cell.op)!r}"
+            exit_codes.USAGE, f"{path.name}: {one_line(text, 500)}; if you trust it, add --op {clean(cell.op)!r}"
         )
     if ":" not in cell.op and cell.op not in op_names():
         raise Stop(exit_codes.USAGE, f"{path.name}: unknown op {one_line(cell.op, 100)!r}")
 
 
-def _judged(path: Path, cell: Cell, host: Host, timeout: float, ending: Ending) -> Verdict:
+def _judge_case(path: Path, cell: Cell, host: Host, timeout: float, ending: Ending) -> Verdict:
     """The verdict of a worker, or how the worker ended.
 
     Args:
@@ -145,11 +145,11 @@ def _judged(path: Path, cell: Cell, host: Host, timeout: float, ending: Ending) 
         answer = process.answer(until, ending)
         if "refused" in answer:
             raise Stop(exit_codes.USAGE, f"{path.name}: {one_line(str(answer['refused']), 500)}")
-        return accepted(cell, answer.get("verdict"))
+        return read_verdict(cell, answer.get("verdict"))
     except KeyboardInterrupt:
         raise Stop(exit_codes.INTERRUPT, "interrupted") from None
     except EndedError:
-        return _died(process, cell, process.ended)
+        return _make_death_verdict(process, cell, process.ended)
     except (AnswerError, ValueError) as err:
         return Verdict(cell, Outcome.CRASH, Code.CRASHED, f"the process said {err}")
     finally:
@@ -157,7 +157,7 @@ def _judged(path: Path, cell: Cell, host: Host, timeout: float, ending: Ending) 
         process.close()
 
 
-def _died(process: Process, cell: Cell, ended: bool) -> Verdict:
+def _make_death_verdict(process: Process, cell: Cell, ended: bool) -> Verdict:
     outcome, code = (Outcome.CRASH, Code.CRASHED) if ended else (Outcome.TIMEOUT, Code.TIMED_OUT)
     how = f"the process died while this cell ran ({process.how()})" if ended else "stopped after its time limit"
     # Only a process that still runs can write down where it waits.

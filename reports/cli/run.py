@@ -29,7 +29,7 @@ from ..store.marker import new_run_id
 from ..text import one_line
 from .host import Host, Stop, require
 from .options import asking_options, forgiving_options, make_request
-from .selection import left_out_by, narrowing_options, planned, selection_of, selection_options
+from .selection import find_exclusions, narrowing_options, plan_cells, selection_of, selection_options
 from .session import Request, RunSession
 from .signals import Ending
 from .summary import print_end, print_summary, write_step_summary
@@ -52,7 +52,7 @@ def run_command(host: Host, /, ops: tuple[str, ...], **options: Any) -> int:
     """
     require("torch", "mpmath", "hypothesis")  # of the processes that judge
     selection = selection_of(ops, options)
-    cells = planned(selection)
+    cells = plan_cells(selection)
     world = world_of(options)
     # Under torchrun every rank runs this command. Rank 0 owns the run; the others serve it and have nothing to report.
     if serves(world):
@@ -60,33 +60,33 @@ def run_command(host: Host, /, ops: tuple[str, ...], **options: Any) -> int:
     options["workers"] = workers_in(world, options["workers"])
     request = make_request(selection, options, host, most=len(cells), shard=options["shard"], world=world)
     with Ending() as ending:
-        mine = asked(cells, request, ending)
-        with claimed(options["report_dir"]) as folder:
-            return _run(folder, request, cells, mine, ending, ctrf=options["ctrf"])
+        exclusions = exclude_cells(cells, request, ending)
+        with claim_folder(options["report_dir"]) as folder:
+            return _run(folder, request, cells, exclusions, ending, ctrf=options["ctrf"])
 
 
 def _run(
-    folder: Folder, request: Request, cells: Sequence[Cell], left_out: dict[str, str], ending: Ending, *, ctrf: bool
+    folder: Folder, request: Request, cells: Sequence[Cell], exclusions: dict[str, str], ending: Ending, *, ctrf: bool
 ) -> int:  # fmt: skip
     """The exit code of a run in a folder that is claimed.
 
     Args:
         folder: where everything is written. request: what was asked for. cells: the whole plan.
-        left_out: key of a cell -> why it is not asked. ending: whether the user has asked for the end.
+        exclusions: key of a cell -> why it is not asked. ending: whether the user has asked for the end.
         ctrf: whether the Common Test Report Format is written, too.
     """
     console = make_console(output())
-    mine = [cell for cell in cells if cell.key not in left_out]
+    mine = [cell for cell in cells if cell.key not in exclusions]
     console.print(first_line(request, counted(len(mine), "cell")), soft_wrap=True)
     for earlier in folder.unrecorded()[-3:]:
         again = f"opassay report recover {folder.path} --run {earlier}"
-        said = f"an earlier run in this folder ended without its record: {again}"
-        console.print(one_line(said, 400), soft_wrap=True)
+        text = f"an earlier run in this folder ended without its record: {again}"
+        console.print(one_line(text, 400), soft_wrap=True)
     # Case files are written while the run goes on: a failure must be replayable even if the run is killed after it.
     account = Account(on_case=keep_case(folder))
     records = log.RunLog(folder.open_log())
     # To the log first, to the account afterwards: whatever the record says can then be had from the log, too.
-    events: list[log.Event] = [beginning(folder.run, request, cells), *planned_rows(cells, left_out)]
+    events: list[log.Event] = [beginning(folder.run, request, cells), *plan_events(cells, exclusions)]
     for event in events:
         records.write(event)
         account.take(event)
@@ -101,12 +101,12 @@ def _run(
     if records.broken:
         reasons.append((exit_codes.INTERNAL, f"the log could not be written: {records.broken}"))
     run = make_record(account, request, reasons, session.seconds)
-    written = write_reports(folder, run, ctrf=ctrf)
+    fault = write_reports(folder, run, ctrf=ctrf)
     print_summary(console, run)
     write_step_summary(run)
-    print_end(console, run, folder.path, written)
+    print_end(console, run, folder.path, fault)
     # That a file could not be written outweighs every verdict: who reads the exit code alone would look for the file.
-    return written[0] if written else run.exit_code
+    return fault[0] if fault else run.exit_code
 
 
 def make_record(account: Account, request: Request, reasons: list[Reason], seconds: float) -> Run:
@@ -114,25 +114,25 @@ def make_record(account: Account, request: Request, reasons: list[Reason], secon
     return account.run(reasons, seconds=seconds, exit_zero=request.exit_zero, incomplete=request.allow_incomplete)
 
 
-def asked(cells: Sequence[Cell], request: Request, ending: Ending) -> dict[str, str]:
-    """The cells that are planned and not asked, and why; the command ends where none is left, or one cannot load."""
-    left_out = left_out_by(cells, request.shard, request.keyword)
-    if len(left_out) == len(cells):
+def exclude_cells(cells: Sequence[Cell], request: Request, ending: Ending) -> dict[str, str]:
+    """Key of a planned cell that is not asked -> why; ends the command if no cell remains or an op does not load."""
+    exclusions = find_exclusions(cells, request.shard, request.keyword)
+    if len(exclusions) == len(cells):
         raise Stop(exit_codes.NOTHING, "nothing selected: no cell was checked")
     # An op that cannot be loaded is the user's mistake, exit code 2, and is told before the first cell. It is loaded in
     # a process of its own, because a module may do anything while it is imported, ending the process included.
-    asked = dict.fromkeys(cell.op for cell in cells if cell.key not in left_out)
+    ops = dict.fromkeys(cell.op for cell in cells if cell.key not in exclusions)
     try:
-        require_loadable(tuple(asked), command=request.command or WORKER, stopped=ending)
+        require_loadable(tuple(ops), command=request.command or WORKER, stopped=ending)
     except PluginError as err:
         raise Stop(exit_codes.USAGE, str(err)) from err
     except KeyboardInterrupt:
         raise Stop(exit_codes.INTERRUPT, "interrupted before the first cell") from None
-    return left_out
+    return exclusions
 
 
-def claimed(path: Path) -> Folder:
-    """The report folder of a new run; the command ends where it cannot be had."""
+def claim_folder(path: Path) -> Folder:
+    """Claim the report folder of a new run; ends the command where that is not possible."""
     try:
         return Folder.claim(path, new_run_id())
     except FolderError as err:
@@ -142,7 +142,7 @@ def claimed(path: Path) -> Folder:
 
 
 def first_line(request: Request, what: str) -> str:
-    """What is asked, `3 cells`, by whom and with which versions; the first line on the terminal."""
+    """The first line on the terminal: what is asked, such as `3 cells`, by how many workers, with which versions."""
     versions = surroundings.versions()  # from the metadata of what is installed: this process imports no torch
     shown = ", ".join(f"{name} {versions[name]}" for name in ("opassay", "torch", "python") if name in versions)
     many = f"{request.workers} worker{'s' * (request.workers != 1)}"
@@ -172,23 +172,23 @@ def beginning(run: str, request: Request, cells: Sequence[Cell]) -> log.Began:
     )
 
 
-def planned_rows(cells: Sequence[Cell], left_out: Mapping[str, str]) -> Iterator[log.Planned]:
-    """The events that hold the plan; `left_out`: key of a cell -> why it is not asked."""
-    return log.planned([(c.op, c.property, c.dtype, c.device, c.subject, left_out.get(c.key, "")) for c in cells])
+def plan_events(cells: Sequence[Cell], exclusions: Mapping[str, str]) -> Iterator[log.Planned]:
+    """The events that hold the plan; `exclusions`: key of a cell -> why it is not asked."""
+    return log.plan_events([(c.op, c.property, c.dtype, c.device, c.subject, exclusions.get(c.key, "")) for c in cells])
 
 
 def _settings(request: Request) -> dict[str, str]:
-    found = {"workers": str(request.workers), "timeout": f"{request.timeout:g} s"}
+    settings = {"workers": str(request.workers), "timeout": f"{request.timeout:g} s"}
     if request.world != World():
-        found["several places"] = str(request.world)
+        settings["several places"] = str(request.world)
     for name in ("keyword", "maxfail", "shard"):
         value = getattr(request, name)
         if value:
-            found[name] = str(value)
+            settings[name] = str(value)
     for name in ("exit_zero", "allow_incomplete"):
         if getattr(request, name):
-            found[name.replace("_", " ")] = "yes"
-    return found
+            settings[name.replace("_", " ")] = "yes"
+    return settings
 
 
 def _command_line(request: Request) -> str:
@@ -220,7 +220,7 @@ def _git() -> tuple[str, bool]:
 
 def _git_output(*words: str) -> str:
     try:
-        done = subprocess.run(["git", *words], capture_output=True, text=True, timeout=10, check=False)
+        process = subprocess.run(["git", *words], capture_output=True, text=True, timeout=10, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return ""
-    return one_line(done.stdout, 100) if done.returncode == 0 else ""
+    return one_line(process.stdout, 100) if process.returncode == 0 else ""

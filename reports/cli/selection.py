@@ -43,7 +43,7 @@ def selection_of(ops: tuple[str, ...], chosen: dict[str, Any]) -> Selection:
     return Selection.of({**chosen, "op": (*ops, *chosen["op"])})
 
 
-def planned(selection: Selection) -> list[Cell]:
+def plan_cells(selection: Selection) -> list[Cell]:
     """The cells of a selection; ends the command with 2 for an unknown name or a broken plugin."""
     try:
         return plan(selection)
@@ -61,13 +61,13 @@ def narrowing_options(command: Any) -> Any:
     return keyword_option(click.option("--shard", metavar="I/N", help="Only part I of N of the cells.")(command))
 
 
-def left_out_by(cells: Sequence[Cell], shard: str | None, keyword: str) -> dict[str, str]:
+def find_exclusions(cells: Sequence[Cell], shard: str | None, keyword: str) -> dict[str, str]:
     """Key of a cell that the two options leave out -> why; ends the command with 2 where they cannot be read."""
     try:
         # Shards are cut from the whole plan, before -k, so that all shards of a run agree on who has which cell.
         here = {cell.key for cell in in_shard(cells, shard)}
-        wanted = matcher(keyword) if keyword else lambda name: True
+        matches = matcher(keyword) if keyword else lambda name: True
     except (SelectionError, KeywordError) as err:
         raise Stop(exit_codes.USAGE, str(err)) from err
-    found = {cell.key: OTHER_SHARD for cell in cells if cell.key not in here}
-    return found | {key: DESELECTED for key in here if not wanted(key)}
+    exclusions = {cell.key: OTHER_SHARD for cell in cells if cell.key not in here}
+    return exclusions | {key: DESELECTED for key in here if not matches(key)}

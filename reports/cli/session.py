@@ -59,23 +59,23 @@ class Request:
     more: tuple[str, ...] = ()
 
     def terms(self) -> PoolTerms:
-        """The same for the pool."""
+        """What the pool needs of the request."""
         settings = {"profile": self.profile, "seed": self.seed, "max_examples": self.max_examples}
         world = tuple(asdict(self.world).values())
         return PoolTerms(settings, world, self.command or WORKER, self.workers, self.timeout, self.memory)
 
 
-def worker_count(wanted: str, cells: int) -> int:
+def worker_count(workers: str, cells: int) -> int:
     """Workers for `auto` (one per usable core) or a number; never more than there are cells.
 
     Raises:
         ValueError: neither.
     """
-    if wanted == "auto":
+    if workers == "auto":
         # A container or `taskset` may allow fewer cores than the machine has; workers beyond
         # those would only take turns.
         return max(1, min(len(os.sched_getaffinity(0)), cells))
-    count = int(wanted)
+    count = int(workers)
     if count < 0:
         raise ValueError(f"workers: got workers={count}, need 0 or more")
     return min(count, cells)
@@ -109,7 +109,7 @@ class RunSession:
         """
         start = time.monotonic()
         reasons: list[Reason] = []
-        pool = Pool(cells, self.request.terms(), accepted, self._stopped)
+        pool = Pool(cells, self.request.terms(), read_verdict, self._must_stop)
         try:
             # The generator ends the workers when it is closed. Closing it here does so at once, also after an
             # exception, and not when Python happens to drop it.
@@ -124,8 +124,8 @@ class RunSession:
         except OSError as err:  # no process, pipe or temporary file can be had
             reasons.append((exit_codes.INTERNAL, f"no worker could be started: {type(err).__name__}: {err}"))
         if self.ending():
-            reasons.append((exit_codes.INTERRUPT, f"interrupted ({self.ending.asked}); the report is partial"))
-        elif self._stopped():
+            reasons.append((exit_codes.INTERRUPT, f"interrupted ({self.ending.signal_name}); the report is partial"))
+        elif self._must_stop():
             # That --maxfail ended the run is no reason of its own: the failures that it counted
             # decide the exit code already.
             self._record(log.Noted(f"stopped after {self._failures} failures, as --maxfail asks"))
@@ -133,21 +133,21 @@ class RunSession:
         self._record(log.Ended(self.seconds, [*reasons]))
         return reasons
 
-    def _stopped(self) -> bool:
+    def _must_stop(self) -> bool:
         return self.ending() or bool(self.request.maxfail and self._failures >= self.request.maxfail)
 
     def _take(self, event: Event) -> None:
         match event:
-            case Ready(environment=found):
+            case Ready(environment=environment):
                 # Every worker tells its environment, and all run on this machine, so the log holds the first one only.
                 if not self.account.environment:
-                    self._record(log.Environment(dict(found)))
-                    self._note(*untested(found))
+                    self._record(log.Environment(dict(environment)))
+                    self._note(*untested(environment))
             case Started(cell=cell, worker=worker):
                 self._record(log.CellStarted(cell.key, worker))
-                self.teller.started(cell.key)
+                self.teller.note_start(cell.key)
             case Answered(cell=cell, verdict=verdict, notes=notes):
-                self._record(log.finished(verdict))
+                self._record(log.verdict_event(verdict))
                 for note in notes:
                     self._record(log.Noted(note))
                 self._tell(cell)
@@ -158,7 +158,7 @@ class RunSession:
                     self._died.setdefault((cell.op, cell.property, cell.subject), event)
             case GivenUp(cells=cells, why=why):
                 self._record(log.CellsGivenUp([cell.key for cell in cells], why))
-                self.teller.left_out(len(cells), why)
+                self.teller.skip(len(cells), why)
             case Note(text=text):
                 self._note(text)
 
@@ -172,12 +172,12 @@ class RunSession:
         """Find the samples that ended processes, of one cell of each op, property and subject: dtypes hardly differ."""
         terms = self.request.terms()
         for died in self._died.values():
-            if self._stopped():
+            if self._must_stop():
                 return
-            found = culprit(died.cell, terms.settings, terms.timeout, terms.command, self.ending)
-            if found is not None:
-                told = (found.case_id, found.case, found.program)
-                self._record(log.CellDied(died.cell.key, died.timed_out, died.how, died.details, *told))
+            case = culprit(died.cell, terms.settings, terms.timeout, terms.command, self.ending)
+            if case is not None:
+                case_fields = (case.case_id, case.case, case.program)
+                self._record(log.CellDied(died.cell.key, died.timed_out, died.how, died.details, *case_fields))
 
     def _record(self, event: log.Event) -> None:
         """Takes an event to the log and then to the account, because the log survives if this process is killed."""
@@ -192,10 +192,10 @@ class RunSession:
         # told what the record will say.
         verdict = self.account.finished[cell.key]
         self._failures += verdict.outcome in FAILURES
-        self.teller.finished(verdict)
+        self.teller.count_verdict(verdict)
 
 
-def accepted(cell: Cell, data: Any) -> Verdict:
+def read_verdict(cell: Cell, data: Any) -> Verdict:
     """The verdict of a worker's answer.
 
     Raises:

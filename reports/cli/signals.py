@@ -18,16 +18,16 @@ class Ending:
     user who presses Ctrl-C again change nothing: the report is written within seconds, and then the program ends.
 
     Attributes:
-        asked: name of the first signal that came; empty while none has.
+        signal_name: name of the first signal that came; empty while none has.
     """
 
     def __init__(self) -> None:
-        self.asked = ""
+        self.signal_name = ""
         self._before: dict[signal.Signals, Any] = {}
 
     def __call__(self) -> bool:
         """Whether the end was asked for."""
-        return bool(self.asked)
+        return bool(self.signal_name)
 
     def __enter__(self) -> Ending:
         if threading.current_thread() is threading.main_thread():  # Python allows it nowhere else
@@ -45,4 +45,4 @@ class Ending:
             signal.signal(number, handler if handler is not None else signal.SIG_DFL)
 
     def _note(self, number: int, frame: FrameType | None) -> None:
-        self.asked = self.asked or signal.Signals(number).name
+        self.signal_name = self.signal_name or signal.Signals(number).name

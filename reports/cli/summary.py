@@ -27,7 +27,7 @@ from ..text import (
     number,
     one_line,
     standings,
-    wrapped,
+    wrap_lines,
 )
 
 _STYLES = {
@@ -54,8 +54,8 @@ def print_summary(console: Console, run: Run) -> None:
         cell, case_id = cause.example.verdict.cell, cause.example.failure.case_id
         again = f"; {replaying(cell.op, case_id)}" if case_id else ""
         outcome = cause.example.verdict.outcome
-        seen = f"{outcome} {cause.example.failure.code}, {one_line(cell.key)}{one_line(again)}"
-        line = f"{GLYPHS[outcome]} {cause.line}; {seen}"
+        example = f"{outcome} {cause.example.failure.code}, {one_line(cell.key)}{one_line(again)}"
+        line = f"{GLYPHS[outcome]} {cause.line}; {example}"
         _print_wrapped(console, line, _STYLES[outcome])
     if len(causes) > _ROWS:
         _print_wrapped(console, f"… and {len(causes) - _ROWS} causes more in the report")
@@ -90,7 +90,7 @@ def print_end(console: Console, run: Run, folder: Path, unwritten: Reason | None
 
 def _print_wrapped(console: Console, text: str, style: str = "") -> None:
     # The text is broken already, with its indentation, so rich must not break it again.
-    console.print(wrapped(text, console.width), style=style, soft_wrap=True)
+    console.print(wrap_lines(text, console.width), style=style, soft_wrap=True)
 
 
 def _complaint_line(group: list[Verdict]) -> str:
@@ -120,7 +120,7 @@ def write_step_summary(run: Run) -> None:
 def step_summary(run: Run) -> str:
     """The run as markdown: the headline, the first failures, counts per op; below 60 000 characters."""
     word = "verified" if run.exit_code == 0 else f"not verified (exit {run.exit_code})"
-    lines = [f"### opassay: {word}", "", *(f"- {markdown(found.line)}" for found in standings(run.verdicts)), ""]
+    lines = [f"### opassay: {word}", "", *(f"- {markdown(standing.line)}" for standing in standings(run.verdicts)), ""]
     lines += [markdown(headline(run.verdicts)), ""]
     causes = causes_of(run.verdicts)
     if causes:
@@ -160,8 +160,8 @@ def _counts_by_op(run: Run) -> Table:
     table.add_column("time", justify="right")
     rows = by_key(run.verdicts, lambda verdict: (verdict.cell.op, verdict.cell.subject))
     for (op, subject), mine in rows.items():
-        found = counts(mine)
-        shown = [str(found[outcome]) if outcome in found else "" for outcome in present]
+        tally = counts(mine)
+        shown = [str(tally[outcome]) if outcome in tally else "" for outcome in present]
         ratios = [v.measure.max_ratio for v in mine if is_measured(v)]
         worst = number(max(ratios)) if ratios else ""
         names = (clean(op), clean(subject)) if several else (clean(op),)

@@ -32,8 +32,8 @@ def verify_function_command(
     """
     # The whole declaration goes into the name of the op, because the processes that judge
     # get nothing but names of cells.
-    given = f"{samples},{reference}" if reference else samples
-    words = ["--op", f"{function}({given})", *options]
+    arguments = f"{samples},{reference}" if reference else samples
+    words = ["--op", f"{function}({arguments})", *options]
     # Both ways to write an option count, `--dtype x` and `--dtype=x`.
     if not any(word.split("=")[0] == "--dtype" for word in options):
         words += ["--dtype", "float64", "--dtype", "float32"]

@@ -44,11 +44,11 @@ def world_of(options: dict[str, Any]) -> World:
     return World(comm, fabric, RANKS if size is None and comm != COMMS[0] else size)
 
 
-def workers_in(world: World, wanted: str) -> str:
+def workers_in(world: World, workers: str) -> str:
     """How many workers: a team of ranks is one, unless the user asks for more; rank 0 of torchrun is one."""
     if launched():
         return "1"
-    return "1" if wanted == "auto" and world.comm != COMMS[0] else wanted
+    return "1" if workers == "auto" and world.comm != COMMS[0] else workers
 
 
 def serves(world: World) -> bool:

@@ -17,7 +17,7 @@ from ..text import one_line
 def keep_case(folder: Folder) -> Callable[[str, str, str], None]:
     """A function of a case's id, text and program that writes both into the folder at once; "" is no program.
 
-    A case that cannot be written is passed over: the record holds it too, and what hinders the record is told.
+    A case that cannot be written is passed over, because the record holds it too.
     """
 
     def keep(name: str, text: str, program: str) -> None:
@@ -86,21 +86,21 @@ def write_reports(folder: Folder, run: Run, *, ctrf: bool = False) -> Reason | N
 
 
 def require_stands(folder: Folder, run: Run) -> None:
-    """The record on disk is the one in memory: its plan, every outcome, its exit code.
+    """Require that the record on disk is the one in memory: its plan, every outcome, its exit code.
 
     Raises:
         RecordError: it is not.
     """
-    found = load(folder.path / "run.json")
-    if plan_digest(verdict.cell for verdict in found.verdicts) != run.plan_digest:
+    record = load(folder.path / "run.json")
+    if plan_digest(verdict.cell for verdict in record.verdicts) != run.plan_digest:
         raise RecordError("what was read back has another plan")
-    if [_core(one.outcome, one.cell.key) for one in found.verdicts] != [
+    if [_core(one.outcome, one.cell.key) for one in record.verdicts] != [
         _core(one.outcome, one.cell.key) for one in run.verdicts
     ]:
         raise RecordError("what was read back has other verdicts")
     # A gate believes the file, a shell the exit code of this command, so the two must not disagree.
-    if found.exit_code != run.exit_code:
-        raise RecordError(f"what was read back has exit code {found.exit_code}, need {run.exit_code}")
+    if record.exit_code != run.exit_code:
+        raise RecordError(f"what was read back has exit code {record.exit_code}, need {run.exit_code}")
 
 
 def _core(outcome: Outcome, key: str) -> tuple[str, str]:

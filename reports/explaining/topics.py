@@ -7,7 +7,7 @@ The names are those of `properties.engine.profiles` and `properties.names`, whic
 from __future__ import annotations
 
 #: What each profile is for; the number of samples is that of the table of profiles.
-PROFILES_TOLD: dict[str, str] = {
+PROFILE_TEXTS: dict[str, str] = {
     "brief": "For a first look, and for every commit where there are many ops. The whole catalog of opassay takes"
     " five to ten minutes on two cores. The same commit is asked the same questions every time.",
     "dev": "For work on an op. Every run draws other inputs, and steers them to where the largest error was.",
@@ -17,7 +17,7 @@ PROFILES_TOLD: dict[str, str] = {
     " inputs every time, and COMP compiles with inductor. It takes hours for many ops.",
 }
 
-SUBJECTS_TOLD: dict[str, str] = {
+SUBJECT_TEXTS: dict[str, str] = {
     "opassay": "The implementation that ships, and the default. Of the catalog it is the production op of opassay, of"
     " an op that you declare the implementation that you name so.",
     "torch": "torch's own op of the same name, under the same questions. It is held to what torch documents.",
@@ -31,7 +31,7 @@ SUBJECTS_TOLD: dict[str, str] = {
 }
 
 #: What each severity says of an error, on the scale of the tensor that it is in.
-SEVERITIES_TOLD: dict[str, str] = {
+SEVERITY_TEXTS: dict[str, str] = {
     "crash": "The process died.",
     "wrong": "No digit is right, on the scale of the tensor; or a NaN or an infinity stands where a number is right, or"
     " a number where one of them is; or an output has another dtype or shape.",

@@ -61,7 +61,7 @@ def to_ctrf(run: Run) -> bytes:
 
 def _test(verdict: Verdict) -> dict[str, Any]:
     cell, failure = verdict.cell, verdict.failure
-    found: dict[str, Any] = {
+    test: dict[str, Any] = {
         "id": str(uuid.uuid5(_NAMESPACE, clean(cell.key))),
         "name": clean(f"{cell.property}[{cell.dtype}-{cell.device}-{cell.subject}]"),
         "status": _status(verdict),
@@ -72,12 +72,12 @@ def _test(verdict: Verdict) -> dict[str, Any]:
         "extra": {"cell": cell.id, "code": str(verdict.code), "samples": verdict.measure.samples, **_error(verdict)},
     }
     if verdict.outcome not in HELD:
-        found["message"] = one_line(f"{verdict.code} {failure.title if failure else verdict.reason}", 1000)
-    if found["status"] == "failed":
-        found["trace"] = failure_text(verdict, lines=MAX_TEXT, characters=MAX_TEXT)
+        test["message"] = one_line(f"{verdict.code} {failure.title if failure else verdict.reason}", 1000)
+    if test["status"] == "failed":
+        test["trace"] = failure_text(verdict, lines=MAX_TEXT, characters=MAX_TEXT)
     if failure is not None and failure.snippet:
-        found["snippet"] = clean(failure.snippet)
-    return found
+        test["snippet"] = clean(failure.snippet)
+    return test
 
 
 def _status(verdict: Verdict) -> str:

@@ -17,7 +17,7 @@ from ..baseline import size_of
 from ..exit_codes import FAILED as EXIT_FAILED
 from ..exit_codes import INCOMPLETE, NOTHING, OK, Reason
 from ..gate import LEAST_EFFORT
-from ..merge import ASKED
+from ..merge import QUESTION_SETTINGS
 from ..record import Run
 from ..text import by_key, number
 
@@ -45,7 +45,7 @@ ABOUT: dict[Kind, str] = {
 
 @dataclass(frozen=True)
 class Limits:
-    """From what on a difference is told.
+    """How large a difference must be to be reported.
 
     Attributes:
         error: how many times as large the largest error/bound must have become.
@@ -115,11 +115,11 @@ def compare(before: Run, now: Run, limits: Limits | None = None) -> Comparison:
     """What has changed from one run to a later one.
 
     Args:
-        before, now: the records. limits: from what on a difference is told; by default those of `Limits()`.
+        before, now: the records. limits: how large a difference must be; by default as `Limits()`.
     """
     limits = limits or Limits()
-    first = {verdict.cell.key: verdict for verdict in before.verdicts if _is_asked(verdict)}
-    second = {verdict.cell.key: verdict for verdict in now.verdicts if _is_asked(verdict)}
+    first = {verdict.cell.key: verdict for verdict in before.verdicts if _is_selected(verdict)}
+    second = {verdict.cell.key: verdict for verdict in now.verdicts if _is_selected(verdict)}
     both = [key for key in second if key in first]
     unlike = _other_inputs(before, now)
     changes = [change for key in second for change in _changes(first.get(key), second[key], limits, same=not unlike)]
@@ -139,8 +139,8 @@ def compare(before: Run, now: Run, limits: Limits | None = None) -> Comparison:
     )
 
 
-def _is_asked(verdict: Verdict) -> bool:
-    """A cell that a selection or another shard left out says nothing, as one that is not in the plan."""
+def _is_selected(verdict: Verdict) -> bool:
+    """Whether a cell was to be asked; one that a selection or another shard left out counts as not in the plan."""
     return not (verdict.outcome is Outcome.NOT_RUN and verdict.code is Code.DESELECTED)
 
 
@@ -153,11 +153,11 @@ def _changes(before: Verdict | None, now: Verdict, limits: Limits, *, same: bool
     """
     key = now.cell.key
     if now.outcome in FAILED:
-        said = _failure_change(before, now, limits)
-        if said is not None:
-            yield Change(said.kind, key, said.text, said.code, now.failure.case_id if now.failure else "")
+        change = _failure_change(before, now, limits)
+        if change is not None:
+            yield Change(change.kind, key, change.text, change.code, now.failure.case_id if now.failure else "")
     elif now.outcome in HELD:
-        yield from _held(before, now, limits, same=same)
+        yield from _holding_changes(before, now, limits, same=same)
     elif before is not None and before.outcome in CHECKED:
         outside = now.outcome in (Outcome.UNSUPPORTED, Outcome.REFUSED)
         text = f"was {before.outcome}, is {now.outcome} {now.code}: {now.reason}"
@@ -172,14 +172,14 @@ def _failure_change(before: Verdict | None, now: Verdict, limits: Limits) -> Cha
     if before.code is not now.code:
         text = f"failed with {before.code}, fails with {now.code}: {what}"
         return Change(Kind.NEW, key, text, EXIT_FAILED)
-    grown = _grown(size_of(before), size_of(now), limits.error)
+    grown = _growth(size_of(before), size_of(now), limits.error)
     if not grown:
         return None
     text = f"{now.code}, error/bound {_error(before)} -> {_error(now)}: {what}"
     return Change(Kind.WORSE, key, text, EXIT_FAILED) if grown > 0 else Change(Kind.BETTER, key, text)
 
 
-def _held(before: Verdict | None, now: Verdict, limits: Limits, *, same: bool) -> Iterator[Change]:
+def _holding_changes(before: Verdict | None, now: Verdict, limits: Limits, *, same: bool) -> Iterator[Change]:
     if before is None:
         return
     key = now.cell.key
@@ -199,13 +199,13 @@ def _held(before: Verdict | None, now: Verdict, limits: Limits, *, same: bool) -
     if same and now.measure.judged < LEAST_EFFORT * before.measure.judged:
         text = f"{now.measure.judged} elements judged, {before.measure.judged} before"
         yield Change(Kind.WORSE, key, text, EXIT_FAILED)
-    grown = _grown(before.measure.max_ratio, now.measure.max_ratio, limits.error)
+    grown = _growth(before.measure.max_ratio, now.measure.max_ratio, limits.error)
     if grown:
         text = f"inside the bound, error/bound {_error(before)} -> {_error(now)}"
         yield Change(Kind.WORSE, key, text, code) if grown > 0 else Change(Kind.BETTER, key, text)
 
 
-def _grown(before: float | None, now: float | None, factor: float) -> int:
+def _growth(before: float | None, now: float | None, factor: float) -> int:
     """1 where a size has grown by more than a factor, -1 where it has shrunk so, else 0; 0 where one is no number."""
     if before is None or now is None or math.isnan(before) or math.isnan(now):
         return 0
@@ -239,7 +239,9 @@ def _other_inputs(before: Run, now: Run) -> tuple[str, ...]:
     deciding = ("version", "profile", "seed", "max_examples")
     names = [name for name in deciding if getattr(before, name) != getattr(now, name)]
     # A campaign of several seeds or a world of other ranks asks other questions with the same head.
-    names += [name for name in ASKED if before.settings.get(name) != now.settings.get(name) and name != "keyword"]
+    names += [
+        name for name in QUESTION_SETTINGS if before.settings.get(name) != now.settings.get(name) and name != "keyword"
+    ]
     if before.environment.get("hypothesis") != now.environment.get("hypothesis"):
         names.append("hypothesis")
     return tuple(names)
@@ -247,20 +249,21 @@ def _other_inputs(before: Run, now: Run) -> tuple[str, ...]:
 
 def _differences(before: Run, now: Run) -> Iterator[Difference]:
     tables = [
-        (_asked_for(before), _asked_for(now)),
+        (_head_of(before), _head_of(now)),
         (before.settings, now.settings),
         (before.environment, now.environment),
     ]
-    seen: set[str] = set()
+    earlier: set[str] = set()
     for one, two in tables:
         # The version of opassay stands in the head and in the environment; it is told once.
-        for name in [name for name in dict.fromkeys((*one, *two)) if name not in seen]:
-            seen.add(name)
+        for name in [name for name in dict.fromkeys((*one, *two)) if name not in earlier]:
+            earlier.add(name)
             if one.get(name, "") != two.get(name, ""):
                 yield Difference(name, one.get(name, ""), two.get(name, ""))
 
 
-def _asked_for(run: Run) -> dict[str, str]:
+def _head_of(run: Run) -> dict[str, str]:
+    """What a run was asked for, beside its settings."""
     commit = run.commit[:12] + (" and changes" if run.dirty else "") if run.commit else ""
     most = "" if run.max_examples is None else str(run.max_examples)
     return {"opassay": run.version, "commit": commit, "profile": run.profile, "seed": str(run.seed)} | (
@@ -276,17 +279,17 @@ def _what(verdict: Verdict) -> str:
     return verdict.failure.title if verdict.failure else verdict.reason
 
 
-def exit_reasons(found: Comparison, *, partial: bool = False) -> list[Reason]:
+def exit_reasons(comparison: Comparison, *, partial: bool = False) -> list[Reason]:
     """Why the later run is not as good as the earlier one, each reason with its exit code.
 
     Args:
         partial: the later run was of a selection, so cells that it did not ask are no loss.
     """
-    reasons = [(change.code, f"{change.kind}: {change.cell}") for change in found.changes if change.code]
-    if found.gone and not partial:
+    reasons = [(change.code, f"{change.kind}: {change.cell}") for change in comparison.changes if change.code]
+    if comparison.gone and not partial:
         reasons.append(
-            (INCOMPLETE, f"{len(found.gone)} cells were not asked, among them {found.gone[0]}; see --partial")
+            (INCOMPLETE, f"{len(comparison.gone)} cells were not asked, among them {comparison.gone[0]}; see --partial")
         )
-    if not found.both:
+    if not comparison.both:
         reasons.append((NOTHING, "the records have no cell in common"))
     return reasons

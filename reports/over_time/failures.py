@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ...oracles.verdicts.verdict import CHECKED, FAILED, Cell
 from .history import History
-from .trends import Passed, listed
+from .trends import HistoryRun, sql_list
 
 #: The columns that name a cell.
 _AXES = "op, property, dtype, device, subject"
@@ -17,7 +17,7 @@ _AXES = "op, property, dtype, device, subject"
 class Look:
     """A cell in one run in which it held or failed."""
 
-    run: Passed
+    run: HistoryRun
     outcome: str
     code: str
 
@@ -35,13 +35,13 @@ class Course:
 
     @property
     def since(self) -> Look:
-        """The first of the failures that nothing interrupts up to the last run."""
-        found = self.looks[-1]
+        """The first failure of the unbroken row of failures that ends with the last run."""
+        first = self.looks[-1]
         for look in reversed(self.looks):
             if not look.failed:
                 break
-            found = look
-        return found
+            first = look
+        return first
 
     @property
     def before(self) -> Look | None:
@@ -49,42 +49,42 @@ class Course:
         return next((look for look in reversed(self.looks) if not look.failed), None)
 
     @property
-    def said(self) -> str:
+    def sentence(self) -> str:
         """One sentence: `fails since 2026-03-03 (3f2c9ab0), in 2 of 4 runs; held last on 2026-03-02 (91c2d4be)`."""
         failed = [look for look in self.looks if look.failed]
         if len(self.looks) == 1:
             return "first seen in this run"
         codes = list(dict.fromkeys(look.code for look in failed))
         changed = f", as {', then '.join(codes)}" if len(codes) > 1 else ""
-        held = "never held" if self.before is None else f"held last {_when(self.before.run)}"
-        return f"fails since {_when(self.since.run)}, in {len(failed)} of {len(self.looks)} runs{changed}; {held}"
+        success = "never held" if self.before is None else f"held last {_when(self.before.run)}"
+        return f"fails since {_when(self.since.run)}, in {len(failed)} of {len(self.looks)} runs{changed}; {success}"
 
 
-def _when(run: Passed) -> str:
+def _when(run: HistoryRun) -> str:
     return f"{run.started[:10]} ({run.revision[:8]})" if run.revision else run.started[:10]
 
 
-def failures_of(history: History, runs: Sequence[Passed]) -> list[Course]:
+def failures_of(history: History, runs: Sequence[HistoryRun]) -> list[Course]:
     """The cells that fail in the last of some runs, with what became of them in all of these.
 
     Args:
-        history: which has the runs. runs: the oldest first.
+        history: the database that has the runs. runs: the oldest first.
     """
     if not runs:
         return []
     # SQLite has no NULL among these columns, so that a row of names is equal to itself.
     query = f"""
         SELECT {_AXES}, outcome, code FROM cells
-        WHERE run = ? AND outcome IN ({listed(CHECKED)}) AND ({_AXES}) IN
-              (SELECT {_AXES} FROM cells WHERE run = ? AND outcome IN ({listed(FAILED)}))
+        WHERE run = ? AND outcome IN ({sql_list(CHECKED)}) AND ({_AXES}) IN
+              (SELECT {_AXES} FROM cells WHERE run = ? AND outcome IN ({sql_list(FAILED)}))
     """
-    found: dict[Cell, list[Look]] = {}
+    looks: dict[Cell, list[Look]] = {}
     for run in runs:
         for *axes, outcome, code in history.connection.execute(query, (run.digest, runs[-1].digest)):
-            found.setdefault(Cell(*map(str, axes)), []).append(Look(run, str(outcome), str(code)))
-    return [Course(cell, tuple(found[cell])) for cell in sorted(found, key=lambda cell: cell.key)]
+            looks.setdefault(Cell(*map(str, axes)), []).append(Look(run, str(outcome), str(code)))
+    return [Course(cell, tuple(looks[cell])) for cell in sorted(looks, key=lambda cell: cell.key)]
 
 
 def sentences(courses: Iterable[Course]) -> dict[str, str]:
     """Key of a cell -> the history of its failure."""
-    return {course.cell.key: course.said for course in courses}
+    return {course.cell.key: course.sentence for course in courses}

@@ -38,11 +38,11 @@ CREATE TABLE files (file TEXT PRIMARY KEY, size INTEGER, changed INTEGER, digest
 
 
 @dataclass(frozen=True)
-class Gathered:
-    """What a look into a folder has brought: records that are new, those known before, and files that are broken."""
+class Intake:
+    """What reading a folder has brought: how many records are new or old, and which files are broken."""
 
     new: int
-    known: int
+    old: int
     refused: tuple[str, ...]
 
 
@@ -50,32 +50,32 @@ class History:
     """An open database of runs.
 
     Args:
-        connection: to a database that has the tables; see `opened`.
+        connection: to a database that has the tables; see `open_history`.
     """
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self.connection = connection
 
-    def gather(self, files: Iterable[Path]) -> Gathered:
+    def gather(self, files: Iterable[Path]) -> Intake:
         """Reads the records among some files that were not read before."""
-        new = known = 0
+        new = old = 0
         refused = []
         for path in files:
             try:
-                found = self._read(path)
+                is_new = self._read(path)
             except (RecordError, OSError) as err:
                 refused.append(f"{path}: {one_line(str(err), 300)}")
                 continue
-            new += found is True
-            known += found is False
-        return Gathered(new, known, tuple(refused))
+            new += is_new is True
+            old += is_new is False
+        return Intake(new, old, tuple(refused))
 
     def _read(self, path: Path) -> bool | None:
         """True for a new record, False for one that is there already, None for a file that is no record."""
         stat = path.stat()
-        name, seen = str(path.resolve()), (stat.st_size, stat.st_mtime_ns)
+        name, stamp = str(path.resolve()), (stat.st_size, stat.st_mtime_ns)
         query = "SELECT digest FROM files WHERE file = ? AND size = ? AND changed = ?"
-        before = self.connection.execute(query, (name, *seen)).fetchone()
+        before = self.connection.execute(query, (name, *stamp)).fetchone()
         if before is not None:
             return None if before == ("",) else False
         with path.open("rb") as file:
@@ -86,7 +86,7 @@ class History:
         with self.connection:  # one transaction: a run is in the database with all its cells, or not at all
             if marked and there is None:
                 self._add(digest, name, decode(content))
-            self.connection.execute("INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?)", (name, *seen, digest))
+            self.connection.execute("INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?)", (name, *stamp, digest))
         return there is None if marked else None
 
     def _add(self, digest: str, name: str, run: Run) -> None:
@@ -99,7 +99,7 @@ class History:
 
 
 def digest_of(content: bytes) -> str:
-    """What a record is known by."""
+    """The SHA-256 by which the history tells one record from another."""
     return hashlib.sha256(content).hexdigest()
 
 
@@ -111,7 +111,7 @@ def _history_row(verdict: Verdict) -> tuple[str | int | float, ...]:
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[History]:
+def open_history(path: Path) -> Iterator[History]:
     """The database of a file, made where there is none; closed at the end.
 
     Raises:
@@ -153,10 +153,10 @@ def records_in(folder: Path) -> list[Path]:
     """
     if not folder.is_dir():
         raise RecordError(f"{folder}: no such folder")
-    found: list[Path] = []
+    paths: list[Path] = []
     for place, folders, files in os.walk(folder):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
-        found += [Path(place, name) for name in sorted(files) if name.endswith(".json") and not name.startswith(".")]
-        if len(found) > MOST_FILES:
+        paths += [Path(place, name) for name in sorted(files) if name.endswith(".json") and not name.startswith(".")]
+        if len(paths) > MOST_FILES:
             raise RecordError(f"{folder}: more than {MOST_FILES} JSON files")
-    return [path for path in found if path.is_file() and not path.is_symlink()]
+    return [path for path in paths if path.is_file() and not path.is_symlink()]

@@ -14,24 +14,24 @@ from ..record import Run
 from ..text import clean, duration, number, one_line
 from .comparison import ABOUT, Comparison, Kind
 from .failures import Course
-from .trends import Passed, Trend, state_told
+from .trends import HistoryRun, Trend, describe_state
 
 _WIDTH, _HEIGHT, _MARGIN = 140, 28, 4  # of a line in a table, in pixels
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 
 
-def comparison_page(found: Comparison, before: Run, now: Run) -> str:
+def comparison_page(comparison: Comparison, before: Run, now: Run) -> str:
     """The page of two runs: what is new, worse, lost, fixed, better, slower, and what else differs.
 
     Args:
-        found: of these two runs. before, now: the records, for the head of the page.
+        comparison: of these two runs. before, now: the records, for the head of the page.
     """
-    kinds = [(kind, ABOUT[kind], found.of(kind)) for kind in Kind]
-    poor = sum(len(found.of(kind)) for kind in (Kind.NEW, Kind.WORSE, Kind.LOST))
-    return _page("comparison.html", found=found, kinds=kinds, poor=poor, runs={"before": before, "now": now})
+    kinds = [(kind, ABOUT[kind], comparison.of(kind)) for kind in Kind]
+    poor = sum(len(comparison.of(kind)) for kind in (Kind.NEW, Kind.WORSE, Kind.LOST))
+    return _page("comparison.html", comparison=comparison, kinds=kinds, poor=poor, runs={"before": before, "now": now})
 
 
-def history_page(trends: Sequence[Trend], runs: Sequence[Passed], failures: Sequence[Course] = ()) -> str:
+def history_page(trends: Sequence[Trend], runs: Sequence[HistoryRun], failures: Sequence[Course] = ()) -> str:
     """The page of many runs: each op with what held, its largest error and its time, and each failure with its history.
 
     Args:
@@ -54,27 +54,27 @@ def _environment() -> jinja2.Environment:
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
-        finalize=_cleaned,
+        finalize=_clean_text,
     )
-    environment.filters |= {"number": number, "duration": duration, "line": one_line, "told": state_told}
-    environment.filters |= {"errors_drawn": _errors_drawn, "times_drawn": _times_drawn}
+    environment.filters |= {"number": number, "duration": duration, "line": one_line, "state": describe_state}
+    environment.filters |= {"error_line": _draw_errors, "time_line": _draw_times}
     return environment
 
 
-def _errors_drawn(trend: Trend) -> Markup:
-    return _drawn([point.ratio for point in trend.points], [point.failed for point in trend.points], number)
+def _draw_errors(trend: Trend) -> Markup:
+    return _draw_line([point.ratio for point in trend.points], [point.failed for point in trend.points], number)
 
 
-def _times_drawn(trend: Trend) -> Markup:
-    return _drawn([point.seconds for point in trend.points], [0] * len(trend.points), duration)
+def _draw_times(trend: Trend) -> Markup:
+    return _draw_line([point.seconds for point in trend.points], [0] * len(trend.points), duration)
 
 
-def _drawn(values: Sequence[float], failed: Sequence[int], told: Callable[[float], str]) -> Markup:
+def _draw_line(values: Sequence[float], failed: Sequence[int], describe: Callable[[float], str]) -> Markup:
     """A line through the values with a mark for the last, as a picture with a text that says the same.
 
     Args:
         values: NaN is left out; an infinite one is drawn at the top. failed: cells that failed in each run.
-        told: how a value reads.
+        describe: gives the text of a value.
     """
     finite = [value for value in values if math.isfinite(value)]
     top = max(finite, default=0.0) or 1.0
@@ -92,15 +92,15 @@ def _drawn(values: Sequence[float], failed: Sequence[int], told: Callable[[float
         for x, y, bad in [*(place for place in places if place[2]), places[-1]]
     )
     most = max(value for value in values if not math.isnan(value))
-    said = f"from {told(values[0])} to {told(values[-1])}, at most {told(most)}"
+    text = f"from {describe(values[0])} to {describe(values[-1])}, at most {describe(most)}"
     # Every part is a number or a text of ours, so nothing here has to be escaped.
     return Markup(
-        f'<svg role="img" aria-label="{said}" width="{_WIDTH}" height="{_HEIGHT}"><title>{said}</title>'
+        f'<svg role="img" aria-label="{text}" width="{_WIDTH}" height="{_HEIGHT}"><title>{text}</title>'
         f'<polyline class="line" points="{points}"/>{circles}</svg>'
     )
 
 
-def _cleaned(value: object) -> object:
+def _clean_text(value: object) -> object:
     """Text without control characters; what is marked as HTML stays as it is."""
     return clean(value) if type(value) is str else value
 

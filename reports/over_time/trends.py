@@ -19,7 +19,7 @@ _BARS = "▁▂▃▄▅▆▇█"
 
 
 @dataclass(frozen=True)
-class Passed:
+class HistoryRun:
     """One run of the history."""
 
     digest: str
@@ -36,9 +36,9 @@ class Passed:
 
 @dataclass(frozen=True)
 class Point:
-    """An op of one subject in one run."""
+    """An op of one subject in one run; its cells are counted by how they ended."""
 
-    run: Passed
+    run: HistoryRun
     held: int
     failed: int
     undecided: int  # crashed, out of time, or an error of the framework
@@ -67,12 +67,12 @@ class Trend:
     @property
     def since(self) -> Point:
         """The first run from which on the op has been in the state in which it is now."""
-        found = self.last
+        first = self.last
         for point in reversed(self.points):
-            if point.state != found.state:
+            if point.state != first.state:
                 break
-            found = point
-        return found
+            first = point
+        return first
 
     @property
     def errors(self) -> str:
@@ -81,40 +81,40 @@ class Trend:
 
     @property
     def pace(self) -> str:
-        """The same of the time."""
+        """Whether the time of the last run is `larger`, `smaller` or `steady` beside those before it."""
         return _course([point.seconds for point in self.points], Limits().time)
 
 
-def state_told(point: Point) -> str:
+def describe_state(point: Point) -> str:
     """`81 held`, `2 failed, 79 held`."""
     counts = {"failed": point.failed, "undecided": point.undecided, "held": point.held}
     return ", ".join(f"{count} {name}" for name, count in counts.items() if count) or point.state
 
 
-def runs_of(history: History) -> list[Passed]:
+def runs_of(history: History) -> list[HistoryRun]:
     """All runs, the oldest first."""
     rows = history.connection.execute("SELECT * FROM runs ORDER BY started, digest")
-    return [Passed(*row) for row in rows]
+    return [HistoryRun(*row) for row in rows]
 
 
-def trends_of(history: History, runs: Sequence[Passed]) -> list[Trend]:
+def trends_of(history: History, runs: Sequence[HistoryRun]) -> list[Trend]:
     """The trend of each op and subject over some runs, in the order of the names."""
-    held, failed = listed(HELD), listed(FAILED)
-    undecided = listed((Outcome.CRASH, Outcome.ERROR, Outcome.TIMEOUT))
+    held_names, failed_names = sql_list(HELD), sql_list(FAILED)
+    undecided_names = sql_list((Outcome.CRASH, Outcome.ERROR, Outcome.TIMEOUT))
     query = f"""
-        SELECT op, device, subject, sum(outcome IN ({held})), sum(outcome IN ({failed})),
-               sum(outcome IN ({undecided})),
-               coalesce(max(CASE WHEN dtype NOT IN ({listed(_NARROW)}) AND judged > 0 THEN ratio END),
+        SELECT op, device, subject, sum(outcome IN ({held_names})), sum(outcome IN ({failed_names})),
+               sum(outcome IN ({undecided_names})),
+               coalesce(max(CASE WHEN dtype NOT IN ({sql_list(_NARROW)}) AND judged > 0 THEN ratio END),
                         max(CASE WHEN judged > 0 THEN ratio END)),
                sum(seconds)
         FROM cells WHERE run = ? GROUP BY op, device, subject
     """
-    found = []
+    points = []
     for run in runs:
         for op, device, subject, good, bad, unclear, ratio, seconds in history.connection.execute(query, (run.digest,)):
             point = Point(run, good, bad, unclear, math.nan if ratio is None else ratio, seconds)
-            found.append(((str(op), str(device), str(subject)), point))
-    groups = by_key(found, lambda pair: pair[0])
+            points.append(((str(op), str(device), str(subject)), point))
+    groups = by_key(points, lambda pair: pair[0])
     return [Trend(*key, points=tuple(point for _, point in groups[key])) for key in sorted(groups)]
 
 
@@ -141,6 +141,6 @@ def _course(values: Sequence[float], factor: float) -> str:
     return "larger" if last > factor * usual else "smaller" if usual > factor * last else "steady"
 
 
-def listed(names: frozenset[Outcome] | Sequence[str]) -> str:
+def sql_list(names: frozenset[Outcome] | Sequence[str]) -> str:
     """Names of ours as a list in SQL; none of them has a quote."""
     return ", ".join(f"'{name}'" for name in names)

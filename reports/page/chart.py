@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...oracles.verdicts.verdict import Verdict
-from ..text import by_key, drawn_alike, number, series_name, short_dtype
+from ..text import by_key, have_same_samples, number, series_name, short_dtype
 
 LEFT, TOP, FOOT, ROW = 190.0, 24.0, 34.0, 17.0
 WIDTH = 1080.0
@@ -19,7 +19,7 @@ _ZERO_GAP = 72.0  # room left of the axis for exact results
 _OVER_GAP = 190.0  # room right of it for errors off the scale, with their numbers
 _LONGEST = 13  # doublings; a failure may be off by any factor, and the other marks would be pressed together
 _SERIES = 4  # kinds of marks
-#: So that the marks of several subjects in one row stay apart.
+#: By number of subjects, the vertical shifts in pixels that keep their marks in one row apart.
 _OFFSETS = {1: (0.0,), 2: (-3.6, 3.6), 3: (-5.0, 0.0, 5.0), 4: (-6.0, -2.0, 2.0, 6.0)}
 
 
@@ -39,7 +39,7 @@ class Mark:
     series: int  # kind of mark, by the place in the list of series
     p99: ChartPoint | None
     largest: ChartPoint
-    said: str  # what is off the scale, in numbers
+    label: str  # what is off the scale, in numbers
     bad: bool  # outside its bound
 
 
@@ -148,7 +148,7 @@ def accuracy_plot(verdicts: Sequence[Verdict], series: Sequence[str]) -> Plot | 
 
 
 def _scale(verdicts: Sequence[Verdict]) -> _Scale:
-    """An axis for the percentiles and for errors within their bounds; what a failure is off by may leave it."""
+    """An axis for the percentiles and for errors within their bounds; the error of a failure may lie beyond its end."""
     tops = _usable([verdict.measure.scaled_max for verdict in verdicts])
     lows = [*tops, *_usable([verdict.measure.scaled_p99 for verdict in verdicts]), 0.5]
     low = max(math.floor(math.log2(min(lows))), -5)
@@ -169,10 +169,10 @@ def _rows(verdicts: Sequence[Verdict], series: Sequence[str], scale: _Scale) -> 
     names = {series_name(v.cell): v.cell.subject if len(devices) == 1 else series_name(v.cell) for v in verdicts}
     rows: list[ChartRow] = []
     before = ""
-    for (name, dtype), found in groups.items():
+    for (name, dtype), group in groups.items():
         # Marks of several subjects in one row are compared by whoever looks at it, so they need equal samples.
-        alike = all(drawn_alike(found[0].measure, other.measure) for other in found)
-        for mine in [found] if alike else [[verdict] for verdict in found]:
+        alike = all(have_same_samples(group[0].measure, other.measure) for other in group)
+        for mine in [group] if alike else [[verdict] for verdict in group]:
             y = TOP + ROW * (len(rows) + 0.5)
             one = names[series_name(mine[0].cell)] if len(series) > 1 and len(mine) == 1 else ""
             ratio = " / ".join(number(verdict.measure.max_ratio, 2) for verdict in mine)
@@ -201,14 +201,14 @@ def _mark(verdict: Verdict, series: Sequence[str], scale: _Scale, y: float, mark
     # There are four kinds of marks; a fifth series takes the first again, and the table still tells it apart.
     index = series.index(series_name(verdict.cell)) % _SERIES
     p99, largest = verdict.measure.scaled_p99, scale.point(verdict.measure.scaled_max)
-    said = f"{number(verdict.measure.scaled_max)} u" if largest.place == "over" else ""
+    label = f"{number(verdict.measure.scaled_max)} u" if largest.place == "over" else ""
     shift = _OFFSETS[min(len(series), _SERIES)][index] if marks > 1 else 0.0
     return Mark(
         y=round(y + shift, 1),
         series=index,
         p99=None if math.isnan(p99) else scale.point(p99),
         largest=largest,
-        said=said,
+        label=label,
         bad=verdict.measure.max_ratio > 1,
     )
 

@@ -1,7 +1,7 @@
 """Geometry of the plots of errors against magnitude and against reduction length. Pixels out, no drawing.
 
-Both measures are 1 where they should be at most about that: an error of the scale in unit roundoffs, where one rounding
-makes it, and error over bound, at the bound. So both share one logarithmic axis.
+Both measures should be at most about 1: an error of the scale, in unit roundoffs, is 1 where one rounding makes it, and
+error over bound is 1 at the bound. So both share one logarithmic axis.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ WIDTH, HEIGHT = 316.0, 178.0
 LEFT, RIGHT, TOP, FOOT = 34.0, 30.0, 8.0, 34.0
 _LOW, _LEAST_HIGH = -8, 2  # log2 of the ends of the axis of errors, which rises to what a failing cell has
 _HIGHEST = 16
-_TICKS = 6  # at most, of an axis
+_TICKS = 6  # of an axis, at most
 _WORDS = {"magnitude": "largest operand", "length": "terms of the longest sum"}
 
 
@@ -35,7 +35,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class Grid:
-    """A line of the grid, and what is written there."""
+    """A line of the grid, and its label."""
 
     at: float
     label: str
@@ -66,9 +66,9 @@ def figures(verdicts: Sequence[Verdict], dtypes: Sequence[str]) -> tuple[Figures
     Args:
         verdicts: of one op. dtypes: of the page, in order.
     """
-    told = [verdict for verdict in verdicts if verdict.measure.bins]
-    found = []
-    for series, mine in by_key(told, lambda verdict: series_name(verdict.cell)).items():
+    rows = []
+    sources = (verdict for verdict in verdicts if verdict.measure.bins)
+    for series, mine in by_key(sources, lambda verdict: series_name(verdict.cell)).items():
         bins = [(verdict, Bin.of(text)) for verdict in mine for text in verdict.measure.bins]
         groups = by_key(bins, lambda pair: (pair[0].cell.property, pair[1].kind))
         # Where nothing is summed there is one length only, against which nothing can be drawn.
@@ -76,8 +76,8 @@ def figures(verdicts: Sequence[Verdict], dtypes: Sequence[str]) -> tuple[Figures
         order = sorted(wide, key=lambda key: (key[0], key[1] == "length"))
         panels = tuple(_panel(*key, wide[key], dtypes) for key in order)
         numbers = tuple((verdict.cell.property, verdict.cell.dtype, one) for verdict, one in bins)
-        found.append(Figures(series, panels, numbers))
-    return tuple(found)
+        rows.append(Figures(series, panels, numbers))
+    return tuple(rows)
 
 
 def _panel(name: str, kind: str, bins: Sequence[tuple[Verdict, Bin]], dtypes: Sequence[str]) -> Panel:

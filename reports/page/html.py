@@ -21,7 +21,7 @@ from ...oracles.verdicts.explanations import EXPLANATIONS
 from ...oracles.verdicts.verdict import Code, Outcome, Verdict
 from ..explain import OUTCOMES
 from ..record import Run
-from ..text import clean, decimal, duration, grouped, has_ulps, number, one_line, short_dtype, short_hex
+from ..text import clean, decimal, duration, group_digits, has_ulps, number, one_line, short_dtype, short_hex
 from .matrix import SIGNS, Gated
 from .view import make_view
 
@@ -69,13 +69,13 @@ def _templates() -> jinja2.Environment:
         "line": one_line,
         "clean": clean,
         "short": short_dtype,
-        "judged": _judged,
+        "judged": _has_elements,
         "ulps": lambda verdict: has_ulps(verdict.measure),
         "ratio": _ratio,
         "hex": short_hex,
         "decimal": decimal,
         "kind": lambda outcome: str(outcome).replace(" ", "-"),
-        "grouped": grouped,
+        "grouped": group_digits,
     }
     return environment
 
@@ -87,7 +87,7 @@ def _finalize(value: object) -> object:
     return clean(value) if type(value) is str else value
 
 
-def _judged(verdict: Verdict) -> bool:
+def _has_elements(verdict: Verdict) -> bool:
     return verdict.measure.judged > 0
 
 

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from ...oracles.verdicts.verdict import CHECKED, Cell, Outcome, Verdict
 from .. import exit_codes
 from ..gate import GateFinding
-from ..text import BAD, GLYPHS, clean, error_said, has_ulps, number, one_line, series_name
+from ..text import BAD, GLYPHS, clean, describe_error, has_ulps, number, one_line, series_name
 
 #: A filled square on a pale one would be hard to see, so what held has a tick on the page.
 SIGNS = GLYPHS | {Outcome.VERIFIED: "✓"}
-_SPREAD = 3  # ops; up to so many, each op shows large labelled grids
+_SPREAD = 3  # ops; where there are no more, each shows large labelled grids
 #: Kinds of findings that stand first in the list; the others follow as the gate sorts them.
 _FIRST = ("new", "error", "incomplete", "coverage", "budget")
 #: Kinds of findings that mark a square: sign, CSS class.
@@ -98,8 +98,8 @@ class Gated:
     @property
     def kinds(self) -> tuple[tuple[str, int, bool], ...]:
         """Kind, findings, whether they block."""
-        found = Counter((finding.kind, finding.code != exit_codes.OK) for finding in self.listed)
-        return tuple((kind, count, blocks) for (kind, blocks), count in found.items())
+        tally = Counter((finding.kind, finding.code != exit_codes.OK) for finding in self.listed)
+        return tuple((kind, count, blocks) for (kind, blocks), count in tally.items())
 
     def marks(self) -> dict[str, str]:
         """Cell key -> kind of finding."""
@@ -121,17 +121,17 @@ def make_square(verdict: Verdict, carded: Container[str], marks: Mapping[str, st
     glyph, extra = _MARKS.get(mark, (SIGNS[verdict.outcome], ""))
     # The script of the page searches in these words, so all that a reader might type is among them.
     words = " ".join((*where, str(verdict.outcome), str(verdict.code), mark))
-    said = verdict.failure.title if verdict.failure else verdict.reason
+    summary = verdict.failure.title if verdict.failure else verdict.reason
     if has_ulps(measure):
-        said = f"{said}; {error_said(measure)}, error/bound {number(measure.max_ratio)}"
-    noted = f" ({mark})" if mark else ""
+        summary = f"{summary}; {describe_error(measure)}, error/bound {number(measure.max_ratio)}"
+    suffix = f" ({mark})" if mark else ""
     return Square(
         verdict=verdict,
         glyph=glyph,
         kind=f"{str(verdict.outcome).replace(' ', '-')} {extra}".strip(),
         facets="|".join((group, cell.dtype, cell.subject, words.lower())),
-        label=f"{verdict.outcome}{noted}",
-        title=one_line(f"{' '.join(where)}: {verdict.outcome}{noted} {verdict.code}. {said}", 300),
+        label=f"{verdict.outcome}{suffix}",
+        title=one_line(f"{' '.join(where)}: {verdict.outcome}{suffix} {verdict.code}. {summary}", 300),
         carded=cell.id in carded,
     )
 

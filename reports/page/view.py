@@ -33,7 +33,7 @@ from .curves import Figures, figures
 from .matrix import Gated, Matrix, Square, make_matrix, make_square
 
 # Each card is several KiB, and a run in which everything fails may have thousands; the table of cells has the others.
-_DETAILED = 1000  # cells; above, the page tells less of each, and the record has everything of all of them
+_DETAILED = 1000  # cells; a page of more cells shows less of each, and the record has everything
 _FEWER_CARDS = 40  # on the page of a larger run
 _INPUTS, _FEWER_INPUTS = 2_000_000, 50_000  # characters of programs and inputs on the cards, the gravest causes first
 _CARDS = 250  # failure cards on the page
@@ -86,7 +86,7 @@ class CauseRow:
 
     cause: Cause
     square: Square
-    said: str
+    title: str
     text: str  # in Markdown, for an issue of whoever maintains the implementation; empty for the last of very many
 
 
@@ -113,7 +113,7 @@ class Share:
 
     standing: SubjectStanding
     pieces: tuple[tuple[Outcome, int, float, float], ...]
-    known: int  # failures that the gate accepts
+    known_failures: int  # failures that the gate accepts
 
 
 @dataclass(frozen=True)
@@ -184,13 +184,13 @@ def make_view(run: Run, gated: Gated | None, histories: Mapping[str, str]) -> Vi
 
 def _verdict_share(standing: SubjectStanding, marks: Mapping[str, str]) -> Share:
     # The widths are rounded before they are added, so that a piece begins exactly where the one before it ends.
-    left, pieces = 0.0, []
+    start, pieces = 0.0, []
     for outcome, count in counts(standing.verdicts).items():
         width = round(100 * count / len(standing.verdicts), 3)
-        pieces.append((outcome, count, round(left, 3), width))
-        left += width
-    known = sum(marks.get(verdict.cell.key) == "known" for verdict in standing.verdicts)
-    return Share(standing, tuple(pieces), known)
+        pieces.append((outcome, count, round(start, 3), width))
+        start += width
+    known_failures = sum(marks.get(verdict.cell.key) == "known" for verdict in standing.verdicts)
+    return Share(standing, tuple(pieces), known_failures)
 
 
 def _cause_rows(run: Run, causes: Sequence[Cause], squares: Mapping[str, Square]) -> tuple[CauseRow, ...]:
@@ -238,14 +238,14 @@ def _op_part(
 
 def _cards(squares: Iterable[Square], room: int, histories: Mapping[str, str]) -> tuple[Card, ...]:
     """The cards; from the one on with which the room for programs and inputs ends, these stand in files alone."""
-    found = []
+    cards = []
     for square in squares:
         card = _card(square, histories.get(square.verdict.cell.key, ""))
         if room <= 0:
             card = replace(card, case="", case_cut=False, program="")
         room -= len(card.case) + len(card.program)
-        found.append(card)
-    return tuple(found)
+        cards.append(card)
+    return tuple(cards)
 
 
 def _card(square: Square, history: str) -> Card:
@@ -300,8 +300,8 @@ def _which(squares: Sequence[Square]) -> str:
     by_op = by_key(squares, lambda square: square.verdict.cell.op)
     parts = []
     for op, mine in by_op.items():
-        found = Counter(square.verdict.cell.property for square in mine)
-        parts.append(f"{op}: " + ", ".join(f"{name} {count}" for name, count in found.items()))
+        tally = Counter(square.verdict.cell.property for square in mine)
+        parts.append(f"{op}: " + ", ".join(f"{name} {count}" for name, count in tally.items()))
     return "; ".join(parts)
 
 

@@ -59,24 +59,24 @@ def text_of(name: str) -> str:
 
 
 def _known_schema() -> dict[str, Any]:
-    return _described(known_schema(), "opassay known failures", _KNOWN)
+    return _describe_fields(known_schema(), "opassay known failures", _KNOWN)
 
 
-def _budget() -> dict[str, Any]:
-    found = _described(budget_schema(), "opassay accuracy budgets", _BUDGET)
+def _budget_schema() -> dict[str, Any]:
+    schema = _describe_fields(budget_schema(), "opassay accuracy budgets", _BUDGET)
     # A budget file is read in the form alone in which it is written, and that has every field.
-    for table in found["$defs"].values():
+    for table in schema["$defs"].values():
         if "properties" in table:
             table["required"] = list(table["properties"])
-    return found
+    return schema
 
 
-def _described(found: dict[str, Any], title: str, about: dict[str, str]) -> dict[str, Any]:
-    for table in found["$defs"].values():
+def _describe_fields(schema: dict[str, Any], title: str, about: dict[str, str]) -> dict[str, Any]:
+    for table in schema["$defs"].values():
         for field, rule in table.get("properties", {}).items():
             rule["description"] = about[field]
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": title, **found}
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": title, **schema}
 
 
-_MAKERS: dict[str, Callable[[], dict[str, Any]]] = {"run": run_schema, "known": _known_schema, "budget": _budget}
+_MAKERS: dict[str, Callable[[], dict[str, Any]]] = {"run": run_schema, "known": _known_schema, "budget": _budget_schema}
 NAMES = tuple(_MAKERS)

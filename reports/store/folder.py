@@ -114,13 +114,13 @@ class Folder:
                 folder._refuse("has no marker .opassay/marker.json", "need the report folder of a run")
             folder._lock()
             marker = folder._marker() or marker
-            left = [name for name in folder._logs() if name not in marker.recorded]
-            if run is None and not left:
+            unfinished = [name for name in folder._logs() if name not in marker.recorded]
+            if run is None and not unfinished:
                 folder._refuse("every run in it has its record", "there is nothing to recover")
             if run is not None and run not in folder._logs():
-                known = ", ".join(folder._logs()) or "none"
-                folder._refuse(f"has no log of run {run!r}", f"need one of the runs with a log: {known}")
-            folder.run = run or left[-1]
+                logs = ", ".join(folder._logs()) or "none"
+                folder._refuse(f"has no log of run {run!r}", f"need one of the runs with a log: {logs}")
+            folder.run = run or unfinished[-1]
             folder.log = path / PRIVATE / f"{folder.run}.ndjson"
             folder._clear_scratch()
             if folder.run != marker.run:
@@ -172,10 +172,10 @@ class Folder:
         marker = self._marker()
         before = [] if marker is None else marker.recorded
         for name in names_in(self._private):
-            found = _RUN_FILE.fullmatch(name)
+            match = _RUN_FILE.fullmatch(name)
             # Ids begin with the time of a run. After the recovery of an old run, the logs of later
             # ones are not smaller and stay.
-            if found and found[1] in before and found[1] < self.run and self._kind(self._private, name) == stat.S_IFREG:
+            if match and match[1] in before and match[1] < self.run and self._kind(self._private, name) == stat.S_IFREG:
                 os.unlink(name, dir_fd=self._private)
         logs = self._logs()
         self._mark([name for name in dict.fromkeys([*before, self.run]) if name in logs or name == self.run])
@@ -246,10 +246,10 @@ class Folder:
 
     def _check_kinds(self, where: int, kinds: dict[str, int]) -> None:
         for name, kind in kinds.items():
-            found = self._kind(where, name)
-            if found not in (0, kind):
+            actual = self._kind(where, name)
+            if actual not in (0, kind):
                 need = "a folder" if kind == stat.S_IFDIR else "a regular file"
-                self._refuse(f"{name} in it is {KINDS.get(found, 'a special file')}", f"need {need} or nothing there")
+                self._refuse(f"{name} in it is {KINDS.get(actual, 'a special file')}", f"need {need} or nothing there")
 
     def _lock(self) -> None:
         self._private = self._enter(make_folder(self._top, PRIVATE, self._refuse))
@@ -260,8 +260,8 @@ class Folder:
         except BlockingIOError:
             # Another process wrote this text, so it is shown only where it has the form that this class writes.
             who = os.pread(lock, 100, 0).decode("ascii", "replace").split()
-            known = len(who) == 2 and RUN_ID.fullmatch(who[0]) and who[1].isdecimal()
-            holder = f"run {who[0]} (pid {who[1]})" if known else "another run"
+            is_ours = len(who) == 2 and RUN_ID.fullmatch(who[0]) and who[1].isdecimal()
+            holder = f"run {who[0]} (pid {who[1]})" if is_ours else "another run"
             self._refuse(f"is in use by {holder}", "need one folder per run: wait for it, or name another folder")
         # A process that was forked from this one has a copy of the handle: only unlocking frees the lock for sure.
         self._stack.callback(fcntl.flock, lock, fcntl.LOCK_UN)
@@ -288,8 +288,8 @@ class Folder:
 
     def _mark(self, recorded: list[str]) -> None:
         logs = set(self._logs())
-        kept = [name for name in recorded if name in logs or name == self.run]
-        self._put(self._private, NAME, encode_marker(self.run, kept))
+        runs = [name for name in recorded if name in logs or name == self.run]
+        self._put(self._private, NAME, encode_marker(self.run, runs))
 
     def _logs(self) -> list[str]:
         names = [name.removesuffix(".ndjson") for name in names_in(self._private) if name.endswith(".ndjson")]
@@ -333,11 +333,11 @@ class Folder:
             stack.callback(os.close, earlier)
             target = make_folder(earlier, run, self._refuse)
             stack.callback(os.close, target)
-            taken = set(names_in(target))
+            target_names = set(names_in(target))
             for name in mine:
                 stem, _, kind = name.rpartition(".")
-                free = (f"{stem}.{i}.{kind}" for i in range(2, len(taken) + 3))
-                new = name if name not in taken else next(other for other in free if other not in taken)
+                free = (f"{stem}.{i}.{kind}" for i in range(2, len(target_names) + 3))
+                new = name if name not in target_names else next(other for other in free if other not in target_names)
                 os.rename(name, new, src_dir_fd=cases, dst_dir_fd=target)
 
     def _put_record_away(self, run: str) -> None:
@@ -360,8 +360,8 @@ class Folder:
         except FileNotFoundError:
             return 0
 
-    def _refuse(self, found: str, rule: str) -> NoReturn:
-        raise FolderError(f"report folder {str(self.path)!r}: {found}; {rule}")
+    def _refuse(self, problem: str, rule: str) -> NoReturn:
+        raise FolderError(f"report folder {str(self.path)!r}: {problem}; {rule}")
 
 
 def add_case(path: Path, name: str, content: bytes, program: bytes = b"") -> None:

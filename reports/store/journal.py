@@ -45,7 +45,7 @@ class Surroundings(_Line, tag="environment"):
 
 
 class Done(_Line, tag="done"):
-    """An item and what its process answered; `at` is the second of the session, `seconds` is of processor time."""
+    """An item and what its process answered; `at` counts seconds of the session, `seconds` those of processors."""
 
     kind: str
     item: str
@@ -57,7 +57,7 @@ class Done(_Line, tag="done"):
 
 
 class Lost(_Line, tag="lost"):
-    """An item that has no answer: its processes ended, or it was out of time; a second line says by which sample."""
+    """An item that has no answer: its processes ended, or its time was over; a second line names the sample."""
 
     kind: str
     item: str
@@ -141,18 +141,18 @@ class Journal:
     def _read(self) -> tuple[list[Line], int]:
         with open(self.path, "rb") as file:
             content = file.read()
-        found = list(_lines(content))
-        lines = [line for line in found if line is not None]
+        entries = list(_lines(content))
+        lines = [line for line in entries if line is not None]
         first = lines[0] if lines else None
         # A campaign that was killed while it wrote its first line has left a part of that and nothing else.
         begun = not lines and b"\n" not in content and content.startswith(_BEGINNING)
-        if found and not begun and not (isinstance(first, Campaign) and first.schema == SCHEMA):
+        if entries and not begun and not (isinstance(first, Campaign) and first.schema == SCHEMA):
             rule = f"need one of schema {SCHEMA}, or a name that is free"
             raise JournalError(f"{self.path}: is no log of a campaign; {rule}")
         if content and not content.endswith(b"\n"):
             # The next line must not become the rest of one that was cut.
             os.write(self._handle, b"\n")
-        return lines, len(found) - len(lines)
+        return lines, len(entries) - len(lines)
 
 
 def _lines(content: bytes) -> Iterator[Line | None]:

@@ -104,14 +104,14 @@ Event = Began | Planned | Environment | CellStarted | CellFinished | CellDied | 
 _DECODER = msgspec.json.Decoder(Event)
 
 
-def planned(cells: list[tuple[str, str, str, str, str, str]]) -> Iterator[Planned]:
-    """The events of a plan."""
+def plan_events(cells: list[tuple[str, str, str, str, str, str]]) -> Iterator[Planned]:
+    """The events that hold the cells of a plan, `_CHUNK` cells each."""
     for start in range(0, len(cells), _CHUNK):
         yield Planned(cells[start : start + _CHUNK])
 
 
-def finished(verdict: Verdict) -> CellFinished:
-    """The event of a verdict."""
+def verdict_event(verdict: Verdict) -> CellFinished:
+    """The event that holds a verdict."""
     return CellFinished(msgspec.convert(as_data(verdict), VerdictData))
 
 
@@ -122,10 +122,10 @@ def append_line(line: msgspec.Struct, write: Callable[[memoryview], int]) -> str
         line: what is written. write: of a file without a buffer, so that a line is on its way to the disk when this
             returns. It may take only a part of what it is given, and returns how many bytes it took.
     """
-    left = memoryview(msgspec.json.encode(line) + b"\n")
+    rest = memoryview(msgspec.json.encode(line) + b"\n")
     try:
-        while left:
-            left = left[write(left) :]
+        while rest:
+            rest = rest[write(rest) :]
     except OSError as err:
         return f"{type(err).__name__}: {err}"
     return ""

@@ -21,7 +21,7 @@ class MarkerError(ValueError):
 
 
 class Marker(msgspec.Struct, frozen=True):
-    """What the marker says."""
+    """The content of marker.json."""
 
     tool: str
     schema: int
@@ -51,8 +51,8 @@ def read_marker(where: int) -> Marker | None:
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as err:
         raise MarkerError(f"its marker .opassay/{NAME} cannot be read ({err}); need one that opassay wrote") from err
     if marker.tool != "opassay" or marker.schema != SCHEMA:
-        found = f"tool {marker.tool!r}, schema {marker.schema}"
-        raise MarkerError(f"its marker .opassay/{NAME} says {found}; need tool 'opassay', schema {SCHEMA}")
+        identity = f"tool {marker.tool!r}, schema {marker.schema}"
+        raise MarkerError(f"its marker .opassay/{NAME} says {identity}; need tool 'opassay', schema {SCHEMA}")
     # Ids of runs become parts of file names, and those files are moved and deleted. An id of another form, such as one
     # with a slash, could lead to files that are not ours.
     if not all(map(RUN_ID.fullmatch, [marker.run, *marker.recorded])):

@@ -29,8 +29,8 @@ _BEGINS = {
 }
 
 
-def replaceable(path: Path, kind: str) -> None:
-    """Whether a file of that kind may be written to the path: the name is free, the file empty, or one of ours.
+def require_replaceable(path: Path, kind: str) -> None:
+    """Require that a file of that kind may be written to the path: the name is free, the file empty, or one of ours.
 
     Args:
         path: the target.
@@ -51,6 +51,6 @@ def replaceable(path: Path, kind: str) -> None:
 
 
 def write_output(path: Path, kind: str, content: bytes) -> None:
-    """Writes a file of that kind in one step; see `replaceable`."""
-    replaceable(path, kind)
+    """Writes a file of that kind in one step; see `require_replaceable`."""
+    require_replaceable(path, kind)
     write_atomically(path, content)

@@ -153,13 +153,13 @@ def verdict_of(data: VerdictData) -> Verdict:
 
 def _contradictions(verdict: Verdict) -> Iterator[str]:
     """What a verdict says that its outcome, or another of its figures, cannot be true with."""
-    measure, held = verdict.measure, verdict.held
-    if held and measure.judged and math.isnan(measure.max_ratio):
+    measure, holds = verdict.measure, verdict.held
+    if holds and measure.judged and math.isnan(measure.max_ratio):
         # No comparison with NaN is true, so every later test for a ratio that is too large would pass this verdict.
         yield "with max_ratio=nan, need a number: nothing was compared"
-    if held and measure.max_ratio > 1:
+    if holds and measure.max_ratio > 1:
         yield f"with max_ratio={measure.max_ratio:.4g}, need at most 1: an element lies outside its bound"
-    if held and verdict.causes + verdict.others:
+    if holds and verdict.causes + verdict.others:
         yield "with a failure, need none"
     if verdict.outcome is Outcome.VERIFIED:
         if not measure.judged or not measure.samples:
@@ -170,15 +170,15 @@ def _contradictions(verdict: Verdict) -> Iterator[str]:
         yield f"with code {verdict.code}, need that of what was broken"
     if verdict.outcome is Outcome.FAIL and verdict.failure is None:
         yield "without a failure, need what was broken"
-    yield from _contradicting_parts(measure, held)
+    yield from _contradicting_parts(measure, holds)
 
 
-def _contradicting_parts(measure: Measure, held: bool) -> Iterator[str]:
+def _contradicting_parts(measure: Measure, holds: bool) -> Iterator[str]:
     """What parts of a measure say that its totals cannot be true with."""
     for name, judged, not_judged in measure.regimes:
         if judged > measure.judged or not_judged > measure.not_judged:
             yield f"with regime {name} of {judged} and {not_judged} elements, need at most those of the whole"
-    if not held:
+    if not holds:
         return
     if measure.worst is not None and not measure.worst.ratio <= measure.max_ratio:
         yield f"with a worst element of ratio={measure.worst.ratio:.4g}, need at most max_ratio={measure.max_ratio:.4g}"
@@ -224,7 +224,7 @@ def _float(name: str, text: str) -> float:
 
 
 def finite(name: str, text: str) -> float:
-    """Seconds; RecordError for what are none."""
+    """A number of seconds; RecordError for a text that is none."""
     value = _float(name, text)
     # The limit (30,000 years) keeps infinity and nonsense out of the sums and durations that reports show.
     if not 0 <= value < 1e12:

@@ -46,7 +46,7 @@ def _with_given_statistics(seed: int, offset: float) -> list[Any]:
 
 def _legal(values: list[Any], rng: Any) -> list[Legal]:
     working = Working(contract("float32"), rng)
-    return [Legal(working.rounded(v), working) for v in values]
+    return [Legal(working.round(v), working) for v in values]
 
 
 @pytest.mark.parametrize("op", BACKWARD)

@@ -21,7 +21,7 @@ from opassay.reference.derivative import vjp
 from opassay.reference.exact import evaluate, exact, precision, to_float_pair
 from opassay.reference.formats import BINARY32, FORMATS, round_array
 from opassay.reference.norms.layer_norm import native_layer_norm
-from workshop.random_evaluation import evaluated
+from workshop.random_evaluation import evaluate_at_random
 
 
 def _random(rng: Any, shape: tuple[int, ...], positive: bool = False) -> Any:
@@ -83,7 +83,7 @@ def _largest_ratio(name: str, allowed: Contract, seeds: int) -> float:
         values = [_random(rng, s, positive) for s in shapes]
         read = balls(formula, values, allowed)
         for _ in range(3):
-            for got, need in zip(evaluated(formula, values, allowed, rng), read, strict=True):
+            for got, need in zip(evaluate_at_random(formula, values, allowed, rng), read, strict=True):
                 radius = need.radii()
                 assert (np.abs(got - need.centre) <= radius).all(), f"seed={seed}"
                 judged = np.isfinite(radius) & (radius > 0)

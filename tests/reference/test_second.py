@@ -20,7 +20,7 @@ from opassay.reference.second import Undecided, along, enclosures, intervals, pr
 from opassay.reference.second.functions import UNARY
 from opassay.reference.second.intervals import WHOLE, divide, multiply, point, square, subtract
 from opassay.reference.softmax import softmax
-from workshop.checking.comparing import compared, interval_of
+from workshop.checking.comparing import compare_element, interval_of
 
 Formula = Callable[..., Any]
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
@@ -37,7 +37,7 @@ def _findings(formula: Formula, word: Word, operands: list[Any], outputs: int = 
     first, _ = evaluate(along_tapes(REFERENCE, word, formula, inputs, outputs), *given)
     second = enclosures(along(word, formula, inputs, outputs), *given)
     return {
-        compared(raw, interval, other.scale, len(word)).kind
+        compare_element(raw, interval, other.scale, len(word)).kind
         for mine, other in zip(first, second, strict=True)
         for raw, interval in zip(mine.values.ravel(), other.intervals.ravel(), strict=True)
     }
@@ -173,7 +173,7 @@ def test_a_wrong_word_is_seen() -> None:
     x = np.array([1.0, 2.0, 4.0])
     (first,), _ = evaluate(lambda x: np.var(x, ddof=1), x)
     (second,) = enclosures(lambda x: np.var(x), x)
-    assert compared(first.values[()], second.intervals[()], second.scale, 0).kind == "disagree"
+    assert compare_element(first.values[()], second.intervals[()], second.scale, 0).kind == "disagree"
 
 
 # ------------------------------------------------------------------------------- historical bugs of mpmath and gmpy2
@@ -197,9 +197,9 @@ def test_old_wrong_results_lie_outside_and_those_of_today_inside(bug: str) -> No
         today = {**functions.unary(bits), "log": numbers._log, "exp": libmp.mpf_exp}[name]
         number = libmp.from_float(argument)
         raw = today(number) if name == "arctanh" else today(number, bits)
-        assert compared(raw, (low, high), 0, 0).kind == "agree"
+        assert compare_element(raw, (low, high), 0, 0).kind == "agree"
         old = libmp.from_str(wrong, bits, "n")
-        assert compared(old, (low, high), 0, 0).kind == "disagree"
+        assert compare_element(old, (low, high), 0, 0).kind == "disagree"
 
 
 def test_sums_of_far_apart_numbers_are_rounded_to_the_right_side() -> None:

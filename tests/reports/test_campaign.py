@@ -23,7 +23,7 @@ from opassay.properties.sweeps import tables
 from opassay.properties.sweeps.program import run_item
 from opassay.reports import record
 from opassay.reports.cli.campaign.cells import CellWork
-from opassay.reports.cli.campaign.draws import joined, seeds_of
+from opassay.reports.cli.campaign.draws import join_verdicts, seeds_of
 from opassay.reports.cli.campaign.shards import ShardWork
 from opassay.reports.cli.campaign.work import WorkError
 from opassay.reports.cli.main import main
@@ -299,25 +299,25 @@ def test_the_worst_of_several_draws_counts_and_their_measures_together() -> None
     held, bad = verdict(ratio=0.5), failed("FWD")
     one = replace(held, measure=replace(held.measure, regimes=(("a", 1, 0),), sizes=("x dim 0: 1 to 3, 9",)))
     two = replace(bad, measure=replace(bad.measure, regimes=(("a", 2, 1), ("b", 1, 1)), sizes=("x dim 0: 3 to 5",)))
-    found = joined([one, two, held])
+    found = join_verdicts([one, two, held])
     assert (found.outcome, found.failure) == (Outcome.FAIL, bad.failure)
     assert (found.measure.judged, found.measure.samples, found.measure.max_ratio) == (300, 24, 3.9)
     assert found.measure.regimes == (("a", 3, 1), ("b", 1, 1))
     assert found.measure.sizes == ("x dim 0: 1 to 5, 9",)
-    assert joined([held]) is held
+    assert join_verdicts([held]) is held
 
 
 def test_widths_that_no_draw_knows_stay_unknown() -> None:
     empty = Verdict(verdict().cell, Outcome.WEAK, verdict().code, "few", Measure())
-    assert math.isnan(joined([empty, empty]).measure.detect_median)
-    assert joined([empty, verdict()]).measure.detect_median == 4.0
+    assert math.isnan(join_verdicts([empty, empty]).measure.detect_median)
+    assert join_verdicts([empty, verdict()]).measure.detect_median == 4.0
 
 
 def test_failures_of_other_draws_stay_with_the_worst() -> None:
     bad = failed()
     assert isinstance(bad.failure, Failure)
     other = replace(bad, failure=replace(bad.failure, case_id="2", signs=replace(bad.failure.signs, path="jvp")))
-    assert [failure.case_id for failure in joined([bad, other, bad]).others] == ["2"]
+    assert [failure.case_id for failure in join_verdicts([bad, other, bad]).others] == ["2"]
 
 
 # ---------------------------------------------------------------------------------------------------- a further kind

@@ -33,7 +33,7 @@ class _Scheduler:
                 if queue:
                     item = queue.popleft()
                     name = "" if item.name == nameless else f"worker {number}"
-                    self._topics.done(name, item.topic, len(self.queues))
+                    self._topics.end_item(name, item.topic, len(self.queues))
                     self._begin()
 
     def _begin(self) -> None:
@@ -90,7 +90,7 @@ def test_workers_that_are_gone_are_forgotten() -> None:
     for name in NAMES:
         waiting.put(Item("test", name, ("", "", ""), "", {}, name[0]))
     for number in range(9):
-        topics.done(f"worker {number}", "abcd"[number % 4], 2)
+        topics.end_item(f"worker {number}", "abcd"[number % 4], 2)
     assert list(topics._of) == ["worker 7", "worker 8"]
     item = topics.next_of(waiting, lambda _: True, [], 2)
     assert item is not None  # of a worker that is gone: any item will do, and of a topic that nobody is at

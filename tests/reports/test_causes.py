@@ -98,10 +98,10 @@ def test_half_types_alone_and_further_failures_of_a_cell_are_causes_of_their_own
 
 def test_failures_without_elements_and_negligible_ones_are_one_cause_of_a_kernel_and_of_all() -> None:
     empty = [seen("EMPTY", dtype, path=path) for dtype in ("float32", "float16") for path in ("forward", "vjp (func)")]
-    assert [(cause.path, len(cause.seen)) for cause in causes_of(empty)] == [("without elements", 4)]
+    assert [(cause.path, len(cause.occurrences)) for cause in causes_of(empty)] == [("without elements", 4)]
     # The errors are less than one rounding of the largest number of a float32 tensor.
     small = [seen("JVP", op=op, path=path, share=1e-9) for op, path in (("a", "jvp (func)"), ("b", "vjp (func)"))]
-    assert [(cause.severity, len(cause.seen)) for cause in causes_of(small)] == [(Severity.NEGLIGIBLE, 2)]
+    assert [(cause.severity, len(cause.occurrences)) for cause in causes_of(small)] == [(Severity.NEGLIGIBLE, 2)]
 
 
 def test_the_format_that_an_output_was_judged_in_counts_and_not_the_cell_s() -> None:

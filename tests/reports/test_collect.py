@@ -36,7 +36,7 @@ def began(cells: Sequence[Cell]) -> log.Began:
 
 def beginning(cells: Sequence[Cell], left_out: dict[str, str] | None = None) -> list[log.Event]:
     rows = [(c.op, c.property, c.dtype, c.device, c.subject, (left_out or {}).get(c.key, "")) for c in cells]
-    return [began(cells), *log.planned(rows)]
+    return [began(cells), *log.plan_events(rows)]
 
 
 def written(events: Sequence[log.Event]) -> bytes:
@@ -61,7 +61,7 @@ def test_what_is_logged_is_read() -> None:
     events = beginning([item.cell for item in items])
     events += [log.Environment({"torch": "2\x1b[31m"}), log.Noted("one"), log.Noted("one")]
     for item in items:
-        events += [log.CellStarted(item.cell.key, 0), log.finished(item)]
+        events += [log.CellStarted(item.cell.key, 0), log.verdict_event(item)]
     found = account(written([*events, log.Ended(1.5, [])]))
     run = found.run([], seconds=1.5)
     assert run.verdicts[0] == items[0]
@@ -74,7 +74,7 @@ def test_a_log_cut_anywhere_still_says_what_it_holds() -> None:
     items = [verdict("FWD"), verdict("VJP"), failed("JVP")]
     events = beginning([item.cell for item in items])
     for item in items:
-        events += [log.CellStarted(item.cell.key, 0), log.finished(item)]
+        events += [log.CellStarted(item.cell.key, 0), log.verdict_event(item)]
     whole = written(events)
     head = len(written(events[:2]))
     for end in range(head, len(whole), 97):
@@ -111,7 +111,7 @@ def test_planned_without_events() -> None:
 def test_of_two_verdicts_the_worse_one_counts() -> None:
     good = verdict()
     bad = replace(good, outcome=Outcome.UNSTABLE, code=Code.VALUE)
-    found = account(written([*beginning([good.cell]), *map(log.finished, (good, bad, good))]))
+    found = account(written([*beginning([good.cell]), *map(log.verdict_event, (good, bad, good))]))
     assert found.verdicts()[0].outcome is Outcome.UNSTABLE
     assert len(found.notes) == 1
     assert set(SEVERITY) == set(Outcome)
@@ -145,11 +145,11 @@ def test_without_its_beginning_a_log_is_no_record() -> None:
 
 
 def test_cases_are_handed_on_before_memory_is_spared(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("opassay.reports.collect._MAX_KEPT", 5)
+    monkeypatch.setattr("opassay.reports.collect._MAX_CASE_BYTES", 5)
     kept: dict[str, str] = {}
     items = [failed("VJP"), failed("JVP")]
     found = Account(on_case=lambda name, text, program: kept.update({name: text}))
-    for event in [*beginning([item.cell for item in items]), *map(log.finished, items)]:
+    for event in [*beginning([item.cell for item in items]), *map(log.verdict_event, items)]:
         found.take(event)
     assert set(kept.values()) == {'{"op": 1}'}
     assert len(kept) == 2
@@ -188,7 +188,7 @@ def test_every_event_survives_its_line() -> None:
         *beginning([cell]),
         log.Environment({"a": "b"}),
         log.CellStarted(cell.key, 0),
-        log.finished(item),
+        log.verdict_event(item),
         log.CellDied(cell.key, True, "how", ""),
         log.CellsGivenUp([cell.key], "why"),
         log.Noted("text"),

@@ -10,7 +10,7 @@ import pytest
 from opassay import Cell, Settings, run_cell
 from opassay.oracles.bound.rounding import lengths
 from opassay.oracles.verdicts.verdict import Bin, Verdict
-from opassay.reports.cli.campaign.draws import joined
+from opassay.reports.cli.campaign.draws import join_verdicts
 from opassay.reports.page.curves import HEIGHT, WIDTH, Panel, figures
 from opassay.reports.page.html import render
 from opassay.reports.record import RecordError, decode, encode
@@ -50,7 +50,7 @@ def test_what_is_no_bin_is_refused(text: object) -> None:
 
 def test_bins_of_several_draws_are_added() -> None:
     first, second = _binned(*BINS[:2]), _binned(BINS[0], replace(BINS[1], outputs=3, scaled=2.0, ratio=0.5))
-    assert joined([first, second]).measure.bins == (
+    assert join_verdicts([first, second]).measure.bins == (
         replace(BINS[0], outputs=10).text,
         Bin("length", 10, 5, 3.0, 0.5).text,
     )

@@ -17,7 +17,7 @@ from opassay.oracles.verdicts.verdict import Code, Outcome, Verdict
 from opassay.reports import record
 from opassay.reports.cli.main import main
 from opassay.reports.over_time.failures import Course, failures_of
-from opassay.reports.over_time.history import History, opened, records_in
+from opassay.reports.over_time.history import History, open_history, records_in
 from opassay.reports.over_time.pages import history_page
 from opassay.reports.over_time.trends import Trend, bars, runs_of, trends_of
 from opassay.reports.record import RecordError, Run
@@ -30,7 +30,7 @@ def _day(day: int, *verdicts: Verdict, **more: object) -> Run:
 
 
 def _trends(folder: Path) -> tuple[list[Trend], History]:
-    with opened(folder / "history.sqlite") as history:
+    with open_history(folder / "history.sqlite") as history:
         history.gather(records_in(folder))
         return trends_of(history, runs_of(history)), history
 
@@ -71,7 +71,7 @@ def test_wider_dtypes_tell_of_the_error_because_that_of_half_types_is_1(tmp_path
 
 
 def _failures(folder: Path, count: int) -> list[Course]:
-    with opened(folder / "history.sqlite") as history:
+    with open_history(folder / "history.sqlite") as history:
         history.gather(records_in(folder))
         return failures_of(history, runs_of(history)[:count])
 
@@ -80,7 +80,7 @@ def test_a_failure_knows_since_when_it_fails_and_when_the_cell_held_last(folder:
     (course,) = _failures(folder, 4)
     assert course.cell == failed().cell
     assert [look.failed for look in course.looks] == [False, False, True, True]
-    assert course.said == "fails since 2026-03-03 (00000000), in 2 of 4 runs; held last 2026-03-02 (00000000)"
+    assert course.sentence == "fails since 2026-03-03 (00000000), in 2 of 4 runs; held last 2026-03-02 (00000000)"
     assert _failures(folder, 2) == _failures(folder, 0) == [], "what holds in the last run is no failure"
 
 
@@ -91,11 +91,11 @@ def test_the_history_of_a_failure_tells_of_breaks_of_other_codes_and_of_runs_tha
     for day, items in enumerate(((broken,), (good,), (other,), (lone,), (unasked,), (broken, lone)), start=1):
         record.save(tmp_path / f"{day}.json", _day(day, *items))
     (course,) = _failures(tmp_path, 6)
-    assert course.said == (
+    assert course.sentence == (
         "fails since 2026-03-03 (00000000), in 3 of 4 runs, as OA101, then OA105; held last 2026-03-02 (00000000)"
     )
     (first,) = _failures(tmp_path, 1)
-    assert first.said == "first seen in this run"
+    assert first.sentence == "first seen in this run"
 
 
 def test_the_pages_tell_the_history_of_failures(
@@ -123,24 +123,24 @@ def test_a_history_that_is_not_there_is_told_and_nothing_is_written(folder: Path
 
 def test_a_record_is_read_once_under_every_name_and_stays_when_its_file_is_gone(folder: Path) -> None:
     path = folder / "history.sqlite"
-    with opened(path) as history:
+    with open_history(path) as history:
         first = history.gather(records_in(folder))
         again = history.gather(records_in(folder))
-    assert (first.new, first.known, first.refused) == (4, 0, ())
-    assert (again.new, again.known) == (0, 4)
+    assert (first.new, first.old, first.refused) == (4, 0, ())
+    assert (again.new, again.old) == (0, 4)
     (folder / "copy.json").write_bytes((folder / "4.json").read_bytes())
     for file in [*folder.glob("[0-9].json"), *folder.glob("below/*")]:
         file.unlink()
-    with opened(path) as history:
+    with open_history(path) as history:
         found = history.gather(records_in(folder))
-        assert (found.new, found.known) == (0, 1)
+        assert (found.new, found.old) == (0, 1)
         assert len(runs_of(history)) == 4
 
 
 def test_a_file_that_has_changed_is_read_again(folder: Path) -> None:
     _trends(folder)
     record.save(folder / "4.json", _day(9, verdict()))
-    with opened(folder / "history.sqlite") as history:
+    with open_history(folder / "history.sqlite") as history:
         assert history.gather(records_in(folder)).new == 1
 
 
@@ -150,7 +150,7 @@ def test_broken_records_are_told_and_other_files_are_passed_over(folder: Path) -
     (folder / "plan.json").write_text('{"plan_digest": "x"}')
     (folder / ".hidden.json").write_bytes(whole)
     (folder / "link.json").symlink_to(folder / "4.json")
-    with opened(folder / "history.sqlite") as history:
+    with open_history(folder / "history.sqlite") as history:
         found = history.gather(records_in(folder))
         assert found.new == 4
         (refused,) = found.refused
@@ -172,7 +172,7 @@ def test_a_database_of_something_else_is_left_alone(tmp_path: Path, kind: str) -
                 connection.execute(f"PRAGMA application_id = {0x6F706173}")
                 connection.execute("PRAGMA user_version = 99")
     before = path.read_bytes() if kind != "link" else b""
-    with pytest.raises(RecordError, match=r"history\.sqlite: "), opened(path):
+    with pytest.raises(RecordError, match=r"history\.sqlite: "), open_history(path):
         pass
     assert (path.read_bytes() if kind != "link" else b"") == before
 

@@ -37,8 +37,8 @@ from opassay.reports.page.html import render
 from opassay.reports.progress import make_console
 from opassay.reports.record import RecordError, Run, decode, encode
 from opassay.reports.store import files
-from opassay.reports.store.output import JUNIT, PAGE, RECORD, replaceable, write_output
-from opassay.reports.text import short_hex, verdict_line, wrapped
+from opassay.reports.store.output import JUNIT, PAGE, RECORD, require_replaceable, write_output
+from opassay.reports.text import short_hex, verdict_line, wrap_lines
 from tests.reports.conftest import failed, make_run, verdict
 
 LONG = 65_000
@@ -69,7 +69,7 @@ def _everything(run: Run) -> str:
     stream = io.StringIO()
     print_summary(make_console(stream), run)
     parts = [render(run), to_xml(run).decode(), stream.getvalue(), step_summary(run)]
-    parts += [failure_text(item) + verdict_line(item) + wrapped(failure_text(item), 80) for item in run.verdicts]
+    parts += [failure_text(item) + verdict_line(item) + wrap_lines(failure_text(item), 80) for item in run.verdicts]
     parts += [finding_line(found) for found in find_regressions(run, Files())]
     return "".join([*parts, markdown_table(accuracy(run.verdicts))])
 
@@ -220,7 +220,7 @@ def test_a_hostile_file_is_looked_at_in_linear_time(tmp_path: Path, kind: str) -
             path.write_bytes(begin + filler * (2**17 // len(filler)))
             start = time.process_time()
             with pytest.raises(RecordError):
-                replaceable(path, kind)
+                require_replaceable(path, kind)
             assert time.process_time() - start < 1
 
 

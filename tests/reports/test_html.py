@@ -167,9 +167,9 @@ def test_the_axis_fits_what_is_near_and_names_what_is_far() -> None:
     assert plot is not None
     assert [tick.label for tick in plot.ticks] == ["½", "1", "2", "4", "8", "16", "32"]
     first, second = (row.marks[0] for row in plot.rows)
-    assert (first.largest.place, first.said) == ("scale", "")
+    assert (first.largest.place, first.label) == ("scale", "")
     assert second.p99 is not None
-    assert (second.p99.place, second.largest.place, second.said) == ("over", "over", "1e37 u")
+    assert (second.p99.place, second.largest.place, second.label) == ("over", "over", "1e37 u")
     assert plot.one == first.largest.x
 
 
@@ -177,7 +177,7 @@ def test_a_percentile_beyond_every_axis_does_not_stretch_it() -> None:
     plot = accuracy_plot(_op("op", (0.25, 0.5, 0.5), (0.5, 1e30, 1e37)), ["torch cpu"])
     assert plot is not None
     assert len(plot.ticks) <= 14
-    assert plot.rows[1].marks[0].said == "1e37 u"
+    assert plot.rows[1].marks[0].label == "1e37 u"
 
 
 def test_one_row_per_property_and_dtype_subjects_side_by_side() -> None:

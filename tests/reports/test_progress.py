@@ -37,9 +37,9 @@ def _teller(clock: Clock, *, live: bool = False, total: int = 10) -> tuple[Telle
 
 def _judge(teller: Teller, clock: Clock, cells: range, seconds: float) -> None:
     for number in cells:
-        teller.started(KEYS[number])
+        teller.note_start(KEYS[number])
         clock.now += seconds
-        teller.finished(verdict(f"P{number}"))
+        teller.count_verdict(verdict(f"P{number}"))
 
 
 def test_a_rate_and_the_time_that_is_left_are_told(clock: Clock) -> None:
@@ -59,10 +59,10 @@ def test_a_rate_and_the_time_that_is_left_are_told(clock: Clock) -> None:
 def test_what_an_earlier_run_did_does_not_count_as_pace(clock: Clock) -> None:
     teller, _ = _teller(clock, total=1003)
     for _ in range(1000):
-        teller.counted("verified")
+        teller.count_outcome("verified")
     teller.begin_pace()
     _judge(teller, clock, range(3), 10.0)
-    assert teller.said() == "1003 verified"
+    assert teller.describe() == "1003 verified"
     teller.total = 1009
     assert teller.pace() == "6.0 per min, about 1 m 00 s left"
 
@@ -70,22 +70,22 @@ def test_what_an_earlier_run_did_does_not_count_as_pace(clock: Clock) -> None:
 def test_the_cell_that_has_run_longest_is_named(clock: Clock) -> None:
     teller, _ = _teller(clock)
     for key in KEYS[:3]:
-        teller.started(key)
+        teller.note_start(key)
         clock.now += 1.0
     assert teller.longest() == f"{KEYS[0]} for 3 s"
-    teller.finished(verdict("P0"))
+    teller.count_verdict(verdict("P0"))
     assert teller.longest() == f"{KEYS[1]} for 2 s"
-    teller.finished(failed("P1"))
+    teller.count_verdict(failed("P1"))
     assert teller.longest() == ""
     clock.now += 100.0
-    assert teller.said().endswith(f"{KEYS[2]} for 1 m 41 s")
+    assert teller.describe().endswith(f"{KEYS[2]} for 1 m 41 s")
 
 
 def test_the_bar_shows_them_and_goes_on_while_nothing_happens(clock: Clock) -> None:
     teller, stream = _teller(clock, live=True)
     with teller:
         _judge(teller, clock, range(4), 1.0)
-        teller.started(KEYS[4])
+        teller.note_start(KEYS[4])
         for seconds in (5.0, 7.0):
             clock.now += seconds
             assert teller._bar is not None
@@ -101,7 +101,7 @@ def test_a_narrow_terminal_cuts_the_line_and_does_not_break_it(clock: Clock) -> 
     narrow = Teller(Console(file=stream, width=70, force_terminal=True), 10, live=True, clock=clock)
     with narrow:
         _judge(narrow, clock, range(4), 1.0)
-        narrow.started(KEYS[4])
+        narrow.note_start(KEYS[4])
         clock.now += 5.0
         assert narrow._bar is not None
         (line, *more) = Console(file=stream, width=70).render_lines(narrow._bar.get_renderable())

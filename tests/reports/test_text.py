@@ -132,7 +132,7 @@ def test_complaints_are_one_per_property() -> None:
 
 def test_long_lines_are_wrapped_whole_words_stay() -> None:
     word = "0x" + "f" * 100
-    shown = text.wrapped(f"  got {'word ' * 20}{word}\n\nlast", 60)
+    shown = text.wrap_lines(f"  got {'word ' * 20}{word}\n\nlast", 60)
     assert all(len(line) <= 60 or line.strip() == word for line in shown.splitlines())
     assert shown.split() == f"got {'word ' * 20}{word} last".split()
     assert shown.splitlines()[1].startswith("      word")

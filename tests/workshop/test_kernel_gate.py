@@ -21,7 +21,7 @@ from opassay.oracles.machine.recorder import Recorder
 from opassay.oracles.op.declaration import Op
 from opassay.properties.catalog.loading import load_op, op_names
 from workshop.kernels import classes
-from workshop.kernels.classes import CLASSES, first_of_each, selected
+from workshop.kernels.classes import CLASSES, first_of_each, select_classes
 
 PLANTED = Path(__file__).parent / "planted_machine_code" / "compiled_kernels.py"
 PROGRAM = ("-m", "workshop.kernels.program")
@@ -145,7 +145,7 @@ def test_classes_and_families_speak_of_the_same_ops() -> None:
     assert named == {kind.op for kind in CLASSES} == {kind.op for kind in first_of_each(CLASSES)}
     assert all(hasattr(impl, op) for op in named)
     assert tuple(ARCHITECTURES) == classes.ARCHITECTURES
-    assert {kind.op for kind in selected(families=["norms"])} == set(classes.FAMILIES["norms"])
+    assert {kind.op for kind in select_classes(families=["norms"])} == set(classes.FAMILIES["norms"])
 
 
 def _missing(ops: Iterable[Op]) -> list[str]:

@@ -29,7 +29,7 @@ MISSING: dict[str, Any] = {
 
 @pytest.fixture
 def _installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernels, "installed", lambda module: True)
+    monkeypatch.setattr(kernels, "is_installed", lambda module: True)
 
 
 def _answers(monkeypatch: pytest.MonkeyPatch, *rows: dict[str, Any]) -> list[dict[str, Any]]:
@@ -86,7 +86,7 @@ def test_rows_as_json(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFix
 def test_without_triton_the_command_says_so(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(kernels, "installed", lambda module: False)
+    monkeypatch.setattr(kernels, "is_installed", lambda module: False)
     assert workshop(["kernels"]) == 2
     assert 'Triton is not installed, which compiles and interprets kernels; pip install "opassay[triton]"' in (
         capsys.readouterr().err

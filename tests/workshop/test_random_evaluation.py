@@ -14,7 +14,7 @@ from opassay.oracles.bound.rounding.ball import RULES
 from opassay.oracles.bound.terms import terms
 from opassay.reference.array import PRIMITIVES, sigmoid, store
 from opassay.reference.formats import BINARY32, ulp_array
-from workshop.random_evaluation import Working, evaluated
+from workshop.random_evaluation import Working, evaluate_at_random
 from workshop.random_evaluation.evaluation import primitives
 from workshop.random_evaluation.orders import along_tree
 
@@ -23,7 +23,7 @@ _X, _Y = (np.float64(np.float32(np.random.default_rng(i).uniform(0.5, 4.0, 4000)
 
 
 def _drawn(formula: Formula, allowed: Contract, *values: Any) -> list[Any]:
-    return [evaluated(formula, values, allowed, np.random.default_rng(seed))[0] for seed in range(24)]
+    return [evaluate_at_random(formula, values, allowed, np.random.default_rng(seed))[0] for seed in range(24)]
 
 
 def _ratio(formula: Formula, allowed: Contract, *values: Any) -> float:

@@ -13,7 +13,7 @@ from opassay.properties.catalog.loading import load_op
 from opassay.reference.derivative import rules
 from opassay.reference.formats import FORMATS
 from opassay.reports import exit_codes
-from workshop.checking.opinions import WORDS, Account, consulted
+from workshop.checking.opinions import WORDS, Account, compare_readings
 from workshop.commands.second_opinion import second_opinion_command
 
 #: Of each op and dtype: together as many as there are words of transforms, and one more.
@@ -23,7 +23,7 @@ SAMPLES, SEED = 2, 0
 def _accounts(name: str, samples: int = SAMPLES) -> list[Account]:
     accounts = []
     for dtype in FORMATS:
-        *_, last = consulted(load_op(name), dtype, samples, SEED)
+        *_, last = compare_readings(load_op(name), dtype, samples, SEED)
         accounts.append(last)
     return accounts
 
@@ -32,10 +32,10 @@ def _accounts(name: str, samples: int = SAMPLES) -> list[Account]:
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_both_readings_agree(name: str) -> None:
     accounts = _accounts(name)
-    assert [line for account in accounts for line in account.told] == []
+    assert [line for account in accounts for line in account.examples] == []
     assert sum(account.samples for account in accounts) >= len(WORDS)
-    assert all(account.found["wide"] == 0 and not account.unread for account in accounts)
-    assert sum(account.found["agree"] for account in accounts) > 0
+    assert all(account.kinds["wide"] == 0 and not account.unread for account in accounts)
+    assert sum(account.kinds["agree"] for account in accounts) > 0
 
 
 def test_a_planted_rule_of_the_first_reading_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,7 +31,7 @@ from opassay.oracles.verdicts.violation import Unsupported, Violation
 from opassay.properties.picking import drafting
 from opassay.reference.algorithms import names_of
 
-from ..random_evaluation import evaluated
+from ..random_evaluation import evaluate_at_random
 
 #: Contracts by the names of terms, and the device whose functions they are about.
 CONTRACTS: tuple[tuple[str, str], ...] = (
@@ -55,8 +55,8 @@ class Row:
     """What was seen of one output of an op under one contract.
 
     Attributes:
-        elements: that were evaluated and have a bound. outside: of them, those that are not in their ball.
-        unbounded: that have no finite bound, so that they are not judged. ratio: the largest error over its bound.
+        elements: how many were evaluated and have a bound. outside: how many of those lie outside their ball.
+        unbounded: how many have no finite bound, so that they are not judged. ratio: the largest error over its bound.
     """
 
     elements: int = 0
@@ -70,13 +70,13 @@ class Attack:
     """What all evaluations showed.
 
     Attributes:
-        rows: by (op, path and output, contract). told: the first elements outside, in words.
-        left_out: what could not be evaluated, by the reason.
+        rows: by (op, path and output, contract). examples: the first elements outside, in words.
+        omissions: what could not be evaluated, by the reason.
     """
 
     rows: dict[tuple[str, str, str], Row] = field(default_factory=dict)
-    told: list[str] = field(default_factory=list)
-    left_out: dict[str, int] = field(default_factory=dict)
+    examples: list[str] = field(default_factory=list)
+    omissions: dict[str, int] = field(default_factory=dict)
 
     @property
     def elements(self) -> int:
@@ -99,23 +99,23 @@ class Case:
     @functools.cached_property
     def allowed(self) -> Op:
         """The op with the algorithms of the terms besides its own."""
-        known = {*names_of(self.op.reference), EXP2}
-        names = self.op.promises.algorithms | (PRESETS[self.terms].algorithms & known)
+        algorithms = {*names_of(self.op.reference), EXP2}
+        names = self.op.promises.algorithms | (PRESETS[self.terms].algorithms & algorithms)
         return replace(self.op, promises=replace(self.op.promises, algorithms=frozenset(names)))
 
     def contract(self, order: int) -> Contract:
-        found = PRESETS[self.terms].contract(self.dtype, self.device, order + self.op.promises.order)
-        return replace(found, algorithms=found.algorithms | self.op.promises.algorithms)
+        base = PRESETS[self.terms].contract(self.dtype, self.device, order + self.op.promises.order)
+        return replace(base, algorithms=base.algorithms | self.op.promises.algorithms)
 
 
-#: Among how many drafts one that is small enough is looked for.
+#: How many drafts are tried for one that is small enough.
 SEARCHED = 24
-#: How many elements outside are told.
-TOLD = 8
+#: How many elements outside their ball are described.
+MOST_EXAMPLES = 8
 
 
-def attacked(cases: Sequence[Case], elements: int, seed: int, rounds: int = ROUNDS) -> Iterator[Attack]:
-    """Evaluate one sample of every case after the other, until so many elements were evaluated; the state after each.
+def attack_bounds(cases: Sequence[Case], elements: int, seed: int, rounds: int = ROUNDS) -> Iterator[Attack]:
+    """Evaluate one sample of every case after the other, until `elements` were evaluated; the state after each.
 
     Args:
         elements: how many, at least. seed: of drafts, data and evaluations.
@@ -131,7 +131,7 @@ def attacked(cases: Sequence[Case], elements: int, seed: int, rounds: int = ROUN
                 _attack(attack, case, visit)
             except (Unsupported, Violation) as err:
                 reason = f"{case.op.name} {case.dtype}: {type(err).__name__}"
-                attack.left_out[reason] = attack.left_out.get(reason, 0) + 1
+                attack.omissions[reason] = attack.omissions.get(reason, 0) + 1
             yield attack
             if number >= rounds and attack.elements >= elements:
                 return
@@ -181,12 +181,14 @@ def _attack(attack: Attack, case: Case, visit: Visit) -> None:
     formula, arrays = path.formula(), path.arrays()
     read, names = balls(formula, arrays, contract), path.names()
     for evaluation in range(visit.evaluations(sum(ball.centre.size for ball in read))):
-        outputs = evaluated(formula, arrays, contract, np.random.default_rng([seed, evaluation]))
+        outputs = evaluate_at_random(formula, arrays, contract, np.random.default_rng([seed, evaluation]))
         for name, computed, ball in zip(names, outputs, read, strict=True):
             key = (op.name, name, f"{case.terms}/{case.device}")
             at = hold(attack.rows.setdefault(key, Row()), computed, ball)
-            if at is not None and len(attack.told) < TOLD:
-                attack.told.append(_told(f"{' '.join(key)} {case.dtype}", (seed, evaluation), at, (computed, ball)))
+            if at is not None and len(attack.examples) < MOST_EXAMPLES:
+                attack.examples.append(
+                    _describe_escape(f"{' '.join(key)} {case.dtype}", (seed, evaluation), at, (computed, ball))
+                )
 
 
 def _draft(case: Case, visit: Visit) -> Draft:
@@ -196,25 +198,25 @@ def _draft(case: Case, visit: Visit) -> Draft:
     except Unsupported:
         drafts = _drafts(case, "ordinary", visit.seed // SEEDS_APART)
     smallest: Draft | None = None
-    for drawn in itertools.islice(drafts.after(visit.number), SEARCHED):
-        size = int(np.prod(list(drawn.draft.extents.values()), dtype=np.int64))
+    for pick in itertools.islice(drafts.after(visit.number), SEARCHED):
+        size = int(np.prod(list(pick.draft.extents.values()), dtype=np.int64))
         if size <= visit.largest:
-            return drawn.draft
+            return pick.draft
         if smallest is None or size < np.prod(list(smallest.extents.values()), dtype=np.int64):
-            smallest = drawn.draft
+            smallest = pick.draft
     if smallest is None:
         raise Unsupported(Code.NOT_APPLICABLE, f"{case.op.name} offers no more samples")
     return smallest
 
 
-def _told(where: str, seeds: tuple[int, int], at: tuple[int, ...], found: tuple[Any, Ball]) -> str:
-    """What is said of an element outside its ball.
+def _describe_escape(where: str, seeds: tuple[int, int], at: tuple[int, ...], outcome: tuple[Any, Ball]) -> str:
+    """A sentence about an element outside its ball.
 
     Args:
         where: the output. seeds: of the sample, and the number of the evaluation. at: the element.
-        found: the output of the evaluation, and its ball.
+        outcome: the output of the evaluation, and its ball.
     """
-    (seed, evaluation), (computed, ball) = seeds, found
+    (seed, evaluation), (computed, ball) = seeds, outcome
     centre = ball.centre[at]
     return (
         f"{where}, seed {seed}, evaluation {evaluation}, element {list(at)}: {float(computed[at])!r} is off from "

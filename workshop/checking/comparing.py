@@ -72,7 +72,7 @@ def _is_finite(x: Interval) -> bool:
     return bool(gmpy2.is_finite(x[0]) or gmpy2.is_finite(x[1]))
 
 
-def compared(raw: Raw, interval: Interval, scale: int, order: int) -> Finding:
+def compare_element(raw: Raw, interval: Interval, scale: int, order: int) -> Finding:
     """Whether the exact reading's value, give or take what it states of its own error, lies in the interval.
 
     Args:

@@ -1,6 +1,6 @@
 """Every formula of the catalog, and its derivatives, read twice: by `reference.exact` and by `reference.second`.
 
-What this is for: the exact reading is what everything else is held against, so that a mistake of it would be nobody's
+What this is for: the exact reading is what everything else is held against, so that a mistake in it would show as no
 failure. The second reading has other numbers, other derivatives and NumPy's own functions; where both agree, a mistake
 would have to be in both.
 
@@ -31,10 +31,10 @@ from opassay.reference.exact import PrecisionError, evaluate
 from opassay.reference.formats import FORMATS
 from opassay.reference.second import Undecided, along, enclosures
 
-from .comparing import compared
+from .comparing import compare_element
 
 WORDS: tuple[Word, ...] = ((), *FIRST, *SECOND)
-#: Of so many samples one has special values, besides those that its regime brings.
+#: One of this many samples has special values, besides those that its regime brings.
 SPECIAL_SHARE = 4
 
 
@@ -43,36 +43,36 @@ class Account:
     """What the readings said of an op in a dtype.
 
     Attributes:
-        samples, elements: that were read twice. found: how many elements of each kind of `comparing.Finding`.
+        samples, elements: that were read twice. kinds: how many elements of each kind of `comparing.Finding`.
         unread: samples that a reading gave up, by the reason. apart: the largest distance that was seen, as an exponent
             of two of the value; None where every exact value lay in its interval.
-        told: the first disagreements, in words. seconds: that all of it took.
+        examples: the first disagreements, in words. seconds: that all of it took.
     """
 
     op: str
     dtype: str
     samples: int = 0
     elements: int = 0
-    found: Counter[str] = field(default_factory=Counter)
+    kinds: Counter[str] = field(default_factory=Counter)
     unread: Counter[str] = field(default_factory=Counter)
     apart: int | None = None
-    told: list[str] = field(default_factory=list)
+    examples: list[str] = field(default_factory=list)
     seconds: float = 0.0
 
     @property
     def disagreements(self) -> int:
-        return self.found["disagree"]
+        return self.kinds["disagree"]
 
 
-#: How many disagreements are told of an op in a dtype.
-TOLD = 3
+#: How many disagreements of an op in a dtype are described.
+MOST_EXAMPLES = 3
 
 
-#: From so many samples on, drafts are picked for the values that they have; fewer are taken as they come.
+#: For this many samples or more, drafts are picked for the values that they have; fewer are taken as they come.
 PICKED = 16
 
 
-def consulted(op: Op, dtype: str, samples: int, seed: int) -> Iterator[Account]:
+def compare_readings(op: Op, dtype: str, samples: int, seed: int) -> Iterator[Account]:
     """The account of an op in a dtype, after every sample; each word of transforms has its share of the samples.
 
     Args:
@@ -85,17 +85,17 @@ def consulted(op: Op, dtype: str, samples: int, seed: int) -> Iterator[Account]:
     # Dtypes begin with different words, so that a few samples of each have all of them.
     first = samples * list(FORMATS).index(dtype)
     picked = Cover(drafts, samples, seed).picks(samples) if samples >= PICKED else drafts.first(samples)
-    for number, drawn in zip(range(samples), picked, strict=False):
-        sample = drawn.draft.sample(seed + number)
+    for number, pick in zip(range(samples), picked, strict=False):
+        sample = pick.draft.sample(seed + number)
         if number % SPECIAL_SHARE == SPECIAL_SHARE - 1 and op.promises.specials:
-            sample = planted(op, sample, number // SPECIAL_SHARE)
+            sample = plant_special_value(op, sample, number // SPECIAL_SHARE)
         started = time.perf_counter()
         _consult(account, judge, sample, words[(first + number) % len(words)])
         account.seconds += time.perf_counter() - started
         yield account
 
 
-def planted(op: Op, sample: Sample, turn: int) -> Sample:
+def plant_special_value(op: Op, sample: Sample, turn: int) -> Sample:
     """The sample with a special value at one site of each operand in turn."""
     args, rng = list(sample.args), np.random.default_rng([sample.seed, turn])
     wrt = [i for i in op.differentiable_positions(sample.args) if args[i].numel()]
@@ -128,14 +128,14 @@ def _consult(account: Account, judge: Judge, sample: Sample, word: Word) -> None
     for name, mine, other in zip(path.names(), first, second, strict=True):
         for index in np.ndindex(*mine.shape):
             raw, interval = mine.values[index], other.intervals[index]
-            finding = compared(raw, interval, other.scale, order)
+            finding = compare_element(raw, interval, other.scale, order)
             account.elements += 1
-            account.found[finding.kind] += 1
+            account.kinds[finding.kind] += 1
             if finding.apart is not None:
                 account.apart = finding.apart if account.apart is None else max(account.apart, finding.apart)
-            if finding.kind == "disagree" and len(account.told) < TOLD:
+            if finding.kind == "disagree" and len(account.examples) < MOST_EXAMPLES:
                 low, high = interval
-                account.told.append(
+                account.examples.append(
                     f"{account.op} {account.dtype} {word_name(word)} {name}{list(index)}, seed {sample.seed}: "
                     f"exact {libmp.to_str(raw, 25)}, second [{low:.25g}, {high:.25g}]"
                 )

@@ -50,12 +50,12 @@ def attack_command(
     cases = attacks.cases_of(declared, dtypes or DTYPES, lambda name: not contracts or name in contracts)
     click.echo(f"seed {seed}, {len(cases)} cases: ops, dtypes and contracts")
     last: Attack | None = None
-    interrupted, said = False, _EVERY
+    interrupted, next_line = False, _EVERY
     try:
-        for last in attacks.attacked(cases, elements, seed, rounds):
-            if last.elements >= said:
+        for last in attacks.attack_bounds(cases, elements, seed, rounds):
+            if last.elements >= next_line:
                 click.echo(f"{last.elements:,} elements, {last.outside} outside", err=True)
-                said += _EVERY
+                next_line += _EVERY
     except KeyboardInterrupt:
         interrupted = True
     if last is None:
@@ -84,5 +84,5 @@ def _table(attack: Attack, wide: float) -> Iterator[str]:
     unbounded = sum(row.unbounded for row in attack.rows.values())
     yield f"{attack.elements:,} elements, {attack.outside} outside; {unbounded:,} more have no finite bound"
     yield f"never above {wide:g} of the bound: {', '.join(never) or 'none'}"
-    yield from (f"  outside: {line}" for line in attack.told)
-    yield from (f"  left out: {reason}, {count} times" for reason, count in attack.left_out.items())
+    yield from (f"  outside: {line}" for line in attack.examples)
+    yield from (f"  left out: {reason}, {count} times" for reason, count in attack.omissions.items())

@@ -20,7 +20,7 @@ def code_table(rows: Sequence[Row]) -> TextTable:
         (
             row["architecture"], row["kernel"], row["dtypes"], row["configuration"], f"{row['op']} {row['label']}",
             str(row["registers"]), str(row["spills"] or row["stack"]), str(row["shared"]), str(row["warps"]),
-            _accesses(row["loads"]), _accesses(row["stores"]), f"{row['hidden']:.0%}", _said_of(row),
+            _accesses(row["loads"]), _accesses(row["stores"]), f"{row['hidden']:.0%}", _verdict_of(row),
         )
         for row in rows if row["table"] == "code"
     ]  # fmt: skip
@@ -35,7 +35,7 @@ def traffic_table(rows: Sequence[Row]) -> TextTable:
             f"{row['op']} {row['label']}", row["direction"], row["dtype"], "x".join(map(str, row["shape"])),
             ", ".join(dict.fromkeys(row["kernels"])), str(row["must"]), str(row["booked"]),
             f"{row['booked'] / row['must']:.3f}", f"{row['limit']:.3f}", f"{min(1.0, row['must'] / row['booked']):.0%}",
-            f"{row['workspace']:.2%}", _said_of(row) + (f" ({row['why']})" if row["why"] else ""),
+            f"{row['workspace']:.2%}", _verdict_of(row) + (f" ({row['why']})" if row["why"] else ""),
         )
         for row in rows if row["table"] == "traffic"
     ]  # fmt: skip
@@ -48,7 +48,7 @@ def _accesses(widths: Mapping[str, int]) -> str:
     return " + ".join(f"{count} of {width} B" for width, count in widths.items()) or "none"
 
 
-def _said_of(row: Row) -> str:
+def _verdict_of(row: Row) -> str:
     return "; ".join(row["faults"]) or "pass"
 
 
@@ -57,10 +57,10 @@ def _remarks(rows: Sequence[Row], counted: str) -> list[str]:
     failed = [row for row in rows if row["faults"]]
     missing = [row for row in rows if row["table"] == "missing"]
     remarks = [f"{len(judged)} {counted}, {len(failed)} failed"]
-    remarks += [f"{_named(row)}: {'; '.join(row['faults'])}" for row in missing if row["faults"]]
+    remarks += [f"{_name_of(row)}: {'; '.join(row['faults'])}" for row in missing if row["faults"]]
     without = dict.fromkeys(f"{row['op']} {row['direction']}" for row in missing if not row["faults"])
     return remarks + ([f"no kernels: {', '.join(without)}"] if without else [])
 
 
-def _named(row: Row) -> str:
+def _name_of(row: Row) -> str:
     return f"{row['op']} {row['label']} {row['direction']} {row['dtype']}"

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from opassay.reports import exit_codes
-from opassay.reports.cli.host import Stop, installed
+from opassay.reports.cli.host import Stop, is_installed
 from opassay.reports.text import one_line
 
 from ..kernels.classes import ARCHITECTURES, DTYPES, FAMILIES
@@ -38,14 +38,14 @@ def kernels_command(ops: tuple[str, ...], **chosen: Any) -> int:
     spills, computes in double precision unasked, loads less than 16 bytes at a time, takes too much shared memory or
     too many registers; or moves more than it must.
     """
-    wanted = _named((*ops, *chosen["also"]), chosen["family"])
-    if not installed("triton"):
+    names = _select_ops((*ops, *chosen["also"]), chosen["family"])
+    if not is_installed("triton"):
         raise Stop(exit_codes.USAGE, _NO_TRITON)
     traffic = chosen["traffic"]
     rows = _rows(
         {
             "table": "traffic" if traffic else "code",
-            "ops": wanted,
+            "ops": names,
             "dtypes": chosen["dtype"] or DTYPES[: 1 if traffic else 3],
             "architectures": chosen["arch"] or ARCHITECTURES,
             "once": chosen["once"],
@@ -54,12 +54,12 @@ def kernels_command(ops: tuple[str, ...], **chosen: Any) -> int:
     if chosen["as_json"]:
         click.echo(json.dumps(rows, indent=1))
     else:
-        made = traffic_table(rows) if traffic else code_table(rows)
-        click.echo("\n".join(made.markdown() if chosen["as_markdown"] else made.lines()))
+        table = traffic_table(rows) if traffic else code_table(rows)
+        click.echo("\n".join(table.markdown() if chosen["as_markdown"] else table.lines()))
     return exit_codes.FAILED if any(row["faults"] for row in rows) else exit_codes.OK
 
 
-def _named(ops: tuple[str, ...], families: tuple[str, ...]) -> list[str]:
+def _select_ops(ops: tuple[str, ...], families: tuple[str, ...]) -> list[str]:
     unknown = [op for op in ops if op not in _OPS]
     if unknown:
         raise Stop(exit_codes.USAGE, f"unknown op: got op={unknown[0]!r}, need one of {', '.join(_OPS)}")
@@ -68,10 +68,10 @@ def _named(ops: tuple[str, ...], families: tuple[str, ...]) -> list[str]:
 
 def _rows(question: dict[str, Any]) -> list[dict[str, Any]]:
     """The rows of a process that compiles or interprets; which of the two, Triton decides once for a process."""
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-m", _PROGRAM, json.dumps(question)], capture_output=True, text=True, check=False
     )
-    if done.returncode:
-        said = [line for line in done.stderr.splitlines() if line.strip()] or ["no message"]
-        raise RuntimeError(f"the process that judges kernels ended with {done.returncode}: {one_line(said[-1])}")
-    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    if process.returncode:
+        lines = [line for line in process.stderr.splitlines() if line.strip()] or ["no message"]
+        raise RuntimeError(f"the process that judges kernels ended with {process.returncode}: {one_line(lines[-1])}")
+    return [json.loads(line) for line in process.stdout.splitlines() if line.startswith("{")]

@@ -30,7 +30,8 @@ class Fate:
             planted", where no function of the process has the code.
         by: the property that refused it. cell: the cell. how: its verdict.
         why: for an equivalent one, the reason that the table gives.
-        asked, of: of a survivor, how many questions it got, and how many run its lines, a round of them counted once.
+        questions, of: of a survivor, how many questions it got, and how many cells run its lines; each cell
+            asks twice.
     """
 
     mutant: Mutant
@@ -39,13 +40,13 @@ class Fate:
     cell: str = ""
     how: str = ""
     why: str = ""
-    asked: int = 0
+    questions: int = 0
     of: int = 0
 
     @property
     def short(self) -> bool:
         """Whether a survivor ran out of its time before every question was asked in full."""
-        return self.outcome == "survived" and self.asked < 2 * self.of
+        return self.outcome == "survived" and self.questions < 2 * self.of
 
 
 def heading_of(ops: Sequence[str], settings: Settings) -> dict[str, Any]:
@@ -80,18 +81,18 @@ def open_log(path: Path, heading: Mapping[str, Any], resume: bool) -> list[Recor
 def _whole_lines(path: Path) -> list[Record]:
     lines = path.read_text(encoding="utf-8").split("\n")[:-1]
     try:
-        found: list[Record] = [json.loads(line) for line in lines]
+        records: list[Record] = [json.loads(line) for line in lines]
     except ValueError:
         raise Stop(exit_codes.USAGE, f"{path} is no log of opassay mutate") from None
-    if not found or "opassay mutate" not in found[0]:
+    if not records or "opassay mutate" not in records[0]:
         raise Stop(exit_codes.USAGE, f"{path} is no log of opassay mutate")
-    return found
+    return records
 
 
 def graph_mutants_of(records: Iterable[Record]) -> list[Mutant]:
     """The chosen mutants of the graph, each once: what they are is known only to the process that ran the ops."""
-    found = [Mutant.of(data) for record in records for data in record.get("found", ())]
-    return list({mutant.key: mutant for mutant in found}.values())
+    mutants = [Mutant.of(data) for record in records for data in record.get("found", ())]
+    return list({mutant.key: mutant for mutant in mutants}.values())
 
 
 def fates(mutants: Sequence[Mutant], records: Iterable[Record], table: Sequence[Equivalent]) -> list[Fate]:
@@ -110,9 +111,9 @@ def _fate(mutant: Mutant, records: Sequence[Record], why: str) -> Fate:
             return Fate(mutant, "killed", record["by"], record["cell"], record["how"], why)
     if any(record["outcome"] == "same" for record in records):
         return Fate(mutant, "same")
-    asked, of = (sum(record[name] for record in records) for name in ("asked", "of"))
+    questions, of = (sum(record[name] for record in records) for name in ("asked", "of"))
     if why:
-        return Fate(mutant, "equivalent", why=why, asked=asked, of=of)
+        return Fate(mutant, "equivalent", why=why, questions=questions, of=of)
     if any(record["outcome"] == "survived" for record in records):
-        return Fate(mutant, "survived", asked=asked, of=of)
+        return Fate(mutant, "survived", questions=questions, of=of)
     return Fate(mutant, "not planted" if records else "not reached")

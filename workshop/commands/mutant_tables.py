@@ -10,14 +10,14 @@ from opassay.reports.text_table import TextTable
 
 from .mutant_log import Fate
 
-_TOLD = ("killed", "survived", "equivalent", "same", "not reached", "not planted")
+_OUTCOMES = ("killed", "survived", "equivalent", "same", "not reached", "not planted")
 
 
 def score_of(fates: Sequence[Fate]) -> float:
     """The share of refused mutants among those that could have been: killed over killed and survived; 1 for none."""
     counts = Counter(fate.outcome for fate in fates)
-    asked = counts["killed"] + counts["survived"]
-    return counts["killed"] / asked if asked else 1.0
+    decided_count = counts["killed"] + counts["survived"]
+    return counts["killed"] / decided_count if decided_count else 1.0
 
 
 def family_table(fates: Sequence[Fate]) -> TextTable:
@@ -25,7 +25,7 @@ def family_table(fates: Sequence[Fate]) -> TextTable:
     families = defaultdict[str, list[Fate]](list)
     for fate in fates:
         families[fate.mutant.family].append(fate)
-    rows = [_row(family, found) for family, found in sorted(families.items())]
+    rows = [_row(family, members) for family, members in sorted(families.items())]
     headings = (
         "family",
         "mutants",
@@ -43,10 +43,10 @@ def family_table(fates: Sequence[Fate]) -> TextTable:
 def _row(name: str, fates: Sequence[Fate]) -> tuple[str, ...]:
     counts = Counter(fate.outcome for fate in fates)
     by = Counter(fate.by for fate in fates if fate.outcome == "killed")
-    told = ", ".join(f"{code} {count}" for code, count in by.most_common(6))
-    asked = counts["killed"] + counts["survived"]
-    score = f"{score_of(fates):.2%}" if asked else "none"
-    return (name, str(len(fates)), *(str(counts[outcome]) for outcome in _TOLD), score, told)
+    killers = ", ".join(f"{code} {count}" for code, count in by.most_common(6))
+    decided_count = counts["killed"] + counts["survived"]
+    score = f"{score_of(fates):.2%}" if decided_count else "none"
+    return (name, str(len(fates)), *(str(counts[outcome]) for outcome in _OUTCOMES), score, killers)
 
 
 def survivor_lines(fates: Sequence[Fate]) -> list[str]:
@@ -54,7 +54,7 @@ def survivor_lines(fates: Sequence[Fate]) -> list[str]:
     return [
         f"{fate.mutant.file}:{fate.mutant.line} {fate.mutant.function} [{fate.mutant.key}]\n"
         f"  {fate.mutant.kind}: {fate.mutant.old}  ->  {fate.mutant.new}{_asker(fate)}\n"
-        f"  asked {fate.asked} questions of {fate.of} cells{', out of its time' * fate.short}"
+        f"  asked {fate.questions} questions of {fate.of} cells{', out of its time' * fate.short}"
         for fate in fates
         if fate.outcome == "survived"
     ]
@@ -76,13 +76,13 @@ def contradictions(fates: Sequence[Fate]) -> list[str]:
 
 
 def as_data(heading: dict[str, Any], fates: Sequence[Fate]) -> dict[str, Any]:
-    """All of it, for a file."""
+    """The heading, the score and the fate of every mutant, as data for a file."""
     return {
         **heading,
         "score": score_of(fates),
         "mutants": [
             {"key": fate.mutant.key, **fate.mutant.data(), "outcome": fate.outcome, "by": fate.by, "cell": fate.cell,
-             "how": fate.how, "why": fate.why, "asked": fate.asked, "of": fate.of}
+             "how": fate.how, "why": fate.why, "asked": fate.questions, "of": fate.of}
             for fate in fates
         ],
     }  # fmt: skip

@@ -15,7 +15,7 @@ from opassay.reports.exit_codes import Reason
 from opassay.reports.progress import Teller
 from opassay.reports.store.files import write_atomically
 
-from ..mutation.campaign import Settings, Wanted, chosen, every_mutant, groups_of
+from ..mutation.campaign import MutantFilter, Settings, choose_mutants, every_mutant, groups_of
 from ..mutation.equivalents import read_equivalents
 from .mutant_log import fates, graph_mutants_of, heading_of
 from .mutant_tables import family_table, score_of, survivor_lines
@@ -46,27 +46,27 @@ class MutantWork(OneByOne):
     def __init__(self, ops: Sequence[str], most: int, graph: bool, path: Path, teller: Teller) -> None:
         self._path, self._teller, self._ops = path, teller, ops
         self._settings, self._table = Settings(most=most, graph=graph), read_equivalents()
-        self._mutants = [] if graph else chosen(every_mutant(), self._settings)
+        self._mutants = [] if graph else choose_mutants(every_mutant(), self._settings)
         self._records: dict[str, list[dict[str, Any]]] = {}
         shares = self._of_graph() if graph else self._of_text()
         self._items = list[Item]()
         for group, members in groups_of(ops).items():
-            asked = {"group": group, "ops": members, "seconds": self._settings.seconds}
+            base = {"group": group, "ops": members, "seconds": self._settings.seconds}
             for share, what in shares:
-                name, question = f"{share} of {group}", {"runner": RUNNER, "item": {**asked, **what}}
+                name, question = f"{share} of {group}", {"runner": RUNNER, "item": {**base, **what}}
                 # The process of an item keeps what it has prepared, so items of one module have an owner of their own.
                 self._items.append(
                     Item("mutants", name, (group, "mutants", name), f"mutants of {group}", question, group)
                 )
-        self._asked = Counter[str]()
+        self._outcomes = Counter[str]()
         self.lines: list[str] = []
 
     def _of_text(self) -> list[tuple[str, dict[str, Any]]]:
         """What the items of each module are asked, with a name."""
-        wanted = Wanted(table=self._table)
-        asked = [mutant.data() for mutant in self._mutants if wanted(mutant)]
-        starts = range(0, len(asked), TOGETHER)
-        return [(f"mutants from {start}", {"mutants": asked[start : start + TOGETHER]}) for start in starts]
+        is_candidate = MutantFilter(table=self._table)
+        mutants = [mutant.data() for mutant in self._mutants if is_candidate(mutant)]
+        starts = range(0, len(mutants), TOGETHER)
+        return [(f"mutants from {start}", {"mutants": mutants[start : start + TOGETHER]}) for start in starts]
 
     def _of_graph(self) -> list[tuple[str, dict[str, Any]]]:
         """As `_of_text`; a module's mutants are known where its ops have run, so an item is a share of them."""
@@ -83,25 +83,25 @@ class MutantWork(OneByOne):
             raise WorkError(str(answer["error"]))
         try:
             records = [{**record} for record in answer["result"]["records"]]
-            self._asked.update(record["outcome"] for record in records if "found" not in record)
+            self._outcomes.update(record["outcome"] for record in records if "found" not in record)
         except (KeyError, TypeError) as err:
             raise WorkError(f"something that is no result of mutants ({type(err).__name__}: {err})") from err
         self._records[item.name] = records
-        self._teller.counted(self.noun)
+        self._teller.count_outcome(self.noun)
         return False
 
     def finish(self, interrupted: str) -> list[Reason]:
         """Write the log, which `python -m workshop mutate --table` reads, and make the table."""
-        records = [record for found in self._records.values() for record in found]
+        records = [record for all_fates in self._records.values() for record in all_fates]
         lines = [json.dumps(line) for line in (heading_of(self._ops, self._settings), *records)]
         write_atomically(self._path, ("\n".join(lines) + "\n").encode())
-        found = fates([*self._mutants, *graph_mutants_of(records)], records, self._table)
-        self.lines = [*family_table(found).lines(), *survivor_lines(found)]
-        missing, score = len(self._items) - len(self._records), score_of(found)
+        all_fates = fates([*self._mutants, *graph_mutants_of(records)], records, self._table)
+        self.lines = [*family_table(all_fates).lines(), *survivor_lines(all_fates)]
+        missing, score = len(self._items) - len(self._records), score_of(all_fates)
         reasons = [(exit_codes.INCOMPLETE, f"{missing} {self.noun} were not asked")] if missing else []
         low = f"mutation score {score:.2%}, need {LEAST:.0%}"
         return reasons + ([(exit_codes.FAILED, low)] if score < LEAST else [])
 
     def worst(self) -> str:
-        told = ", ".join(f"{count} {outcome}" for outcome, count in sorted(self._asked.items()))
-        return f"mutants, each by one module: {told}" if told else ""
+        counts = ", ".join(f"{count} {outcome}" for outcome, count in sorted(self._outcomes.items()))
+        return f"mutants, each by one module: {counts}" if counts else ""

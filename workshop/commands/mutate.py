@@ -65,19 +65,19 @@ def mutate_command(**chosen: Any) -> int:
     within = [] if settings.graph else campaigns.every_mutant(files)
     if not within and not settings.graph:
         raise Stop(exit_codes.NOTHING, f"--file: no mutant in {', '.join(chosen['files'])}")
-    mutants = campaigns.chosen(within, settings)
+    mutants = campaigns.choose_mutants(within, settings)
     heading = heading_of(ops, settings)
     records = open_log(chosen["path"], heading, chosen["resume"] or chosen["table"])
     interrupted = False
     if not chosen["table"]:
-        asked = campaigns.Wanted(files, () if chosen["equivalents"] else table)
-        left = [m for m in mutants if asked(m)]
-        interrupted = not _carried_out(ops, left, settings, records, chosen["path"], asked)
+        is_candidate = campaigns.MutantFilter(files, () if chosen["equivalents"] else table)
+        candidates = [m for m in mutants if is_candidate(m)]
+        interrupted = not _carry_out(ops, candidates, settings, records, chosen["path"], is_candidate)
     mutants += graph_mutants_of(records)
     return (
-        _told(mutants, records, table, heading, chosen)
+        _report(mutants, records, table, heading, chosen)
         if not interrupted
-        else _told_in_part(mutants, records, table, heading, chosen)
+        else _report_part(mutants, records, table, heading, chosen)
     )
 
 
@@ -90,32 +90,32 @@ def _require_present(table: Sequence[Equivalent]) -> None:
 
 def _ops(names: Sequence[str]) -> tuple[str, ...]:
     try:
-        known = op_names()
+        every = op_names()
     except PluginError as err:
         raise Stop(exit_codes.USAGE, str(err)) from None
     catalog = tuple(CATALOG)
     unknown = [name for name in names if name not in catalog]
     if unknown:
         raise Stop(exit_codes.USAGE, f"unknown op: got op={unknown[0]!r}, need one of {', '.join(catalog)}")
-    return tuple(name for name in known if name in (names or catalog))
+    return tuple(name for name in every if name in (names or catalog))
 
 
-def _carried_out(
+def _carry_out(
     ops: Sequence[str], mutants: Sequence[Mutant], settings: campaigns.Settings, records: list[Record], path: Path,
-    wanted: campaigns.Wanted,
+    is_candidate: campaigns.MutantFilter,
 ) -> bool:  # fmt: skip
     """Ask what is left to ask, a line of the log for each; whether it came to its end."""
     console = make_console(output())
     count = "mutants of the graph" if settings.graph else f"{len(mutants)} mutants"
     console.print(f"opassay mutate: {count}, seed {settings.seed}, {settings.workers} at once; log {path}")
-    told = _Told(console)
-    with path.open("a", encoding="utf-8") as log, told:
+    progress = _Progress(console)
+    with path.open("a", encoding="utf-8") as log, progress:
         try:
-            for record in campaigns.campaign(ops, mutants, settings, list(records), told.say, wanted):
+            for record in campaigns.campaign(ops, mutants, settings, list(records), progress.say, is_candidate):
                 log.write(json.dumps(record) + "\n")
                 log.flush()
                 records.append(record)
-                told.count(record)
+                progress.count(record)
         except KeyboardInterrupt:
             return False
         except (EndedError, AnswerError) as err:
@@ -123,15 +123,15 @@ def _carried_out(
     return True
 
 
-class _Told:
+class _Progress:
     """What is shown while mutants are asked: a line that changes on a terminal, a line now and then elsewhere."""
 
     def __init__(self, console: Console) -> None:
         self._console, self._counts = console, dict[str, int]()
         self._status: Status | None = console.status("") if is_live(console) else None
-        self._said = 0.0
+        self._line_time = 0.0
 
-    def __enter__(self) -> _Told:
+    def __enter__(self) -> _Progress:
         if self._status is not None:
             self._status.start()
         return self
@@ -151,32 +151,32 @@ class _Told:
         text = f"{record['group']}: {counted}"
         if self._status is not None:
             self._status.update(text)
-        elif time.monotonic() - self._said > _EVERY:
-            self._said = time.monotonic()
+        elif time.monotonic() - self._line_time > _EVERY:
+            self._line_time = time.monotonic()
             self.say(text)
 
 
-def _told(
+def _report(
     mutants: Sequence[Mutant], records: Sequence[Record], table: Sequence[Equivalent], heading: dict[str, Any],
     chosen: dict[str, Any],
 ) -> int:  # fmt: skip
     """Print the table, write the file; the exit code."""
-    found = fates(mutants, records, table)
-    click.echo("\n".join(mutant_tables.family_table(found).lines()))
-    click.echo("\n".join(mutant_tables.survivor_lines(found)))
+    all_fates = fates(mutants, records, table)
+    click.echo("\n".join(mutant_tables.family_table(all_fates).lines()))
+    click.echo("\n".join(mutant_tables.survivor_lines(all_fates)))
     if chosen["into"] is not None:
-        write_atomically(chosen["into"], json.dumps(mutant_tables.as_data(heading, found), indent=1).encode())
-    wrong = mutant_tables.contradictions(found)
+        write_atomically(chosen["into"], json.dumps(mutant_tables.as_data(heading, all_fates), indent=1).encode())
+    wrong = mutant_tables.contradictions(all_fates)
     if wrong:
         raise Stop(exit_codes.USAGE, "equivalent_changes: " + "\n".join(wrong))
-    if not any(fate.outcome in ("killed", "survived") for fate in found):
+    if not any(fate.outcome in ("killed", "survived") for fate in all_fates):
         raise Stop(exit_codes.NOTHING, "no mutant was asked")
-    return exit_codes.OK if mutant_tables.score_of(found) >= chosen["least"] else exit_codes.FAILED
+    return exit_codes.OK if mutant_tables.score_of(all_fates) >= chosen["least"] else exit_codes.FAILED
 
 
-def _told_in_part(
+def _report_part(
     mutants: Sequence[Mutant], records: Sequence[Record], table: Sequence[Equivalent], heading: dict[str, Any],
     chosen: dict[str, Any],
 ) -> int:  # fmt: skip
-    _told(mutants, records, table, heading, {**chosen, "least": 0.0})
+    _report(mutants, records, table, heading, {**chosen, "least": 0.0})
     raise Stop(exit_codes.INTERRUPT, "interrupted; --resume goes on")

@@ -66,7 +66,7 @@ def second_opinion_command(
         for op in declared:
             for dtype in chosen:
                 accounts.append(opinions.Account(op.name, dtype))
-                for accounts[-1] in opinions.consulted(op, dtype, each, seed):
+                for accounts[-1] in opinions.compare_readings(op, dtype, each, seed):
                     pass
                 click.echo(_row(accounts[-1]))
     except KeyboardInterrupt:
@@ -74,28 +74,28 @@ def second_opinion_command(
     if into is not None:
         with as_usage():
             write_atomically(into, json.dumps(sums_by_op(accounts, seed), indent=1).encode() + b"\n")
-    return _ended(accounts, interrupted)
+    return _print_sums(accounts, interrupted)
 
 
 def sums_by_op(accounts: Iterable[Account], seed: int) -> dict[str, Any]:
     """What a certificate says of each op: over all of its dtypes, how much was compared, and how much disagrees."""
-    found: dict[str, Counter[str]] = {}
+    by_op: dict[str, Counter[str]] = {}
     for account in accounts:
-        sums = found.setdefault(account.op, Counter({"disagree": 0, "seed": seed}))
+        sums = by_op.setdefault(account.op, Counter({"disagree": 0, "seed": seed}))
         sums.update(samples=account.samples, elements=account.elements, disagree=account.disagreements)
-    return {"ops": {op: dict(sums) for op, sums in found.items()}}
+    return {"ops": {op: dict(sums) for op, sums in by_op.items()}}
 
 
 def _row(account: Account) -> str:
-    found = account.found
+    kinds = account.kinds
     apart = "none" if account.apart is None else f"2^{account.apart}"
     return table_line(
-        (account.op, account.dtype, account.samples, account.elements, found["singular"], found["wide"],
-         sum(account.unread.values()), apart, found["disagree"], f"{account.seconds:.2f}")
+        (account.op, account.dtype, account.samples, account.elements, kinds["singular"], kinds["wide"],
+         sum(account.unread.values()), apart, kinds["disagree"], f"{account.seconds:.2f}")
     )  # fmt: skip
 
 
-def _ended(accounts: Iterable[Account], interrupted: bool) -> int:
+def _print_sums(accounts: Iterable[Account], interrupted: bool) -> int:
     """The sums, what disagrees, and the exit code."""
     every = list(accounts)
     unread: Counter[str] = sum((account.unread for account in every), Counter())
@@ -103,7 +103,7 @@ def _ended(accounts: Iterable[Account], interrupted: bool) -> int:
     wrong = sum(account.disagreements for account in every)
     gave_up = ", ".join(f"{count} {reason}" for reason, count in unread.items())
     click.echo(f"{samples:,} samples, {elements:,} elements, {wrong:,} disagree; unread: {gave_up or 'none'}")
-    for line in (line for account in every for line in account.told):
+    for line in (line for account in every for line in account.examples):
         click.echo(f"  {line}")
     if interrupted:
         return exit_codes.INTERRUPT

@@ -34,7 +34,7 @@ class Booking:
         self.moved: list[int] = []
 
     def empty(self, shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> Tensor:
-        """The machine's."""
+        """An empty tensor of the machine, taken down by the recorder."""
         return self.recorder.made(self._machine.empty(shape, dtype, device))
 
     def launch(
@@ -67,5 +67,7 @@ class Interpreter:
         booking = Booking(self._machine)
         source = Source(dtype, torch.device("cpu"), torch.Generator().manual_seed(SEED))
         with launching.on(booking):
-            found = passes(kind, source, booking.recorder, kind.few)
-        return tuple((done, sum(booking.moved[done.first : done.first + len(done.launches)])) for done in found)
+            directions = passes(kind, source, booking.recorder, kind.few)
+        return tuple(
+            (pass_, sum(booking.moved[pass_.first : pass_.first + len(pass_.launches)])) for pass_ in directions
+        )

@@ -254,8 +254,8 @@ def _batch_norm() -> list[ShapeClass]:
     shape, few = (64, 256, 56, 56), (4, 2, 96, 96)
 
     def of(label: str, last: bool, training: bool, shape: Shape = shape, few: Shape = few, **more: Any) -> ShapeClass:
-        made = _batch_norm_arguments(last, training)
-        return ShapeClass("batch_norm", label, shape, few, made, _batch_norm_bytes(training), **more)
+        arguments = _batch_norm_arguments(last, training)
+        return ShapeClass("batch_norm", label, shape, few, arguments, _batch_norm_bytes(training), **more)
 
     return [
         of("training", False, True),
@@ -362,14 +362,14 @@ DTYPES = ("float32", "bfloat16", "float16", "float64")
 
 def first_of_each(kinds: Sequence[ShapeClass]) -> tuple[ShapeClass, ...]:
     """Of every op the first dense class, or the first one where none is dense."""
-    found: dict[str, ShapeClass] = {}
+    first: dict[str, ShapeClass] = {}
     for kind in kinds:
-        if kind.op not in found or (kind.dense and not found[kind.op].dense):
-            found[kind.op] = kind
-    return tuple(found.values())
+        if kind.op not in first or (kind.dense and not first[kind.op].dense):
+            first[kind.op] = kind
+    return tuple(first.values())
 
 
-def selected(families: Sequence[str] = (), ops: Sequence[str] = ()) -> tuple[ShapeClass, ...]:
+def select_classes(families: Sequence[str] = (), ops: Sequence[str] = ()) -> tuple[ShapeClass, ...]:
     """The classes of these families and ops; all of them where nothing is named."""
-    wanted = {*ops, *(op for family in families for op in FAMILIES[family])}
-    return tuple(kind for kind in CLASSES if not wanted or kind.op in wanted)
+    names = {*ops, *(op for family in families for op in FAMILIES[family])}
+    return tuple(kind for kind in CLASSES if not names or kind.op in names)

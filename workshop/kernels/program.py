@@ -19,10 +19,10 @@ def rows(question: dict[str, Any]) -> Iterator[dict[str, object]]:
 
     traffic = question["table"] == "traffic"
     (interpreter.prepare if traffic else compiler.prepare_to_compile)()
-    from .classes import first_of_each, selected
+    from .classes import first_of_each, select_classes
     from .tables import as_dict, code_rows, traffic_rows
 
-    kinds = selected(ops=question["ops"])
+    kinds = select_classes(ops=question["ops"])
     if traffic and question["once"]:
         kinds = first_of_each(kinds)
     if traffic:

@@ -32,7 +32,7 @@ class Pass:
     Attributes:
         first: the number of the first launch among all that were taken down.
         launches: in order; none where no kernel serves the op.
-        workspace: bytes of what the launches tell each other.
+        workspace: bytes that one launch writes for another to read.
     """
 
     direction: str
@@ -54,14 +54,14 @@ def passes(kind: ShapeClass, source: Source, recorder: Recorder, shape: tuple[in
     middle = len(recorder.launches)
     gradients(outputs, arguments)
     end = len(recorder.launches)
-    found = [_pass("forward", recorder, start, middle), _pass("backward", recorder, middle, end)]
+    directions = [_pass("forward", recorder, start, middle), _pass("backward", recorder, middle, end)]
     if kind.must(shape, source.dtype.itemsize).jvp:
         with forward_ad.dual_level():
             duals = [_dual(value, source) for value in arguments]
             getattr(impl, kind.op)(*duals, **kind.named)
         # The values come first, by the launches of a pass forward.
-        found.append(_pass("jvp", recorder, end + middle - start, len(recorder.launches)))
-    return tuple(found)
+        directions.append(_pass("jvp", recorder, end + middle - start, len(recorder.launches)))
+    return tuple(directions)
 
 
 def _pass(direction: str, recorder: Recorder, first: int, end: int) -> Pass:
@@ -77,7 +77,7 @@ def _dual(value: object, source: Source) -> object:
     return forward_ad.make_dual(value.detach(), torch.empty_like(value).copy_(tangent))
 
 
-def recorded(kind: ShapeClass, dtype: torch.dtype) -> tuple[Pass, ...]:
+def record_launches(kind: ShapeClass, dtype: torch.dtype) -> tuple[Pass, ...]:
     """What a class launches at its own shape."""
     _serve_meta()
     recorder = Recorder()

@@ -23,11 +23,11 @@ class Source:
     generator: torch.Generator | None = None
 
     def data(self, shape: Sequence[int], *, channels_last: bool = False) -> Tensor:
-        """A tensor that asks for a gradient, of normal numbers."""
-        made = torch.randn(shape, dtype=self.dtype, device=self.device, generator=self.generator)
+        """A tensor of normal random numbers that asks for a gradient."""
+        tensor = torch.randn(shape, dtype=self.dtype, device=self.device, generator=self.generator)
         if channels_last:
-            made = made.contiguous(memory_format=torch.channels_last)
-        return made.requires_grad_()
+            tensor = tensor.contiguous(memory_format=torch.channels_last)
+        return tensor.requires_grad_()
 
     def plain(self, *shape: int) -> Tensor:
         """A tensor of positive float32 numbers that asks for no gradient, as running statistics are."""
@@ -44,6 +44,6 @@ def outputs_of(result: Any) -> tuple[Tensor, ...]:
 
 
 def gradients(outputs: Sequence[Tensor], arguments: Sequence[object]) -> tuple[Tensor, ...]:
-    """The gradients, for ones, of the arguments that ask for them."""
-    wanted = [value for value in arguments if isinstance(value, Tensor) and value.requires_grad]
-    return torch.autograd.grad(outputs, wanted, [torch.ones_like(out) for out in outputs])
+    """The gradients of the arguments that ask for one, for cotangents of ones."""
+    leaves = [value for value in arguments if isinstance(value, Tensor) and value.requires_grad]
+    return torch.autograd.grad(outputs, leaves, [torch.ones_like(out) for out in outputs])

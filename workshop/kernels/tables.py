@@ -13,7 +13,7 @@ from opassay.oracles.machine.recorder import Launch
 from opassay.properties.catalog.loading import load_op
 
 from .classes import ONCE, ShapeClass
-from .recording import Pass, recorded
+from .recording import Pass, record_launches
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class CodeRow:
         configuration: constants and warps. architecture: as "sm_90".
         registers: of a thread. stack, spills: bytes of a thread. shared: bytes of a block.
         blocks, warps: that are resident on a multiprocessor.
-        loads, stores: how many accesses of so many bytes. narrow: the part of the bytes in narrow ones.
+        loads, stores: bytes of an access -> how many there are. narrow: the part of the bytes in narrow ones.
         hidden: how far the accesses under way cover the latency of memory.
         dense: whether accesses are held to 16 bytes. faults: why it fails.
     """
@@ -104,7 +104,7 @@ def as_dict(row: Row) -> dict[str, object]:
 
 
 @dataclass(frozen=True)
-class _Wanted:
+class _Compilation:
     """A launch to be compiled, and the first class and direction that ask for it."""
 
     kind: ShapeClass
@@ -121,27 +121,27 @@ def code_rows(
         kinds: shape classes. dtypes: of the operands. architectures: names in `compiler.ARCHITECTURES`.
         once: every kernel in the first of its configurations alone, which takes seconds and not minutes.
     """
-    wanted: dict[tuple[object, ...], _Wanted] = {}
+    compilations: dict[tuple[object, ...], _Compilation] = {}
     for kind in kinds:
         for dtype in dtypes:
-            for done in recorded(kind, getattr(torch, dtype)):
-                if not done.launches:
-                    yield _missing(kind, done, dtype)
-                for launch in done.launches:
+            for pass_ in record_launches(kind, getattr(torch, dtype)):
+                if not pass_.launches:
+                    yield _missing(kind, pass_, dtype)
+                for launch in pass_.launches:
                     key = (launch.name, launch.kernel.__module__) if once else (launch.key(), _streams(kind, launch))
-                    wanted.setdefault(key, _Wanted(kind, done.direction, launch))
+                    compilations.setdefault(key, _Compilation(kind, pass_.direction, launch))
     for name in architectures:
-        for found in wanted.values():
-            yield _code_row(found, compiler.ARCHITECTURES[name], name)
+        for compilation in compilations.values():
+            yield _code_row(compilation, compiler.ARCHITECTURES[name], name)
 
 
-def _code_row(found: _Wanted, on: compiler.Architecture, name: str) -> CodeRow:
-    launch = found.launch
+def _code_row(compilation: _Compilation, on: compiler.Architecture, name: str) -> CodeRow:
+    kind, launch = compilation.kind, compilation.launch
     code = compiler.machine_code(launch, on)
-    streams = _streams(found.kind, launch)
+    streams = _streams(kind, launch)
     blocks = code.resident(on)
     return CodeRow(
-        found.kind.op, found.kind.label, found.direction, launch.name, launch.dtypes(), launch.configuration(), name,
+        kind.op, kind.label, compilation.direction, launch.name, launch.dtypes(), launch.configuration(), name,
         code.registers, code.stack, code.spills, code.shared, blocks, blocks * code.warps, code.loads, code.stores,
         code.narrow, code.hidden(on), streams > 0, kernel_limits.faults(launch, code, on, streams=streams),
     )  # fmt: skip
@@ -153,10 +153,12 @@ def _streams(kind: ShapeClass, launch: Launch) -> int:
     return kind.dense * sum(pointer.elements > half for pointer in launch.pointers)
 
 
-def _missing(kind: ShapeClass, done: Pass, dtype: str) -> Missing:
-    said = [f"{op}: {reason}" for (op, reason) in launching.fallbacks if op == kind.op or op.startswith(kind.op + "_")]
-    faults = ["; ".join(said) or "no kernel is launched"] if load_op(kind.op).kernels else []
-    return Missing(kind.op, kind.label, done.direction, dtype, faults)
+def _missing(kind: ShapeClass, pass_: Pass, dtype: str) -> Missing:
+    reasons = [
+        f"{op}: {reason}" for (op, reason) in launching.fallbacks if op == kind.op or op.startswith(kind.op + "_")
+    ]
+    faults = ["; ".join(reasons) or "no kernel is launched"] if load_op(kind.op).kernels else []
+    return Missing(kind.op, kind.label, pass_.direction, dtype, faults)
 
 
 # -------------------------------------------------------------------------------------------------- traffic
@@ -174,36 +176,36 @@ def traffic_rows(kinds: Iterable[ShapeClass], dtypes: Iterable[str], booked: Boo
     for kind in kinds:
         for dtype in dtypes:
             exact = getattr(torch, dtype)
-            at_scale = recorded(kind, exact)
-            if not any(done.launches for done in at_scale):
-                yield from (_missing(kind, done, dtype) for done in at_scale)
+            at_scale = record_launches(kind, exact)
+            if not any(pass_.launches for pass_ in at_scale):
+                yield from (_missing(kind, pass_, dtype) for pass_ in at_scale)
                 continue
-            for (done, moved), large in zip(booked(kind, exact), at_scale, strict=True):
-                yield traffic_row(kind, dtype, done, moved, large) if done.launches else _missing(kind, done, dtype)
+            for (pass_, moved), large in zip(booked(kind, exact), at_scale, strict=True):
+                yield traffic_row(kind, dtype, pass_, moved, large) if pass_.launches else _missing(kind, pass_, dtype)
 
 
-def traffic_row(kind: ShapeClass, dtype: str, done: Pass, moved: int, large: Pass) -> TrafficRow:
+def traffic_row(kind: ShapeClass, dtype: str, pass_: Pass, moved: int, large: Pass) -> TrafficRow:
     """One row.
 
     Args:
-        kind, dtype: what was run. done, moved: its launches at few rows, and the bytes booked.
+        kind, dtype: what was run. pass_, moved: its launches at few rows, and the bytes booked.
         large: its launches at the class's own shape.
     """
     size = getattr(torch, dtype).itemsize
-    must, at_scale = (getattr(kind.must(shape, size), done.direction) for shape in (kind.few, kind.shape))
+    must, at_scale = (getattr(kind.must(shape, size), pass_.direction) for shape in (kind.few, kind.shape))
     # Written by one kernel and read by another: twice, and more where each program reads all of it.
-    own = moved - 2 * done.workspace
+    own = moved - 2 * pass_.workspace
     share = 2 * large.workspace / at_scale
     faults = []
-    limit: float = getattr(kind.limits, done.direction)
+    limit: float = getattr(kind.limits, pass_.direction)
     if own > limit * must:
         faults.append(f"{own / must:.3f} times the bytes that must move; need {limit:.4g} at most")
     if share > kind.workspace:
         faults.append(
             f"kernels tell each other {share:.1%} of the bytes that must move; need {kind.workspace:.0%} at most"
         )
-    kernels = [launch.name for launch in done.launches]
+    kernels = [launch.name for launch in pass_.launches]
     why = kind.why if limit > min(ONCE) else ""
     return TrafficRow(
-        kind.op, kind.label, done.direction, dtype, list(kind.few), kernels, must, own, limit, why, share, faults
+        kind.op, kind.label, pass_.direction, dtype, list(kind.few), kernels, must, own, limit, why, share, faults
     )

@@ -60,15 +60,19 @@ class Reach:
     def note(self, cell: Cell, lines: Set[Line]) -> None:
         """A cell held, and ran these lines; for some properties, those that the op's other cells in its format ran."""
         if cell.property in BY_OTHERS:
-            others = (seen for other, seen in self.lines.items() if (other.op, other.dtype) == (cell.op, cell.dtype))
+            others = (
+                others_lines
+                for other, others_lines in self.lines.items()
+                if (other.op, other.dtype) == (cell.op, cell.dtype)
+            )
             lines = frozenset().union(*others)
         self.lines[cell] = lines
 
     def cells(self, mutant: Mutant) -> list[Cell]:
         """The cells that run a line of the mutant, in the order in which they are asked."""
         place = {(mutant.file, line) for line in range(mutant.line, mutant.last + 1)}
-        found = [cell for cell, lines in self.lines.items() if not place.isdisjoint(lines)]
-        return sorted(found, key=_rank(list(dict.fromkeys(cell.op for cell in found))).__getitem__)
+        cells = [cell for cell, lines in self.lines.items() if not place.isdisjoint(lines)]
+        return sorted(cells, key=_rank(list(dict.fromkeys(cell.op for cell in cells))).__getitem__)
 
 
 def _rank(ops: list[str]) -> Mapping[Cell, tuple[int, ...]]:

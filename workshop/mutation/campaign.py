@@ -67,21 +67,21 @@ def folder() -> Path:
 
 
 def every_mutant(below: Sequence[str] = ("",)) -> list[Mutant]:
-    """All mutants of the files that run on a CPU and whose paths begin with one of these."""
-    root, found = folder(), list[Mutant]()
+    """All mutants of the files that run on a CPU and whose paths begin with one of `below`."""
+    root, mutants = folder(), list[Mutant]()
     for path in sorted(root.rglob("*.py")):
         file = str(path.relative_to(root))
         if file.startswith(tuple(below)) and not any(part in file for part in ELSEWHERE):
-            found += mutants_of(file, path.read_text(encoding="utf-8"))
-    return found
+            mutants += mutants_of(file, path.read_text(encoding="utf-8"))
+    return mutants
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """Which mutants are to be asked.
+class MutantFilter:
+    """Says of a mutant whether it is to be asked.
 
     Attributes:
-        files: what their paths begin with, one of these. table: the equivalent ones, which are not asked.
+        files: beginnings of paths, of which the mutant's has one. table: equivalent mutants, which are not asked.
     """
 
     files: Sequence[str] = ("",)
@@ -91,7 +91,7 @@ class Wanted:
         return mutant.file.startswith(tuple(self.files)) and not why_equivalent(mutant, self.table)
 
 
-def chosen(mutants: Sequence[Mutant], settings: Settings) -> list[Mutant]:
+def choose_mutants(mutants: Sequence[Mutant], settings: Settings) -> list[Mutant]:
     """Of every family as many mutants as asked for, those that come first in an order that the seed fixes."""
     families = defaultdict[str, list[Mutant]](list)
     for mutant in mutants:
@@ -113,7 +113,7 @@ def groups_of(ops: Sequence[str]) -> dict[str, list[str]]:
 
 def campaign(
     ops: Sequence[str], mutants: Sequence[Mutant], settings: Settings, before: Collection[Mapping[str, Any]],
-    tell: Callable[[str], None], wanted: Callable[[Mutant], bool] = lambda mutant: True,
+    tell: Callable[[str], None], is_candidate: Callable[[Mutant], bool] = lambda mutant: True,
 ) -> Iterator[Record]:  # fmt: skip
     """What comes of the mutants, as records for a log.
 
@@ -123,7 +123,7 @@ def campaign(
         before: records of a campaign that was interrupted; what they say is not asked again, but for mutants that
             survived because their time was over, where it is longer now.
         tell: takes a line about what is being done.
-        wanted: whether a mutant of a graph may be chosen.
+        is_candidate: whether a mutant of a graph may be chosen.
 
     Yields:
         {"mutant", "group", "outcome", ...} for each trial, {"done": group} after the last of a group; before the first
@@ -131,21 +131,21 @@ def campaign(
     """
     ended = {record["mutant"] for record in before if record.get("outcome") in ("killed", "same")}
     again = {_trial_of(record) for record in before if _was_short(record, settings) and record["mutant"] not in ended}
-    asked = {_trial_of(record) for record in before if "mutant" in record} - again
-    done = {record["done"] for record in before if "done" in record} - {group for _, group in again}
+    earlier_trials = {_trial_of(record) for record in before if "mutant" in record} - again
+    finished_groups = {record["done"] for record in before if "done" in record} - {group for _, group in again}
     for group, members in groups_of(ops).items():
-        if group in done:
+        if group in finished_groups:
             continue
         with _process() as process:
             _reach(process, members, group, settings.graph, tell)
             if settings.graph:
-                mutants = chosen([one for one in _found(process) if wanted(one)], settings)
+                mutants = choose_mutants([one for one in _graph_mutants(process) if is_candidate(one)], settings)
                 yield {"found": [mutant.data() for mutant in mutants], "group": group}
             waiting = [mutant for mutant in mutants if mutant.key not in ended]
             reached = [m for m, count in zip(waiting, _counts(process, waiting), strict=True) if count]
-            left = [mutant for mutant in reached if (mutant.key, group) not in asked]
-            tell(f"{group}: {len(reached)} mutants of lines that it runs, {len(left)} to ask")
-            for answer in _trials(process, left, settings):
+            remaining = [mutant for mutant in reached if (mutant.key, group) not in earlier_trials]
+            tell(f"{group}: {len(reached)} mutants of lines that it runs, {len(remaining)} to ask")
+            for answer in _trials(process, remaining, settings):
                 record = {"mutant": answer.pop("key"), "group": group, **answer}
                 if record["outcome"] != "survived":
                     ended.add(record["mutant"])
@@ -160,8 +160,8 @@ def _trial_of(record: Mapping[str, Any]) -> tuple[str, str]:
 def _was_short(record: Mapping[str, Any], settings: Settings) -> bool:
     """Whether a mutant survived because its time was over, and has more of it now."""
     # All cells are asked twice, with a few samples and with all.
-    left = record.get("outcome") == "survived" and record["asked"] < 2 * record["of"]
-    return left and record["seconds"] < settings.seconds
+    is_incomplete = record.get("outcome") == "survived" and record["asked"] < 2 * record["of"]
+    return is_incomplete and record["seconds"] < settings.seconds
 
 
 #: Of a process that serves a cluster: by module of the catalog, the prepared process, which outlives an item.
@@ -181,15 +181,15 @@ def some_of_a_group(item: Mapping[str, Any]) -> Record:
     group, graph = item["group"], "share" in item
     name = f"{group} graph" if graph else group
     if name not in _PREPARED:
-        _PREPARED[name] = _started()
-        _reach(_PREPARED[name], item["ops"], group, graph, lambda told: None)
+        _PREPARED[name] = _start_process()
+        _reach(_PREPARED[name], item["ops"], group, graph, lambda text: None)
     process = _PREPARED[name]
     records: list[Record] = []
     if graph:
         number, shares = item["share"]
-        wanted = Wanted(table=read_equivalents())
-        found = [mutant for mutant in _found(process) if wanted(mutant)]
-        mutants = chosen(found, Settings(item["seed"], item["most"]))[number::shares]
+        is_candidate = MutantFilter(table=read_equivalents())
+        candidates = [mutant for mutant in _graph_mutants(process) if is_candidate(mutant)]
+        mutants = choose_mutants(candidates, Settings(item["seed"], item["most"]))[number::shares]
         records = [{"found": [mutant.data() for mutant in mutants], "group": group}]
     else:
         mutants = [Mutant.of(data) for data in item["mutants"]]
@@ -205,7 +205,7 @@ def release() -> None:
         _PREPARED.popitem()[1].close()
 
 
-def _started() -> Process:
+def _start_process() -> Process:
     process = Process({}, command=PROGRAM)
     process.answer(time.monotonic() + PATIENCE)  # that it is ready
     return process
@@ -213,7 +213,7 @@ def _started() -> Process:
 
 @contextmanager
 def _process() -> Iterator[Process]:
-    process = _started()
+    process = _start_process()
     try:
         yield process
     finally:
@@ -225,30 +225,30 @@ def _ask(process: Process, **question: Any) -> Record:
     return process.answer(time.monotonic() + PATIENCE)
 
 
-def _found(process: Process) -> list[Mutant]:
+def _graph_mutants(process: Process) -> list[Mutant]:
     """The mutants of the graph, in what the process has run, of files that run on a CPU."""
-    found = [Mutant.of(data) for data in _ask(process, graph=True)["mutants"]]
-    return [mutant for mutant in found if not any(part in mutant.file for part in ELSEWHERE)]
+    mutants = [Mutant.of(data) for data in _ask(process, graph=True)["mutants"]]
+    return [mutant for mutant in mutants if not any(part in mutant.file for part in ELSEWHERE)]
 
 
 def _reach(process: Process, ops: Sequence[str], group: str, graph: bool, tell: Callable[[str], None]) -> None:
     cells = [cell for op in ops for cell in cells_of(op, graph)]
-    held, more = 0, {"graph": True} if graph else {}
+    successes, more = 0, {"graph": True} if graph else {}
     for number, cell in enumerate(cells, 1):
         answer = _ask(process, reach=[cell.op, cell.property, cell.dtype], **more)
-        held += answer["outcome"] == "verified"
+        successes += answer["outcome"] == "verified"
         if answer["outcome"] in ("fail", "unstable", "error"):
             tell(f"{cell.key} does not hold without a mutant, and is not asked: {answer['reason']}")
         if number % 40 == 0 or number == len(cells):
-            tell(f"{group}: lines of {number}/{len(cells)} cells, {held} held")
+            tell(f"{group}: lines of {number}/{len(cells)} cells, {successes} held")
 
 
 def _counts(process: Process, mutants: Sequence[Mutant]) -> list[int]:
     """How many cells run a line of each mutant."""
-    found: list[int] = []
+    counts: list[int] = []
     for start in range(0, len(mutants), 100):
-        found += _ask(process, count=[mutant.data() for mutant in mutants[start : start + 100]])["cells"]
-    return found
+        counts += _ask(process, count=[mutant.data() for mutant in mutants[start : start + 100]])["cells"]
+    return counts
 
 
 def _trials(process: Process, mutants: Sequence[Mutant], settings: Settings) -> Iterator[Record]:

@@ -116,7 +116,7 @@ def _of_call(node: ast.Call, modules: Set[str]) -> Iterator[Change]:
             yield "call dropped", receiver
         case ast.Name() | ast.Attribute() if first is not None and not isinstance(first, ast.Starred):
             yield "call dropped", first
-    renamed = _renamed(function)
+    renamed = _rename_function(function)
     if renamed is not None:
         yield "function", _with(node, func=renamed)
     name = (
@@ -132,7 +132,7 @@ def _of_call(node: ast.Call, modules: Set[str]) -> Iterator[Change]:
             yield "keyword dropped", _with(node, keywords=[*node.keywords[:i], *node.keywords[i + 1 :]])
 
 
-def _renamed(function: ast.expr) -> ast.expr | None:
+def _rename_function(function: ast.expr) -> ast.expr | None:
     match function:
         case ast.Attribute(value=value, attr=name) if name in _NAMES:
             return ast.Attribute(value, _NAMES[name], ast.Load())
@@ -163,11 +163,11 @@ def _with(node: Any, **fields: Any) -> Any:
 def modules_of(tree: ast.Module) -> frozenset[str]:
     """The names that a file has for modules, and for classes: what stands before a dot without being a value."""
     named: Callable[[ast.alias], str] = lambda alias: (alias.asname or alias.name).partition(".")[0]  # noqa: E731
-    found = {"torch"}
+    modules = {"torch"}
     for node in tree.body:
         match node:
             case ast.Import(names=names) | ast.ImportFrom(names=names):
-                found |= {named(alias) for alias in names}
+                modules |= {named(alias) for alias in names}
             case ast.ClassDef(name=name):
-                found.add(name)
-    return frozenset(found)
+                modules.add(name)
+    return frozenset(modules)

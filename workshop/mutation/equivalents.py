@@ -85,10 +85,10 @@ def stale(table: Iterable[Equivalent], mutants: Sequence[Mutant]) -> list[Equiva
 
     functions = {(mutant.file, mutant.function) for mutant in mutants}
 
-    def found(one: Equivalent) -> set[str]:
+    def changes_present(one: Equivalent) -> set[str]:
         if one.in_graph:
             return set(one.new) if (one.file, one.function) in functions else set()
         near = by_place.get((one.file, one.function, one.old), [])
         return {mutant.new for mutant in near if one.fits(mutant)}
 
-    return [one for one in table if found(one) != set(one.new)]
+    return [one for one in table if changes_present(one) != set(one.new)]

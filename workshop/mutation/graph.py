@@ -51,27 +51,27 @@ class Place:
 
 
 #: Takes where an operation is asked for, and the call; gives its result.
-Seen = Callable[[Place, Call], Any]
+Intercept = Callable[[Place, Call], Any]
 
 
 class _Mode(dispatching.TorchDispatchMode):
-    """Asks `seen` for the result of every operation that the production ops ask for."""
+    """Asks `intercept` for the result of every operation that the production ops ask for."""
 
-    seen: Seen
+    intercept: Intercept
 
     def __torch_dispatch__(
         self, operation: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        given = kwargs or {}
+        keywords = kwargs or {}
         if not all(type(a) in (torch.Tensor, torch.nn.Parameter) and a.is_cpu for a in args if torch.is_tensor(a)):
-            return operation(*args, **given)
+            return operation(*args, **keywords)
         if operation.namespace == "opassay" and operation._opname in Operator.registry:
             with self:
                 return Operator.registry[operation._opname].kernels.cpu(*args)
         place = _asking(sys._getframe(1), str(operation)) if operation.namespace == "aten" else None
         if place is None:
-            return operation(*args, **given)
-        return self.seen(place, Call.of(operation, args, given))
+            return operation(*args, **keywords)
+        return self.intercept(place, Call.of(operation, args, keywords))
 
 
 #: The class, whose base has no types.
@@ -79,9 +79,9 @@ _MODE: Callable[[], _Mode] = _Mode
 
 
 @contextlib.contextmanager
-def _watched(seen: Seen) -> Iterator[None]:
+def _intercept_operations(intercept: Intercept) -> Iterator[None]:
     mode = _MODE()
-    mode.seen = seen
+    mode.intercept = intercept
 
     def others() -> int:
         return sum(one is not mode for one in dispatching._get_current_dispatch_mode_stack())
@@ -105,42 +105,42 @@ def _watched(seen: Seen) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def noted(into: dict[Place, set[tuple[str, str]]]) -> Iterator[None]:
+def note_places(into: dict[Place, set[tuple[str, str]]]) -> Iterator[None]:
     """Within it, every place that asks for an operation is noted, with (kind, new) of the changes possible there."""
 
-    def seen(place: Place, call: Call) -> Any:
+    def note(place: Place, call: Call) -> Any:
         into.setdefault(place, set()).update((kind, new) for kind, new, _ in changes_of(call))
         return call.result()
 
-    with _watched(seen):
+    with _intercept_operations(note):
         yield
 
 
 @contextlib.contextmanager
-def changed_graph(mutant: Mutant) -> Iterator[None]:
+def change_graph(mutant: Mutant) -> Iterator[None]:
     """Within it, a mutant's place gets the result of its change, at every call that allows it."""
-    wanted = (mutant.file, mutant.function, mutant.line, mutant.statement, mutant.old)
+    target = (mutant.file, mutant.function, mutant.line, mutant.statement, mutant.old)
 
-    def seen(place: Place, call: Call) -> Any:
-        if (place.file, place.function, place.line, place.text, place.operation) == wanted:
+    def change(place: Place, call: Call) -> Any:
+        if (place.file, place.function, place.line, place.text, place.operation) == target:
             for kind, new, result in changes_of(call):
                 if (kind, new) == (mutant.kind, mutant.new):
                     return result()
         return call.result()
 
-    with _watched(seen):
+    with _intercept_operations(change):
         yield
 
 
 def graph_mutants(places: Mapping[Place, set[tuple[str, str]]]) -> list[Mutant]:
     """The mutants of the places that were noted, in the order of the text."""
-    found, count = list[Mutant](), Counter[tuple[str, ...]]()
+    mutants, count = list[Mutant](), Counter[tuple[str, ...]]()
     for place in sorted(places):
         for kind, new in sorted(places[place]):
             name = (place.file, place.function, kind, place.text, place.operation, new)
-            found.append(Mutant(*name, nth=count[name], line=place.line, last=place.last))
+            mutants.append(Mutant(*name, nth=count[name], line=place.line, last=place.last))
             count[name] += 1
-    return found
+    return mutants
 
 
 def _asking(frame: FrameType | None, operation: str) -> Place | None:

@@ -31,10 +31,10 @@ _OTHERS = {
     "sub_.Tensor": "add_.Tensor", "mul_.Tensor": "div_.Tensor", "div_.Tensor": "mul_.Tensor",
     "addcmul_.default": "addcdiv_.default", "logical_and.default": "logical_or.default",
 }  # fmt: skip
-#: Of two operands, of which one may be dropped; the order of some matters.
+#: Operations of two operands, one of which may be dropped; and those whose operands have an order.
 _TERMS = frozenset(("add", "sub", "mul", "div", "maximum", "minimum", "pow", "atan2", "rsub"))
 _ORDERED = frozenset(("sub", "div", "pow", "atan2", "lt", "le", "gt", "ge"))
-#: Of one operand, whose place it may take.
+#: Operations of one operand, which may stand in place of their result.
 _FUNCTIONS = frozenset((
     "exp", "expm1", "log", "log1p", "sqrt", "rsqrt", "neg", "abs", "sigmoid", "tanh", "reciprocal", "square",
 ))  # fmt: skip
@@ -54,11 +54,11 @@ class Call:
     """One call of an operation of torch, by the names of its arguments.
 
     Attributes:
-        operation: as torch has it. given: the arguments that the call has; others have their defaults.
+        operation: as torch has it. arguments: the arguments that the call has; others have their defaults.
     """
 
     operation: Any
-    given: Mapping[str, Any]
+    arguments: Mapping[str, Any]
 
     @classmethod
     def of(cls, operation: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call:
@@ -81,11 +81,11 @@ class Call:
         return str(self.operation._opname).endswith("_")
 
     def result(self, /, operation: Any = None, **others: Any) -> Any:
-        """What it gives, or another operation, or it with other arguments."""
-        wanted, given = operation or self.operation, {**self.given, **others}
-        arguments = wanted._schema.arguments
-        args = [given.pop(a.name) for a in arguments if not a.kwarg_only and a.name in given]
-        return wanted(*args, **{a.name: given[a.name] for a in arguments if a.kwarg_only and a.name in given})
+        """The result of the operation; of another one, or with other arguments, where they are named."""
+        callee, values = operation or self.operation, {**self.arguments, **others}
+        arguments = callee._schema.arguments
+        args = [values.pop(a.name) for a in arguments if not a.kwarg_only and a.name in values]
+        return callee(*args, **{a.name: values[a.name] for a in arguments if a.kwarg_only and a.name in values})
 
 
 #: (what kind of mistake it is, what is there instead, a function that gives the result).
@@ -107,8 +107,8 @@ def _another_operation(call: Call) -> Iterator[GraphChange]:
 
 
 def _operands(call: Call) -> Iterator[GraphChange]:
-    first, second = call.given.get("self"), call.given.get("other", call.given.get("exponent"))
-    named = "exponent" if "exponent" in call.given else "other"
+    first, second = call.arguments.get("self"), call.arguments.get("other", call.arguments.get("exponent"))
+    named = "exponent" if "exponent" in call.arguments else "other"
     if call.name not in (*_ORDERED, "where") or call.writes or first is second:
         return
     if isinstance(first, Tensor) and isinstance(second, Tensor):
@@ -116,7 +116,7 @@ def _operands(call: Call) -> Iterator[GraphChange]:
 
 
 def _terms(call: Call) -> Iterator[GraphChange]:
-    first = call.given.get("self")
+    first = call.arguments.get("self")
     if call.is_kernel and not call.writes:
         yield "graph: dropped term", "zeros", lambda: _first_changed(call.result(), torch.zeros_like)
     if not isinstance(first, Tensor):
@@ -126,13 +126,13 @@ def _terms(call: Call) -> Iterator[GraphChange]:
             yield "graph: dropped term", "nothing is done", lambda: first
     elif call.name in (*_TERMS, *_FUNCTIONS):
         yield "graph: dropped term", "self", lambda: _like(call.result(), first)
-        second = call.given.get("other")
+        second = call.arguments.get("other")
         if call.name in _TERMS and isinstance(second, Tensor):
             yield "graph: dropped term", "other", lambda: _like(call.result(), second)
 
 
 def _axes(call: Call) -> Iterator[GraphChange]:
-    dim, operand = call.given.get("dim"), call.given.get("self")
+    dim, operand = call.arguments.get("dim"), call.arguments.get("self")
     if not isinstance(operand, Tensor) or operand.dim() < 2:
         return
     if isinstance(dim, list) and dim and len(dim) < operand.dim():
@@ -143,13 +143,13 @@ def _axes(call: Call) -> Iterator[GraphChange]:
 
 def _constants(call: Call) -> Iterator[GraphChange]:
     for name in _NUMBERS:
-        value = call.given.get(name)
+        value = call.arguments.get(name)
         if isinstance(value, int | float) and not isinstance(value, bool):
             yield "graph: constant", f"2 {name}", functools.partial(call.result, **{name: 2 * value or 1})
 
 
 def _formats(call: Call) -> Iterator[GraphChange]:
-    operand = next((value for value in call.given.values() if isinstance(value, Tensor)), None)
+    operand = next((value for value in call.arguments.values() if isinstance(value, Tensor)), None)
     narrow = None if operand is None else _NARROWER.get(operand.dtype)
     if narrow is None or not (call.is_kernel or call.name in _ROUNDING):
         return
@@ -165,7 +165,7 @@ def _formats(call: Call) -> Iterator[GraphChange]:
 
 def _masks(call: Call) -> Iterator[GraphChange]:
     name = _MASKS.get(call.name, "")
-    mask = call.given.get(name)
+    mask = call.arguments.get(name)
     if isinstance(mask, Tensor) and mask.dtype is torch.bool:
         yield "graph: mask", "mask negated", lambda: call.result(**{name: mask.logical_not()})
         yield "graph: mask", "mask of nothing", lambda: call.result(**{name: torch.zeros_like(mask)})

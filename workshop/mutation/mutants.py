@@ -69,24 +69,24 @@ class Mutant:
 
 def mutants_of(file: str, text: str) -> list[Mutant]:
     """Every mutant of a file, in the order of its text."""
-    return [mutant for mutant, _, _ in changed(file, ast.parse(text))]
+    return [mutant for mutant, _, _ in find_changes(file, ast.parse(text))]
 
 
-def changed(file: str, tree: ast.Module) -> Iterator[tuple[Mutant, Spot, ast.AST]]:
+def find_changes(file: str, tree: ast.Module) -> Iterator[tuple[Mutant, Spot, ast.AST]]:
     """Every mutant of a file, where it changes the tree, and the node that it puts there."""
-    modules, seen = modules_of(tree), Counter[tuple[str, ...]]()
+    modules, counts = modules_of(tree), Counter[tuple[str, ...]]()
     for spot in spots(tree):
-        told: set[str] = set()
+        texts: set[str] = set()
         for kind, node in changes_at(spot, modules):
             old, new = _text(spot.node), _text(node)
-            if new in told or new == old:
+            if new in texts or new == old:
                 continue
-            told.add(new)
+            texts.add(new)
             statement = _text(spot.statement)
             name = (spot.function, kind, statement, old, new)
             line, last = getattr(spot.node, "lineno", 0), getattr(spot.node, "end_lineno", 0)
-            yield Mutant(file, *name, nth=seen[name], line=line or spot.statement.lineno, last=last or 0), spot, node
-            seen[name] += 1
+            yield Mutant(file, *name, nth=counts[name], line=line or spot.statement.lineno, last=last or 0), spot, node
+            counts[name] += 1
 
 
 def _text(node: ast.AST) -> str:

@@ -20,7 +20,7 @@ from types import CodeType, FunctionType
 
 from opassay import impl
 
-from .mutants import Mutant, changed
+from .mutants import Mutant, find_changes
 from .spots import Scope
 
 FOLDER = Path(impl.__file__).parent
@@ -44,7 +44,7 @@ class Source:
         text = Path(self.path).read_text(encoding="utf-8")
         self._tree = ast.parse(text)
         self._before = _codes(compile(self._tree, self.path, "exec"))
-        self._changes = {mutant.key: (spot, node) for mutant, spot, node in changed(file, self._tree)}
+        self._changes = {mutant.key: (spot, node) for mutant, spot, node in find_changes(file, self._tree)}
 
     def codes(self, mutant: Mutant) -> dict[Place, CodeType]:
         """The code of those functions that a mutant changes; the tree stays changed, so this can be asked once.
@@ -56,14 +56,14 @@ class Source:
             raise LookupError(f"{mutant.file}: {mutant.function} has no mutant={mutant.key} any more")
         spot, node = self._changes[mutant.key]
         spot.put(node)
-        found = _codes(compile(self._tree, self.path, "exec"))
-        kept = {place: code.co_freevars for place, code in self._before.items()}
-        if any(kept.get(place, code.co_freevars) != code.co_freevars for place, code in found.items()):
+        codes = _codes(compile(self._tree, self.path, "exec"))
+        variables = {place: code.co_freevars for place, code in self._before.items()}
+        if any(variables.get(place, code.co_freevars) != code.co_freevars for place, code in codes.items()):
             # A function that reads a variable of the one around it has a cell for it. One that does not read it any
             # more has none, and its code would not fit the functions that are there; so it is said to read it.
-            _say_that_they_read(spot.scopes, kept)
-            found = _codes(compile(self._tree, self.path, "exec"))
-        return {place: code for place, code in found.items() if self._before.get(place, code) != code}
+            _say_that_they_read(spot.scopes, variables)
+            codes = _codes(compile(self._tree, self.path, "exec"))
+        return {place: code for place, code in codes.items() if self._before.get(place, code) != code}
 
 
 @functools.cache
@@ -79,7 +79,7 @@ def path_of(file: str) -> str:
 
 
 @contextlib.contextmanager
-def planted(mutant: Mutant) -> Iterator[None]:
+def plant_mutant(mutant: Mutant) -> Iterator[None]:
     """Within it the functions of the mutant's file are those of its changed text.
 
     Raises:
@@ -93,8 +93,8 @@ def planted(mutant: Mutant) -> Iterator[None]:
         source.cache_clear()  # its tree has the change in it
     if not codes:
         raise SameProgramError(f"{mutant.file}:{mutant.line}: {mutant.new} is compiled to the same code")
-    given = [(function, codes.get(_place(function.__code__))) for function in functions_of(whole.path)]
-    fitting = [(function, code) for function, code in given if code is not None]
+    pairs = [(function, codes.get(_place(function.__code__))) for function in functions_of(whole.path)]
+    fitting = [(function, code) for function, code in pairs if code is not None]
     if not fitting or any(len(code.co_freevars) != len(each.__code__.co_freevars) for each, code in fitting):
         raise LookupError(f"{mutant.file}:{mutant.line}: no function of this process has the code of {mutant.function}")
     replaced = [(function, function.__code__) for function, _ in fitting]
@@ -121,10 +121,10 @@ def forget() -> None:
                 value.cache_clear()
 
 
-def _say_that_they_read(scopes: Sequence[Scope], kept: dict[Place, tuple[str, ...]]) -> None:
+def _say_that_they_read(scopes: Sequence[Scope], variables: dict[Place, tuple[str, ...]]) -> None:
     for scope in scopes[1:]:
         # Its own variables alone: one that only the function around it reads, `__class__` say, is one too many.
-        names = {name for place, read in kept.items() if place[0] == _first_line(scope) for name in read}
+        names = {name for place, read in variables.items() if place[0] == _first_line(scope) for name in read}
         read = ast.Tuple([ast.Name(name, ast.Load()) for name in sorted(names)], ast.Load())
         if isinstance(scope, ast.Lambda):
             scope.body = ast.IfExp(ast.Constant(True), scope.body, read)
@@ -141,28 +141,28 @@ def _first_line(scope: Scope) -> int:
 
 def _codes(code: CodeType) -> dict[Place, CodeType]:
     """The code of every function in a compiled file."""
-    found: dict[Place, CodeType] = {}
+    codes: dict[Place, CodeType] = {}
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
-            found[_place(constant)] = constant
-            found |= _codes(constant)
-    return found
+            codes[_place(constant)] = constant
+            codes |= _codes(constant)
+    return codes
 
 
 def remember() -> None:
     """Find every function of the production ops now, so that copies of this process need not look for them."""
-    _KNOWN.clear()
+    _FUNCTIONS.clear()
     for each in gc.get_objects():
         if type(each) is FunctionType and each.__code__.co_filename.startswith(str(FOLDER)):
-            _KNOWN[each.__code__.co_filename].append(each)
+            _FUNCTIONS[each.__code__.co_filename].append(each)
 
 
 #: By path, functions that were found before.
-_KNOWN = defaultdict[str, list[FunctionType]](list)
+_FUNCTIONS = defaultdict[str, list[FunctionType]](list)
 
 
 def functions_of(path: str) -> list[FunctionType]:
     """Every function of a file, whoever holds it: those that are remembered, if any, else those that there are now."""
-    if path in _KNOWN:
-        return _KNOWN[path]
+    if path in _FUNCTIONS:
+        return _FUNCTIONS[path]
     return [each for each in gc.get_objects() if type(each) is FunctionType and each.__code__.co_filename == path]

@@ -7,7 +7,7 @@ Its owner sends one question per line, as to every process that judges (`places.
 - `{"graph": true}`: the mutants of all places that were noted: `{"mutants": [mutant, ...]}`.
 - `{"count": [mutant, ...]}`: of each, how many cells run a line of it: `{"cells": [number, ...]}`.
 - `{"begin": mutant, "seconds": CPU seconds}`: start a trial: `{"begun": key}`.
-- `{"next": true}`: wait for the end of a trial: `{"key", "outcome", ...}` as `trial.finished` has them.
+- `{"next": true}`: wait for the end of a trial: `{"key", "outcome", ...}` as `trial.wait_for_trial` has them.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from opassay.properties.places.serving import Said, serve
 from opassay.properties.verification import run_cell
 
 from .asking import APART, BY_OTHERS, COMPILED, Line, Reach
-from .graph import Place, graph_mutants, noted
+from .graph import Place, graph_mutants, note_places
 from .mutants import Mutant
 from .planting import remember, source
-from .reach import lines_run
-from .trial import FEW, Trial, begin, finished, in_copy
+from .reach import note_lines
+from .trial import FEW, Trial, begin, in_copy, wait_for_trial
 
 _REACH = Reach()
 _PLACES: dict[Place, set[tuple[str, str]]] = {}
@@ -47,38 +47,38 @@ def answer(question: Said) -> Said:
     """The answer to a question; see the module."""
     if "reach" in question:
         op, code, dtype = question["reach"]
-        return _reached(Cell(op, code, dtype, "cpu", "opassay"), bool(question.get("graph")))
+        return _note_reach(Cell(op, code, dtype, "cpu", "opassay"), bool(question.get("graph")))
     if "graph" in question:
         return {"mutants": [mutant.data() for mutant in graph_mutants(_PLACES)]}
     if "count" in question:
         return {"cells": [len(_REACH.cells(Mutant.of(data))) for data in question["count"]]}
     if "begin" in question:
-        return _begun(Mutant.of(question["begin"]), question["seconds"])
-    trial, came = finished(_TRIALS)
-    return {"key": trial.mutant.key, **came}
+        return _begin_trial(Mutant.of(question["begin"]), question["seconds"])
+    trial, outcome = wait_for_trial(_TRIALS)
+    return {"key": trial.mutant.key, **outcome}
 
 
-def _reached(cell: Cell, graph: bool) -> Said:
+def _note_reach(cell: Cell, graph: bool) -> Said:
     # What a copy of the process notes is lost, and what the op's other cells run has been noted by these.
     places = {} if cell.property in (*APART, *BY_OTHERS) else _PLACES
-    with noted(places) if graph else contextlib.nullcontext():
-        said = in_copy(lambda: _judged(cell)) if cell.property in APART else _judged(cell)
-    if said["outcome"] == Outcome.VERIFIED:
-        _REACH.note(cell, {(file, line) for file, line in said["lines"]})
-    return {"outcome": said["outcome"], "reason": said["reason"]}
+    with note_places(places) if graph else contextlib.nullcontext():
+        judgement = in_copy(lambda: _judge_cell(cell)) if cell.property in APART else _judge_cell(cell)
+    if judgement["outcome"] == Outcome.VERIFIED:
+        _REACH.note(cell, {(file, line) for file, line in judgement["lines"]})
+    return {"outcome": judgement["outcome"], "reason": judgement["reason"]}
 
 
-def _judged(cell: Cell) -> Said:
+def _judge_cell(cell: Cell) -> Said:
     """The verdict of a cell of the right op, and which lines it ran; what is compiled is not watched."""
     lines: set[Line] = set()
     # What runs when the op is imported is done before there is a mutant, so it is none of the lines that a cell runs.
     load_op(cell.op)
-    with contextlib.nullcontext() if cell.property == COMPILED else lines_run(lines):
+    with contextlib.nullcontext() if cell.property == COMPILED else note_lines(lines):
         verdict = run_cell(cell, Settings("brief", max_examples=FEW, simpler=False))
     return {"outcome": str(verdict.outcome), "reason": verdict.reason, "lines": sorted(lines)}
 
 
-def _begun(mutant: Mutant, seconds: float) -> Said:
+def _begin_trial(mutant: Mutant, seconds: float) -> Said:
     if not gc.get_freeze_count():
         # What is there now is shared with the copies; collecting it there would make each copy write to all of it.
         gc.collect()

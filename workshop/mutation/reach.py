@@ -14,7 +14,7 @@ from .planting import FOLDER
 
 
 @contextlib.contextmanager
-def lines_run(into: set[Line]) -> Iterator[None]:
+def note_lines(into: set[Line]) -> Iterator[None]:
     """Within it, every line of the production ops that runs is added, in whatever thread."""
     files: dict[str, str | None] = {}
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 Scope = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 #: Statements and expressions that no question asks about.
-_LEFT = (ast.Assert, ast.JoinedStr, ast.Import, ast.ImportFrom, ast.Global, ast.Nonlocal)
+_IGNORED_NODES = (ast.Assert, ast.JoinedStr, ast.Import, ast.ImportFrom, ast.Global, ast.Nonlocal)
 
 
 @dataclass(frozen=True)
@@ -86,9 +86,11 @@ def _inside(node: ast.AST, around: _Around) -> _Around:
 def _children(parent: ast.AST) -> Iterator[tuple[str, int | None, ast.AST]]:
     for field in _fields(parent):
         value = getattr(parent, field)
-        held: list[tuple[int | None, object]] = list(enumerate(value)) if isinstance(value, list) else [(None, value)]
-        for index, node in held:
-            if isinstance(node, ast.AST) and not isinstance(node, _LEFT) and not _is_text(node):
+        children: list[tuple[int | None, object]] = (
+            list(enumerate(value)) if isinstance(value, list) else [(None, value)]
+        )
+        for index, node in children:
+            if isinstance(node, ast.AST) and not isinstance(node, _IGNORED_NODES) and not _is_text(node):
                 yield field, index, node
 
 

@@ -21,15 +21,15 @@ from opassay.oracles.verdicts.verdict import Cell, Outcome, Verdict
 from opassay.properties.engine.samples import Settings
 from opassay.properties.verification import run_cell
 
-from .graph import changed_graph
+from .graph import change_graph
 from .mutants import Mutant
-from .planting import SameProgramError, planted
+from .planting import SameProgramError, plant_mutant
 
 #: Examples per cell of the first round; in the second each cell has those of the brief profile.
 FEW = 8
 #: CPU seconds that one question may take of a mutant: the slowest takes a tenth of it. Seconds that it may sleep.
 LIMIT, SILENCE = 40, 150.0
-#: Bytes of memory that a mutant may take besides what it found.
+#: Bytes of memory that a mutant may take besides those in use when it began.
 MEMORY = 3 << 30
 #: A verdict of these outcomes refuses the mutant: a run with it does not end as one without it.
 REFUSED = (Outcome.FAIL, Outcome.UNSTABLE, Outcome.ERROR, Outcome.CRASH, Outcome.TIMEOUT)
@@ -42,8 +42,8 @@ class Trial:
     """A mutant that is being asked.
 
     Attributes:
-        mutant, cells: what is asked, and of what. pid, handle: its process, and where that says how it stands.
-        heard: when it last said something, of `time.monotonic`.
+        mutant, cells: what is asked, and of what. pid, handle: its process, and the pipe by which that reports.
+        heard: when it last reported something, of `time.monotonic`. output: what it has reported so far.
     """
 
     mutant: Mutant
@@ -51,7 +51,7 @@ class Trial:
     pid: int
     handle: int
     heard: float = field(default_factory=time.monotonic)
-    said: bytes = b""
+    output: bytes = b""
 
 
 def begin(mutant: Mutant, cells: Sequence[Cell], seconds: float) -> Trial:
@@ -88,19 +88,21 @@ def in_copy(function: Callable[[], Answer]) -> Answer:
         finally:
             os._exit(0)
     os.close(ours)
-    with os.fdopen(theirs, "rb") as told:
-        said = told.read()
+    with os.fdopen(theirs, "rb") as pipe:
+        content = pipe.read()
     os.waitpid(pid, 0)
-    return json.loads(said) if said else {"outcome": str(Outcome.CRASH), "reason": "its process ended", "lines": []}
+    return (
+        json.loads(content) if content else {"outcome": str(Outcome.CRASH), "reason": "its process ended", "lines": []}
+    )
 
 
-def finished(trials: list[Trial]) -> tuple[Trial, Answer]:
+def wait_for_trial(trials: list[Trial]) -> tuple[Trial, Answer]:
     """The next of these trials that comes to its end, waited for, and what came of it; it is taken off the list."""
     while True:
         ready, _, _ = select.select([trial.handle for trial in trials], [], [], 1.0)
         for trial in trials:
             if trial.handle in ready and not _listen(trial):
-                return _ended(trials, trial)
+                return _end_trial(trials, trial)
             if time.monotonic() - trial.heard > SILENCE:
                 os.kill(trial.pid, signal.SIGKILL)
                 trial.heard = time.monotonic()
@@ -109,18 +111,18 @@ def finished(trials: list[Trial]) -> tuple[Trial, Answer]:
 def _listen(trial: Trial) -> bool:
     """Take in what a trial said; whether it may say more."""
     more = os.read(trial.handle, 1 << 16)
-    trial.said += more
+    trial.output += more
     trial.heard = time.monotonic()
     return bool(more)
 
 
-def _ended(trials: list[Trial], trial: Trial) -> tuple[Trial, Answer]:
+def _end_trial(trials: list[Trial], trial: Trial) -> tuple[Trial, Answer]:
     trials.remove(trial)
     os.close(trial.handle)
     _, status, used = os.wait4(trial.pid, 0)
-    told: list[Answer] = [json.loads(line) for line in trial.said.splitlines()]
+    messages: list[Answer] = [json.loads(line) for line in trial.output.splitlines()]
     # A mutant that could not be planted was not asked, and so it was not refused either.
-    last = told[-1] if told else {"outcome": "not planted", "asked": 0}
+    last = messages[-1] if messages else {"outcome": "not planted", "asked": 0}
     if "outcome" not in last:
         signalled = os.WIFSIGNALED(status) and os.WTERMSIG(status) in (signal.SIGXCPU, signal.SIGKILL)
         how = str(Outcome.TIMEOUT if signalled else Outcome.CRASH)
@@ -137,38 +139,38 @@ def _be_quiet() -> None:
         os.dup2(nowhere, handle)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     with open("/proc/self/status", encoding="ascii") as file:
-        held = next(int(line.split()[1]) << 10 for line in file if line.startswith("VmData"))
-    resource.setrlimit(resource.RLIMIT_DATA, (held + MEMORY, resource.RLIM_INFINITY))
+        used = next(int(line.split()[1]) << 10 for line in file if line.startswith("VmData"))
+    resource.setrlimit(resource.RLIMIT_DATA, (used + MEMORY, resource.RLIM_INFINITY))
 
 
 def _ask(mutant: Mutant, cells: Sequence[Cell], seconds: float, handle: int) -> None:
-    asked = 0
+    count = 0
     try:
-        with changed_graph(mutant) if mutant.in_graph else planted(mutant):
+        with change_graph(mutant) if mutant.in_graph else plant_mutant(mutant):
             # All questions get a few samples before any gets more, because most mistakes show in a few.
             for examples in (FEW, None):
                 for cell in cells:
                     if time.process_time() > seconds:
                         break
-                    _tell(handle, asked=asked, cell=cell.key, by=cell.property)
-                    verdict = _judged(cell, examples)
-                    asked += 1
+                    _tell(handle, asked=count, cell=cell.key, by=cell.property)
+                    verdict = _judge_cell(cell, examples)
+                    count += 1
                     if verdict.outcome in REFUSED:
                         how = {"how": str(verdict.outcome), "code": str(verdict.code), "reason": verdict.reason[:200]}
-                        _tell(handle, outcome="killed", cell=cell.key, by=cell.property, asked=asked, **how)
+                        _tell(handle, outcome="killed", cell=cell.key, by=cell.property, asked=count, **how)
                         return
-        _tell(handle, outcome="survived", asked=asked)
+        _tell(handle, outcome="survived", asked=count)
     except SameProgramError:
         _tell(handle, outcome="same", asked=0)
 
 
-def _judged(cell: Cell, examples: int | None) -> Verdict:
+def _judge_cell(cell: Cell, examples: int | None) -> Verdict:
     used = resource.getrusage(resource.RUSAGE_SELF)
     resource.setrlimit(resource.RLIMIT_CPU, (int(used.ru_utime + used.ru_stime) + LIMIT, resource.RLIM_INFINITY))
     return run_cell(cell, Settings("brief", max_examples=examples, simpler=False))
 
 
-def _tell(handle: int, **said: Any) -> None:
-    content = memoryview(json.dumps(said).encode() + b"\n")
+def _tell(handle: int, **message: Any) -> None:
+    content = memoryview(json.dumps(message).encode() + b"\n")
     while content:
         content = content[os.write(handle, content) :]

@@ -3,8 +3,8 @@
 What this is for: a ball claims to hold every evaluation of a formula that the contract allows. This is such an
 evaluation: correctly rounded arithmetic, sums along random trees, products that are fused with the sum that follows or
 are not, quotients by the reciprocal, functions off by as much as their table says, stores to the format of the dtype
-or none, factors rounded to TF32, subnormal numbers flushed, one of the declared ways. What leaves its ball shows that
-the bound is wrong; how near the boundary any came shows how wide it is.
+or none, factors rounded to TF32, subnormal numbers flushed, one of the declared ways. A value outside its ball shows
+that the bound is wrong; how near the boundary values come shows how wide the bound is.
 
 What it does not do: it never scales an intermediate (`Contract.scaling`), and takes a reciprocal only where that is a
 normal number, because a subnormal one has few digits and no compiler takes it.
@@ -28,7 +28,7 @@ from opassay.reference.formats import BINARY32
 from opassay.reference.windows import offsets_of, windows_of
 
 from . import orders
-from .formats import Working, widened
+from .formats import Working, widen
 
 
 class Legal(Array):
@@ -55,19 +55,19 @@ class Legal(Array):
         return self.values
 
     def lift(self, value: Any) -> Legal:
-        if isinstance(value, Condition):  # as a number: of what is open, either
+        if isinstance(value, Condition):  # as a number: 0 or 1 at random where it is undecided
             codes = value.view(np.ndarray)
-            drawn = self.working.draws.integers(0, 2, codes.shape)
-            value = np.where(codes == EITHER, drawn, codes)
-        return Legal(self.working.rounded(np.asarray(value, dtype=np.float64)), self.working)
+            coins = self.working.draws.integers(0, 2, codes.shape)
+            value = np.where(codes == EITHER, coins, codes)
+        return Legal(self.working.round(np.asarray(value, dtype=np.float64)), self.working)
 
     def apply(self, primitive: str, operands: Operands, params: Params) -> Legal:
         xs = [x if isinstance(x, Legal) else self.lift(x) for x in operands]
         if primitive == "among":
             return _one_way(self.working, xs, params["ways"])
         with np.errstate(all="ignore"):
-            found = _RULES[primitive](self.working, *xs, **params)
-        return found if isinstance(found, Legal) else Legal(np.asarray(found), self.working)
+            out = _RULES[primitive](self.working, *xs, **params)
+        return out if isinstance(out, Legal) else Legal(np.asarray(out), self.working)
 
 
 def _one_way(working: Working, xs: Sequence[Legal], ways: Sequence[Any]) -> Legal:
@@ -76,8 +76,8 @@ def _one_way(working: Working, xs: Sequence[Legal], ways: Sequence[Any]) -> Lega
     def allowed(name: str) -> bool:
         return not name or name in contract.algorithms or (name == STORED and contract.intermediates)
 
-    found: Legal = _first_applicable(working, [way.formula for way in ways if allowed(way.name)], xs)
-    return found
+    out: Legal = _first_applicable(working, [way.formula for way in ways if allowed(way.name)], xs)
+    return out
 
 
 def _first_applicable(working: Working, ways: Sequence[Callable[..., Any]], xs: Sequence[Any]) -> Any:
@@ -90,13 +90,13 @@ def _first_applicable(working: Working, ways: Sequence[Callable[..., Any]], xs: 
     return ways[0](*xs)
 
 
-def evaluated(
+def evaluate_at_random(
     function: Callable[..., Any], values: Sequence[Any], contract: Contract, draws: np.random.Generator
 ) -> tuple[Any, ...]:
     """One evaluation of a formula, or of another algorithm of it, at float64 inputs: an array for each output."""
     working = Working(contract, draws)
-    given = [Legal(working.rounded(np.asarray(v, dtype=np.float64)), working) for v in values]
-    outputs = _first_applicable(working, [function, *algorithms(function)], given)
+    operands = [Legal(working.round(np.asarray(v, dtype=np.float64)), working) for v in values]
+    outputs = _first_applicable(working, [function, *algorithms(function)], operands)
     leaves = outputs if isinstance(outputs, (tuple, list)) else (outputs,)
     return tuple(leaf.values if isinstance(leaf, Legal) else leaf for leaf in leaves)
 
@@ -108,14 +108,14 @@ def _sum_of_two(sign: float) -> Callable[..., Any]:
     def rule(working: Working, a: Legal, b: Legal) -> Any:
         for one, other, of_one, of_other in ((a, b, 1.0, sign), (b, a, sign, 1.0)):
             if one.unrounded is not None and working.coin():
-                return working.rounded(of_one * one.unrounded + of_other * other.values.astype(np.float64))
-        return working.rounded(a.values + b.values if sign > 0 else a.values - b.values)
+                return working.round(of_one * one.unrounded + of_other * other.values.astype(np.float64))
+        return working.round(a.values + b.values if sign > 0 else a.values - b.values)
 
     return rule
 
 
 def _multiply(working: Working, a: Legal, b: Legal) -> Any:
-    values = working.rounded(a.values * b.values)
+    values = working.round(a.values * b.values)
     # Two numbers of binary32 have an exact product in binary64, which a fused multiply-add takes.
     exact = a.values.astype(np.float64) * b.values if working.format == BINARY32 else None
     return Legal(values, working, exact)
@@ -123,14 +123,14 @@ def _multiply(working: Working, a: Legal, b: Legal) -> Any:
 
 def _divide(working: Working, a: Legal, b: Legal) -> Any:
     contract = working.contract
-    quotient = working.rounded(a.values / b.values)
+    quotient = working.round(a.values / b.values)
     if contract.division <= 1.0 or working.coin():
         return quotient
     if contract.division > 2.0 and not _is_power_of_two(b.values):
-        return working.off(widened(np.divide, working)(a.values, b.values), contract.division / 2.0)
-    reciprocal = working.rounded(working.type(1.0) / b.values)
+        return working.off(widen(np.divide, working)(a.values, b.values), contract.division / 2.0)
+    reciprocal = working.round(working.type(1.0) / b.values)
     usual = (np.abs(reciprocal) >= working.format.smallest_normal) & np.isfinite(reciprocal)
-    return np.where(usual, working.rounded(a.values * reciprocal), quotient)
+    return np.where(usual, working.round(a.values * reciprocal), quotient)
 
 
 def _is_power_of_two(x: Any) -> bool:
@@ -141,7 +141,7 @@ def _function(name: str, value: Callable[..., Any]) -> Callable[..., Any]:
     """A function that is off by as many ulps as the contract allows."""
 
     def rule(working: Working, *xs: Legal) -> Any:
-        return working.off(widened(value, working)(*(x.values for x in xs)), working.contract.functions[name])
+        return working.off(widen(value, working)(*(x.values for x in xs)), working.contract.functions[name])
 
     return rule
 
@@ -154,15 +154,15 @@ def _exactly(value: Callable[..., Any]) -> Callable[..., Any]:
 def _exp(working: Working, x: Legal) -> Any:
     ulps = working.contract.functions["exp"]
     if EXP2 in working.contract.algorithms and working.coin():
-        exponent = working.rounded(x.values * working.rounded(math.log2(math.e)))
-        return working.off(widened(np.exp2, working)(exponent), ulps)
-    return working.off(widened(np.exp, working)(x.values), ulps)
+        exponent = working.round(x.values * working.round(math.log2(math.e)))
+        return working.off(widen(np.exp2, working)(exponent), ulps)
+    return working.off(widen(np.exp, working)(x.values), ulps)
 
 
 def _sigmoid(working: Working, x: Legal) -> Any:
     if working.coin():
         power = _exp(working, Legal(-x.values, working))
-        return working.rounded(working.type(1.0) / working.rounded(working.type(1.0) + power))
+        return working.round(working.type(1.0) / working.round(working.type(1.0) + power))
     wide = x.values.astype(working.wide)
     decay = np.exp(-np.abs(wide))
     return working.off(np.where(wide < 0, decay, 1.0) / (1.0 + decay), working.contract.functions["sigmoid"])
@@ -170,20 +170,20 @@ def _sigmoid(working: Working, x: Legal) -> Any:
 
 def _power(working: Working, x: Legal, exponent: float) -> Any:
     if exponent == int(exponent) and 2 <= abs(exponent) <= 8 and working.coin():
-        found = x.values
+        product = x.values
         for _ in range(int(abs(exponent)) - 1):
-            found = working.rounded(found * x.values)
-        return found if exponent > 0 else working.rounded(working.type(1.0) / found)
-    held = working.rounded(np.float64(exponent)) if working.coin() else np.float64(exponent)
-    return working.off(widened(np.power, working)(x.values, held), working.contract.functions["power"])
+            product = working.round(product * x.values)
+        return product if exponent > 0 else working.round(working.type(1.0) / product)
+    rounded_exponent = working.round(np.float64(exponent)) if working.coin() else np.float64(exponent)
+    return working.off(widen(np.power, working)(x.values, rounded_exponent), working.contract.functions["power"])
 
 
 def _float_power(working: Working, x: Legal, y: Legal) -> Any:
-    return working.off(widened(np.power, working)(x.values, y.values), working.contract.functions["power"])
+    return working.off(widen(np.power, working)(x.values, y.values), working.contract.functions["power"])
 
 
 def _erf(working: Working, x: Legal, absolute: bool = False) -> Any:
-    value = widened(erf_centre, working)(x.values)
+    value = widen(erf_centre, working)(x.values)
     cheap = working.contract.absolute.get("erf", 0.0) * working.format.unit_roundoff
     if absolute and cheap and working.coin():
         moved = value + 0.99 * cheap * (2.0 * working.draws.random(value.shape) - 1.0)
@@ -193,10 +193,10 @@ def _erf(working: Working, x: Legal, absolute: bool = False) -> Any:
 
 def _logaddexp(working: Working, a: Legal, b: Legal) -> Any:
     functions, largest = working.contract.functions, np.maximum(a.values, b.values)
-    gap = np.where(a.values == b.values, working.type(0.0), working.rounded(-np.abs(a.values - b.values)))
+    gap = np.where(a.values == b.values, working.type(0.0), working.round(-np.abs(a.values - b.values)))
     decay = _exp(working, Legal(gap, working))
-    rest = working.off(widened(np.log1p, working)(decay), functions["log1p"])
-    return np.where(np.isinf(largest), largest, working.rounded(largest + rest))
+    rest = working.off(widen(np.log1p, working)(decay), functions["log1p"])
+    return np.where(np.isinf(largest), largest, working.round(largest + rest))
 
 
 # ------------------------------------------------------------------------------------------------------- choices
@@ -208,7 +208,7 @@ def _where(working: Working, a: Legal, b: Legal, condition: Any, share: Any) -> 
         return picked
     either = possibly(condition) & ~surely(condition)
     if working.coin():  # the middle, as the exact reading has it
-        mixed = working.rounded(share * a.values + (1.0 - np.asarray(share)) * b.values)
+        mixed = working.round(share * a.values + (1.0 - np.asarray(share)) * b.values)
     else:
         mixed = np.where(working.draws.random(either.shape) < 0.5, a.values, b.values)
     return np.where(either, mixed, picked)
@@ -221,22 +221,22 @@ def _attach(working: Working, value: Legal, slope: Legal, kept: bool = False) ->
 
 def _store(working: Working, x: Legal, dtype: str = "", asked: bool = True) -> Any:
     fmt = working.contract.stored_in(dtype)
-    return working.stored(x.values, fmt) if (asked or working.contract.intermediates) and working.coin() else x.values
+    return working.store(x.values, fmt) if (asked or working.contract.intermediates) and working.coin() else x.values
 
 
 # ------------------------------------------------------------------------------------------------- sums and scans
 
 
 def _plus(working: Working) -> orders.Join:
-    return lambda a, b: working.rounded(a + b)
+    return lambda a, b: working.round(a + b)
 
 
 def _times(working: Working) -> orders.Join:
-    return lambda a, b: working.rounded(a * b)
+    return lambda a, b: working.round(a * b)
 
 
 def _sum(working: Working, x: Legal, axes: tuple[int, ...], means: bool = False) -> Any:
-    return orders.reduced(x.values, axes, working, _plus(working))
+    return orders.reduce_axes(x.values, axes, working, _plus(working))
 
 
 def _factor(working: Working, values: Any) -> Any:
@@ -251,14 +251,14 @@ def _factor(working: Working, values: Any) -> Any:
 def _of_products(working: Working, terms: Any, axis: int) -> Any:
     """The sum of exact products along an axis, each rounded or fused with the sum."""
     fused = working.format == BINARY32 and working.coin()
-    products = np.moveaxis(terms if fused else working.rounded(terms), axis, 0)
+    products = np.moveaxis(terms if fused else working.round(terms), axis, 0)
     if not len(products):
         return np.zeros(products.shape[1:], working.type)
     if fused:
         # One term after the other: a running sum that is rounded, plus a product that is not.
-        total = working.rounded(products[0])
+        total = working.round(products[0])
         for product in products[1:]:
-            total = working.rounded(total.astype(np.float64) + product)
+            total = working.round(total.astype(np.float64) + product)
         return total
     return orders.along_tree(products, working, _plus(working))
 
@@ -274,15 +274,13 @@ def _correlate(working: Working, x: Legal, w: Legal, stride: Any, dilation: Any)
     taps = _factor(working, w.values).astype(np.float64)
     # (N, G, 1, *positions, terms) times (1, G, O, 1..., terms)
     order = (0, 1, *range(3, 3 + lengths), 2, *range(3 + lengths, view.ndim))
-    seen = np.transpose(view, order)
-    seen = seen.reshape(*seen.shape[: 2 + lengths], -1)[:, :, None]
+    patches = np.transpose(view, order)
+    patches = patches.reshape(*patches.shape[: 2 + lengths], -1)[:, :, None]
     weights = taps.reshape(1, *taps.shape[:2], *(1,) * lengths, -1)
-    return _of_products(working, seen * weights, seen.ndim - 1)
+    return _of_products(working, patches * weights, patches.ndim - 1)
 
 
-def _scattered(
-    working: Working, x: Legal, index: Any, shape: Any, in_place: bool = False, inserted: bool = False
-) -> Any:
+def _scatter(working: Working, x: Legal, index: Any, shape: Any, in_place: bool = False, inserted: bool = False) -> Any:
     out = np.zeros(shape, dtype=np.float64)
     if all(isinstance(i, (slice, int, type(Ellipsis))) for i in (index if isinstance(index, tuple) else (index,))):
         out[index] = x.values
@@ -296,8 +294,8 @@ def _scattered(
         return out.astype(working.type)
     narrow = in_place and working.contract.intermediates and working.coin()
     for i in working.draws.permutation(len(places)):
-        total = working.rounded(flat[places[i]] + values[i])
-        flat[places[i]] = working.stored(total, working.contract.stores) if narrow else total
+        total = working.round(flat[places[i]] + values[i])
+        flat[places[i]] = working.store(total, working.contract.stores) if narrow else total
     return flat.reshape(shape).astype(working.type)
 
 
@@ -306,7 +304,7 @@ def _overlap(working: Working, x: Legal, shape: Any, sizes: Any, stride: Any, di
     every = list(offsets_of(out, sizes, stride, dilation))
     for i in working.draws.permutation(len(every)):
         offset, index = every[i]
-        out[index] = working.rounded(out[index] + x.values[(..., *offset)])
+        out[index] = working.round(out[index] + x.values[(..., *offset)])
     return out
 
 
@@ -346,12 +344,12 @@ _RULES: dict[str, Callable[..., Any]] = {
     "attach": _attach,
     "store": _store,
     "sum": _sum,
-    "prod": lambda working, x, axes: orders.reduced(x.values, axes, working, _times(working)),
-    "cumsum": lambda working, x, axis: orders.running(x.values, axis, _plus(working)),
-    "cumprod": lambda working, x, axis: orders.running(x.values, axis, _times(working)),
+    "prod": lambda working, x, axes: orders.reduce_axes(x.values, axes, working, _times(working)),
+    "cumsum": lambda working, x, axis: orders.scan(x.values, axis, _plus(working)),
+    "cumprod": lambda working, x, axis: orders.scan(x.values, axis, _times(working)),
     "matmul": _matmul,
     "correlate": _correlate,
-    "scatter": _scattered,
+    "scatter": _scatter,
     "overlap": _overlap,
 }
 

@@ -53,23 +53,23 @@ class Working:
     def coin(self) -> bool:
         return bool(self.draws.random() < 0.5)
 
-    def rounded(self, values: Any) -> Any:
+    def round(self, values: Any) -> Any:
         """The nearest numbers of the format; subnormal ones may become zero."""
-        found = np.asarray(values).astype(self.type)
+        numbers = np.asarray(values).astype(self.type)
         if self.format not in (BINARY32, BINARY64):
-            found = round_array(self.format, found)
+            numbers = round_array(self.format, numbers)
         if self.flushes:
-            found = np.where(np.abs(found) < self.format.smallest_normal, self.type(0.0), found)
-        return found
+            numbers = np.where(np.abs(numbers) < self.format.smallest_normal, self.type(0.0), numbers)
+        return numbers
 
-    def stored(self, values: Any, fmt: Format) -> Any:
+    def store(self, values: Any, fmt: Format) -> Any:
         """Rounded to the format of a stored intermediate."""
         if fmt.precision >= self.format.precision:
             return values
         return round_array(fmt, values.astype(np.float64)).astype(self.type)
 
     def off(self, values: Any, ulps: float) -> Any:
-        """Numbers of the format that are off from these wide values by so many ulps at most, often by nearly as many.
+        """Numbers of the format that are off from these wide values by `ulps` at most, and often by nearly as much.
 
         A rounding takes half an ulp, and the rest is added before; where that leads across a power of two and too far,
         the nearest number stands.
@@ -79,13 +79,13 @@ class Working:
             unit = ulp_array(self.format, narrow)
             side = np.sign(self.draws.random(np.shape(values)) - 0.5) if self.lean == _BOTH else 3.0 - 2.0 * self.lean
             size = self.draws.random(np.shape(values)) ** 0.25
-            moved = self.rounded(values + (side * size * max(ulps - 0.5, 0.0) * unit).astype(values.dtype))
+            moved = self.round(values + (side * size * max(ulps - 0.5, 0.0) * unit).astype(values.dtype))
             # Of a subnormal that is flushed, more is lost than ulps say, and the contract has that, too.
             fits = np.abs(moved.astype(values.dtype) - values) <= ulps * unit * (1.0 - 2.0**-9)
             same_side = (moved == 0) | (np.sign(moved) == np.sign(narrow))
-            return np.where(fits & same_side, moved, self.rounded(values))
+            return np.where(fits & same_side, moved, self.round(values))
 
 
-def widened(function: Callable[..., Any], working: Working) -> Callable[..., Any]:
+def widen(function: Callable[..., Any], working: Working) -> Callable[..., Any]:
     """A function of arrays of the format, computed in the wider type."""
     return lambda *xs: function(*(np.asarray(x).astype(working.wide) for x in xs))

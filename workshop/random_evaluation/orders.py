@@ -10,7 +10,7 @@ import numpy as np
 from .formats import Working
 
 Join = Callable[[Any, Any], Any]
-#: Up to so many terms a tree is drawn merge by merge; more are added in blocks and by halves, as kernels do.
+#: The most terms whose tree is drawn merge by merge; more are added in blocks and by halves, as kernels do.
 FEW = 12
 
 
@@ -18,14 +18,14 @@ def along_tree(terms: Any, working: Working, join: Join) -> Any:
     """The terms along axis 0, joined two by two in a random order and along a random tree."""
     terms = terms[working.draws.permutation(len(terms))]
     if len(terms) <= FEW:
-        return _merged(list(terms), working, join)
+        return _merge(list(terms), working, join)
     if working.coin():
         return _by_halves(terms, join)
     blocks = int(working.draws.integers(1, min(len(terms), 64)))
-    return _merged_in_turn(terms, blocks, working, join)
+    return _merge_in_turn(terms, blocks, working, join)
 
 
-def _merged(parts: list[Any], working: Working, join: Join) -> Any:
+def _merge(parts: list[Any], working: Working, join: Join) -> Any:
     while len(parts) > 1:
         i, j = working.draws.choice(len(parts), 2, replace=False)
         merged = join(parts[i], parts[j])
@@ -41,7 +41,7 @@ def _by_halves(terms: Any, join: Join) -> Any:
     return terms[0]
 
 
-def _merged_in_turn(terms: Any, blocks: int, working: Working, join: Join) -> Any:
+def _merge_in_turn(terms: Any, blocks: int, working: Working, join: Join) -> Any:
     """Several sums side by side, each one term after the other, and then the sum of those: a loop on vector lanes."""
     count = -(-len(terms) // blocks)
     if count > 4 * len(terms) ** 0.5 and count > 256:
@@ -51,22 +51,22 @@ def _merged_in_turn(terms: Any, blocks: int, working: Working, join: Join) -> An
         total, rest = join(total, rest[:blocks]), rest[blocks:]
     if len(rest):
         total = np.concatenate([join(total[: len(rest)], rest), total[len(rest) :]])
-    return _merged(list(total), working, join) if len(total) <= FEW else _by_halves(total, join)
+    return _merge(list(total), working, join) if len(total) <= FEW else _by_halves(total, join)
 
 
-def reduced(values: Any, axes: tuple[int, ...], working: Working, join: Join) -> Any:
+def reduce_axes(values: Any, axes: tuple[int, ...], working: Working, join: Join) -> Any:
     """A reduction over axes, which are kept with length 1."""
     rest = [i for i in range(values.ndim) if i not in axes]
-    kept = [1 if i in axes else n for i, n in enumerate(values.shape)]
+    shape = [1 if i in axes else n for i, n in enumerate(values.shape)]
     terms = np.transpose(values, (*axes, *rest))
     count = int(np.prod(terms.shape[: len(axes)], dtype=np.int64))
     terms = terms.reshape(count, *terms.shape[len(axes) :])
     if not count:
-        return np.broadcast_to(np.zeros((), values.dtype), kept)
-    return along_tree(terms, working, join).reshape(kept)
+        return np.broadcast_to(np.zeros((), values.dtype), shape)
+    return along_tree(terms, working, join).reshape(shape)
 
 
-def running(values: Any, axis: int, join: Join) -> Any:
+def scan(values: Any, axis: int, join: Join) -> Any:
     """A scan, one element after the other."""
     rows = np.moveaxis(values, axis, 0).copy()
     for i in range(1, len(rows)):

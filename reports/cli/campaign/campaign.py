@@ -24,11 +24,11 @@ from ...record import Run
 from ...store import journal, log
 from ...store.folder import Folder
 from ...store.marker import new_run_id
-from ..host import Host, Stop, installed, require
+from ..host import Host, Stop, is_installed, require
 from ..options import asking_options, forgiving_options, make_request
 from ..reading import as_usage
-from ..run import asked, beginning, claimed, first_line, make_record, planned_rows
-from ..selection import keyword_option, planned, selection_of, selection_options
+from ..run import beginning, claim_folder, exclude_cells, first_line, make_record, plan_events
+from ..selection import keyword_option, plan_cells, selection_of, selection_options
 from ..session import Request
 from ..signals import Ending
 from ..summary import print_end, print_summary, write_step_summary
@@ -39,7 +39,7 @@ from .conducting import Conduct, items_digest
 from .shards import ShardWork
 from .work import Work
 
-#: Makes kinds of work that this package does not know, of what is asked of cells and who tells the user.
+#: Makes kinds of work that this package does not know, from what is asked of cells and the teller.
 MakesWork = Callable[[Request, Teller], dict[str, Work]]
 _INSTALL = 'distributed is not installed; pip install "opassay[verify,cluster]"'
 
@@ -73,44 +73,44 @@ def run_campaign(
     host: Host, ops: tuple[str, ...], options: dict[str, Any], *,
     words: Sequence[str] = (), more: MakesWork | None = None,
 ) -> int:  # fmt: skip
-    """A campaign; its exit code.
+    """Run a campaign; its exit code.
 
     Args:
         host: what surrounds the command. ops, options: those of the command line.
         words: of the command line, for the record, about work that is not of this package.
         more: makes that work, by kind.
     """
-    if not installed("distributed"):
+    if not is_installed("distributed"):
         raise Stop(exit_codes.USAGE, _INSTALL)
     require("torch", "mpmath", "hypothesis")  # of the processes that judge
     selection = selection_of(ops, options)
-    cells = [] if options["no_cells"] else planned(selection)
+    cells = [] if options["no_cells"] else plan_cells(selection)
     if not cells and not options["functions"] and more is None:
         raise Stop(exit_codes.NOTHING, "nothing selected: no cell and no sweep")
     with as_usage(journal.JournalError), contextlib.ExitStack() as stack:
         book = stack.enter_context(journal.Journal(options["book"]))
         ending = stack.enter_context(Ending())
         request = _request(selection, words, options, host, book)
-        left_out = asked(cells, request, ending) if cells else {}
-        folder = stack.enter_context(claimed(options["report_dir"])) if cells else None
-        return _Campaign(request, cells, left_out, options, book, ending, more).run(folder)
+        exclusions = exclude_cells(cells, request, ending) if cells else {}
+        folder = stack.enter_context(claim_folder(options["report_dir"])) if cells else None
+        return _Campaign(request, cells, exclusions, options, book, ending, more).run(folder)
 
 
 class _Campaign:
     """One session of a campaign, from its first line to its exit code.
 
     Args:
-        request: what is asked of cells. cells: the whole plan. left_out: key of a cell -> why it is not asked.
+        request: what is asked of cells. cells: the whole plan. exclusions: key of a cell -> why it is not asked.
         options: those of the command line. book: the log. ending: whether the user has asked for the end.
         more: makes work that is not of this package, by kind.
     """
 
     def __init__(
-        self, request: Request, cells: Sequence[Cell], left_out: dict[str, str], options: dict[str, Any],
+        self, request: Request, cells: Sequence[Cell], exclusions: dict[str, str], options: dict[str, Any],
         book: journal.Journal, ending: Ending, more: MakesWork | None,
     ) -> None:  # fmt: skip
         self.request, self.cells, self.options, self.book, self.ending = request, cells, options, book, ending
-        self.left_out, self.more = left_out, more
+        self.exclusions, self.more = exclusions, more
         self.console = make_console(output())
 
     def run(self, folder: Folder | None) -> int:
@@ -123,15 +123,15 @@ class _Campaign:
         teller = Teller(self.console, 0, live=is_live(self.console))
         works = self._works(account, teller)
         account.take(self._begin(works))
-        for rows in planned_rows(self.cells, self.left_out):
+        for rows in plan_events(self.cells, self.exclusions):
             account.take(rows)
         if folder:
             write_plan(folder, account)
         teller.total = sum(len(work.items()) for work in works.values())
         teller.worst = lambda: "; ".join(filter(None, (work.worst() for work in works.values())))
         self.console.print(first_line(self.request, f"{teller.total} items"), soft_wrap=True)
-        session = Conduct(works, self.book, teller, lambda: self.ending.asked, self.request.maxfail)
-        reasons = self._conducted(session, teller)
+        session = Conduct(works, self.book, teller, lambda: self.ending.signal_name, self.request.maxfail)
+        reasons = self._conduct(session, teller)
         for work in works.values():
             reasons += work.finish(next((text for _, text in reasons), ""))
         if self.book.broken:
@@ -147,16 +147,16 @@ class _Campaign:
             teller.say(text)
         return self._end(folder, make_record(account, self.request, reasons, session.seconds))
 
-    def _conducted(self, session: Conduct, teller: Teller) -> list[Reason]:
-        """Why some items were not asked, if so."""
+    def _conduct(self, session: Conduct, teller: Teller) -> list[Reason]:
+        """Resume and run the session; returns why some items were not asked, if so."""
         with teller:
-            done = session.resume()
+            count = session.resume()
             teller.begin_pace()
-            if done:
-                teller.say(f"{done} of {teller.total} items are in {self.book.path} already")
+            if count:
+                teller.say(f"{count} of {teller.total} items are in {self.book.path} already")
             if self.book.unreadable:
                 teller.say(f"{self.book.path}: {self.book.unreadable} unreadable lines; their items are asked again")
-            if done == teller.total:
+            if count == teller.total:
                 return []
             manner = ItemLimits(self.request.timeout, self.request.memory, command=tuple(self.request.command))
             try:
@@ -172,7 +172,7 @@ class _Campaign:
         """The kinds of work that are asked for, in their order. A further kind has its place here."""
         options, works = self.options, dict[str, Work]()
         if self.cells:
-            mine = [cell for cell in self.cells if cell.key not in self.left_out]
+            mine = [cell for cell in self.cells if cell.key not in self.exclusions]
             works["cell"] = CellWork(mine, self.request, options["seeds"], account, teller)
         if options["functions"]:
             works["shard"] = ShardWork(
@@ -202,11 +202,11 @@ class _Campaign:
         return earlier.began
 
     def _end(self, folder: Folder, run: Run) -> int:
-        written = write_reports(folder, run)
+        fault = write_reports(folder, run)
         print_summary(self.console, run)
         write_step_summary(run)
-        print_end(self.console, run, folder.path, written)
-        return written[0] if written else run.exit_code
+        print_end(self.console, run, folder.path, fault)
+        return fault[0] if fault else run.exit_code
 
     def _code_without_cells(self, reasons: Sequence[Reason]) -> int:
         forgiven = {"exit_zero": self.request.exit_zero, "allow_incomplete": self.request.allow_incomplete}

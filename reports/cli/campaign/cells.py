@@ -11,14 +11,14 @@ from ....oracles.verdicts.verdict import HELD, Cell, Verdict, counted
 from ....properties.campaign.performing import Item
 from ....properties.places.crash_search import culprit
 from ....properties.places.pool import owner_of
-from ...collect import Account, died
+from ...collect import Account, make_death_verdict
 from ...exit_codes import Reason
 from ...progress import Teller
 from ...store import log
 from ...store.journal import Lost
 from ...text import number
-from ..session import FAILURES, Request, accepted
-from .draws import joined, seeds_of
+from ..session import FAILURES, Request, read_verdict
+from .draws import join_verdicts, seeds_of
 from .work import WorkError
 
 
@@ -33,8 +33,8 @@ class CellWork:
     def __init__(self, cells: Sequence[Cell], request: Request, seeds: int, account: Account, teller: Teller) -> None:
         self._account, self._teller, self._seeds, self._request = account, teller, seeds, request
         self._lost: dict[tuple[str, ...], tuple[Item, Lost]] = {}  # one of each group of items
-        self._found: dict[str, dict[int, Verdict]] = {cell.key: {} for cell in cells}
-        self._cells: dict[str, tuple[Cell, int]] = {}  # of items, by name: the cell, and its how manieth draw
+        self._verdicts: dict[str, dict[int, Verdict]] = {cell.key: {} for cell in cells}
+        self._cells: dict[str, tuple[Cell, int]] = {}  # by name of an item: its cell, and the number of its draw
         self._items: list[Item] = []
         self._worst: tuple[float, str] = (0.0, "")
         self._failing: dict[str, None] = {}
@@ -50,7 +50,7 @@ class CellWork:
     def take(self, item: Item, answer: dict[str, Any], notes: Sequence[str]) -> bool:
         cell, draw = self._cells[item.name]
         try:
-            verdict = accepted(cell, answer.get("verdict"))
+            verdict = read_verdict(cell, answer.get("verdict"))
         except ValueError as err:
             raise WorkError(f"something that is no verdict on its cell ({err})") from err
         for note in (*map(str, answer.get("notes", ())), *notes):
@@ -59,14 +59,14 @@ class CellWork:
 
     def lose(self, item: Item, lost: Lost) -> None:
         cell, draw = self._cells[item.name]
-        told = (lost.case_id, lost.case, lost.program)
-        verdict = died(cell, log.CellDied(cell.key, lost.timed_out, lost.how, lost.details, *told))
+        case_fields = (lost.case_id, lost.case, lost.program)
+        verdict = make_death_verdict(cell, log.CellDied(cell.key, lost.timed_out, lost.how, lost.details, *case_fields))
         if lost.case:
             self._account.on_case(lost.case_id, lost.case, lost.program)
-        if draw not in self._found[cell.key]:
+        if draw not in self._verdicts[cell.key]:
             self._enter(draw, verdict)
         else:
-            self._found[cell.key][draw] = verdict
+            self._verdicts[cell.key][draw] = verdict
             self._finish(cell.key)
         if not lost.timed_out:
             self._lost[item.group] = self._lost.get(item.group, (item, lost)) if not lost.case else (item, lost)
@@ -80,32 +80,32 @@ class CellWork:
             if lost.case or lost.with_worker:
                 continue
             cell, terms = self._cells[item.name][0], self._request.terms()
-            found = culprit(cell, item.question["settings"], terms.timeout, terms.command, stopped)
-            if found is not None:
-                named = {"case_id": found.case_id, "case": found.case, "program": found.program}
-                yield item, msgspec.structs.replace(lost, **named)
+            case = culprit(cell, item.question["settings"], terms.timeout, terms.command, stopped)
+            if case is not None:
+                case_fields = {"case_id": case.case_id, "case": case.case, "program": case.program}
+                yield item, msgspec.structs.replace(lost, **case_fields)
 
     def leave(self, items: Sequence[Item], why: str) -> None:
         keys = dict.fromkeys(self._cells[item.name][0].key for item in items)
         self._account.take(log.CellsGivenUp(list(keys), why))
-        self._teller.left_out(len(items), why)
+        self._teller.skip(len(items), why)
 
     def finish(self, interrupted: str) -> list[Reason]:
-        # Of a cell that was not asked with every seed, what was found wrong is told; that nothing was found says
-        # nothing, because less was asked than was asked for.
-        for found in self._found.values():
-            partly = [found[draw] for draw in sorted(found)]
-            if 0 < len(partly) < self._seeds and any(verdict.outcome not in HELD for verdict in partly):
-                self._account.take(log.finished(joined(partly)))
+        # A cell that was not asked with every seed is entered where one of its draws failed. Otherwise it stays without
+        # a verdict, because fewer draws were judged than were asked for.
+        for by_draw in self._verdicts.values():
+            verdicts = [by_draw[draw] for draw in sorted(by_draw)]
+            if 0 < len(verdicts) < self._seeds and any(verdict.outcome not in HELD for verdict in verdicts):
+                self._account.take(log.verdict_event(join_verdicts(verdicts)))
         return []
 
     def worst(self) -> str:
         ratio, key = self._worst
-        said = [f"largest error/bound {number(ratio)}, {key}"] if key else []
+        parts = [f"largest error/bound {number(ratio)}, {key}"] if key else []
         if self._failing:
             last = list(self._failing)[-1]
-            said.append(f"{counted(len(self._failing), 'failing cell')}, last {last}")
-        return "; ".join(said)
+            parts.append(f"{counted(len(self._failing), 'failing cell')}, last {last}")
+        return "; ".join(parts)
 
     def _plan(self, cell: Cell, draw: int, seed: int, request: Request) -> None:
         settings = {"profile": request.profile, "seed": seed, "max_examples": request.max_examples}
@@ -116,24 +116,24 @@ class CellWork:
         self._cells[item.name] = (cell, draw)
 
     def _finish(self, key: str) -> None:
-        """Give the account the verdict on a cell that every draw has one on, in place of the one that it has."""
-        found = self._found[key]
-        if len(found) == self._seeds:
+        """Once every draw of a cell has a verdict, give the account their joint one in place of any that it has."""
+        by_draw = self._verdicts[key]
+        if len(by_draw) == self._seeds:
             self._account.finished.pop(key, None)
-            self._account.take(log.finished(joined([found[draw] for draw in sorted(found)])))
+            self._account.take(log.verdict_event(join_verdicts([by_draw[draw] for draw in sorted(by_draw)])))
 
     def _enter(self, draw: int, verdict: Verdict) -> bool:
         key = verdict.cell.key
-        found = self._found[key]
-        found[draw] = verdict
+        by_draw = self._verdicts[key]
+        by_draw[draw] = verdict
         self._finish(key)
         if verdict.measure.judged and verdict.outcome in HELD and verdict.measure.max_ratio > self._worst[0]:
             self._worst = (verdict.measure.max_ratio, key)
         failed = verdict.outcome in FAILURES
         if failed and key in self._failing:
-            self._teller.counted(str(verdict.outcome))  # the first draw that failed has been told at length
+            self._teller.count_outcome(str(verdict.outcome))  # the first draw that failed has been told at length
         else:
-            self._teller.finished(verdict)
+            self._teller.count_verdict(verdict)
         if failed:
             self._failing[key] = None
         return failed

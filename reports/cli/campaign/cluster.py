@@ -21,7 +21,7 @@ from ....properties.campaign.performing import Item, ItemLimits, Told, perform, 
 from ....properties.places.topic_queue import TopicQueue
 from ...text import one_line
 
-#: How an item is told whose workers ended, and not only its processes.
+#: What is said of an item whose workers ended, and not only its processes.
 WORKERS_ENDED = "the workers of the cluster that ran this item ended, each time"
 #: How often an item may lose its process, or its worker, before it is given up.
 DEATHS = 3
@@ -30,8 +30,8 @@ DEATHS = 3
 _AHEAD = 2
 #: Seconds without any worker after which a campaign ends.
 PATIENCE = 300.0
-#: How seldom a cluster on this machine looks at itself. By default its workers do so a hundred times a second, which
-#: takes 2 % of a processor that the items need.
+#: How often a cluster on this machine samples its own state. By default its workers do so a hundred times a second,
+#: which takes 2 % of a processor that the items need.
 _SELDOM = {
     "distributed.worker.profile.enabled": False,
     "distributed.admin.tick.interval": "1s",
@@ -98,7 +98,7 @@ class Cluster:
             self._stack.close()
 
     def beside(self) -> int:
-        """Items that are run at once on the machine that runs most."""
+        """How many items run at once on the machine that runs most of them."""
         hosts: dict[str, int] = {}
         for address, seats in self._client.nthreads().items():
             host = address.rpartition("://")[2].rpartition(":")[0]
@@ -106,13 +106,13 @@ class Cluster:
         return max(hosts.values(), default=max(self._workers, 1))
 
     def run(
-        self, items: Sequence[Item], manner: ItemLimits, wanted: Callable[[Item], bool], stopped: Callable[[], bool]
+        self, items: Sequence[Item], manner: ItemLimits, may_run: Callable[[Item], bool], stopped: Callable[[], bool]
     ) -> Iterator[tuple[Item, Told | ItemLost] | None]:
         """Runs the items, and gives each with what came of it, in any order; None now and then, while nothing comes.
 
         Args:
             items: in the order in which they should be begun. manner: how each is run.
-            wanted: asked before an item is begun; one that is not wanted any more is passed over.
+            may_run: called before an item is begun; an item for which it gives False is passed over.
             stopped: asked several times a second; once it is true, nothing more is begun, and what runs is left.
 
         Raises:
@@ -125,37 +125,38 @@ class Cluster:
         # A worker that ends takes with it what waited there. So an item whose workers ended is asked once more, when
         # nothing else is under way: only if they end again it was this item.
         suspects, alone = deque[Item](), set[str]()
-        done: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        how, looked, seen = json.dumps(asdict(replace(manner, beside=self.beside()))), 0.0, time.monotonic()
+        finished_futures: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        how = json.dumps(asdict(replace(manner, beside=self.beside())))
+        time_of_count, time_with_worker = 0.0, time.monotonic()
         try:
             while (waiting or under_way or suspects) and not stopped():
                 now = time.monotonic()
-                if now - looked > _LOOK:
-                    looked, self.seats = now, self._count()
-                    seen = now if self.seats else seen
-                if now - seen > PATIENCE:
+                if now - time_of_count > _LOOK:
+                    time_of_count, self.seats = now, self._count()
+                    time_with_worker = now if self.seats else time_with_worker
+                if now - time_with_worker > PATIENCE:
                     raise ClusterError(f"there was no worker for {PATIENCE:.0f} s")
                 if suspects and not waiting and not under_way:
                     alone.add(suspects[0].name)
                     waiting.put(suspects.popleft())
                 while waiting and len(under_way) < _AHEAD * self.seats:
                     at = [each.topic for each in under_way.values()]
-                    begun = topics.next_of(waiting, wanted, at, self.seats)
+                    begun = topics.next_of(waiting, may_run, at, self.seats)
                     if begun is not None:
                         future = self._begin(begun, how)
                         under_way[future] = begun
-                        future.add_done_callback(done.put)
+                        future.add_done_callback(finished_futures.put)
                 try:
-                    future = done.get(timeout=_TICK)
+                    future = finished_futures.get(timeout=_TICK)
                 except queue.Empty:
                     yield None
                     continue
-                item, found = under_way.pop(future), self._outcome(future)
-                topics.done(found.worker if isinstance(found, Told) else "", item.topic, self.seats)
-                if found is None and item.name not in alone:
+                item, outcome = under_way.pop(future), self._outcome(future)
+                topics.end_item(outcome.worker if isinstance(outcome, Told) else "", item.topic, self.seats)
+                if outcome is None and item.name not in alone:
                     suspects.append(item)
                 else:
-                    yield item, found or ItemLost(WORKERS_ENDED)
+                    yield item, outcome or ItemLost(WORKERS_ENDED)
         finally:
             for future in under_way:
                 with contextlib.suppress(Exception):
@@ -173,7 +174,7 @@ class Cluster:
         from distributed import CancelledError, KilledWorker
 
         try:
-            found = json.loads(future.result())
+            answer = json.loads(future.result())
         except ItemLost as err:
             return err
         except KilledWorker:
@@ -185,8 +186,8 @@ class Cluster:
         except Exception as err:
             text = f"a worker of the cluster could not run an item: {type(err).__name__}: {one_line(str(err))}"
             raise ClusterError(text) from err
-        found["lost"] = None if found["lost"] is None else tuple(found["lost"])
-        return Told(**{**found, "left": tuple(found["left"])})
+        answer["lost"] = None if answer["lost"] is None else tuple(answer["lost"])
+        return Told(**{**answer, "left": tuple(answer["left"])})
 
     def _count(self) -> int:
         if self._client.status != "running":
@@ -206,11 +207,12 @@ class _Topics:
         self._of: dict[str, str] = {}  # by worker; the one that answered last stands at the end
         self._free: deque[str] = deque()  # workers that have an item less than they may have
 
-    def done(self, worker: str, topic: str, seats: int) -> None:
-        """A worker has ended an item of a topic; its name is empty where nobody knows which one it was.
+    def end_item(self, worker: str, topic: str, seats: int) -> None:
+        """Note that a worker has ended an item of a topic.
 
         Args:
-            seats: of the cluster; of more workers than that some are gone.
+            worker: its name; empty where nobody knows which worker it was. topic: of the item.
+            seats: of the cluster; where more workers are noted, some are gone, and the oldest are forgotten.
         """
         self._free.append(worker)
         if worker:
@@ -219,12 +221,12 @@ class _Topics:
             del self._of[next(iter(self._of))]
 
     def next_of(
-        self, waiting: TopicQueue[Item], wanted: Callable[[Item], bool], under_way: Sequence[str], seats: int
+        self, waiting: TopicQueue[Item], may_run: Callable[[Item], bool], under_way: Sequence[str], seats: int
     ) -> Item | None:
         """What is begun next, of the topic of the worker that is free; it waits no more. None if nothing is wanted.
 
         Args:
-            wanted: whether an item is to be asked still. under_way: topics of the items that have no answer yet.
+            may_run: whether an item is to be asked still. under_way: topics of the items that have no answer yet.
             seats: of the cluster.
         """
         worker = self._free.popleft() if self._free else ""
@@ -236,7 +238,7 @@ class _Topics:
             last = next(alone, "") if len(others) >= seats else ""
         while waiting:
             item = waiting.take(last, others)
-            if wanted(item):
+            if may_run(item):
                 if worker in self._of:
                     self._of[worker] = item.topic
                 return item

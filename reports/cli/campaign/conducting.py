@@ -34,7 +34,7 @@ class Conduct:
         works: by kind. book: the log. teller: who tells the user. maxfail: failures after which to stop; 0: never.
         ending: why the user has asked for the end; empty if not.
         environment: where items were run; empty while none was. seconds: of this session and those before it.
-        asked: how many items this session has asked, and the processor time that they took.
+        effort: how many items this session has asked, and the processor time that they took.
     """
 
     works: dict[str, Work]
@@ -44,31 +44,31 @@ class Conduct:
     maxfail: int = 0
     environment: dict[str, str] = field(default_factory=dict)
     seconds: float = 0.0
-    asked: tuple[int, float] = (0, 0.0)
-    _done: set[tuple[str, str]] = field(default_factory=set)
+    effort: tuple[int, float] = (0, 0.0)
+    _finished_items: set[tuple[str, str]] = field(default_factory=set)
     _deaths: CrashLimit = field(default_factory=CrashLimit)
     _printed: Counter[str] = field(default_factory=Counter)
-    _left: list[Item] = field(default_factory=list)
+    _abandoned_items: list[Item] = field(default_factory=list)
     _failures: int = 0
     _began: float = field(default_factory=time.monotonic)
 
     def resume(self) -> int:
-        """Take from the log what is there; how many items are done."""
+        """Take in the results that the log has; returns how many items those are."""
         items = {(item.kind, item.name): item for work in self.works.values() for item in work.items()}
         last = 0.0
         for line in self.book.lines:
             match line:
-                case journal.Surroundings(environment=found):
-                    self.environment = self.environment or dict(found)
+                case journal.Surroundings(environment=environment):
+                    self.environment = self.environment or dict(environment)
                 case journal.Done() | journal.Lost():
                     # Times of one session only grow, so a smaller one begins another session.
                     self.seconds, last = self.seconds + (last if line.at < last else 0.0), line.at
                     item = items.get((line.kind, line.item))
                     more = isinstance(line, journal.Lost) and bool(line.case)
-                    if item is not None and (more or (line.kind, line.item) not in self._done):
+                    if item is not None and (more or (line.kind, line.item) not in self._finished_items):
                         self._take(item, line)
         self.seconds += last
-        return len(self._done)
+        return len(self._finished_items)
 
     def run(self, cluster: Cluster, manner: ItemLimits) -> list[Reason]:
         """Ask the items that are not done.
@@ -77,16 +77,16 @@ class Conduct:
             Why some were not asked, if so, each reason with its exit code.
         """
         items = [item for work in self.works.values() for item in work.items()]
-        missing = [item for item in items if (item.kind, item.name) not in self._done]
+        missing = [item for item in items if (item.kind, item.name) not in self._finished_items]
         reasons: list[Reason] = []
         self._began = time.monotonic()
         try:
-            for event in cluster.run(missing, manner, self._is_wanted, self._stopped):
+            for event in cluster.run(missing, manner, self._may_run, self._must_stop):
                 if event is not None:
-                    item, found = event
-                    self._write(item, found)
+                    item, outcome = event
+                    self._write(item, outcome)
             for work in self.works.values():
-                for item, lost in work.inquire(self._stopped):
+                for item, lost in work.inquire(self._must_stop):
                     self._take(item, lost)
                     self.book.write(lost)
         except KeyboardInterrupt:
@@ -103,38 +103,38 @@ class Conduct:
         self.book.write(journal.SessionEnded(took, [*reasons]))
         return reasons
 
-    def _stopped(self) -> bool:
+    def _must_stop(self) -> bool:
         return bool(self.ending()) or bool(self.maxfail and self._failures >= self.maxfail)
 
-    def _is_wanted(self, item: Item) -> bool:
-        """Whether an item is to be asked still: not if those beside it have ended too many processes."""
+    def _may_run(self, item: Item) -> bool:
+        """Whether an item may still be asked: not if items of its group have ended too many processes."""
         if not self._deaths.why(*item.group):
             return True
-        self._left.append(item)
+        self._abandoned_items.append(item)
         return False
 
     def _leave(self) -> None:
-        groups = dict.fromkeys((item.kind, item.group) for item in self._left)
+        groups = dict.fromkeys((item.kind, item.group) for item in self._abandoned_items)
         for kind, group in groups:
-            items = [item for item in self._left if (item.kind, item.group) == (kind, group)]
+            items = [item for item in self._abandoned_items if (item.kind, item.group) == (kind, group)]
             self.works[kind].leave(items, self._deaths.why(*group))
 
-    def _write(self, item: Item, found: Told | ItemLost) -> None:
+    def _write(self, item: Item, outcome: Told | ItemLost) -> None:
         """Take what came of an item to the log, and then to its work, because the log survives this process."""
         at = time.monotonic() - self._began
         line: journal.Done | journal.Lost
-        if isinstance(found, ItemLost):
-            ended = found.how == WORKERS_ENDED
-            line = journal.Lost(item.kind, item.name, found.how, found.details, False, at, with_worker=ended)
+        if isinstance(outcome, ItemLost):
+            ended = outcome.how == WORKERS_ENDED
+            line = journal.Lost(item.kind, item.name, outcome.how, outcome.details, False, at, with_worker=ended)
         else:
-            self._require_alike(found)
-            count, seconds = self.asked
-            self.asked = (count + 1, seconds + found.seconds)
-            if found.lost is None:
-                notes = self._notes(item, found)
-                line = journal.Done(item.kind, item.name, found.answer, found.worker, at, found.seconds, notes)
+            self._require_alike(outcome)
+            count, seconds = self.effort
+            self.effort = (count + 1, seconds + outcome.seconds)
+            if outcome.lost is None:
+                notes = self._notes(item, outcome)
+                line = journal.Done(item.kind, item.name, outcome.answer, outcome.worker, at, outcome.seconds, notes)
             else:
-                how, details = found.lost
+                how, details = outcome.lost
                 line = journal.Lost(item.kind, item.name, how, details, True, at)
         # An answer that is no result is not written: the item is then asked again by the next session.
         self._take(item, line)
@@ -151,32 +151,32 @@ class Conduct:
             except WorkError as err:
                 raise WorkError(f"{item.name}: a process answered {err}") from err
         else:
-            if (item.kind, item.name) not in self._done:
+            if (item.kind, item.name) not in self._finished_items:
                 self._deaths.note(*item.group)
                 self._failures += 1
             work.lose(item, line)
-        self._done.add((item.kind, item.name))
+        self._finished_items.add((item.kind, item.name))
 
-    def _notes(self, item: Item, found: Told) -> list[str]:
+    def _notes(self, item: Item, answer: Told) -> list[str]:
         """What a process did beside answering, as the sentences that a run would have of it."""
         op = item.group[0]
         before = self._printed[op]
-        self._printed[op] += found.printed
-        notes = [left_behind(item.owner, found.left)] if item.owner and found.left else []
-        return [*notes, *([loud(op, found.began)] if before <= LOUD < self._printed[op] else [])]
+        self._printed[op] += answer.printed
+        notes = [left_behind(item.owner, answer.left)] if item.owner and answer.left else []
+        return [*notes, *([loud(op, answer.began)] if before <= LOUD < self._printed[op] else [])]
 
-    def _require_alike(self, found: Told) -> None:
+    def _require_alike(self, answer: Told) -> None:
         """Raises `_Unlike` for a worker whose answers cannot stand in one record with those of the others."""
         if not self.environment:
-            self.environment = dict(found.environment)
+            self.environment = dict(answer.environment)
             self.book.write(journal.Surroundings(self.environment))
-        if found.source != source_digest():
-            raise _Unlike(f"worker {found.worker} has another source of opassay; install the same everywhere")
+        if answer.source != source_digest():
+            raise _Unlike(f"worker {answer.worker} has another source of opassay; install the same everywhere")
         for name in DECISIVE:
-            here, there = self.environment.get(name, "none"), found.environment.get(name, "none")
+            here, there = self.environment.get(name, "none"), answer.environment.get(name, "none")
             if here != there:
                 rule = "need workers that are alike, or another log"
-                raise _Unlike(f"worker {found.worker} has {name} {there}, and the campaign began with {here}; {rule}")
+                raise _Unlike(f"worker {answer.worker} has {name} {there}, and the campaign began with {here}; {rule}")
 
 
 def items_digest(works: Sequence[Work]) -> str:

@@ -10,45 +10,45 @@ from ....oracles.verdicts.verdict import Bin, Failure, Measure, Verdict
 from ...certificate.extents import extents
 from ...collect import worse
 
-#: Between the seeds of two draws of a cell. A cell whose errors lean to one side is drawn once more, with the next seed
-#: (`properties.engine.cells`), which must not be the first seed of another draw.
+#: How far the seeds of two draws of a cell are apart. A cell whose errors lean to one side is drawn once more, with
+#: the next seed (`properties.engine.cells`), which must not be the first seed of another draw.
 STEP = 2
 _MOST = 64  # of regimes, sizes and failures in a record
 
 
 def seeds_of(first: int, count: int) -> list[int]:
-    """Seeds of so many draws of every cell; the first is that of a run."""
+    """The seeds of `count` draws of every cell; the first is that of a run."""
     return [first + STEP * draw for draw in range(count)]
 
 
-def joined(verdicts: Sequence[Verdict]) -> Verdict:
+def join_verdicts(verdicts: Sequence[Verdict]) -> Verdict:
     """The verdict on a cell that was drawn several times: the worst of all, and the measures of all together.
 
-    Counts are sums, errors and ratios the largest. Of widths and typical errors a draw tells a median, and the median
-    of all cannot be had from those; the largest stands for it.
+    Counts are sums, errors and ratios the largest. Of widths and typical errors each draw has a median, from
+    which the median over all draws cannot be had; the largest stands for it.
     """
-    found, *others = verdicts
+    worst, *others = verdicts
     for other in others:
-        found = worse(found, other)
+        worst = worse(worst, other)
     if not others:
-        return found
+        return worst
     return replace(
-        found,
+        worst,
         measure=_together([verdict.measure for verdict in verdicts]),
         seconds=sum(verdict.seconds for verdict in verdicts),
         timing=_summed_seconds(pair for verdict in verdicts for pair in verdict.timing),
         changed=tuple(dict.fromkeys(line for verdict in verdicts for line in verdict.changed))[:_MOST],
-        others=_other_failures(found, verdicts),
+        others=_other_failures(worst, verdicts),
     )
 
 
-def _other_failures(found: Verdict, verdicts: Sequence[Verdict]) -> tuple[Failure, ...]:
-    if found.failure is None:
+def _other_failures(worst: Verdict, verdicts: Sequence[Verdict]) -> tuple[Failure, ...]:
+    if worst.failure is None:
         return ()
-    every = [failure for verdict in (found, *verdicts) for failure in verdict.causes]
+    every = [failure for verdict in (worst, *verdicts) for failure in verdict.causes]
     by_kind = {(failure.code, failure.signs.path, failure.signs.output, failure.signs.error): failure for failure in
                reversed(every)}  # fmt: skip
-    return tuple(failure for failure in by_kind.values() if failure is not found.failure)[:_MOST]
+    return tuple(failure for failure in by_kind.values() if failure is not worst.failure)[:_MOST]
 
 
 def _together(measures: Sequence[Measure]) -> Measure:
@@ -60,15 +60,15 @@ def _together(measures: Sequence[Measure]) -> Measure:
         judged=sum(measure.judged for measure in measures),
         not_judged=sum(measure.not_judged for measure in measures),
         refused=sum(measure.refused for measure in measures),
-        max_ulp=_largest_known(measure.max_ulp for measure in measures),
-        max_ratio=_largest_known(measure.max_ratio for measure in measures),
-        detect_median=_largest_known(measure.detect_median for measure in measures),
-        detect_worst=_largest_known(measure.detect_worst for measure in measures),
-        ulp_median=_largest_known(measure.ulp_median for measure in measures),
-        ulp_p99=_largest_known(measure.ulp_p99 for measure in measures),
-        scaled_median=_largest_known(measure.scaled_median for measure in measures),
-        scaled_p99=_largest_known(measure.scaled_p99 for measure in measures),
-        scaled_max=_largest_known(measure.scaled_max for measure in measures),
+        max_ulp=_largest_number(measure.max_ulp for measure in measures),
+        max_ratio=_largest_number(measure.max_ratio for measure in measures),
+        detect_median=_largest_number(measure.detect_median for measure in measures),
+        detect_worst=_largest_number(measure.detect_worst for measure in measures),
+        ulp_median=_largest_number(measure.ulp_median for measure in measures),
+        ulp_p99=_largest_number(measure.ulp_p99 for measure in measures),
+        scaled_median=_largest_number(measure.scaled_median for measure in measures),
+        scaled_p99=_largest_number(measure.scaled_p99 for measure in measures),
+        scaled_max=_largest_number(measure.scaled_max for measure in measures),
         regimes=_regimes(measures),
         bins=_bins(measures),
         sizes=extents(size for measure in measures for size in measure.sizes)[:_MOST],
@@ -76,31 +76,31 @@ def _together(measures: Sequence[Measure]) -> Measure:
 
 
 def _bins(measures: Sequence[Measure]) -> tuple[str, ...]:
-    found: dict[tuple[str, int], Bin] = {}
+    bins: dict[tuple[str, int], Bin] = {}
     for one in (Bin.of(text) for measure in measures for text in measure.bins):
         key = one.kind, one.low
-        found[key] = found[key].joined(one) if key in found else one
-    return tuple(found[key].text for key in sorted(found))
+        bins[key] = bins[key].joined(one) if key in bins else one
+    return tuple(bins[key].text for key in sorted(bins))
 
 
-def _largest_known(values: Iterable[float]) -> float:
+def _largest_number(values: Iterable[float]) -> float:
     """The largest of the numbers; NaN where all are."""
     return max((value for value in values if not math.isnan(value)), default=math.nan)
 
 
 def _summed_seconds(pairs: Iterable[tuple[str, float]]) -> tuple[tuple[str, float], ...]:
-    found: dict[str, float] = {}
+    totals: dict[str, float] = {}
     for name, seconds in pairs:
-        found[name] = found.get(name, 0.0) + seconds
-    return tuple(found.items())
+        totals[name] = totals.get(name, 0.0) + seconds
+    return tuple(totals.items())
 
 
 def _regimes(measures: Sequence[Measure]) -> tuple[tuple[str, int, int], ...]:
-    found: dict[str, tuple[int, int]] = {}
+    counts: dict[str, tuple[int, int]] = {}
     for measure in measures:
         for name, judged, not_judged in measure.regimes:
-            before = found.get(name, (0, 0))
-            found[name] = (before[0] + judged, before[1] + not_judged)
-    # Of too many those are kept of which least was judged, as the tally of one draw does.
-    least = sorted(found, key=lambda name: found[name])[:_MOST]
-    return tuple((name, *found[name]) for name in sorted(least))
+            before = counts.get(name, (0, 0))
+            counts[name] = (before[0] + judged, before[1] + not_judged)
+    # Where there are too many regimes, those with the fewest judged elements are kept, as in the tally of one draw.
+    least = sorted(counts, key=lambda name: counts[name])[:_MOST]
+    return tuple((name, *counts[name]) for name in sorted(least))

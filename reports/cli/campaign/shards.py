@@ -45,11 +45,11 @@ class ShardWork(OneByOne):
         names = list(FUNCTIONS) if EVERY in functions else list(dict.fromkeys(functions))
         unknown = [name for name in names if name not in FUNCTIONS]
         if unknown:
-            known = ", ".join((EVERY, *FUNCTIONS))
-            raise Stop(exit_codes.USAGE, f"unknown function: got {unknown[0]!r}, need one of {known}")
+            choices = ", ".join((EVERY, *FUNCTIONS))
+            raise Stop(exit_codes.USAGE, f"unknown function: got {unknown[0]!r}, need one of {choices}")
         self._keys = [tables.Key(name, dtype, "cpu") for name in names for dtype in dtypes or DTYPES]
         self._places: dict[str, tuple[tables.Key, int]] = {}
-        self._found: dict[tables.Key, dict[int, dict[str, Any]]] = {key: {} for key in self._keys}
+        self._shards: dict[tables.Key, dict[int, dict[str, Any]]] = {key: {} for key in self._keys}
         self._environment: dict[str, str] = {}
         self._contract: dict[str, float] = {}
         self._worst: tuple[float, str] = (0.0, "")
@@ -71,16 +71,16 @@ class ShardWork(OneByOne):
             raise WorkError(str(answer["error"]))
         try:
             result = answer["result"]
-            found, self._environment = result["shard"], self._environment or dict(result["environment"])
+            measurement, self._environment = result["shard"], self._environment or dict(result["environment"])
             self._contract = dict(result["contract"])
             other = tables.difference(self._environment, result["environment"])
-            if found["shard"] != shard or other:
+            if measurement["shard"] != shard or other:
                 raise WorkError(f"a shard that was measured elsewhere ({other})")
-            (row,) = tables.swept([tables.Log(key, self._environment, {shard: found})], self._contract)
+            (row,) = tables.swept([tables.Log(key, self._environment, {shard: measurement})], self._contract)
         except (KeyError, TypeError, ValueError) as err:
             raise WorkError(f"something that is no shard ({type(err).__name__}: {err})") from err
-        self._found[key][shard] = found
-        self._teller.counted(f"shards that {'exceed' if row.broken else 'hold'}")
+        self._shards[key][shard] = measurement
+        self._teller.count_outcome(f"shards that {'exceed' if row.broken else 'hold'}")
         share = row.normal / row.promised if row.promised else 0.0
         self._worst = max(self._worst, (share, f"{item.name}: {row.normal:.4g} ulp of {row.promised}"))
         if row.broken:
@@ -89,24 +89,24 @@ class ShardWork(OneByOne):
 
     def finish(self, interrupted: str) -> list[Reason]:
         logs = []
-        for key, shards in self._found.items():
+        for key, shards in self._shards.items():
             if not shards:
                 continue
-            found = log_to_continue(self._folder, key, self._environment)
-            found.shards.update(shards)
-            lines = [found.heading(), *(json.dumps(found.shards[shard]) for shard in sorted(found.shards))]
+            log = log_to_continue(self._folder, key, self._environment)
+            log.shards.update(shards)
+            lines = [log.heading(), *(json.dumps(log.shards[shard]) for shard in sorted(log.shards))]
             write_atomically(self._folder / key.file, ("\n".join(lines) + "\n").encode())
-            logs.append(found)
-        made = sweep_table(tables.swept(logs, self._contract))
-        self.lines = made.lines() if logs else []
-        missing = len(self._places) - sum(map(len, self._found.values()))
+            logs.append(log)
+        table = sweep_table(tables.swept(logs, self._contract))
+        self.lines = table.lines() if logs else []
+        missing = len(self._places) - sum(map(len, self._shards.values()))
         reasons = [(exit_codes.INCOMPLETE, f"{missing} shards of sweeps were not measured")] if missing else []
         broken = f"a contract is too tight: {', '.join(self._broken[:3])}"
-        return reasons + ([(exit_codes.USAGE, broken)] if made.broken else [])
+        return reasons + ([(exit_codes.USAGE, broken)] if table.broken else [])
 
     def worst(self) -> str:
-        share, said = self._worst
-        return f"nearest to its contract {said}" if share else ""
+        share, text = self._worst
+        return f"nearest to its contract {text}" if share else ""
 
 
 def _question(key: tables.Key, shard: int) -> dict[str, Any]:

@@ -35,13 +35,13 @@ class Work(Protocol):
         """Take in the answer of an item's process; whether it counts as a failure.
 
         Raises:
-            WorkError: it is none.
+            WorkError: the answer is no result of the item.
         """
 
     def lose(self, item: Item, lost: Lost) -> None:
         """Take in that an item has no answer, because its processes ended or it was out of time.
 
-        It is told a second time where `inquire` has found out more.
+        Called a second time where `inquire` has found out more.
         """
 
     def inquire(self, stopped: Callable[[], bool]) -> Iterator[tuple[Item, Lost]]:
@@ -66,7 +66,7 @@ class Work(Protocol):
 
 
 class OneByOne:
-    """What kinds of work have alike whose items are lost one by one, for a reason that is known at once.
+    """The methods of kinds of work whose items are lost one by one, for a reason that is known at once.
 
     Attributes:
         noun: what several items are called.
@@ -76,11 +76,11 @@ class OneByOne:
     _teller: Teller
 
     def lose(self, item: Item, lost: Lost) -> None:
-        self._teller.counted(f"{self.noun} lost")
+        self._teller.count_outcome(f"{self.noun} lost")
         self._teller.say(f"{item.name}: {lost.how}")
 
     def inquire(self, stopped: Callable[[], bool]) -> Iterator[tuple[Item, Lost]]:
         return iter(())
 
     def leave(self, items: Sequence[Item], why: str) -> None:
-        self._teller.left_out(len(items), why)
+        self._teller.skip(len(items), why)

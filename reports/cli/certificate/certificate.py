@@ -51,32 +51,32 @@ def certificate_command(host: Host, /, files: tuple[Path, ...], check: bool, **o
     record = options["record"]
     with as_usage(CertificateError), contextlib.closing(Facts(host.worker)) as facts:
         if check:
-            return _checked(files, None if record is None else load(record), facts)
-        made = _certified(record or _RECORD, options, facts)
-    if not made:
+            return _check_certificates(files, None if record is None else load(record), facts)
+        count = _write_certificates(record or _RECORD, options, facts)
+    if not count:
         raise Stop(exit_codes.NOTHING, f"no cell of these ops and subjects is in {record or _RECORD}")
     return exit_codes.OK
 
 
-def _certified(path: Path, options: dict[str, Any], facts: Facts) -> int:
+def _write_certificates(path: Path, options: dict[str, Any], facts: Facts) -> int:
     """Writes a certificate for every op and subject of a record that is wanted; how many those are."""
-    run, digest, made = load(path), hashlib.sha256(read_capped(path)).hexdigest(), 0
+    run, digest, count = load(path), hashlib.sha256(read_capped(path)).hexdigest(), 0
     ops, subjects = options["ops"], options["subjects"]
     _require_all(ops, run)
     for (op, subject, device), verdicts in by_key(run.verdicts, _whose).items():
         if (ops and op not in ops) or (subjects and subject not in subjects):
             continue
-        known = facts.of(op, subject, device)
-        own = {**known["sources"]["op"], **known["sources"]["formula"]}
+        op_facts = facts.of(op, subject, device)
+        own = {**op_facts["sources"]["op"], **op_facts["sources"]["formula"]}
         dtypes = list(dict.fromkeys(verdict.cell.dtype for verdict in verdicts))
         measured = {
             "mutation": results_for(options["mutation"], op, own),
             "second_opinion": results_for(options["second"], op, own),
-            "sweeps": promised_to(sweeps_of(options["sweeps"], known["functions"], dtypes), known["contract"]),
+            "sweeps": promised_to(sweeps_of(options["sweeps"], op_facts["functions"], dtypes), op_facts["contract"]),
         }
-        _write(options["out"], statement(run, digest, verdicts, known, measured))
-        made += 1
-    return made
+        _write(options["out"], statement(run, digest, verdicts, op_facts, measured))
+        count += 1
+    return count
 
 
 def _whose(verdict: Verdict) -> tuple[str, str, str]:
@@ -84,25 +84,25 @@ def _whose(verdict: Verdict) -> tuple[str, str, str]:
 
 
 def _require_all(ops: Sequence[str], run: Run) -> None:
-    known = dict.fromkeys(verdict.cell.op for verdict in run.verdicts)
-    missing = [op for op in ops if op not in known]
+    recorded_ops = dict.fromkeys(verdict.cell.op for verdict in run.verdicts)
+    missing = [op for op in ops if op not in recorded_ops]
     if missing:
-        raise CertificateError(f"op: got {missing[0]!r}, and the record has {one_line(', '.join(known), 500)}")
+        raise CertificateError(f"op: got {missing[0]!r}, and the record has {one_line(', '.join(recorded_ops), 500)}")
 
 
-def _write(out: Path, found: Data) -> None:
-    said = found["predicate"]
-    words = [said["op"], *([said["subject"]] if said["subject"] != "opassay" else [])]
-    words += [said["device"]] if said["device"] != "cpu" else []
+def _write(out: Path, certificate: Data) -> None:
+    predicate = certificate["predicate"]
+    words = [predicate["op"], *([predicate["subject"]] if predicate["subject"] != "opassay" else [])]
+    words += [predicate["device"]] if predicate["device"] != "cpu" else []
     # The name of an op of somebody else is an address, and may hold what a file name must not.
     stem = "-".join(re.sub(r"[^A-Za-z0-9_.]+", "-", word) for word in words)[:100]
     out.mkdir(parents=True, exist_ok=True)
-    write_atomically(out / f"{stem}.json", as_json(found))
-    write_atomically(out / f"{stem}.md", certificate_page(found).encode("utf-8", "replace"))
+    write_atomically(out / f"{stem}.json", as_json(certificate))
+    write_atomically(out / f"{stem}.md", certificate_page(certificate).encode("utf-8", "replace"))
     click.echo(f"{out / stem}.json")
 
 
-def _checked(files: Sequence[Path], newer: Run | None, facts: Facts) -> int:
+def _check_certificates(files: Sequence[Path], newer: Run | None, facts: Facts) -> int:
     """Prints what no longer holds; the exit code."""
     broken = 0
     for path in files:

@@ -49,8 +49,8 @@ class Facts:
             raise CertificateError(
                 f"{op}: its declaration cannot be loaded ({one_line(str(answer.get('error')), 300)})"
             )
-        found: Data = answer["result"]
-        return found
+        facts: Data = answer["result"]
+        return facts
 
     def close(self) -> None:
         """End the worker."""
@@ -103,16 +103,16 @@ def results_for(path: Path | None, op: str, files: Mapping[str, str]) -> Any:
         return NOT_MEASURED
     content = read_capped(path)
     try:
-        found = json.loads(content)
+        results = json.loads(content)
         digest = {"sha256": hashlib.sha256(content).hexdigest()}
-        if op in found.get("ops", {}):
-            return {**dict(found["ops"][op]), **digest}
-        mine = [str(mutant["outcome"]) for mutant in found.get("mutants", []) if _is_in(str(mutant["file"]), files)]
+        if op in results.get("ops", {}):
+            return {**dict(results["ops"][op]), **digest}
+        mine = [str(mutant["outcome"]) for mutant in results.get("mutants", []) if _is_in(str(mutant["file"]), files)]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as err:
         raise CertificateError(f"{path}: is no file of results ({type(err).__name__}: {err})") from err
     outcomes = Counter(mine)
-    asked = outcomes["killed"] + outcomes["survived"]
-    score = {"score": outcomes["killed"] / asked} if asked else {}
+    decided_count = outcomes["killed"] + outcomes["survived"]
+    score = {"score": outcomes["killed"] / decided_count} if decided_count else {}
     return {**outcomes, "mutants": len(mine), **score, **digest} if mine else NOT_MEASURED
 
 

@@ -11,7 +11,7 @@ from ....oracles.verdicts.verdict import counted
 from ... import baseline, exit_codes
 from ...gate import Files, GateFinding, exit_code, find_regressions, finding_line, is_shard
 from ...record import Run
-from ...store.output import PAGE, replaceable, write_output
+from ...store.output import PAGE, require_replaceable, write_output
 from ...text import github_command
 from ..host import Stop
 from ..options import forgiving_options
@@ -49,7 +49,7 @@ def check_command(
     target = record.parent / "report.html"
     if report:
         with as_usage():
-            replaceable(target, PAGE)
+            require_replaceable(target, PAGE)
     files = Files(
         known=read_optional(paths["known"], KNOWN, baseline.load_known) or {},
         budget=read_optional(paths["budget"], BUDGET, baseline.load_budget),

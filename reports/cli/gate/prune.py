@@ -21,10 +21,10 @@ def prune_command(record: Path, budget: Path, known: Path) -> int:
     # A file that is not there is no mistake: a repository may keep budgets and no known failures, or the reverse.
     budgets = read_optional(None, budget, baseline.load_budget)
     accepted = read_optional(None, known, baseline.load_known)
-    kept, left, said = baseline.prune(load_run(record), budgets or {}, accepted or {})
+    remaining_budgets, remaining_failures, changes = baseline.prune(load_run(record), budgets or {}, accepted or {})
     with as_usage():
         if budgets is not None:
-            write_atomically(budget, baseline.dump_budget(kept))
+            write_atomically(budget, baseline.dump_budget(remaining_budgets))
         if accepted is not None:
-            write_atomically(known, baseline.dump_known(left))
-    return say_changes(said, f"{len(said)} entries removed")
+            write_atomically(known, baseline.dump_known(remaining_failures))
+    return say_changes(changes, f"{len(changes)} entries removed")

@@ -8,7 +8,7 @@ import click
 
 from ... import exit_codes
 from ..host import require
-from .judge import asked_of_files, parsed
+from .judge import parse_inputs, run_on_user_files
 
 
 @click.command("audit-task")
@@ -34,13 +34,15 @@ def audit_task_command(
     require("torch", "mpmath", "msgspec")
     from ....properties.candidates import tasks
 
-    found = asked_of_files(lambda: tasks.audit_task(reference, relative, absolute, seed=seed, given=parsed(given)))
-    said = {
-        "spec": found.spec,
-        "check": found.tolerance,
-        "passing": [row.name for row in found.passing],
-        "tried": len(found.rows),
-        "constant": list(found.constant),
+    audit = run_on_user_files(
+        lambda: tasks.audit_task(reference, relative, absolute, seed=seed, given=parse_inputs(given))
+    )
+    summary = {
+        "spec": audit.spec,
+        "check": audit.tolerance,
+        "passing": [row.name for row in audit.passing],
+        "tried": len(audit.rows),
+        "constant": list(audit.constant),
     }
-    click.echo(json.dumps(said) if as_json else str(found))
-    return exit_codes.FAILED if found.passing or found.constant else exit_codes.OK
+    click.echo(json.dumps(summary) if as_json else str(audit))
+    return exit_codes.FAILED if audit.passing or audit.constant else exit_codes.OK

@@ -16,7 +16,7 @@ from ... import exit_codes
 from ...text import one_line
 from ..host import Host, Stop, require
 
-_Found = TypeVar("_Found")
+_Result = TypeVar("_Result")
 #: verdict -> exit code. A suspect and a weak verdict are incomplete: nothing is wrong, and too little is known.
 CODES = {
     "accepted": exit_codes.OK,
@@ -27,22 +27,22 @@ CODES = {
 }
 
 
-def parsed(words: tuple[str, ...]) -> dict[str, Any]:
+def parse_inputs(words: tuple[str, ...]) -> dict[str, Any]:
     """NAME=VALUE words; a value is JSON where it can be read so, else text.
 
     Raises:
         Stop: a word without "=".
     """
-    found: dict[str, Any] = {}
+    inputs: dict[str, Any] = {}
     for word in words:
         name, equals, value = word.partition("=")
         if not equals:
             raise Stop(exit_codes.USAGE, f"--input: got {word!r}, need NAME=VALUE")
         try:
-            found[name] = json.loads(value)
+            inputs[name] = json.loads(value)
         except ValueError:
-            found[name] = value
-    return found
+            inputs[name] = value
+    return inputs
 
 
 class _Command(click.Command):
@@ -109,7 +109,7 @@ def judge_command(
     from ....properties.candidates import judge_files
 
     with _telling_in_json(as_json), _progress() as progress:
-        asked = functools.partial(
+        judge_candidate = functools.partial(
             judge_files.judge_file,
             candidate,
             spec,
@@ -119,14 +119,16 @@ def judge_command(
             memory=memory,
             alone=alone,
         )
-        found = asked_of_files(functools.partial(asked, given=parsed(given), interpret=interpret, progress=progress))
-        text = found.as_json() if as_json else str(found)
+        judgement = run_on_user_files(
+            functools.partial(judge_candidate, given=parse_inputs(given), interpret=interpret, progress=progress)
+        )
+        text = judgement.as_json() if as_json else str(judgement)
     click.echo(text)
-    return CODES[str(found.verdict)]
+    return CODES[str(judgement.verdict)]
 
 
-def asked_of_files(run: Callable[[], _Found]) -> _Found:
-    """What a function gives that imports files of the user; what is wrong with those ends the command.
+def run_on_user_files(run: Callable[[], _Result]) -> _Result:
+    """Call a function that imports files of the user, and give its result; a mistake in those files ends the command.
 
     Raises:
         Stop: a file is not there, lacks a name, or raised; or a contract is none.
@@ -154,7 +156,7 @@ def _telling_in_json(as_json: bool) -> Iterator[None]:
 
 
 def _why_no_verdict(err: BaseException) -> str:
-    """Why there is no verdict."""
+    """The reason why a command that ended by this exception has no verdict."""
     if isinstance(err, Stop):
         return str(err)
     if isinstance(err, KeyboardInterrupt):
@@ -167,7 +169,7 @@ def _why_no_verdict(err: BaseException) -> str:
 
 
 def _no_verdict(error: str) -> str:
-    """The line for a program of a command that came to no verdict."""
+    """The line of JSON of a command that came to no verdict."""
     return json.dumps(
         {"verdict": "error", "causes": [], "suspect": [], "weaknesses": [], "arithmetic": "", "error": error}
     )

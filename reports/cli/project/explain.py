@@ -15,7 +15,7 @@ from ....properties.table import PROPERTIES
 from ... import exit_codes
 from ...causes.severity import Severity
 from ...explain import OUTCOMES, explain
-from ...explaining.topics import PROFILES_TOLD, SEVERITIES_TOLD, SUBJECTS_TOLD
+from ...explaining.topics import PROFILE_TEXTS, SEVERITY_TEXTS, SUBJECT_TEXTS
 from ...text import GLYPHS
 from ..commands import COMMANDS, EARLIER
 from ..host import Stop
@@ -53,15 +53,14 @@ def explain_command(words: tuple[str, ...]) -> int:
     name = " ".join(words)
     topics = _topics()
     # A name may mean two things: one text for each.
-    found = [told() for known, told in topics if known.lower() == name.lower()]
-    if not found:
-        known = list(dict.fromkeys(known for known, _ in topics))
-        hint = did_you_mean(name, known)
+    texts = [describe() for topic, describe in topics if topic.lower() == name.lower()]
+    if not texts:
+        hint = did_you_mean(name, list(dict.fromkeys(topic for topic, _ in topics)))
         text = (
             f"unknown name: got {name[:100]!r}{hint}, need a code such as OA100, a property, a profile, an outcome, a"
         )
         raise Stop(exit_codes.USAGE, f"{text} subject, a severity or a command; `opassay explain` lists them")
-    click.echo("\n\n".join(found))
+    click.echo("\n\n".join(texts))
     return exit_codes.OK
 
 
@@ -71,11 +70,11 @@ def _topics() -> list[tuple[str, Callable[[], str]]]:
     codes = [(name, partial(explain, code)) for code in Code for name in (code.value, code.name)]
     return [
         *codes,
-        *((name, partial(property_told, name)) for name in PROPERTIES),
-        *((name, partial(profile_told, name)) for name in PROFILES),
-        *((str(outcome), partial(outcome_told, outcome)) for outcome in Outcome),
-        *((name, partial(subject_told, name)) for name in SUBJECTS),
-        *((str(severity), partial(severity_told, severity)) for severity in Severity),
+        *((name, partial(describe_property, name)) for name in PROPERTIES),
+        *((name, partial(describe_profile, name)) for name in PROFILES),
+        *((str(outcome), partial(describe_outcome, outcome)) for outcome in Outcome),
+        *((name, partial(describe_subject, name)) for name in SUBJECTS),
+        *((str(severity), partial(describe_severity, severity)) for severity in Severity),
         *_commands(),
     ]
 
@@ -84,23 +83,27 @@ def _commands() -> Iterator[tuple[str, Callable[[], str]]]:
     """The commands, one of a group by its last word, too; and earlier names."""
     for name, row in COMMANDS.items():
         if isinstance(row, Branch):
-            yield name, partial(command_told, name, row.about)
+            yield name, partial(describe_command, name, row.about)
             for last, (_, about) in row.table.items():
-                yield from ((word, partial(command_told, f"{name} {last}", about)) for word in (f"{name} {last}", last))
+                yield from (
+                    (word, partial(describe_command, f"{name} {last}", about)) for word in (f"{name} {last}", last)
+                )
         elif row[1]:
-            yield name, partial(command_told, name, row[1])
+            yield name, partial(describe_command, name, row[1])
     for name, words in EARLIER.items():
         if words.split()[-1] != name:
             yield name, partial(_paragraphs, f"{name}, an earlier name: `opassay {words}` now")
 
 
-def property_told(name: str) -> str:
+def describe_property(name: str) -> str:
     """A property as lines for a terminal: the question, an example of a fault, how it is asked."""
     row = PROPERTIES[name]
     counts = ", ".join(f"{samples_of(name, profile)} in {profile}" for profile in PROFILES)
-    asked = f"Samples per cell: about {counts}; dtypes: {', '.join(row.dtypes)}."
+    effort = f"Samples per cell: about {counts}; dtypes: {', '.join(row.dtypes)}."
     again = f"Ask it alone: opassay run OP --property {name}"
-    return _paragraphs(f"{name}, a property: {row.title}", row.asks, f"It sees, for example: {row.fault}", asked, again)
+    return _paragraphs(
+        f"{name}, a property: {row.title}", row.asks, f"It sees, for example: {row.fault}", effort, again
+    )
 
 
 def samples_of(name: str, profile: str) -> int:
@@ -108,35 +111,35 @@ def samples_of(name: str, profile: str) -> int:
     return max(1, round(PROPERTIES[name].effort * PROFILES[profile].examples))
 
 
-def profile_told(name: str) -> str:
+def describe_profile(name: str) -> str:
     """A profile as lines for a terminal: what it is for, and how many samples it takes."""
     profile = PROFILES[name]
     figures = (
         f"A cell has {profile.examples} samples, more or fewer as its property asks; of compiled code at most"
         f" {profile.compiled}, of interpreted kernels {profile.interpreted}. Take another number with --max-examples."
     )
-    return _paragraphs(f"{name}, a profile", PROFILES_TOLD[name], figures, f"opassay run OP --profile {name}")
+    return _paragraphs(f"{name}, a profile", PROFILE_TEXTS[name], figures, f"opassay run OP --profile {name}")
 
 
-def outcome_told(outcome: Outcome) -> str:
+def describe_outcome(outcome: Outcome) -> str:
     """An outcome as lines for a terminal."""
     text = f"{OUTCOMES[outcome][:1].upper()}{OUTCOMES[outcome][1:]}."
     return _paragraphs(f"{outcome}, an outcome of a cell ({GLYPHS[outcome]})", text, f"Its codes: {_CODES[outcome]}")
 
 
-def subject_told(name: str) -> str:
+def describe_subject(name: str) -> str:
     """A subject as lines for a terminal."""
     text = "A subject is an implementation under judgement: the same questions are asked of each."
-    return _paragraphs(f"{name}, a subject", SUBJECTS_TOLD[name], text, f"opassay run OP --subject {name}")
+    return _paragraphs(f"{name}, a subject", SUBJECT_TEXTS[name], text, f"opassay run OP --subject {name}")
 
 
-def severity_told(severity: Severity) -> str:
+def describe_severity(severity: Severity) -> str:
     """A severity as lines for a terminal."""
     order = "From the gravest to the least: " + ", ".join(Severity) + "."
-    return _paragraphs(f"{severity}, a severity of a failure", SEVERITIES_TOLD[severity], order)
+    return _paragraphs(f"{severity}, a severity of a failure", SEVERITY_TEXTS[severity], order)
 
 
-def command_told(words: str, about: str) -> str:
+def describe_command(words: str, about: str) -> str:
     """A command as lines for a terminal."""
     return _paragraphs(f"{words}, a command", about, f"Its options: opassay {words} -h")
 
@@ -146,10 +149,10 @@ def _list_all() -> None:
         click.echo(f"{code}  {explain(code).splitlines()[0].partition(': ')[2]}")
     tables = {
         "properties": {name: row.title for name, row in PROPERTIES.items()},
-        "profiles": {name: _first_sentence(PROFILES_TOLD[name]) for name in PROFILES},
+        "profiles": {name: _first_sentence(PROFILE_TEXTS[name]) for name in PROFILES},
         "outcomes": {str(outcome): OUTCOMES[outcome] for outcome in Outcome},
-        "subjects": {name: _first_sentence(SUBJECTS_TOLD[name]) for name in SUBJECTS},
-        "severities": {str(severity): _first_sentence(SEVERITIES_TOLD[severity]) for severity in Severity},
+        "subjects": {name: _first_sentence(SUBJECT_TEXTS[name]) for name in SUBJECTS},
+        "severities": {str(severity): _first_sentence(SEVERITY_TEXTS[severity]) for severity in Severity},
         "commands": help_lines(COMMANDS),
     }
     for title, rows in tables.items():

@@ -17,17 +17,17 @@ else:
     _Choice = click.Choice
 
 
-def near(name: str, known: Iterable[str]) -> str:
-    """The name of `known` that is nearest to a name, whatever the case of its letters; empty if none is near."""
-    names = list(known)
+def near(name: str, choices: Iterable[str]) -> str:
+    """The one of `choices` that is nearest to a name, whatever the case of its letters; empty if none is near."""
+    names = list(choices)
     close = difflib.get_close_matches(name.lower()[:200], [other.lower() for other in names], n=1)
     return next((other for other in names if close and other.lower() == close[0]), "")
 
 
-def did_you_mean(name: str, known: Iterable[str]) -> str:
+def did_you_mean(name: str, choices: Iterable[str]) -> str:
     """` (did you mean 'softmax'?)`, or nothing where no name is near."""
-    found = near(name, known)
-    return f" (did you mean {found!r}?)" if found else ""
+    nearest = near(name, choices)
+    return f" (did you mean {nearest!r}?)" if nearest else ""
 
 
 class HintedGroup(click.Group):
@@ -40,8 +40,8 @@ class HintedGroup(click.Group):
         # What begins with a dash is an option, and click tells of an unknown one by itself.
         if not name.startswith("-") and self.get_command(ctx, name) is None and not ctx.resilient_parsing:
             suggestions = self.suggestions(ctx)
-            found = near(name, suggestions)
-            hint = f" (did you mean {suggestions[found]!r}?)" if found else ""
+            nearest = near(name, suggestions)
+            hint = f" (did you mean {suggestions[nearest]!r}?)" if nearest else ""
             ctx.fail(f"No such command {one_line(name, 100)!r}{hint}.")
         return super().resolve_command(ctx, args)
 

@@ -18,7 +18,7 @@ from ..host import Stop
 from ..reading import as_usage
 
 #: What was done with a file: a word, its path, and what is in it.
-Told = tuple[str, Path, str]
+FileNote = tuple[str, Path, str]
 _SETTINGS = "pyproject.toml"
 _WORKFLOW = ".github/workflows/opassay.yml"
 
@@ -43,9 +43,9 @@ def init_command(folder: Path, module: str, ci: bool) -> int:
         raise Stop(exit_codes.USAGE, f"--module: got {module!r}, need a name that Python can import")
     # The settings come first: a pyproject.toml that cannot be read must not leave half of the files behind.
     with as_usage():
-        written = [*_settings(folder, module), *_example(folder, module), *(_workflow(folder) if ci else ())]
-    width = max(len(str(path)) for _, path, _ in written)
-    for word, path, about in written:
+        notes = [*_settings(folder, module), *_example(folder, module), *(_workflow(folder) if ci else ())]
+    width = max(len(str(path)) for _, path, _ in notes)
+    for word, path, about in notes:
         click.echo(clean(f"{word:<6}  {path!s:<{width}}  {about}"))
     place = "" if folder == Path() else f"cd {clean(str(folder))} && "
     click.echo(f"next    {place}opassay run    # judges the example; the report is opassay-report/report.html")
@@ -54,13 +54,13 @@ def init_command(folder: Path, module: str, ci: bool) -> int:
     return exit_codes.OK
 
 
-def _example(folder: Path, module: str) -> Iterator[Told]:
+def _example(folder: Path, module: str) -> Iterator[FileNote]:
     yield _new(
         folder / f"{module}.py", _text("example.txt").replace("MODULE", module), "an op, its formula, its samples"
     )
 
 
-def _settings(folder: Path, module: str) -> Iterator[Told]:
+def _settings(folder: Path, module: str) -> Iterator[FileNote]:
     path = folder / _SETTINGS
     text = _text("settings.txt").replace("MODULE", module)
     about = "settings of `opassay run`"
@@ -80,7 +80,7 @@ def _settings(folder: Path, module: str) -> Iterator[Told]:
     yield "added", path, f"{about}, at its end"
 
 
-def _workflow(folder: Path) -> Iterator[Told]:
+def _workflow(folder: Path) -> Iterator[FileNote]:
     try:
         torch = f"torch=={version('torch').partition('+')[0]}"
     except PackageNotFoundError:
@@ -89,7 +89,7 @@ def _workflow(folder: Path) -> Iterator[Told]:
     yield _new(folder / _WORKFLOW, text, "a workflow of GitHub Actions that runs it on every push")
 
 
-def _new(path: Path, text: str, about: str) -> Told:
+def _new(path: Path, text: str, about: str) -> FileNote:
     """Writes a file where there is none; says in a line what it did."""
     if path.exists() or path.is_symlink():
         return "left", path, "exists already"

@@ -47,7 +47,7 @@ class ProjectSettings:
 
 
 def find_settings(start: Path, commands: Iterable[str], earlier: Mapping[str, str]) -> ProjectSettings | None:
-    """Those of the nearest pyproject.toml with a table [tool.opassay], from a folder upwards to that of the repository.
+    """The settings of the nearest pyproject.toml that has a table [tool.opassay], up to the folder of the repository.
 
     Args:
         start: where the search begins. commands: the names that tables may have.
@@ -57,9 +57,9 @@ def find_settings(start: Path, commands: Iterable[str], earlier: Mapping[str, st
         Stop: the file cannot be read, or a table is of no command.
     """
     for folder in (start, *start.parents):
-        found = read_settings(folder / NAME, commands, earlier) if (folder / NAME).is_file() else None
-        if found is not None:
-            return found
+        settings = read_settings(folder / NAME, commands, earlier) if (folder / NAME).is_file() else None
+        if settings is not None:
+            return settings
         # Above the folder of a repository begin the files of others.
         if (folder / ".git").exists():
             break
@@ -67,7 +67,7 @@ def find_settings(start: Path, commands: Iterable[str], earlier: Mapping[str, st
 
 
 def read_settings(path: Path, commands: Iterable[str], earlier: Mapping[str, str]) -> ProjectSettings | None:
-    """Those of one file; None where it has no table [tool.opassay].
+    """The settings of one file; None where it has no table [tool.opassay].
 
     Raises:
         Stop: as `find_settings`.
@@ -86,10 +86,10 @@ def read_settings(path: Path, commands: Iterable[str], earlier: Mapping[str, str
         return None
     if not isinstance(tables, dict):
         raise _wrong(path, "tool.opassay", f"got {tables!r}, need a table")
-    known = [*commands, *earlier]
+    names = [*commands, *earlier]
     for name, table in tables.items():
-        if name not in known:
-            raise _wrong(path, "tool.opassay", f"got {name!r}{did_you_mean(name, known)}, need the name of a command")
+        if name not in names:
+            raise _wrong(path, "tool.opassay", f"got {name!r}{did_you_mean(name, names)}, need the name of a command")
         if name in WITHOUT:
             raise _wrong(path, f"tool.opassay.{name}", f"{name} takes no settings: {WITHOUT[name]}")
         if not isinstance(table, dict):
@@ -98,7 +98,7 @@ def read_settings(path: Path, commands: Iterable[str], earlier: Mapping[str, str
 
 
 def _take_new_names(path: Path, tables: dict[str, Any], earlier: Mapping[str, str]) -> dict[str, str]:
-    """Puts tables with earlier names where their commands are now; which those were.
+    """Moves tables with earlier names to where their commands are now; returns earlier name -> name now.
 
     Raises:
         Stop: the same is said under both names.
@@ -129,27 +129,27 @@ def defaults(settings: ProjectSettings, name: str, command: click.Command, conte
 def _defaults(
     settings: ProjectSettings, where: str, table: Mapping[str, Any], command: click.Command, context: click.Context
 ) -> dict[str, Any]:
-    """The same for a table at any depth; `where` is its name in the file."""
+    """As `defaults`, for a table at any depth; `where` is its name in the file."""
     if isinstance(command, LazyGroup):
         return _of_group(settings, where, table, command, context)
-    known = _options(command)
-    found: dict[str, Any] = {}
+    options = _options(command)
+    values: dict[str, Any] = {}
     for key, value in table.items():
-        option = known.get(key.replace("_", "-"))
+        option = options.get(key.replace("_", "-"))
         if option is None or option.name is None:
-            hint = did_you_mean(key, known)
-            raise _wrong(settings.path, where, f"got {key!r}{hint}, need one of {', '.join(known)}")
+            hint = did_you_mean(key, options)
+            raise _wrong(settings.path, where, f"got {key!r}{hint}, need one of {', '.join(options)}")
         try:
-            found[option.name] = _value(settings, option, value, context)
+            values[option.name] = _value(settings, option, value, context)
         except click.BadParameter as err:
             raise _wrong(settings.path, where, f"{key}: {one_line(err.message, 300)}") from err
-    return found
+    return values
 
 
 def _of_group(
     settings: ProjectSettings, where: str, table: Mapping[str, Any], group: LazyGroup, context: click.Context
 ) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     names = group.list_commands(context)
     usual = group.get_command(context, group.usual)
     own = {}
@@ -162,23 +162,23 @@ def _of_group(
             hint = did_you_mean(name, names)
             raise _wrong(settings.path, where, f"got {name!r}{hint}, need a table of one of {', '.join(names)}")
         else:
-            found[name] = _defaults(settings, f"{where}.{name}", inner, command, context)
+            values[name] = _defaults(settings, f"{where}.{name}", inner, command, context)
     if usual is not None and own:
-        found[group.usual] = _defaults(settings, where, own, usual, context) | found.get(group.usual, {})
-    return found
+        values[group.usual] = _defaults(settings, where, own, usual, context) | values.get(group.usual, {})
+    return values
 
 
 def _options(command: click.Command) -> dict[str, click.Option]:
     """The options of a command by the names that settings have: `report-dir`, and `keyword` of `-k`."""
-    found: dict[str, click.Option] = {}
+    options: dict[str, click.Option] = {}
     for option in command.params:
         if isinstance(option, click.Option) and option.name is not None and not option.is_eager:
             # A short form such as -x sets the same parameter as --maxfail; the first one declared takes a value.
-            found.setdefault(option.name.replace("_", "-"), option)
+            options.setdefault(option.name.replace("_", "-"), option)
             for word in option.opts:
                 if word.startswith("--"):
-                    found.setdefault(word.removeprefix("--"), option)
-    return found
+                    options.setdefault(word.removeprefix("--"), option)
+    return options
 
 
 def _value(settings: ProjectSettings, option: click.Option, value: Any, context: click.Context) -> Any:

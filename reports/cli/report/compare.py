@@ -11,8 +11,8 @@ from ... import exit_codes
 from ...over_time.comparison import Comparison, Kind, Limits, compare, exit_reasons
 from ...progress import make_console, output
 from ...record import Run
-from ...store.output import PAGE, replaceable, write_output
-from ...text import duration, number, one_line, wrapped
+from ...store.output import PAGE, require_replaceable, write_output
+from ...text import duration, number, one_line, wrap_lines
 from ..reading import FILE, as_usage, load_run
 
 _SIGNS = {Kind.NEW: "✕", Kind.WORSE: "▲", Kind.LOST: "–", Kind.FIXED: "■", Kind.BETTER: "▼", Kind.SLOWER: "◷"}
@@ -53,63 +53,69 @@ def compare_command(
         Stop: a record cannot be read, or the page cannot be written.
     """
     runs = load_run(before), load_run(now)
-    found = compare(*runs, Limits(worse, slower))
+    comparison = compare(*runs, Limits(worse, slower))
     if html is not None:
-        _write_page(html, found, runs)
+        _write_page(html, comparison, runs)
     console = make_console(output())
-    _print_head(console, found, runs)
-    _print_changes(console, found, most)
+    _print_head(console, comparison, runs)
+    _print_changes(console, comparison, most)
     if html is not None:
         console.print(f"page    {html}", soft_wrap=True)
-    reasons = exit_reasons(found, partial=partial)
+    reasons = exit_reasons(comparison, partial=partial)
     code = exit_codes.most_urgent(reasons, exit_zero=exit_zero)
     word = "ok" if code == exit_codes.OK else "FAIL"
-    console.print(wrapped(f"compare: {word} (exit {code}), {_count_changes(found)}", console.width), soft_wrap=True)
+    console.print(
+        wrap_lines(f"compare: {word} (exit {code}), {_count_changes(comparison)}", console.width), soft_wrap=True
+    )
     for urgent, text in reasons:
         if urgent in (exit_codes.NOTHING, exit_codes.INCOMPLETE) and code == urgent:
-            console.print(wrapped(f"exit {urgent}: {one_line(text, 400)}", console.width), soft_wrap=True)
+            console.print(wrap_lines(f"exit {urgent}: {one_line(text, 400)}", console.width), soft_wrap=True)
             break
     return code
 
 
-def _write_page(path: Path, found: Comparison, runs: tuple[Run, Run]) -> None:
+def _write_page(path: Path, comparison: Comparison, runs: tuple[Run, Run]) -> None:
     from ...over_time.pages import comparison_page
 
     with as_usage():
-        replaceable(path, PAGE)
-        write_output(path, PAGE, comparison_page(found, *runs).encode("utf-8", "replace"))
+        require_replaceable(path, PAGE)
+        write_output(path, PAGE, comparison_page(comparison, *runs).encode("utf-8", "replace"))
 
 
-def _print_head(console: Console, found: Comparison, runs: tuple[Run, Run]) -> None:
+def _print_head(console: Console, comparison: Comparison, runs: tuple[Run, Run]) -> None:
     for name, run in zip(("before", "now"), runs, strict=True):
         commit = f", commit {run.commit[:12]}" if run.commit else ""
         text = f"{run.started}{commit}, profile {run.profile}, seed {run.seed}; {duration(run.seconds)}"
         console.print(f"{name:<6}  {one_line(text, 400)}", soft_wrap=True)
-    for difference in found.differences:
+    for difference in comparison.differences:
         values = f"{one_line(difference.before, 80) or 'none'} -> {one_line(difference.now, 80) or 'none'}"
-        console.print(wrapped(f"differs {one_line(difference.name, 60)}: {values}", console.width), soft_wrap=True)
-    if found.other_inputs:
-        text = f"other inputs ({', '.join(found.other_inputs)}): the largest errors may differ by chance"
-        console.print(wrapped(text, console.width), style="yellow", soft_wrap=True)
+        console.print(wrap_lines(f"differs {one_line(difference.name, 60)}: {values}", console.width), soft_wrap=True)
+    if comparison.other_inputs:
+        text = f"other inputs ({', '.join(comparison.other_inputs)}): the largest errors may differ by chance"
+        console.print(wrap_lines(text, console.width), style="yellow", soft_wrap=True)
 
 
-def _print_changes(console: Console, found: Comparison, most: int) -> None:
+def _print_changes(console: Console, comparison: Comparison, most: int) -> None:
     for kind in Kind:
-        changes = found.of(kind)
+        changes = comparison.of(kind)
         for change in changes[:most]:
             again = f"; opassay replay {one_line(change.case_id, 100)}" if change.case_id else ""
             text = f"{_SIGNS[kind]} {kind:<6}  {one_line(change.cell, 600)}  {one_line(change.text)}{again}"
-            console.print(wrapped(text, console.width), style=_STYLES.get(kind, ""), soft_wrap=True)
+            console.print(wrap_lines(text, console.width), style=_STYLES.get(kind, ""), soft_wrap=True)
         if len(changes) > most:
             console.print(f"  and {len(changes) - most} more {kind}; --most {len(changes)} shows all", soft_wrap=True)
-    before, now = (sum(getattr(time, name) for time in found.times) for name in ("before", "now"))
-    if found.times:
-        pace = "" if found.pace != found.pace else f"; a typical cell took {number(found.pace)} times as long"
+    before, now = (sum(getattr(time, name) for time in comparison.times) for name in ("before", "now"))
+    if comparison.times:
+        pace = (
+            ""
+            if comparison.pace != comparison.pace
+            else f"; a typical cell took {number(comparison.pace)} times as long"
+        )
         console.print(f"time    {duration(before)} -> {duration(now)} for the cells that both checked{pace}")
 
 
-def _count_changes(found: Comparison) -> str:
-    counts = [f"{len(found.of(kind))} {kind}" for kind in Kind if found.of(kind)] or ["nothing has changed"]
-    counts += [f"{found.added} added"] if found.added else []
-    counts += [f"{len(found.gone)} not asked any more"] if found.gone else []
-    return f"{', '.join(counts)}; {found.both} cells in both"
+def _count_changes(comparison: Comparison) -> str:
+    counts = [f"{len(comparison.of(kind))} {kind}" for kind in Kind if comparison.of(kind)] or ["nothing has changed"]
+    counts += [f"{comparison.added} added"] if comparison.added else []
+    counts += [f"{len(comparison.gone)} not asked any more"] if comparison.gone else []
+    return f"{', '.join(counts)}; {comparison.both} cells in both"

@@ -14,10 +14,10 @@ from rich.table import Table
 from ....oracles.verdicts.verdict import counted
 from ... import exit_codes
 from ...over_time.failures import Course, failures_of
-from ...over_time.history import Gathered, opened, records_in
-from ...over_time.trends import Passed, Trend, bars, runs_of, state_told, trends_of
+from ...over_time.history import Intake, open_history, records_in
+from ...over_time.trends import HistoryRun, Trend, bars, describe_state, runs_of, trends_of
 from ...progress import make_console, output
-from ...store.output import PAGE, replaceable, write_output
+from ...store.output import PAGE, require_replaceable, write_output
 from ...text import clean, duration, number, one_line
 from ..host import Stop
 from ..project.hints import did_you_mean
@@ -60,48 +60,52 @@ def history_command(
     with ExitStack() as stack:
         with as_usage():
             files = [*records_in(folder), *add]
-            history = stack.enter_context(opened(database or folder / _NAME))
-            gathered = history.gather(files)
-        for line in gathered.refused:
+            history = stack.enter_context(open_history(database or folder / _NAME))
+            intake = history.gather(files)
+        for line in intake.refused:
             click.echo(f"note: not read: {one_line(line, 500)}", err=True)
         every = runs_of(history)
-        wanted = profile or (every[-1].profile if every else "")
-        runs = [run for run in every if run.profile == wanted][-last:]
+        chosen_profile = profile or (every[-1].profile if every else "")
+        runs = [run for run in every if run.profile == chosen_profile][-last:]
         trends = _choose_trends(trends_of(history, runs), ops, subjects)
         shown = {(trend.op, trend.subject) for trend in trends}
         failures = [each for each in failures_of(history, runs) if (each.cell.op, each.cell.subject) in shown]
     if not runs:
-        raise Stop(exit_codes.NOTHING, f"{folder}: no run record{f' of profile {wanted!r}' if wanted else ''}")
+        raise Stop(
+            exit_codes.NOTHING, f"{folder}: no run record{f' of profile {chosen_profile!r}' if chosen_profile else ''}"
+        )
     if html is not None:
         _write_page(html, trends, runs, failures)
     if as_json:
         click.echo(json.dumps(_as_json(trends, runs, failures), indent=1))
     else:
-        _print(trends, runs, failures, gathered, left_out=len(every) - len(runs))
+        _print(trends, runs, failures, intake, hidden_runs=len(every) - len(runs))
     return exit_codes.OK
 
 
 def _choose_trends(trends: Sequence[Trend], ops: Sequence[str], subjects: Sequence[str]) -> list[Trend]:
-    for kind, names, known in (
+    for kind, names, names_in_runs in (
         ("op", ops, {trend.op for trend in trends}),
         ("subject", subjects, {trend.subject for trend in trends}),
     ):
         for name in names:
-            if name not in known:
-                raise Stop(exit_codes.USAGE, f"unknown {kind}: got {name!r}{did_you_mean(name, known)}; no run has it")
+            if name not in names_in_runs:
+                raise Stop(
+                    exit_codes.USAGE, f"unknown {kind}: got {name!r}{did_you_mean(name, names_in_runs)}; no run has it"
+                )
     return [trend for trend in trends if (not ops or trend.op in ops) and (not subjects or trend.subject in subjects)]
 
 
-def _write_page(path: Path, trends: Sequence[Trend], runs: Sequence[Passed], failures: Sequence[Course]) -> None:
+def _write_page(path: Path, trends: Sequence[Trend], runs: Sequence[HistoryRun], failures: Sequence[Course]) -> None:
     from ...over_time.pages import history_page
 
     with as_usage():
-        replaceable(path, PAGE)
+        require_replaceable(path, PAGE)
         write_output(path, PAGE, history_page(trends, runs, failures).encode("utf-8", "replace"))
 
 
 def _print(
-    trends: Sequence[Trend], runs: Sequence[Passed], failures: Sequence[Course], gathered: Gathered, left_out: int
+    trends: Sequence[Trend], runs: Sequence[HistoryRun], failures: Sequence[Course], intake: Intake, hidden_runs: int
 ) -> None:
     console = make_console(output())
     table = Table(box=None, pad_edge=False, header_style="bold")
@@ -113,7 +117,7 @@ def _print(
         since = trend.since.run
         points = trend.points
         table.add_row(
-            clean(trend.op), clean(where), state_told(trend.last),
+            clean(trend.op), clean(where), describe_state(trend.last),
             f"{since.started[:10]} {clean(since.revision[:8])}".strip(),
             bars([point.ratio for point in points]), number(trend.last.ratio), _word(trend.errors),
             bars([point.seconds for point in points]), duration(trend.last.seconds), _word(trend.pace),
@@ -121,11 +125,11 @@ def _print(
         )  # fmt: skip
     console.print(table)
     for failure in failures[:_FAILURES]:
-        console.print(one_line(f"{failure.cell.key}  {failure.said}", 400), soft_wrap=True)
+        console.print(one_line(f"{failure.cell.key}  {failure.sentence}", 400), soft_wrap=True)
     if len(failures) > _FAILURES:
         console.print(f"… and {len(failures) - _FAILURES} more failures; --json and --html have all of them")
-    more = f"; {left_out} left out, older or of other profiles" if left_out else ""
-    read = f"{gathered.new} new, {gathered.known} known"
+    more = f"; {hidden_runs} left out, older or of other profiles" if hidden_runs else ""
+    read = f"{intake.new} new, {intake.old} known"
     head = f"{counted(len(runs), 'run')} of profile {runs[-1].profile}, {runs[0].started} to {runs[-1].started}"
     text = f"{head} ({read} files){more}"
     console.print(one_line(text, 400), soft_wrap=True)
@@ -135,7 +139,7 @@ def _word(course: str) -> str:
     return "" if course == "steady" else course
 
 
-def _as_json(trends: Sequence[Trend], runs: Sequence[Passed], failures: Sequence[Course]) -> dict[str, object]:
+def _as_json(trends: Sequence[Trend], runs: Sequence[HistoryRun], failures: Sequence[Course]) -> dict[str, object]:
     """Runs and, for each op, a list per measure in the order of its runs; what is no number is null; and failures."""
 
     def measure(value: float) -> float | str | None:

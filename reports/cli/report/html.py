@@ -9,7 +9,7 @@ import click
 from ... import exit_codes
 from ...record import RecordError
 from ...store.files import read_capped
-from ...store.output import CTRF, JUNIT, PAGE, replaceable, write_output
+from ...store.output import CTRF, JUNIT, PAGE, require_replaceable, write_output
 from ..reading import FILE, as_usage, load_run
 
 
@@ -31,13 +31,13 @@ def html_command(record: Path, output: Path, junit: Path | None, ctrf: Path | No
 
     run = load_run(record)
     with as_usage():  # all names are looked at before anything is written
-        replaceable(output, PAGE)
+        require_replaceable(output, PAGE)
         others = ((junit, JUNIT, to_xml), (ctrf, CTRF, to_ctrf))
         for path, kind, _ in others:
             if path is not None:
-                replaceable(path, kind)
-        told = {} if history is None else _histories(record, history)
-        write_output(output, PAGE, render(run, None, told).encode("utf-8", "replace"))
+                require_replaceable(path, kind)
+        histories = {} if history is None else _histories(record, history)
+        write_output(output, PAGE, render(run, None, histories).encode("utf-8", "replace"))
         for path, kind, rendered in others:
             if path is not None:
                 write_output(path, kind, rendered(run))
@@ -48,12 +48,12 @@ def html_command(record: Path, output: Path, junit: Path | None, ctrf: Path | No
 def _histories(path: Path, database: Path) -> dict[str, str]:
     """Key of each cell that fails in a record -> its history, of the runs of the same profile up to this one."""
     from ...over_time.failures import failures_of, sentences
-    from ...over_time.history import digest_of, opened
+    from ...over_time.history import digest_of, open_history
     from ...over_time.trends import runs_of
 
     if not database.is_file():
         raise RecordError(f"{database}: no such file; need a database that `opassay report history` wrote")
-    with opened(database) as history:
+    with open_history(database) as history:
         history.gather([path])
         runs, own = runs_of(history), digest_of(read_capped(path))
         place = [run.digest for run in runs].index(own)

@@ -9,7 +9,7 @@ import click
 from ... import exit_codes
 from ...merge import MissingShards, merge
 from ...record import encode
-from ...store.output import RECORD, replaceable, write_output
+from ...store.output import RECORD, require_replaceable, write_output
 from ...text import headline, one_line
 from ..host import Stop
 from ..reading import FILE, as_usage, load_run
@@ -24,7 +24,7 @@ def merge_command(records: tuple[Path, ...], output: Path, partial: bool) -> int
     runs = [load_run(path) for path in records]
     with as_usage():
         # Looked at first, so that a target that may not be replaced is told before the records are merged.
-        replaceable(output, RECORD)
+        require_replaceable(output, RECORD)
         try:
             run = merge(runs, partial=partial)
         except MissingShards as err:

@@ -36,17 +36,17 @@ def recover_command(report_dir: Path, run: str | None) -> int:
             for event in log.read_events(file):
                 account.take(event)
         try:
-            found = _recovered(account)
+            record = _recover_run(account)
         except RecordError as err:
             raise Stop(exit_codes.USAGE, f"{folder.log}: {err}") from err
-        written = write_reports(folder, found)
+        fault = write_reports(folder, record)
         console = make_console(output())
-        print_summary(console, found)
-        print_end(console, found, folder.path, written)
-        return written[0] if written else found.exit_code
+        print_summary(console, record)
+        print_end(console, record, folder.path, fault)
+        return fault[0] if fault else record.exit_code
 
 
-def _recovered(account: Account) -> Run:
+def _recover_run(account: Account) -> Run:
     ended = account.ended
     # The event that is missing holds the seconds of the run, so nobody knows how long it took.
     if ended is None:

@@ -100,11 +100,11 @@ def sweep_command(functions: tuple[str, ...], **chosen: Any) -> int:
                 stack.callback(measurer.end)
             _sweep(measurers, keys, folder, chosen["shards"])
     logs = [log for log in _logs([folder, *chosen["others"]]) if log.key in keys]
-    made = sweep_table(tables.swept(logs, first.contract))
-    click.echo("\n".join(made.markdown() if chosen["markdown"] else made.lines()))
+    table = sweep_table(tables.swept(logs, first.contract))
+    click.echo("\n".join(table.markdown() if chosen["markdown"] else table.lines()))
     if not logs:
         raise Stop(exit_codes.NOTHING, f"no log of these functions in {folder}")
-    return exit_codes.USAGE if made.broken else exit_codes.OK
+    return exit_codes.USAGE if table.broken else exit_codes.OK
 
 
 def _sweep(measurers: Sequence[Measurer], keys: Sequence[tables.Key], folder: Path, chosen: str) -> None:
@@ -128,10 +128,10 @@ def _sweep(measurers: Sequence[Measurer], keys: Sequence[tables.Key], folder: Pa
 
     with ThreadPoolExecutor(len(measurers)) as pool:
         try:
-            for done, (key, answer) in enumerate(_answers(pool, ask, questions, len(measurers)), 1):
+            for number, (key, answer) in enumerate(_answers(pool, ask, questions, len(measurers)), 1):
                 with (folder / key.file).open("a", encoding="utf-8") as file:
                     file.write(json.dumps(answer) + "\n")
-                click.echo(f"{done}/{len(questions)}  {key.function} {key.dtype} shard {answer['shard']}", err=True)
+                click.echo(f"{number}/{len(questions)}  {key.function} {key.dtype} shard {answer['shard']}", err=True)
         except BaseException:
             # A thread that waits for a process would keep this program; without the process it ends.
             for measurer in measurers:

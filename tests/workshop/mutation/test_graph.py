@@ -13,7 +13,7 @@ from opassay import Cell, Settings, run_cell
 from opassay.impl import softmax, trace
 from opassay.oracles.process.torch_settings import hold_mode
 from workshop.mutation import equivalents
-from workshop.mutation.graph import Place, changed_graph, graph_mutants, noted
+from workshop.mutation.graph import Place, change_graph, graph_mutants, note_places
 from workshop.mutation.graph_changes import Call, changes_of
 from workshop.mutation.mutants import Mutant
 from workshop.mutation.trial import FEW, REFUSED
@@ -69,7 +69,7 @@ def test_what_computes_nothing_is_not_changed() -> None:
 
 def _mutants(run: Any) -> list[Mutant]:
     places: dict[Place, set[tuple[str, str]]] = {}
-    with noted(places):
+    with note_places(places):
         run()
     return graph_mutants(places)
 
@@ -99,12 +99,12 @@ def _exchanged() -> Mutant:
 def test_a_planted_mutant_is_refused_and_then_gone() -> None:
     mutant, right = _exchanged(), _hessians()
     second, value = (Cell("softmax", code, "float32", "cpu", "opassay") for code in ("ORD2", "FWD"))
-    with changed_graph(mutant):
+    with change_graph(mutant):
         assert not torch.equal(_hessians(), right)
         assert run_cell(second, SETTINGS).outcome in REFUSED
         assert run_cell(value, SETTINGS).outcome == "verified"
     assert torch.equal(_hessians(), right)
-    with changed_graph(Mutant(**{**mutant.data(), "statement": "elsewhere"})):
+    with change_graph(Mutant(**{**mutant.data(), "statement": "elsewhere"})):
         assert run_cell(second, SETTINGS).outcome == "verified"
 
 

@@ -15,9 +15,9 @@ from opassay.oracles.verdicts.verdict import Cell
 from opassay.properties.table import PROPERTIES, Property, Where
 from workshop.mutation import campaign, equivalents
 from workshop.mutation.asking import ORDER, Reach, in_order_of_precedence
-from workshop.mutation.mutants import Mutant, changed, mutants_of
-from workshop.mutation.planting import SameProgramError, planted, source
-from workshop.mutation.reach import lines_run
+from workshop.mutation.mutants import Mutant, find_changes, mutants_of
+from workshop.mutation.planting import SameProgramError, plant_mutant, source
+from workshop.mutation.reach import note_lines
 
 TEXT = '''
 """Says."""
@@ -74,7 +74,7 @@ def test_every_changed_file_can_be_compiled() -> None:
     count = len(mutants_of("planted/op.py", TEXT))
     for number in range(count):
         tree = ast.parse(TEXT)
-        _, spot, node = list(changed("planted/op.py", tree))[number]
+        _, spot, node = list(find_changes("planted/op.py", tree))[number]
         spot.put(node)
         compile(tree, "planted", "exec")
 
@@ -92,7 +92,9 @@ def _mutant(file: str, function: str, old: str, new: str) -> Mutant:
 def test_a_planted_mutant_is_there_for_whoever_holds_the_function_and_then_gone() -> None:
     held, x = expressions.moved_output, torch.ones(2, 3)
     right = held(True, x, x, -1)
-    with planted(_mutant("softmax/expressions.py", "moved_output", "t - total(p * t, dim)", "t + total(p * t, dim)")):
+    with plant_mutant(
+        _mutant("softmax/expressions.py", "moved_output", "t - total(p * t, dim)", "t + total(p * t, dim)")
+    ):
         assert held(True, x, x, -1).tolist() == (x + 3).tolist()
     assert torch.equal(held(True, x, x, -1), right)
 
@@ -101,7 +103,7 @@ def test_a_closure_that_reads_fewer_variables_is_changed_in_place() -> None:
     # The kernel reads `aten` of the function around it; the mutant does not, and must fit the closure all the same.
     function = "forward_kernel.<locals>.kernel"
     right = "aten(x if dtype is given else x.to(dtype), dim)"
-    with planted(_mutant("softmax/kernels_cpu.py", function, right, right[5:-6])):
+    with plant_mutant(_mutant("softmax/kernels_cpu.py", function, right, right[5:-6])):
         assert torch.ops.opassay.softmax(torch.zeros(3), 0, None)[0].tolist() == [0.0, 0.0, 0.0]
     assert torch.ops.opassay.softmax(torch.zeros(2), 0, None)[0].tolist() == [0.5, 0.5]
 
@@ -118,23 +120,23 @@ def test_a_closure_is_changed_whose_maker_reads_what_it_does_not() -> None:
         return first.requires_grad
 
     assert differentiable_again()
-    with planted(_mutant("operator/expression.py", function, attached, plain)):
+    with plant_mutant(_mutant("operator/expression.py", function, attached, plain)):
         assert not differentiable_again()
 
 
 def test_a_change_that_is_none_and_a_place_that_is_gone_are_told() -> None:
     mutant = _mutant("softmax/expressions.py", "moved_output", "t - total(p * t, dim)", "t + total(p * t, dim)")
-    with pytest.raises(LookupError, match="has no mutant"), planted(Mutant(**{**mutant.data(), "old": "t - 1"})):
+    with pytest.raises(LookupError, match="has no mutant"), plant_mutant(Mutant(**{**mutant.data(), "old": "t - 1"})):
         pass
     whole = source(mutant.file)
     whole._changes[mutant.key] = (whole._changes[mutant.key][0], whole._changes[mutant.key][0].node)
-    with pytest.raises(SameProgramError), planted(mutant):
+    with pytest.raises(SameProgramError), plant_mutant(mutant):
         pass
 
 
 def test_the_lines_that_run_are_noted_and_decide_who_is_asked() -> None:
     lines: set[tuple[str, int]] = set()
-    with lines_run(lines):
+    with note_lines(lines):
         expressions.moved_output(True, torch.ones(2), torch.ones(2), 0)
     mutant = _mutant("softmax/expressions.py", "moved_output", "t - total(p * t, dim)", "t + total(p * t, dim)")
     reach = Reach()
@@ -149,10 +151,10 @@ def test_the_lines_that_run_are_noted_and_decide_who_is_asked() -> None:
 
 def test_families_share_the_mutants_evenly_and_the_same_seed_chooses_the_same() -> None:
     mutants = [mutant for file in ("norms/a.py", "softmax/b.py") for mutant in mutants_of(file, TEXT)]
-    few = campaign.chosen(mutants, campaign.Settings(seed=1, most=5))
+    few = campaign.choose_mutants(mutants, campaign.Settings(seed=1, most=5))
     assert [mutant.family for mutant in few] == ["norms"] * 5 + ["softmax"] * 5
-    assert few == campaign.chosen(mutants, campaign.Settings(seed=1, most=5))
-    assert few != campaign.chosen(mutants, campaign.Settings(seed=2, most=5))
+    assert few == campaign.choose_mutants(mutants, campaign.Settings(seed=1, most=5))
+    assert few != campaign.choose_mutants(mutants, campaign.Settings(seed=2, most=5))
 
 
 def test_the_table_of_equivalents_fits_the_present_text() -> None:

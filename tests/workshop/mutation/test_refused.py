@@ -6,7 +6,7 @@ import pytest
 
 from opassay import Cell, Outcome, Settings, run_cell
 from workshop.mutation.mutants import Mutant, mutants_of
-from workshop.mutation.planting import FOLDER, planted
+from workshop.mutation.planting import FOLDER, plant_mutant
 
 #: By name: the file, the function, the text there, what stands in its place, and the cell.
 MISTAKES: dict[str, tuple[str, str, str, str, tuple[str, str, str]]] = {
@@ -56,6 +56,6 @@ def _mutant(file: str, function: str, old: str, new: str) -> Mutant:
 @pytest.mark.parametrize("name", MISTAKES)
 def test_a_planted_mistake_is_refused(name: str) -> None:
     file, function, old, new, (op, code, dtype) = MISTAKES[name]
-    with planted(_mutant(file, function, old, new)):
+    with plant_mutant(_mutant(file, function, old, new)):
         verdict = run_cell(Cell(op, code, dtype, "cpu", "opassay"), Settings("brief", simpler=False))
     assert verdict.outcome == Outcome.FAIL, verdict.reason

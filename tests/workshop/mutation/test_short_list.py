@@ -10,7 +10,7 @@ import pytest
 from opassay import Cell, Settings, run_cell
 from workshop.mutation import campaign
 from workshop.mutation.mutants import Mutant, mutants_of
-from workshop.mutation.planting import planted
+from workshop.mutation.planting import plant_mutant
 from workshop.mutation.trial import FEW, REFUSED
 
 
@@ -76,7 +76,7 @@ def _mutants(file: str) -> list[Mutant]:
 def test_mutant_is_refused(short: Short) -> None:
     found = [m for m in _mutants(short.file) if (m.function, m.old, m.new) == short[1:4]]
     assert found, "no such mutant of the present text"
-    with planted(found[0]):
+    with plant_mutant(found[0]):
         verdict = run_cell(short.cell, Settings("brief", max_examples=FEW, simpler=False))
     assert verdict.outcome in REFUSED, verdict.reason
 

@@ -37,9 +37,9 @@ def moved_too_much() -> list[str]:
     tables = importlib.import_module("workshop.kernels.tables")
     classes = importlib.import_module("workshop.kernels.classes")
     recording = importlib.import_module("workshop.kernels.recording")
-    kind = classes.first_of_each(classes.selected(ops=["softmax"]))[0]
+    kind = classes.first_of_each(classes.select_classes(ops=["softmax"]))[0]
     must = kind.must(kind.few, 4)
-    forward, *others = recording.recorded(kind, torch.float32)
+    forward, *others = recording.record_launches(kind, torch.float32)
     large = replace(forward, workspace=kind.must(kind.shape, 4).forward)
     right = [(done, getattr(must, done.direction)) for done in others]
     rows = tables.traffic_rows([kind], ["float32"], lambda *_: ((forward, 2 * must.forward), *right))
