@@ -50,8 +50,8 @@ def serve(prepare: Callable[[Said], dict[str, str]], answer: Callable[[Said], Sa
     try:
         with os.fdopen(int(questions), "rb") as asked:
             ready = prepare(json.loads(asked.readline()))
-            # The imports make two hundred thousand objects that live as long as the process. Set aside, no collection of
-            # garbage looks at them again, which takes a fifth of the time of a cell of small samples.
+            # The imports make two hundred thousand objects that live as long as the process. A collection of
+            # garbage that looks at all of them again takes a fifth of the time of a cell of small samples.
             gc.freeze()
             _send(int(answers), pid, {"ready": ready})
             while line := asked.readline():
