@@ -47,7 +47,7 @@ class Function(eager.EagerFunction):
 
 
 # torch.compile is told by code object, which the classmethod shares with the function inside it.
-private.kept_out_of_graphs(
+private.keep_out_of_graphs(
     vars(Function)["apply"].__func__,
     "a custom function runs as it does without torch.compile, under every transform",
 )

@@ -86,8 +86,8 @@ def _template(fwd: Method, bwd: Method, count: int) -> type[Function]:
         @staticmethod
         def backward(ctx: Ctx, *grads: Leaf) -> Pytree:
             saved = [o if t is None else t for t, o in zip(ctx.saved_tensors, ctx.others, strict=True)]
-            found = bwd(None, *grads[: ctx.outputs], *saved)
-            return (*(found if isinstance(found, (tuple, list)) else (found,)), *(ctx.constants * [None]))
+            gradients = bwd(None, *grads[: ctx.outputs], *saved)
+            return (*(gradients if isinstance(gradients, (tuple, list)) else (gradients,)), *(ctx.constants * [None]))
 
     return ApplyTemplate
 

@@ -119,7 +119,7 @@ def lowered_call(interpreter: Interpreter, autograd_function: FunctionClass, ope
 def custom_function_call_jvp(interpreter: Interpreter, autograd_function: FunctionClass, *operands: Leaf) -> Pytree:
     """The function and its `jvp`, both one level further down; the outputs are dual tensors of this level."""
     level = interpreter.level()
-    primals, tangents = taken_apart(operands, level)
+    primals, tangents = split_duals(operands, level)
     ctx = contexts.ForwardCtx(tuple(isinstance(t, Tensor) for t in tangents))
     output = lowered_call(interpreter, autograd_function, primals)
     leaves = pytree.tree_leaves(output)
@@ -127,7 +127,7 @@ def custom_function_call_jvp(interpreter: Interpreter, autograd_function: Functi
     with torch.enable_grad(), private.forward_ad_enabled(True), interpreter.lower():
         autograd_function.setup_context(ctx, primals, output)  # also tells what was written
         if any(ctx.needs_input_grad):
-            moved = output_tangents(autograd_function, ctx, leaves, _given_to_jvp(ctx, primals, tangents))
+            moved = output_tangents(autograd_function, ctx, leaves, _prepare_tangents(ctx, primals, tangents))
 
     def dual(leaf: Leaf, tangent: Leaf) -> Leaf:
         if not isinstance(leaf, Tensor):
@@ -135,9 +135,9 @@ def custom_function_call_jvp(interpreter: Interpreter, autograd_function: Functi
         # What was written in place is returned as the very operand that the caller passed. The caller goes on with that
         # object, and so it is the one that needs the new tangent.
         if any(leaf is t for t in ctx.dirty):
-            written = next((o for p, o in zip(primals, operands, strict=True) if p is leaf), None)
-            if written is not None:
-                return _with_tangent(written, leaf, tangent, level)
+            operand = next((o for p, o in zip(primals, operands, strict=True) if p is leaf), None)
+            if operand is not None:
+                return _with_tangent(operand, leaf, tangent, level)
         wrapped = private.wrap_for_grad(leaf, level)
         if tangent is None or any(leaf is t for t in ctx.non_differentiable):
             return wrapped
@@ -149,21 +149,21 @@ def custom_function_call_jvp(interpreter: Interpreter, autograd_function: Functi
 
 def _with_tangent(operand: Tensor, primal: Tensor, tangent: Tensor | None, level: int) -> Tensor:
     """An operand whose primal was written, with the tangent that it has now: the object that was passed."""
-    held = forward_ad.unpack_dual(operand).tangent if private.level_of(operand) == level else None
+    previous = forward_ad.unpack_dual(operand).tangent if private.level_of(operand) == level else None
     # The new value does not depend on what this level differentiates by; the tangent of the old one must not stay.
     if tangent is None:
-        if held is not None:
-            held.zero_()
+        if previous is not None:
+            previous.zero_()
         return operand
-    if held is not None:
-        held.copy_(private.wrap_for_grad(tangent, level))
+    if previous is not None:
+        previous.copy_(private.wrap_for_grad(tangent, level))
         return operand
     # An operand without a tangent gets one by a copy in place: `make_dual` would return another object.
-    with private.versions_kept(operand):  # the value is there already, and autograd may have saved it
+    with private.preserve_versions(operand):  # the value is there already, and autograd may have saved it
         return operand.copy_(forward_ad.make_dual(primal, tangent))
 
 
-def taken_apart(operands: Leaves, level: int) -> tuple[Leaves, Leaves]:
+def split_duals(operands: Leaves, level: int) -> tuple[Leaves, Leaves]:
     """Primals and tangents of the operands, in tensors of the levels outside; no tensor and no tangent give None."""
     primals, tangents = [], []
     for operand in operands:
@@ -178,20 +178,20 @@ def taken_apart(operands: Leaves, level: int) -> tuple[Leaves, Leaves]:
     return tuple(primals), tuple(tangents)
 
 
-def _given_to_jvp(ctx: contexts.ForwardCtx, primals: Leaves, tangents: Leaves) -> Leaves:
+def _prepare_tangents(ctx: contexts.ForwardCtx, primals: Leaves, tangents: Leaves) -> Leaves:
     """Tangents as `jvp` gets them: zeros where there is none, if the context says so; copies of those it may write."""
-    given = [t for t in (*primals, *tangents) if isinstance(t, Tensor)]
-    found = []
+    tensors = [t for t in (*primals, *tangents) if isinstance(t, Tensor)]
+    arguments = []
     for primal, tangent in zip(primals, tangents, strict=True):
         floating = isinstance(primal, Tensor) and (primal.is_floating_point() or primal.is_complex())
         if tangent is None and floating and ctx.materialize_grads:
             tangent = torch.zeros_like(primal)
         # What is written into a tangent may come from any operand, and a vmap outside may have a batch of that alone.
         if tangent is not None and any(primal is t for t in ctx.dirty):
-            zeros = (t.new_zeros((), dtype=tangent.dtype) for t in given)
+            zeros = (t.new_zeros((), dtype=tangent.dtype) for t in tensors)
             tangent = functools.reduce(torch.add, zeros, tangent)
-        found.append(tangent)
-    return tuple(found)
+        arguments.append(tangent)
+    return tuple(arguments)
 
 
 def output_tangents(

@@ -79,8 +79,8 @@ class _OnSlices:
         def on_slice(saved: Pytree, grad_outputs: Pytree) -> Pytree:
             return eager.backward_of(self.function)(contexts.CtxWithSavedTensors(ctx, saved), *grad_outputs)
 
-        given = [_of_one_slice(g, dim, self.batch_size) for g, dim in zip(grad_outputs, books.out_dims, strict=True)]
-        cotangents, cotangent_dims = zip(*given, strict=True)
+        pairs = [_of_one_slice(g, dim, self.batch_size) for g, dim in zip(grad_outputs, books.out_dims, strict=True)]
+        cotangents, cotangent_dims = zip(*pairs, strict=True)
         grads, grad_dims = self.vmapped(on_slice, (books.backward_dims, cotangent_dims))(ctx.saved_tensors, cotangents)
         return reductify(grads, grad_dims, self.in_dims, self.batch_size, books.input_shapes)
 

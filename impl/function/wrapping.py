@@ -58,12 +58,12 @@ def wrap_outputs_maintaining_identity(
 
 def flat_out_dims(out_dims: Dims, spec: Structure) -> list[int | None]:
     """One out_dim per leaf of `spec`. RuntimeError where they do not go together."""
-    found = private.broadcast_to_and_flatten(out_dims, spec)
-    if found is None:
+    dims = private.broadcast_to_and_flatten(out_dims, spec)
+    if dims is None:
         raise RuntimeError(
             f"The autograd.Function's vmap staticmethod returned an incompatible (output, out_dims) tuple. Expected"
             f" out_dims={out_dims} to be compatible with the structure of `output`. out_dims has structure"
             f" {pytree.tree_flatten(out_dims)[1]} but output has structure {spec}. For more details, please see"
             " https://pytorch.org/docs/main/notes/extending.func.html"
         )
-    return found
+    return dims

@@ -42,8 +42,8 @@ def native_batch_norm(
         As `batch_norm`, but no ValueError for eps, nor for one element per channel without running statistics. With
         them torch writes the unbiased variance of one element, NaN, into running_var.
     """
-    given = Arguments(input, weight, bias, running_mean, running_var, training, momentum, eps)
-    return _outputs("native_batch_norm", given)
+    arguments = Arguments(input, weight, bias, running_mean, running_var, training, momentum, eps)
+    return _outputs("native_batch_norm", arguments)
 
 
 def native_batch_norm_legit(
@@ -81,8 +81,8 @@ def native_batch_norm_legit_no_stats(
     Args:
         input, weight, bias, training, momentum, eps: as for `native_batch_norm`; momentum is not read.
     """
-    given = Arguments(input, weight, bias, None, None, training, momentum, eps)
-    return _outputs("native_batch_norm_legit_no_stats", given)
+    arguments = Arguments(input, weight, bias, None, None, training, momentum, eps)
+    return _outputs("native_batch_norm_legit_no_stats", arguments)
 
 
 def cudnn_batch_norm(
@@ -103,8 +103,8 @@ def cudnn_batch_norm(
         epsilon: its name for eps.
     """
     momentum, eps = exponential_average_factor, epsilon
-    given = Arguments(input, weight, bias, running_mean, running_var, training, momentum, eps)
-    outputs = _outputs("cudnn_batch_norm", given)
+    arguments = Arguments(input, weight, bias, running_mean, running_var, training, momentum, eps)
+    outputs = _outputs("cudnn_batch_norm", arguments)
     # cudnn's backward reads intermediates from its reserve. The backward here computes from the input, so
     # the reserve is there for the signature alone.
     return *outputs, input.new_empty(0, dtype=torch.uint8)
@@ -126,8 +126,8 @@ def miopen_batch_norm(
         input, ..., epsilon: as for `cudnn_batch_norm`.
     """
     momentum, eps = exponential_average_factor, epsilon
-    given = Arguments(input, weight, bias, running_mean, running_var, training, momentum, eps)
-    return _outputs("miopen_batch_norm", given)
+    arguments = Arguments(input, weight, bias, running_mean, running_var, training, momentum, eps)
+    return _outputs("miopen_batch_norm", arguments)
 
 
 def native_batch_norm_backward(
@@ -250,13 +250,13 @@ def miopen_batch_norm_backward(
     )
 
 
-def _outputs(name: str, given: Arguments) -> Outputs:
+def _outputs(name: str, arguments: Arguments) -> Outputs:
     """The one forward behind all signatures; `name` is the function that messages speak of."""
-    check(name, given)
-    if given.training:
-        return train(given, name)
+    check(name, arguments)
+    if arguments.training:
+        return train(arguments, name)
     # The statistics were given and not computed, so there is nothing to save: both are empty, not None, as
     # aten has it.
-    out, x = evaluate(given), given.input
+    out, x = evaluate(arguments), arguments.input
     dtype = compute_dtype(x.dtype)
     return out, x.new_empty(0, dtype=dtype), x.new_empty(0, dtype=dtype)

@@ -75,44 +75,44 @@ def batch_norm(
     return normalized(Arguments(input, weight, bias, running_mean, running_var, training, momentum, eps))
 
 
-def normalized(given: Arguments, name: str = "batch_norm") -> Tensor:
+def normalized(arguments: Arguments, name: str = "batch_norm") -> Tensor:
     """`batch_norm` of its arguments, unchecked. `name` is the function that messages speak of."""
-    input = given.input
+    input = arguments.input
     # Torch takes this one input of less than two dims, and reads no more of the parameters than their first elements.
     if isinstance(input, Tensor) and input.shape == (0,):
-        return _of_nothing(given, name)
-    check(name, given)
-    if not given.training:
-        return evaluate(given)
+        return _of_nothing(arguments, name)
+    check(name, arguments)
+    if not arguments.training:
+        return evaluate(arguments)
     # With eps = 0 a constant channel is 0 / 0. The native functions allow it and return the NaN.
-    if given.eps <= 0.0:
-        raise ValueError(f"{name}: got eps={given.eps}, need a positive number with training.")
+    if arguments.eps <= 0.0:
+        raise ValueError(f"{name}: got eps={arguments.eps}, need a positive number with training.")
     # One element is its own mean, so the output would be the bias whatever the input is, and no gradient
     # would reach it.
     if _elements(input) == 1:
         raise ValueError(f"{name}: got input of shape={list(input.shape)}, need more than 1 value per channel.")
-    return train(given, name)[0]
+    return train(arguments, name)[0]
 
 
-def _of_nothing(given: Arguments, name: str) -> Tensor:
+def _of_nothing(arguments: Arguments, name: str) -> Tensor:
     """The result for an input of shape (0,): of its shape and dtype, and a function of the input and the parameters."""
-    require_tensors(name, given.input, (("weight", given.weight), ("bias", given.bias)))
-    require_floating(name, "input", given.input)
-    out = given.input.clone()
-    out = out if given.weight is None else out * given.weight[0]
-    return out if given.bias is None else out + given.bias[0]
+    require_tensors(name, arguments.input, (("weight", arguments.weight), ("bias", arguments.bias)))
+    require_floating(name, "input", arguments.input)
+    out = arguments.input.clone()
+    out = out if arguments.weight is None else out * arguments.weight[0]
+    return out if arguments.bias is None else out + arguments.bias[0]
 
 
-def train(given: Arguments, name: str = "batch_norm") -> tuple[Tensor, Tensor, Tensor]:
+def train(arguments: Arguments, name: str = "batch_norm") -> tuple[Tensor, Tensor, Tensor]:
     """(out, mean, invstd) of the batch; updates running statistics that are given.
 
     Args:
-        given: checked arguments. name: the function that messages speak of.
+        arguments: checked. name: the function that messages speak of.
 
     Raises:
         ValueError: running statistics to update, and one element per channel.
     """
-    x, weight, bias, running_mean, running_var, _, momentum, eps = given
+    x, weight, bias, running_mean, running_var, _, momentum, eps = arguments
     elements = _elements(x)
     # The moments of an empty batch are NaN. Written once, NaN would stay in the running statistics for
     # good.
@@ -128,9 +128,9 @@ def train(given: Arguments, name: str = "batch_norm") -> tuple[Tensor, Tensor, T
     return ops.batch_norm_training_and_update(x, weight, bias, eps, Running(running_mean, running_var, momentum))
 
 
-def evaluate(given: Arguments) -> Tensor:
+def evaluate(arguments: Arguments) -> Tensor:
     """out by running statistics, which the checks have seen to be there."""
-    x, weight, bias, running_mean, running_var, _, _, eps = given
+    x, weight, bias, running_mean, running_var, _, _, eps = arguments
     assert running_mean is not None
     assert running_var is not None
     return ops.batch_norm_evaluation(x, weight, bias, running_mean, running_var, eps)
@@ -145,11 +145,11 @@ def _elements(x: Tensor) -> int:
     return count
 
 
-def check(name: str, given: Arguments) -> None:
+def check(name: str, arguments: Arguments) -> None:
     """Raises what is wrong with the arguments, of any type. Messages, which speak of `name`, are made only then: a call
     that is right pays for the tests.
     """
-    x, weight, bias, running_mean, running_var, training, momentum, eps = given
+    x, weight, bias, running_mean, running_var, training, momentum, eps = arguments
     statistics = (("running_mean", running_mean), ("running_var", running_var))
     parameters = (("weight", weight), ("bias", bias), *statistics)
     # Each rule relies on those before it: shapes are read only of what is a tensor.
@@ -214,7 +214,7 @@ def checked_backward(
     # In training the saved statistics are read, else the running ones. Those that are not read are not
     # checked, because callers pass empty tensors or None for them.
     used = slice(2, 4) if training else slice(2)
-    labels, given = tuple(statistics)[used], tuple(statistics.values())[used]
+    labels, values = tuple(statistics)[used], tuple(statistics.values())[used]
     require_tensor(name, "input", x)
     require_tensor(name, "grad_out", grad_out)
     require_floating(name, "input", x)
@@ -225,7 +225,7 @@ def checked_backward(
             f"{name}: got grad_out of shape={list(grad_out.shape)}, dtype={grad_out.dtype}, device={grad_out.device},"
             f" need the input's shape={list(x.shape)}, dtype={x.dtype}, device={x.device}."
         )
-    for label, value in (*zip(labels, given, strict=True), ("weight", weight)):
+    for label, value in (*zip(labels, values, strict=True), ("weight", weight)):
         if value is None and label != "weight":
             raise RuntimeError(f"{name}: got {label}=None, need it with training={training}.")
         if value is not None:
@@ -233,7 +233,7 @@ def checked_backward(
             require_channels(name, label, value, x, x.shape[1:2])
     require_number(name, "eps", eps)
     # `scale` is the saved invstd in training, and the running variance otherwise.
-    mean, scale = given
+    mean, scale = values
     dtype = (mean if weight is None else weight).dtype
     if training:
         return ops.batch_norm_backward(grad_out, None, None, x, mean, scale, weight, dtype, dtype, None, mask)

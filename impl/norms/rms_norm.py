@@ -100,8 +100,8 @@ def fused_rms_norm_backward(
     arguments.require_backward_operands(name, grad_out, input, (("rstd", rstd),), statistics)
     if len(output_mask) != 2:
         raise RuntimeError(f"{name}: got output_mask={list(output_mask)}, need two bools.")
-    wanted = (output_mask[0], output_mask[1])
-    return _rms_norm_backward(grad_out, None, None, input, rstd, weight, len(shape), None, 0, wanted)
+    mask = (output_mask[0], output_mask[1])
+    return _rms_norm_backward(grad_out, None, None, input, rstd, weight, len(shape), None, 0, mask)
 
 
 def fused_add_rms_norm(
@@ -149,10 +149,10 @@ def _backward_fake(args: Record) -> cpu.Gradients:
 
 def _slopes(args: Record) -> cpu.Gradients:
     """The op as an expression of grad_out, grad_total, grad_rstd, input and weight."""
-    wanted = args.output_mask[0], args.output_mask[1] and args.weight is not None, False
+    mask = args.output_mask[0], args.output_mask[1] and args.weight is not None, False
     d_input, d_weight, _ = expressions.gradients(
         rows_of(args.row_ndim, args.batch_ndim), args.grad_out, args.input, args.weight, eps=args.eps, rstd=args.rstd,
-        grad_rstd=args.grad_rstd, wanted=wanted, centred=False,
+        grad_rstd=args.grad_rstd, mask=mask, centred=False,
     )  # fmt: skip
     if d_input is not None and args.grad_total is not None:
         d_input = d_input + raised(args.grad_total)

@@ -112,10 +112,10 @@ class Norm(Generic[L]):
             return {"bias": saved.layout.collect(saved.layout.view(grad_out)).to(saved.bias_dtype)}
         if grad_out is None:  # only the statistics have cotangents
             grad_out = torch.zeros_like(saved.input, memory_format=torch.contiguous_format)
-        wanted = (needs.input, needs.weight, needs.bias)
+        mask = (needs.input, needs.weight, needs.bias)
         d_input, d_weight, d_bias = self.backward_op(
             grad_out, cotangents.mean, cotangents.rstd, saved.input, saved.mean, saved.rstd, *self.operands(saved),
-            wanted,
+            mask,
         )  # fmt: skip
         return {"input": d_input, "weight": d_weight, "bias": d_bias}
 
@@ -144,13 +144,13 @@ class Backward:
 
     def fake(self, args: Record) -> Gradients:
         """Fake (d_input, d_weight, d_bias), None where not wanted."""
-        x, layout, wanted = args.input, self.layout(args), _wanted(args)
+        x, layout, mask = args.input, self.layout(args), _read_mask(args)
         shape, weight = layout.affine_shape(x.shape), args.weight
         dtype = args.weight_dtype if hasattr(args, "weight_dtype") else None if weight is None else weight.dtype
         return (
-            layout.empty_like(x) if wanted[0] else None,
-            x.new_empty(shape, dtype=dtype) if wanted[1] else None,
-            x.new_empty(shape, dtype=args.bias_dtype) if wanted[2] else None,
+            layout.empty_like(x) if mask[0] else None,
+            x.new_empty(shape, dtype=dtype) if mask[1] else None,
+            x.new_empty(shape, dtype=args.bias_dtype) if mask[2] else None,
         )
 
     def derivatives(self) -> Expression:
@@ -171,12 +171,12 @@ class Backward:
             rstd=layout.view_statistics(args.rstd),
             grad_mean=grad_mean,
             grad_rstd=grad_rstd,
-            wanted=_wanted(args),
+            mask=_read_mask(args),
         )
         return None if d_input is None else d_input.reshape(args.input.shape), d_weight, d_bias
 
 
-def _wanted(args: Record) -> tuple[bool, bool, bool]:
+def _read_mask(args: Record) -> tuple[bool, bool, bool]:
     """The gradients that a call of a backward op asks for, and that it has a parameter for."""
     mask = args.output_mask
     # Batch norm's backward op has `weight_dtype` in its schema and returns d_weight without a weight, too.
@@ -220,11 +220,11 @@ def constants_rules(
         weight_dtype, bias_dtype = (x.dtype if t is None else t.dtype for t in (args.weight, args.bias))
         # The weight is a factor of d_input alone, while the statistics are read for d_input and for
         # d_weight.
-        x_kept = weight = mean = var = None
+        saved_x = weight = mean = var = None
         if needs.input or needs.weight:
-            x_kept, weight = x, args.weight if needs.input else None
+            saved_x, weight = x, args.weight if needs.input else None
             mean, var = args.running_mean.detach().clone(), args.running_var.detach().clone()
-        return SavedConstants(x_kept, weight, mean, var, weight_dtype, bias_dtype, layout(args), args.eps)
+        return SavedConstants(saved_x, weight, mean, var, weight_dtype, bias_dtype, layout(args), args.eps)
 
     def backward(saved: SavedConstants, needs: Record, cotangents: Record) -> Grads:
         grad_out = cotangents.out
@@ -232,10 +232,10 @@ def constants_rules(
             if not needs.bias:
                 return {}
             return {"bias": saved.layout.collect(saved.layout.view(grad_out)).to(saved.bias_dtype)}
-        wanted = (needs.input, needs.weight, needs.bias)
+        mask = (needs.input, needs.weight, needs.bias)
         d_input, d_weight, d_bias = backward_op(
             grad_out, saved.input, saved.mean, saved.var, saved.weight, saved.weight_dtype, saved.bias_dtype, saved.eps,
-            wanted,
+            mask,
         )  # fmt: skip
         return {"input": d_input, "weight": d_weight, "bias": d_bias}
 

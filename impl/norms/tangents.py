@@ -145,14 +145,14 @@ def _batched_constants(op: Any, size: int, dims: Record, args: Record) -> tuple[
     """Folds the batch into the channels."""
     dtype, channels = args.input.dtype, slice_shape(args.input, dims.input)[1]
     x, t = _pair(dims, args)
-    known = [
+    per_channel = [
         _channels_of(p, dim, size)
         for p, dim in (
             (args.weight, dims.weight), (args.running_mean, dims.running_mean), (args.running_var, dims.running_var),
         )
     ]  # fmt: skip
     folded = fold(x, dims.input, size, 1), fold(t, dims.t_input, size, 1)
-    out = op(folded[0], *known, folded[1], *_parameters(dims, args, size), args.eps)
+    out = op(folded[0], *per_channel, folded[1], *_parameters(dims, args, size), args.eps)
     return out.unflatten(1, (size, channels)).to(dtype), 1
 
 

@@ -62,13 +62,13 @@ class Expression(Derivatives):
                 if not _differentiable([args[i] for i in tensors]):
                     return outputs
                 return _each_attached(outputs, slopes(arguments(args)))
-            found = slopes(arguments(args))
+            expressions = slopes(arguments(args))
             if isinstance(outputs, Tensor):
-                return apply((outputs,), found)[0]
+                return apply((outputs,), expressions)[0]
             # A missing output has no expression either, so missing outputs are left out of the graph and put back
             # afterwards.
             present = [i for i, value in enumerate(outputs) if value is not None]
-            carried = apply([outputs[i] for i in present], *[found[i] for i in present])
+            carried = apply([outputs[i] for i in present], *[expressions[i] for i in present])
             result = list(outputs)
             for i, value in zip(present, carried, strict=True):
                 result[i] = value
@@ -83,13 +83,13 @@ def _differentiable(tensors: Sequence[Tensor | None]) -> bool:
     Within a rule of forward mode none of them does at the level of the rule, and the expression would be evaluated for
     nothing, which costs several times what the kernel does.
     """
-    given = [t for t in tensors if t is not None]
-    if torch.is_grad_enabled() and any(t.requires_grad for t in given):
+    present = [t for t in tensors if t is not None]
+    if torch.is_grad_enabled() and any(t.requires_grad for t in present):
         return True
     if not private.is_forward_ad_enabled():
         return False
     # A compiled graph opens dual levels of which `forward_ad` does not know. The level of all duals is 0.
-    return any(forward_ad.unpack_dual(t, level=0).tangent is not None for t in given)
+    return any(forward_ad.unpack_dual(t, level=0).tangent is not None for t in present)
 
 
 class _Attached(Function):

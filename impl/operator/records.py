@@ -39,8 +39,8 @@ in every call."""
 def record_of(title: str, names: Iterable[str]) -> type[Any]:
     """The class of records with fields of these names: a named tuple."""
     make: Any = namedtuple  # mypy takes it for a declaration, with names that are known beforehand
-    made: type[Any] = make(title, tuple(names))
-    return made
+    record: type[Any] = make(title, tuple(names))
+    return record
 
 
 def maker(record: type[Any]) -> MakeRecord:

@@ -97,9 +97,9 @@ def _forward_member(
             ctx.arguments = tuple(None if i in tensors else arg for i, arg in enumerate(args))
             ctx.save_for_forward(*[args[i] for i in tensors])
         outputs = result if type(result) is tuple else (result,)
-        kept = save(new(arguments, args), new(named_outputs, outputs), new(arguments, ctx.needs_input_grad))
-        ctx.to_save = kept[:count]
-        ctx.kept = kept[count:]
+        saved = save(new(arguments, args), new(named_outputs, outputs), new(arguments, ctx.needs_input_grad))
+        ctx.to_save = saved[:count]
+        ctx.others = saved[count:]
         if constant:
             ctx.non_differentiable = tuple([outputs[i] for i in constant if outputs[i] is not None])
         return result
@@ -143,7 +143,7 @@ def _backward_member(rules: Rules[Any], op: Shortcut[*tuple[Any, ...], Any], sin
             # `torch.func.vjp` gives its function away when its level has ended. What was saved at that level is still
             # wrapped then, and a kernel that asks for a tensor's address would find none.
             tensors = tuple([None if t is None else private.unwrap_if_dead(t) for t in tensors])
-        saved = new(kind, tensors + ctx.kept)
+        saved = new(kind, tensors + ctx.others)
         grads = rule(saved, new(arguments, ctx.needs_input_grad), new(named_outputs, cotangents))
         # Entries are put in their places one by one, since a rule names few of an op's arguments. The lookup is also
         # the check of the names, so a misspelt one cannot pass for a gradient of zero.

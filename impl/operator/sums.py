@@ -48,7 +48,7 @@ def _steady(
     if not torch.are_deterministic_algorithms_enabled():
         return reduce(t, tuple(dims), keepdim=keepdim, dtype=dtype)
     shape, reduced = t.shape, sorted({dim % t.dim() for dim in dims})
-    kept = [size for dim, size in enumerate(t.shape) if dim not in reduced]
+    sizes = [size for dim, size in enumerate(t.shape) if dim not in reduced]
     last, first = tuple(range(-len(reduced), 0)), tuple(range(len(reduced)))
     # ATen gives each thread some of the results. Sums of neighbours it adds one by one, each in the same order. Of sums
     # side by side it adds some vectors at a time, and the last few in another order; a thread's share ends with a whole
@@ -59,6 +59,6 @@ def _steady(
         t, over = t.movedim(reduced, last).contiguous(), last
     # A sum that has a single result ATen shares among its threads. Of several sums it gives each thread whole ones, so
     # a second, equal sum beside the first makes them several; its result is dropped.
-    single = all(size == 1 for size in kept)
-    found = reduce(t.expand(2, *t.shape), last, dtype=dtype)[0] if single else reduce(t, over, dtype=dtype)
-    return found.reshape([1 if dim in reduced else size for dim, size in enumerate(shape)]) if keepdim else found
+    single = all(size == 1 for size in sizes)
+    out = reduce(t.expand(2, *t.shape), last, dtype=dtype)[0] if single else reduce(t, over, dtype=dtype)
+    return out.reshape([1 if dim in reduced else size for dim, size in enumerate(shape)]) if keepdim else out

@@ -28,10 +28,10 @@ that still exists still means the same.
 | unwrap_batched, restore_vmap | torch._functorch.vmap | the tensors inside, the function on slices |
 | broadcast_to_and_flatten | torch._functorch.vmap._broadcast_to_and_flatten | out_dims as a prefix of the outputs |
 | TransformType, HigherOrderOperator | torch._C._functorch, torch._ops | an operator with a rule per transform |
-| versions_kept | torch.autograd._unsafe_preserve_version_counter | give a tangent in place, the value being there |
-| versions_kept | torch._C._functorch.get_unwrapped, is_functorch_wrapped_tensor | every level of a tensor |
-| kept_out_of_graphs | torch._C._dynamo.eval_frame.set_code_exec_strategy | torch.compiler.disable, free per call |
-| kept_out_of_graphs | torch._C._dynamo.eval_frame._FrameExecStrategy, _FrameAction; _torchdynamo_disable | the same |
+| preserve_versions | torch.autograd._unsafe_preserve_version_counter | give a tangent in place, the value being there |
+| preserve_versions | torch._C._functorch.get_unwrapped, is_functorch_wrapped_tensor | every level of a tensor |
+| keep_out_of_graphs | torch._C._dynamo.eval_frame.set_code_exec_strategy | torch.compiler.disable, free per call |
+| keep_out_of_graphs | torch._C._dynamo.eval_frame._FrameExecStrategy, _FrameAction; _torchdynamo_disable | the same |
 | forward_mode_for_threads | torch._functorch.eager_transforms.JVP_NESTING | one dual level for several threads |
 | softmax_backward_data | torch._softmax_backward_data | ATen's op, in half the time of `torch.ops` |
 | log_softmax_backward_data | torch._log_softmax_backward_data | the same |
@@ -56,15 +56,15 @@ def _private(path: str) -> Any:
     names = path.split(".")
     for split in range(len(names) - 1, 0, -1):
         try:
-            found: Any = importlib.import_module(".".join(names[:split]))
+            target: Any = importlib.import_module(".".join(names[:split]))
         except ImportError:
             continue
         try:
             for name in names[split:]:
-                found = getattr(found, name)
+                target = getattr(target, name)
         except AttributeError:
             break
-        return found
+        return target
     raise ImportError(
         f"opassay.impl needs the private name {path}, which torch={torch.__version__} does not have;"
         " `opassay doctor` says which versions opassay was tested with."
@@ -153,7 +153,7 @@ def shares_elements(tensor: Tensor) -> bool:
     return bool(torch._debug_has_internal_overlap(tensor) == 1)
 
 
-def kept_out_of_graphs(function: Any, reason: str) -> None:
+def keep_out_of_graphs(function: Any, reason: str) -> None:
     """Have torch.compile break its graph around every call of a Python function, and run all that it calls eagerly."""
     function._torchdynamo_disable, function._torchdynamo_disable_msg = True, reason
     _set_strategy(function.__code__, _Strategy(_SKIP, _SKIP))
@@ -174,7 +174,7 @@ def forward_mode_for_threads() -> Iterator[None]:
             _eager_transforms.JVP_NESTING -= 1
 
 
-def versions_kept(tensor: Tensor) -> AbstractContextManager[None]:
+def preserve_versions(tensor: Tensor) -> AbstractContextManager[None]:
     """A context whose writes to a tensor, at any level, do not count as writes."""
     layers = [tensor]
     while _is_wrapper(layers[-1]):

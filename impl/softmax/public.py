@@ -104,9 +104,9 @@ def _checked_softmax(name: str, op: ops.ForwardOp, x: Tensor, dim: int, dtype: t
     elif x.dtype not in FLOATING:
         x = x.to(dtype)
     dim = _wrapped(name, dim, x.dim())
-    given = x.dtype
-    if dtype is not None and dtype is not given:
-        wide = compute_dtype(given)
+    input_dtype = x.dtype
+    if dtype is not None and dtype is not input_dtype:
+        wide = compute_dtype(input_dtype)
         if torch.promote_types(wide, dtype) is not dtype:  # what is saved for backward must be as wide as the input
             return op(x, dim, wide)[0].to(dtype)
     return op(x, dim, dtype)[0]

@@ -35,8 +35,8 @@ def _batched_softmax(op: Any, size: int, dims: Record, args: Record) -> tuple[An
     """The batch in front: one more leading dim."""
     x = args.input.movedim(dims.input, 0)
     if x.dim() == 1:  # every slice has no dims, and is its own row
-        found = op(x.unsqueeze(-1), 1, args.dtype)
-        outputs = tuple(None if t is None else t.squeeze(-1) for t in found)
+        rows = op(x.unsqueeze(-1), 1, args.dtype)
+        outputs = tuple(None if t is None else t.squeeze(-1) for t in rows)
     else:
         outputs = op(x, args.dim + 1, args.dtype)
     return outputs, out_dims(outputs)

@@ -246,14 +246,14 @@ class Scatter(Function):
 def _summed(homes: Sequence[torch.device], count: int, grads: Sequence[Tensor | None]) -> list[Tensor | None]:
     """Gradients of broadcast inputs: sums over places, each where its input lives; in one call per home."""
     # Inputs that live on one device are summed in one call, because only what is in one call travels together.
-    found: list[Tensor | None] = [None] * count
+    gradients: list[Tensor | None] = [None] * count
     for home in dict.fromkeys(homes):
         own = [i for i in range(count) if homes[i] == home]
         rows = [grads[row + i] for row in range(0, len(grads), count) for i in own]
         sums: Tensors = ReduceAddCoalesced.apply(home, len(own), *rows)
         for i, total in zip(own, sums, strict=True):
-            found[i] = total
-    return found
+            gradients[i] = total
+    return gradients
 
 
 def _copies(places: Sequence[torch.device | None], g: Tensor | None) -> list[Tensor | None]:

@@ -114,13 +114,13 @@ class TorchFabric(Fabric):
         self._side: dict[tuple[torch.device, int], Stream] = {}
 
     def device(self, name: DeviceName) -> torch.device:
-        found = super().device(name)
-        if found.type == "cpu":
+        device = super().device(name)
+        if device.type == "cpu":
             return torch.device("cpu")  # "cpu:0" is the same
         # "cuda" is the current GPU, which may be another one in the next call; the index says which it was in this.
-        if found.index is None and _has_streams(found):
-            return torch.device(found.type, torch.get_device_module(found).current_device())
-        return found
+        if device.index is None and _has_streams(device):
+            return torch.device(device.type, torch.get_device_module(device).current_device())
+        return device
 
     def copy(self, x: Tensor, device: torch.device, stream: Stream = None, out: Tensor | None = None) -> Tensor:
         # To the host nobody waits for a stream: such a copy is done when it returns.
@@ -165,10 +165,10 @@ class CudaFabric(TorchFabric):
 
     def __init__(self, indices: Sequence[int] | None = None) -> None:
         there = torch.cuda.device_count()
-        wanted = range(there) if indices is None else indices
-        if not wanted or max(wanted) >= there:
-            raise RuntimeError(f"CudaFabric: got indices={list(wanted)}, have {there} CUDA devices.")
-        super().__init__([torch.device("cuda", i) for i in wanted])
+        ordinals = range(there) if indices is None else indices
+        if not ordinals or max(ordinals) >= there:
+            raise RuntimeError(f"CudaFabric: got indices={list(ordinals)}, have {there} CUDA devices.")
+        super().__init__([torch.device("cuda", i) for i in ordinals])
 
 
 class FoldedFabric(TorchFabric):

@@ -64,10 +64,10 @@ class HostFabric(BookedFabric):
         self._buffers: weakref.WeakValueDictionary[int, Buffer] = weakref.WeakValueDictionary()  # by their storage
 
     def device(self, name: DeviceName) -> torch.device:
-        found = super().device(name)
-        if found != HOST and found not in self._now:
+        device = super().device(name)
+        if device != HOST and device not in self._now:
             raise ValueError(f"device: got device={name}, need the host or one of {len(self.devices)} logical devices.")
-        return found
+        return device
 
     def copy(
         self, x: Tensor, device: torch.device, stream: LogicalStream | None = None, out: Tensor | None = None
@@ -86,12 +86,12 @@ class HostFabric(BookedFabric):
             self.wait(runs, own)
         if isinstance(x, LogicalTensor):
             self.read(x.buffer, runs, what)
-        found = self._stored(raw, device, runs, out, what)
+        copy = self._stored(raw, device, runs, out, what)
         if ordered:
             self.wait(own, runs)
         if source != device and x.numel():
             self.ledger.append(Transfer(str(source), str(device), x.numel() * x.element_size()))
-        return found
+        return copy
 
     def _stored(self, raw: Tensor, device: torch.device, runs: Stream, out: Tensor | None, what: str) -> Tensor:
         if isinstance(out, LogicalTensor):
@@ -120,10 +120,10 @@ class HostFabric(BookedFabric):
         runs = stream or self._now[device]
         # Tensors that share memory share a buffer: a view of a tensor, and what was written in place. The address of
         # the storage tells, and the buffer dies with the last of them, before the address can be given to other memory.
-        known = raw.untyped_storage()._cdata
-        buffer = self._buffers.get(known)
+        address = raw.untyped_storage()._cdata
+        buffer = self._buffers.get(address)
         if buffer is None:
-            buffer = self._buffers[known] = Buffer(self, runs)
+            buffer = self._buffers[address] = Buffer(self, runs)
             if what:
                 self.write(buffer, runs, what)
         return LogicalTensor(raw, device, self, buffer)
@@ -142,7 +142,7 @@ class HostFabric(BookedFabric):
 
     def keep(self, x: Tensor, stream: LogicalStream | None) -> None:
         if isinstance(x, LogicalTensor) and stream is not None:
-            x.buffer.kept.add(stream)
+            x.buffer.keepers.add(stream)
 
     @contextlib.contextmanager
     def on(self, stream: LogicalStream) -> Iterator[None]:
@@ -171,21 +171,21 @@ class HostFabric(BookedFabric):
 
     def read(self, buffer: Buffer, stream: Stream, what: str) -> None:
         """A read of a buffer: after its last write."""
-        self._require(buffer.written, stream, f"{what} on {stream} reads a buffer that is written")
+        self._require(buffer.last_write, stream, f"{what} on {stream} reads a buffer that is written")
         # The last read of each stream stands for those before it, which have happened before it on that stream.
         buffer.reads[stream] = (stream, stream.tick(), what)
 
     def write(self, buffer: Buffer, stream: Stream, what: str) -> None:
         """A write: after its last write, and after everything that read it since."""
-        self._require(buffer.written, stream, f"{what} on {stream} writes a buffer that is written")
+        self._require(buffer.last_write, stream, f"{what} on {stream} writes a buffer that is written")
         for event in buffer.reads.values():
             self._require(event, stream, f"{what} on {stream} writes a buffer that is read")
-        buffer.written, buffer.reads = (stream, stream.tick(), what), {}
+        buffer.last_write, buffer.reads = (stream, stream.tick(), what), {}
 
     def freed(self, buffer: Buffer) -> None:
         """The end of a buffer: its memory is used again, on the stream that it was made on."""
-        for stream, event, what in (*((buffer.written,) if buffer.written else ()), *buffer.reads.values()):
-            if stream not in buffer.kept and not buffer.owner.has_seen(stream, event):
+        for stream, event, what in (*((buffer.last_write,) if buffer.last_write else ()), *buffer.reads.values()):
+            if stream not in buffer.keepers and not buffer.owner.has_seen(stream, event):
                 self.races.append(
                     f"the memory of a buffer of {buffer.owner} is used again while {what} on {stream} may use it: "
                     "no wait, and not kept for that stream"

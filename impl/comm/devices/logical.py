@@ -32,14 +32,14 @@ class Buffer:
 
     Attributes:
         owner: the stream that it was made on.
-        kept: streams that it is kept for.
-        written: its last write, if any.
-        reads: the last read of every stream since.
+        keepers: streams for which the memory is kept.
+        last_write: its last write, None before the first.
+        reads: the last read of every stream since that write.
     """
 
     def __init__(self, fabric: BookedFabric, owner: LogicalStream) -> None:
-        self.kept: set[LogicalStream] = set()
-        self.written: Event | None = None
+        self.keepers: set[LogicalStream] = set()
+        self.last_write: Event | None = None
         self.reads: dict[LogicalStream, Event] = {}
         self.fabric, self.owner = fabric, owner
 
@@ -86,11 +86,11 @@ class LogicalTensor(Tensor):
 
     @staticmethod
     def __new__(cls, raw: Tensor, device: torch.device, fabric: BookedFabric, buffer: Buffer) -> LogicalTensor:
-        made: LogicalTensor = Tensor._make_wrapper_subclass(
+        tensor: LogicalTensor = Tensor._make_wrapper_subclass(
             cls, raw.shape, strides=raw.stride(), storage_offset=raw.storage_offset(), dtype=raw.dtype, device=device
         )
-        made.raw, made.fabric, made.buffer = raw, fabric, buffer
-        return made
+        tensor.raw, tensor.fabric, tensor.buffer = raw, fabric, buffer
+        return tensor
 
     def __repr__(self, *, tensor_contents: object = None) -> str:  # type: ignore[override]
         return f"LogicalTensor({self.raw!r}, device={self.device})"
@@ -138,8 +138,8 @@ class LogicalTensor(Tensor):
             _booked(func, args, kwargs, fabric, fabric.stream(device))
         if plain_kwargs.get("device") is not None:
             device, plain_kwargs["device"] = plain_kwargs["device"], torch.device("cpu")
-        found = func(*plain_args, **plain_kwargs)
-        there = pytree.tree_map_only(Tensor, lambda raw: fabric.on_device(raw, device, str(func)), found)
+        results = func(*plain_args, **plain_kwargs)
+        there = pytree.tree_map_only(Tensor, lambda raw: fabric.on_device(raw, device, str(func)), results)
         return return_and_correct_aliasing(func, args, kwargs, there)
 
 
@@ -154,11 +154,11 @@ _COMPUTED = {
 def _moved(func: OpOverload, args: Arguments, kwargs: dict[str, Value]) -> Value:
     """The result of a copy between devices; None for everything else."""
     if func is torch.ops.aten.copy_.default:
-        written, read, *_ = args
-        if written.device == read.device:
+        target, read, *_ = args
+        if target.device == read.device:
             return None
-        fabric = next(t.fabric for t in (written, read) if isinstance(t, LogicalTensor))
-        return fabric.copy(read, written.device, out=written)
+        fabric = next(t.fabric for t in (target, read) if isinstance(t, LogicalTensor))
+        return fabric.copy(read, target.device, out=target)
     device = kwargs.get("device")
     if func is not torch.ops.aten._to_copy.default or device is None:
         return None
@@ -199,8 +199,8 @@ def _booked(
 ) -> None:
     """Tell the fabric what a call reads and writes."""
     declared = func._schema.arguments
-    given = [*zip(declared, args, strict=False), *((a, kwargs[a.name]) for a in declared if a.name in kwargs)]
-    for argument, value in given:
+    pairs = [*zip(declared, args, strict=False), *((a, kwargs[a.name]) for a in declared if a.name in kwargs)]
+    for argument, value in pairs:
         writes = argument.alias_info is not None and argument.alias_info.is_write
         for t in pytree.tree_leaves(value):
             if isinstance(t, LogicalTensor):

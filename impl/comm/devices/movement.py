@@ -60,18 +60,19 @@ def place_sums(fabric: Fabric, rows: Sequence[Sequence[Tensor | None]], destinat
     rows = list(zip(*columns, strict=True))
     present = [tuple(x is not None for x in column) for column in columns]
     examples = [next((x for x in column if x is not None), None) for column in columns]
-    wanted = [i for i, x in enumerate(examples) if x is not None]
+    present_columns = [i for i, x in enumerate(examples) if x is not None]
     likes = [x for x in examples if x is not None]
-    for i, like in zip(wanted, likes, strict=True):
+    for i, like in zip(present_columns, likes, strict=True):
         _require_alike(i, like, columns[i])
     totals: list[Tensor | None] = [None] * len(columns)
     # Each column that is at the destination already gets a kind of its own, for the same reason.
-    moves = [any(x is not None and x.device != destination for x in columns[i]) for i in wanted]
+    moves = [any(x is not None and x.device != destination for x in columns[i]) for i in present_columns]
     kinds = [
-        (x.dtype, x.layout, present[i], -1 if moving else i) for i, x, moving in zip(wanted, likes, moves, strict=True)
+        (x.dtype, x.layout, present[i], -1 if moving else i)
+        for i, x, moving in zip(present_columns, likes, moves, strict=True)
     ]
     for bucket in _planned(likes, kinds, fabric.bucket):
-        members = [wanted[b] for b in bucket]  # there at the same places, all of them
+        members = [present_columns[b] for b in bucket]  # there at the same places, all of them
         by_place = ([x for i in members if (x := row[i]) is not None] for row in rows)
         total = _added(fabric, [_packed(own) for own in by_place if own], destination)
         for i, part in zip(members, _unpacked(total, [likes[b] for b in bucket]), strict=True):
@@ -97,19 +98,19 @@ def place_parts(
     """
     _require_devices("scatter", devices)
     dim = _dimension("scatter", x, dim)
-    parts = _part_sizes(x, devices, sizes, dim)
-    found, waits = [], []
-    for lane, (part, device) in enumerate(zip(x.split(parts, dim), devices, strict=False)):
+    lengths = _part_sizes(x, devices, sizes, dim)
+    parts, waits = [], []
+    for lane, (part, device) in enumerate(zip(x.split(lengths, dim), devices, strict=False)):
         if device == x.device:
             # Autograd has no views of sparse tensors.
-            found.append(part if x.layout == torch.strided else part.clone())
+            parts.append(part if x.layout == torch.strided else part.clone())
             continue
         # From the host all copies are started at once, each on a background stream of its destination. What a
         # destination computes meanwhile does not wait for its copy; it is made to wait below, when all copies are under
         # way.
         side = fabric.side_stream(device, lane) if _on_host(x) else None
         copy = fabric.copy(part, device, side)
-        found.append(copy)
+        parts.append(copy)
         waits.append((copy, side, fabric.stream(device)))
     for copy, side, main in waits:
         if side is not None:
@@ -117,7 +118,7 @@ def place_parts(
             # The copy's memory belongs to the background stream, which would use it again as soon as the copy is freed,
             # though the main stream may still read it.
             fabric.keep(copy, main)
-    return found
+    return parts
 
 
 def place_whole(fabric: Fabric, tensors: Sequence[Tensor], destination: Device, dim: int) -> Tensor:

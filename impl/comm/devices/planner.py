@@ -29,7 +29,7 @@ def chunks(length: int, parts: int) -> list[int]:
 
 def buckets(pieces: Sequence[Piece], limit: int = BUCKET) -> list[list[int]]:
     """Indices of the pieces that travel together: of one kind, in order, at most `limit` bytes; a larger one alone."""
-    found: list[list[int]] = []
+    groups: list[list[int]] = []
     filling: dict[Hashable, tuple[list[int], int]] = {}
     for i, piece in enumerate(pieces):
         # A kind has one open bucket at a time. A piece that does not fit closes it for good, because a later and
@@ -37,7 +37,7 @@ def buckets(pieces: Sequence[Piece], limit: int = BUCKET) -> list[list[int]]:
         bucket, filled = filling.get(piece.kind, ([], 0))
         if not bucket or filled + piece.size > limit:
             bucket, filled = [], 0
-            found.append(bucket)
+            groups.append(bucket)
         bucket.append(i)
         filling[piece.kind] = bucket, filled + piece.size
-    return found
+    return groups

@@ -27,7 +27,7 @@ from types import TracebackType
 
 _MAGIC = b"opassay\x01"
 _HEAD = struct.Struct("<8sQ")  # magic, how many rows
-#: Length and checksum of the rest; then phase, number, made, process, time, digest, and the lengths of both texts.
+#: Length and checksum of the rest; then phase, number, count, process, time, digest, and the lengths of both texts.
 _PREFIX, _FIELDS = struct.Struct("<II"), struct.Struct("<BQQqd32sHH")
 #: Bytes of a row, and of those what a call's text may take; a note gets what is left.
 _ROW, _CALL = 1024, 320
@@ -53,7 +53,7 @@ class RankRow:
     Attributes:
         phase: one of ABSENT to FAILED.
         number, call, digest: of the call that it has come to; number is 0 before the first.
-        made: how many calls have been carried out.
+        count: how many calls have been carried out.
         process: whose sign this was.
         time: when, by the clock `time.monotonic`, which the processes of a machine share.
         note: what it raised, or why it gave up.
@@ -61,7 +61,7 @@ class RankRow:
 
     phase: int = ABSENT
     number: int = 0
-    made: int = 0
+    count: int = 0
     process: int = 0
     time: float = 0.0
     digest: bytes = b""
@@ -92,7 +92,7 @@ class Board:
         self.path, self.size = path, _HEAD.unpack_from(self._memory)[1]
         self._creator = os.getpid() if created else 0
         self._rank, self._process, self._phase = -1, 0, ABSENT
-        self._number, self._made, self._digest, self._call = 0, 0, b"", b""
+        self._number, self._count, self._digest, self._call = 0, 0, b"", b""
         _open_here.add(self._identity)
         atexit.register(self.close)
 
@@ -193,7 +193,7 @@ class Board:
 
     def done(self) -> None:
         """Say that the call has been carried out."""
-        self._made = self._number
+        self._count = self._number
         self._post(DONE)
 
     def wait(self) -> None:
@@ -216,11 +216,11 @@ class Board:
         # Sorted by what is held against each rank, so that the first of the texts is about the cause.
         now = time.monotonic()
         others = [rank for rank in range(self.size) if rank != self._rank]
-        told = sorted((self._charge(rank, number, digest, late, now), rank) for rank in others)
-        worst, first = told[0] if told else (_NOTHING, 0)
-        texts = [self._does(rank, now) for _, rank in told]
+        charges = sorted((self._charge(rank, number, digest, late, now), rank) for rank in others)
+        worst, first = charges[0] if charges else (_NOTHING, 0)
+        texts = [self._does(rank, now) for _, rank in charges]
         text = ("different calls: " if worst == _DIFFERENT else "") + "; ".join(texts)
-        cause = "; ".join(texts[: sum(charge == worst for charge, _ in told)])
+        cause = "; ".join(texts[: sum(charge == worst for charge, _ in charges)])
         # If ranks only gave up, the cause is what the first of them noted. Their texts would quote each other's notes,
         # and grow with every rank.
         if worst == _GAVE_UP and (row := self.row(first)) is not None:
@@ -233,7 +233,7 @@ class Board:
         if row is None or row.phase == ABSENT:
             return _SILENT if late else _NOTHING
         # It has carried out the call in question, and what became of it later does not stand in the way of that call.
-        if row.made >= number:
+        if row.count >= number:
             return _NOTHING
         if row.phase in (LEFT, RAISED):
             return _GONE
@@ -253,7 +253,7 @@ class Board:
         if row.phase == ABSENT:
             return f"rank {rank} has not come to the board"
         call = f"call {row.number}, {row.call}"
-        where = f"after {call}" if row.made == row.number else f"in {call}"
+        where = f"after {call}" if row.count == row.number else f"in {call}"
         where = where if row.number else "before its first call"
         if row.phase == RAISED:
             return f"rank {rank} raised {row.note} {where}"
@@ -280,17 +280,17 @@ class Board:
                 return RankRow()
             rest = whole[_PREFIX.size : _PREFIX.size + length]
             if _FIELDS.size <= length == len(rest) and zlib.crc32(rest) == checksum:
-                phase, number, made, process, since, digest, call, note = _FIELDS.unpack_from(rest)
+                phase, number, count, process, since, digest, call, note = _FIELDS.unpack_from(rest)
                 text, end = rest[_FIELDS.size :], call + note
                 return RankRow(
-                    phase, number, made, process, since, digest, text[:call].decode(), text[call:end].decode()
+                    phase, number, count, process, since, digest, text[:call].decode(), text[call:end].decode()
                 )
         return None
 
     def _post(self, phase: int, note: str = "") -> None:
-        self._phase, call, told = phase, self._call, _clipped(note, _NOTE)
-        numbers = (phase, self._number, self._made, self._process, time.monotonic())
-        rest = _FIELDS.pack(*numbers, self._digest, len(call), len(told)) + call + told
+        self._phase, call, text = phase, self._call, _clipped(note, _NOTE)
+        numbers = (phase, self._number, self._count, self._process, time.monotonic())
+        rest = _FIELDS.pack(*numbers, self._digest, len(call), len(text)) + call + text
         whole = _PREFIX.pack(len(rest), zlib.crc32(rest)) + rest
         at = _ROW * (self._rank + 1)
         self._memory[at : at + len(whole)] = whole

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from ...operator import torch_private as private
-from .base import Comm, carried_out
+from .base import Comm, carry_out
 from .call import Call, CommError
 
 
@@ -54,7 +54,7 @@ class LockstepWorld:
         self._wake = [threading.Condition(self._lock) for _ in range(self.size)]
         self._state = ["ready"] * self.size  # ready, waiting, done
         self._calls: list[list[Call]] = [[] for _ in range(self.size)]
-        self._given: list[Any] = [None] * self.size
+        self._operands: list[Any] = [None] * self.size
         self._results: list[Any] = [None] * self.size
         self._errors: list[BaseException | None] = [None] * self.size
         self._turn = 0
@@ -108,11 +108,11 @@ class LockstepWorld:
         """A rank's call: waits until all ranks have made theirs."""
         self._calls[rank].append(call)
         with self._lock:
-            self._given[rank], self._state[rank] = x, "waiting"
+            self._operands[rank], self._state[rank] = x, "waiting"
             self._hand_over()
             self._await_turn(rank)
-            found: list[Tensor] = self._results[rank]
-        return found
+            results: list[Tensor] = self._results[rank]
+        return results
 
     # The functions below are called with the lock held.
 
@@ -149,16 +149,16 @@ class LockstepWorld:
         if self.order == "random":
             self._random.shuffle(order)
         for rank in range(self.size):
-            self._results[rank] = carried_out(calls[rank], self._given, rank, order)
+            self._results[rank] = carry_out(calls[rank], self._operands, rank, order)
             self._state[rank] = "ready"
 
     def _waits(self, rank: int) -> str:
         return f"rank {rank} waits in call {len(self._calls[rank])}, {self._calls[rank][-1]}"
 
     def _gone(self, rank: int) -> str:
-        err, made = self._errors[rank], self._calls[rank]
+        err, calls = self._errors[rank], self._calls[rank]
         how = "has returned" if err is None else f"raised {type(err).__name__}: {err}"
-        return f"rank {rank} {how} after call {len(made)}" + (f", {made[-1]}" if made else "")
+        return f"rank {rank} {how} after call {len(calls)}" + (f", {calls[-1]}" if calls else "")
 
     def _fail(self, text: str) -> None:
         self._failed = text

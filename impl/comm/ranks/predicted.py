@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from .base import Comm, carried_out
+from .base import Comm, carry_out
 from .call import Call
 
 
@@ -55,7 +55,7 @@ class DryComm(Comm):
 
     def _run(self, call: Call, x: Tensor) -> list[Tensor]:
         self.ledger.append(self._entry(call, x.numel() * x.element_size()))
-        return carried_out(call, [x] * self.size, self.rank)
+        return carry_out(call, [x] * self.size, self.rank)
 
     def _entry(self, call: Call, size: int) -> Entry:
         """Of the better of the usual algorithms: trees and halving for short messages, rings and pipelines for long."""

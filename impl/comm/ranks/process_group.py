@@ -70,9 +70,9 @@ class TorchComm(Comm):
             raise TypeError(f"TorchComm: got board of type {type(board).__name__}, need a Board or None.")
         if not deadline > 0:
             raise ValueError(f"TorchComm: got deadline={deadline}, need a positive number of seconds.")
-        given = dist.group.WORLD if group is None else group
-        assert given is not None, "the default group is there once torch.distributed is initialised"
-        self.group: dist.ProcessGroup = given
+        process_group = dist.group.WORLD if group is None else group
+        assert process_group is not None, "the default group is there once torch.distributed is initialised"
+        self.group: dist.ProcessGroup = process_group
         self.rank, self.size = dist.get_rank(self.group), dist.get_world_size(self.group)
         if board is not None and board.size != self.size:
             raise ValueError(f"TorchComm: got a board of size={board.size}, need one row per rank, size={self.size}.")
@@ -95,9 +95,9 @@ class TorchComm(Comm):
         try:
             if self.fingerprints:
                 self._require_one_call(call, x.device)
-            found = self._collective(call, x)
+            results = self._collective(call, x)
         except BaseException as err:
-            text = self._told(call, err)
+            text = self._describe_failure(call, err)
             self._give_up(text)
             if isinstance(err, RuntimeError):
                 raise CommError(text) from (None if isinstance(err, _Impossible) else err)
@@ -106,7 +106,7 @@ class TorchComm(Comm):
             raise
         if self.board is not None:
             self.board.done()
-        return found
+        return results
 
     def _where(self, call: Call, number: int) -> str:
         return f"rank {self.rank} of {self.size}, call {number}, {call}"
@@ -117,9 +117,9 @@ class TorchComm(Comm):
         row = torch.frombuffer(bytearray(whole), dtype=torch.uint8).to(device)
         rows = [torch.empty_like(row) for _ in range(self.size)]
         self._wait(dist.all_gather(rows, row, group=self.group, async_op=True), device, read=True)
-        told = [bytes(r.tolist()) for r in rows]
-        if len({each[:_DIGEST] for each in told}) > 1:
-            texts = (each[_DIGEST:].rstrip(b"\0").decode(errors="replace") for each in told)
+        fingerprints = [bytes(r.tolist()) for r in rows]
+        if len({each[:_DIGEST] for each in fingerprints}) > 1:
+            texts = (each[_DIGEST:].rstrip(b"\0").decode(errors="replace") for each in fingerprints)
             raise _Different("different calls: " + "; ".join(texts))
 
     # ------------------------------------------------------------------------------------------- waiting and failing
@@ -148,11 +148,11 @@ class TorchComm(Comm):
                 raise _Impossible(f"{text}; no board tells what the other ranks do")
             return
         self.board.wait()
-        impossible, told, self._cause = self.board.obstacle(self._number, self._digest, late)
+        impossible, report, self._cause = self.board.obstacle(self._number, self._digest, late)
         if impossible or late:
-            raise _Impossible(told if impossible else f"{text}: {told}")
+            raise _Impossible(report if impossible else f"{text}: {report}")
 
-    def _told(self, call: Call, err: BaseException) -> str:
+    def _describe_failure(self, call: Call, err: BaseException) -> str:
         """What has happened in a call, with what the board says of it."""
         text = (str(err) or type(err).__name__).splitlines()[0]
         if isinstance(err, _Different):
@@ -162,9 +162,9 @@ class TorchComm(Comm):
             # board would say that it lives, so it is asked again for a moment.
             end, impossible = time.monotonic() + _PATIENCE, False
             while not impossible and time.monotonic() < end:
-                impossible, told, self._cause = self.board.obstacle(self._number, self._digest)
+                impossible, report, self._cause = self.board.obstacle(self._number, self._digest)
                 time.sleep(0.0 if impossible else 0.01)
-            text = told if impossible else f"{text}; {told}"
+            text = report if impossible else f"{text}; {report}"
         return f"{self._where(call, self._number)}: {text}"
 
     def _give_up(self, text: str) -> None:
@@ -188,8 +188,8 @@ class TorchComm(Comm):
                 self._wait(dist.broadcast(sent, root, self.group, async_op=True), x.device)
                 return [sent]
             case "all_gather" | "gather":
-                found = self._gathered(x)
-                return found if call.op == "all_gather" or self.rank == call.root else []
+                tensors = self._gathered(x)
+                return tensors if call.op == "all_gather" or self.rank == call.root else []
             case "scatter":
                 mine = torch.empty_like(x[0])
                 parts = [part.contiguous() for part in x] if self.rank == call.root else None

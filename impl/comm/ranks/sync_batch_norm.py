@@ -57,10 +57,10 @@ def sync_batch_norm(
     variance: T. Chan, G. Golub, R. LeVeque, Am. Stat. 37, 1983.
     """
     comm = default_comm() if comm is None and training else comm
-    given = local.Arguments(input, weight, bias, running_mean, running_var, training, momentum, eps)
+    arguments = local.Arguments(input, weight, bias, running_mean, running_var, training, momentum, eps)
     if not training or comm is None or comm.size == 1:
-        return local.normalized(given, "sync_batch_norm")
-    local.check("sync_batch_norm", given)
+        return local.normalized(arguments, "sync_batch_norm")
+    local.check("sync_batch_norm", arguments)
     if eps <= 0.0:
         raise ValueError(f"sync_batch_norm: got eps={eps}, need a positive number with training.")
     # `backward` is a collective call. If only those ranks took part whose own input needs a gradient, they would wait

@@ -60,13 +60,13 @@ class SmoothedLossBackward(NamedTuple):
     batch_ndim: int
 
 
-def cross_entropy(given: SmoothedLoss) -> tuple[Tensor, Tensor]:
+def cross_entropy(args: SmoothedLoss) -> tuple[Tensor, Tensor]:
     """(output, total_weight), as of the negative log likelihood.
 
     Raises:
         IndexError: a target is neither a class nor ignore_index.
     """
-    x, target, weight, reduction, ignore_index, smoothing, batch_ndim = given
+    x, target, weight, reduction, ignore_index, smoothing, batch_ndim = args
     dim = class_dim(x.dim(), batch_ndim)
     # No batch dims, smoothing or half types: then ATen's log-softmax and the plain loss say it all, and the
     # latter checks targets as it reads them.
@@ -100,13 +100,13 @@ def cross_entropy(given: SmoothedLoss) -> tuple[Tensor, Tensor]:
     return out.to(x.dtype), total_weight
 
 
-def cross_entropy_backward(given: SmoothedLossBackward) -> Tensor:
+def cross_entropy_backward(args: SmoothedLossBackward) -> Tensor:
     """The logits' gradient p (a + sum b) - a onehot - b with a = (1 - s) g w_t, b = s/C g w, in x's dtype and shape.
 
     Raises:
         IndexError: a target is neither a class nor ignore_index.
     """
-    grad_output, x, target, weight, ignore_index, smoothing, batch_ndim = given
+    grad_output, x, target, weight, ignore_index, smoothing, batch_ndim = args
     dim = class_dim(x.dim(), batch_ndim)
     index, ignored = checked_index("cross_entropy", target, x.shape[dim], ignore_index)
     # Targets were checked all the same: whether one is wrong must not depend on the size of another dim.

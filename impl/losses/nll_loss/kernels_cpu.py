@@ -76,19 +76,19 @@ def aten_name(direction: str, positions: int) -> str:
     return f"nll_loss{'2d' * (positions == 3)}_{direction}"
 
 
-def nll_loss(given: Loss, op: str = "nll_loss") -> tuple[Tensor, Tensor]:
+def nll_loss(args: Loss, op: str = "nll_loss") -> tuple[Tensor, Tensor]:
     """(output, total_weight); total_weight in float32 for the half types, and 0 without a reduction.
 
     Args:
-        given: the arguments. op: the name that messages speak of.
+        args: the arguments. op: the name that messages speak of.
 
     Raises:
         IndexError: a target is neither a class nor ignore_index.
     """
-    x, target, weight, reduction, ignore_index, batch_ndim = given
+    x, target, weight, reduction, ignore_index, batch_ndim = args
     # ATen's kernel knows no batch dims, and the half types are to be summed in float32 and rounded once.
     if batch_ndim == 0 and x.is_cpu and x.dtype not in HALF:
-        return _forward_aten(given, op)
+        return _forward_aten(args, op)
     dim = class_dim(x.dim(), batch_ndim)
     index, ignored = checked_index(op, target, x.shape[dim], ignore_index)
     up = compute_dtype(x.dtype)
@@ -104,9 +104,9 @@ def nll_loss(given: Loss, op: str = "nll_loss") -> tuple[Tensor, Tensor]:
     return out.to(x.dtype), total_weight
 
 
-def _forward_aten(given: Loss, op: str) -> tuple[Tensor, Tensor]:
+def _forward_aten(args: Loss, op: str) -> tuple[Tensor, Tensor]:
     """ATen's kernel, which checks every target as it reads it; without batch dims. `op` is for messages."""
-    x, target, weight, reduction, ignore_index, _ = given
+    x, target, weight, reduction, ignore_index, _ = args
     try:
         if x.dim() <= 2:
             out, total_weight = _aten_rows(x, target, weight, reduction, ignore_index)
@@ -127,13 +127,13 @@ def _forward_aten(given: Loss, op: str) -> tuple[Tensor, Tensor]:
         raise out_of_range(op, target, x.shape[class_dim(x.dim(), 0)], ignore_index) from None
 
 
-def nll_loss_backward(given: LossBackward) -> Tensor:
+def nll_loss_backward(args: LossBackward) -> Tensor:
     """-grad_output * weight at the targets, else zero, in `dtype`; grad_output is (*batch) or of the target's shape.
 
     Raises:
         IndexError: a target is neither a class nor ignore_index.
     """
-    grad_output, target, weight, classes, ignore_index, batch_ndim, dtype = given
+    grad_output, target, weight, classes, ignore_index, batch_ndim, dtype = args
     if (
         batch_ndim == 0
         and grad_output.is_cpu

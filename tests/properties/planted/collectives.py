@@ -49,8 +49,8 @@ FAULTS = (
         "scatter",
         "the wrong part",
         "movement",
-        "zip(x.split(parts, dim), devices, strict=False)",
-        "zip(x.roll(1, dim).split(parts, dim), devices, strict=False)",
+        "zip(x.split(lengths, dim), devices, strict=False)",
+        "zip(x.roll(1, dim).split(lengths, dim), devices, strict=False)",
     ),
     _fault(
         "scatter",
