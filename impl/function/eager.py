@@ -62,7 +62,7 @@ def plan_of(cls: FunctionClass) -> Plan:
     return plan
 
 
-def positional(cls: FunctionClass, plan: Plan, args: Leaves, kwargs: dict[str, Leaf]) -> Leaves:
+def bind_arguments(cls: FunctionClass, plan: Plan, args: Leaves, kwargs: dict[str, Leaf]) -> Leaves:
     """The arguments by position, defaults filled in. TypeError where they do not go with `forward`."""
     if not kwargs and len(args) >= plan.least:
         return args
@@ -107,7 +107,7 @@ def backward_of(cls: FunctionClass) -> Method:
     return method
 
 
-def flat_tangents(cls: FunctionClass, moved: Pytree, count: int) -> Leaves:
+def flatten_tangents(cls: FunctionClass, moved: Pytree, count: int) -> Leaves:
     """What a `jvp` returned, one per leaf of the outputs.
 
     Raises:
@@ -134,7 +134,7 @@ class EagerFunction(torch.autograd.Function, metaclass=OwnMeta):
     def apply(cls, *args: Leaf, **kwargs: Leaf) -> Pytree:
         """The outputs on the ordinary tape."""
         plan = plan_of(cls)
-        return apply_eagerly(plan, positional(cls, plan, args, kwargs))
+        return apply_eagerly(plan, bind_arguments(cls, plan, args, kwargs))
 
 
 def _make_plan(cls: FunctionClass) -> Plan:
@@ -142,7 +142,7 @@ def _make_plan(cls: FunctionClass) -> Plan:
     kinds = [p.kind for p in inspect.signature(cls.forward).parameters.values()]
     least = sum(kind in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD) for kind in kinds)
     # `apply` passes arguments by position, so a keyword-only parameter can never be given. No call has so many that
-    # none needs a default then, and `positional` raises an error that names the parameter.
+    # none needs a default then, and `bind_arguments` raises an error that names the parameter.
     enough = math.inf if inspect.Parameter.KEYWORD_ONLY in kinds else least
     running = _with_containers(cls) if separate else cls
     # The apply of torch's base class in C++. That of torch.autograd.Function binds the arguments again and asks whether
@@ -154,7 +154,7 @@ def _with_containers(cls: FunctionClass) -> FunctionClass:
     """A subclass of the same name whose outputs torch understands."""
 
     def forward(*args: Leaf) -> Pytree:
-        output = cls.forward(*args) if forward_ad._current_level < 0 else _apart_from_constants(cls.forward, args)
+        output = cls.forward(*args) if forward_ad._current_level < 0 else _detach_constants(cls.forward, args)
         if _is_flat(output):
             return output
         leaves, spec = pytree.tree_flatten(output)
@@ -187,7 +187,7 @@ def _with_containers(cls: FunctionClass) -> FunctionClass:
     return type(cls)(cls.__name__, (cls,), {name: staticmethod(f) for name, f in members.items()} | plain)
 
 
-def _apart_from_constants(forward: Method, args: Leaves) -> Pytree:
+def _detach_constants(forward: Method, args: Leaves) -> Pytree:
     """The outputs, with objects of their own for inputs that have no tangent and are returned as they are.
 
     At an output that is such an input, or a view of it, torch's forward AD stops and sets no tangents of the outputs

@@ -35,7 +35,7 @@ class Function(eager.EagerFunction):
             TypeError: the arguments do not go with the signature of `forward`.
         """
         plan = eager.plan_of(cls)
-        args = eager.positional(cls, plan, args, kwargs)
+        args = eager.bind_arguments(cls, plan, args, kwargs)
         if not private.transforms_active():
             return eager.apply_eagerly(plan, args)
         if not plan.separate:

@@ -81,8 +81,8 @@ def generate_single_level_function(
     specs: list[Structure] = []
 
     def forward(*operands: Leaf) -> Pytree:
-        unwrapped = unwrapped_for_grad(operands, level)
-        output = lowered_call(interpreter, autograd_function, unwrapped)
+        unwrapped = unwrap_operands(operands, level)
+        output = call_lower(interpreter, autograd_function, unwrapped)
         wrapped = wrapping.wrap_outputs_maintaining_identity(
             output, unwrapped, operands, lambda leaf: private.wrap_for_grad(leaf, level)
         )
@@ -102,12 +102,12 @@ def generate_single_level_function(
     return generated, lambda: specs[0]
 
 
-def unwrapped_for_grad(operands: Pytree, level: int) -> Pytree:
+def unwrap_operands(operands: Pytree, level: int) -> Pytree:
     """The operands without the wrapping of a grad or jvp level."""
     return pytree.tree_map_only(Tensor, lambda t: private.unwrap_for_grad(t, level), operands)
 
 
-def lowered_call(interpreter: Interpreter, autograd_function: FunctionClass, operands: Pytree) -> Pytree:
+def call_lower(interpreter: Interpreter, autograd_function: FunctionClass, operands: Pytree) -> Pytree:
     """The operator, one level further down."""
     with torch.enable_grad(), private.forward_ad_enabled(True), interpreter.lower():
         return custom_function_call(autograd_function, *operands)
@@ -121,13 +121,13 @@ def custom_function_call_jvp(interpreter: Interpreter, autograd_function: Functi
     level = interpreter.level()
     primals, tangents = split_duals(operands, level)
     ctx = contexts.ForwardCtx(tuple(isinstance(t, Tensor) for t in tangents))
-    output = lowered_call(interpreter, autograd_function, primals)
+    output = call_lower(interpreter, autograd_function, primals)
     leaves = pytree.tree_leaves(output)
     moved: Leaves = (None,) * len(leaves)
     with torch.enable_grad(), private.forward_ad_enabled(True), interpreter.lower():
         autograd_function.setup_context(ctx, primals, output)  # also tells what was written
         if any(ctx.needs_input_grad):
-            moved = output_tangents(autograd_function, ctx, leaves, _prepare_tangents(ctx, primals, tangents))
+            moved = compute_tangents(autograd_function, ctx, leaves, _prepare_tangents(ctx, primals, tangents))
 
     def dual(leaf: Leaf, tangent: Leaf) -> Leaf:
         if not isinstance(leaf, Tensor):
@@ -194,7 +194,7 @@ def _prepare_tangents(ctx: contexts.ForwardCtx, primals: Leaves, tangents: Leave
     return tuple(arguments)
 
 
-def output_tangents(
+def compute_tangents(
     autograd_function: FunctionClass, ctx: contexts.ForwardCtx, leaves: list[Leaf], tangents: Leaves
 ) -> Leaves:
     """What the function's `jvp` returns, one per leaf of the outputs.
@@ -202,7 +202,7 @@ def output_tangents(
     Raises:
         RuntimeError: another number of them, or a tangent of another shape than its output.
     """
-    flat = eager.flat_tangents(autograd_function, autograd_function.jvp(ctx, *tangents), len(leaves))
+    flat = eager.flatten_tangents(autograd_function, autograd_function.jvp(ctx, *tangents), len(leaves))
     name = autograd_function.__name__
     for i, (leaf, tangent) in enumerate(zip(leaves, flat, strict=True)):
         if isinstance(tangent, Tensor) and isinstance(leaf, Tensor) and tangent.shape != leaf.shape:
@@ -259,7 +259,7 @@ def custom_function_call_vmap(interpreter: Interpreter, autograd_function: Funct
             return custom_function_call(autograd_function, *operands)
     info = VmapInfo(interpreter.batch_size(), interpreter.randomness())
     with interpreter.lower():
-        output, out_dims = _by_vmap_rule(autograd_function, info, in_dims, unwrapped)
+        output, out_dims = _apply_vmap_rule(autograd_function, info, in_dims, unwrapped)
 
     def wrap(leaf: Tensor, dim: int | None) -> Tensor:
         # An output that no slice has for itself is expanded to the batch, as every other output, because torch puts one
@@ -271,7 +271,7 @@ def custom_function_call_vmap(interpreter: Interpreter, autograd_function: Funct
     return wrapping.wrap_outputs_maintaining_identity(output, unwrapped, operands, wrap, out_dims=out_dims)
 
 
-def _by_vmap_rule(
+def _apply_vmap_rule(
     autograd_function: FunctionClass, info: VmapInfo, in_dims: Dims, operands: Pytree
 ) -> tuple[Pytree, Dims]:
     """(output, out_dims) of the function's rule on operands without the batch."""

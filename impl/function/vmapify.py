@@ -65,7 +65,7 @@ class _OnSlices:
 
         def on_slice(saved: Pytree, tangents: Pytree) -> Pytree:
             moved = self.function.jvp(contexts.CtxWithSavedTensors(ctx, saved), *tangents)
-            return eager.flat_tangents(self.function, moved, len(books.out_dims))
+            return eager.flatten_tangents(self.function, moved, len(books.out_dims))
 
         dims = (books.forward_dims, get_tangents_in_dims(self.in_dims, tangents))
         moved, moved_dims = self.vmapped(on_slice, dims)(ctx.saved_tensors, tangents)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ..operator.arguments import checked_mask
 from ..operator.precision import compute_dtype
-from .batch_norm import Arguments, Gradients, check, checked_backward, evaluate, train
+from .batch_norm import Arguments, Gradients, check, evaluate, run_backward, train
 
 Outputs = tuple[Tensor, Tensor, Tensor]
 
@@ -167,7 +167,7 @@ def native_batch_norm_backward(
         "running_mean": running_mean, "running_var": running_var, "save_mean": save_mean, "save_invstd": save_invstd,
     }  # fmt: skip
     name = "native_batch_norm_backward"
-    return checked_backward(name, grad_out, input, weight, statistics, train, eps, checked_mask(name, output_mask))
+    return run_backward(name, grad_out, input, weight, statistics, train, eps, checked_mask(name, output_mask))
 
 
 def batch_norm_backward(
@@ -196,7 +196,7 @@ def batch_norm_backward(
         "running_mean": running_mean, "running_var": running_var, "save_mean": save_mean, "save_var": save_var,
     }  # fmt: skip
     name = "batch_norm_backward"
-    return checked_backward(name, grad_out, input, weight, statistics, update, eps, checked_mask(name, output_mask))
+    return run_backward(name, grad_out, input, weight, statistics, update, eps, checked_mask(name, output_mask))
 
 
 def cudnn_batch_norm_backward(
@@ -222,7 +222,7 @@ def cudnn_batch_norm_backward(
     statistics = {
         "running_mean": running_mean, "running_var": running_var, "save_mean": save_mean, "save_var": save_var,
     }  # fmt: skip
-    return checked_backward(
+    return run_backward(
         "cudnn_batch_norm_backward", grad_output, input, weight, statistics, True, epsilon, (True, True, True)
     )
 
@@ -245,7 +245,7 @@ def miopen_batch_norm_backward(
     statistics = {
         "running_mean": running_mean, "running_var": running_var, "save_mean": save_mean, "save_var": save_var,
     }  # fmt: skip
-    return checked_backward(
+    return run_backward(
         "miopen_batch_norm_backward", grad_output, input, weight, statistics, True, epsilon, (True, True, True)
     )
 

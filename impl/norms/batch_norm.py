@@ -72,15 +72,15 @@ def batch_norm(
 
     Source: S. Ioffe, C. Szegedy, Batch Normalization, arXiv:1502.03167, algorithm 1.
     """
-    return normalized(Arguments(input, weight, bias, running_mean, running_var, training, momentum, eps))
+    return normalize(Arguments(input, weight, bias, running_mean, running_var, training, momentum, eps))
 
 
-def normalized(arguments: Arguments, name: str = "batch_norm") -> Tensor:
+def normalize(arguments: Arguments, name: str = "batch_norm") -> Tensor:
     """`batch_norm` of its arguments, unchecked. `name` is the function that messages speak of."""
     input = arguments.input
     # Torch takes this one input of less than two dims, and reads no more of the parameters than their first elements.
     if isinstance(input, Tensor) and input.shape == (0,):
-        return _of_nothing(arguments, name)
+        return _normalize_nothing(arguments, name)
     check(name, arguments)
     if not arguments.training:
         return evaluate(arguments)
@@ -94,7 +94,7 @@ def normalized(arguments: Arguments, name: str = "batch_norm") -> Tensor:
     return train(arguments, name)[0]
 
 
-def _of_nothing(arguments: Arguments, name: str) -> Tensor:
+def _normalize_nothing(arguments: Arguments, name: str) -> Tensor:
     """The result for an input of shape (0,): of its shape and dtype, and a function of the input and the parameters."""
     require_tensors(name, arguments.input, (("weight", arguments.weight), ("bias", arguments.bias)))
     require_floating(name, "input", arguments.input)
@@ -189,7 +189,7 @@ def require_channels(name: str, label: str, parameter: Tensor, x: Tensor, shape:
 Gradients = tuple[Tensor | None, Tensor | None, Tensor | None]
 
 
-def checked_backward(
+def run_backward(
     name: str,
     grad_out: Tensor,
     x: Tensor,

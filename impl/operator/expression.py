@@ -44,7 +44,7 @@ class Expression(Derivatives):
             outputs = values(*args)
             if not _differentiable([args[i] for i in tensors]):
                 return outputs
-            return _each_attached(outputs, slopes(arguments(args)))
+            return _attach_each(outputs, slopes(arguments(args)))
 
         return differentiated
 
@@ -61,7 +61,7 @@ class Expression(Derivatives):
             if forward_ad._current_level >= 0:
                 if not _differentiable([args[i] for i in tensors]):
                     return outputs
-                return _each_attached(outputs, slopes(arguments(args)))
+                return _attach_each(outputs, slopes(arguments(args)))
             expressions = slopes(arguments(args))
             if isinstance(outputs, Tensor):
                 return apply((outputs,), expressions)[0]
@@ -107,7 +107,7 @@ class _Attached(Function):
         return None, *[None if cotangent is None else cotangent.to(dtype) for cotangent, dtype in pairs]
 
 
-def _each_attached(outputs: Any, slopes: Any) -> Any:
+def _attach_each(outputs: Any, slopes: Any) -> Any:
     return attached(outputs, slopes) if isinstance(outputs, Tensor) else tuple(map(attached, outputs, slopes))
 
 

@@ -103,7 +103,7 @@ def _checked_softmax(name: str, op: ops.ForwardOp, x: Tensor, dim: int, dtype: t
         raise _dtype_error(name, "dtype", dtype)
     elif x.dtype not in FLOATING:
         x = x.to(dtype)
-    dim = _wrapped(name, dim, x.dim())
+    dim = _wrap_dim(name, dim, x.dim())
     input_dtype = x.dtype
     if dtype is not None and dtype is not input_dtype:
         wide = compute_dtype(input_dtype)
@@ -137,10 +137,10 @@ def _checked_backward(
             f"{name}: got input_dtype={input_dtype} and grad_output of dtype={grad.dtype}, need that dtype or one whose"
             " numbers it holds."
         )
-    return op(grad, output, None, _wrapped(name, dim, grad.dim()), input_dtype)
+    return op(grad, output, None, _wrap_dim(name, dim, grad.dim()), input_dtype)
 
 
-def _wrapped(name: str, dim: int, ndim: int) -> int:
+def _wrap_dim(name: str, dim: int, ndim: int) -> int:
     """`dim` as a non-negative int; IndexError where it is out of range."""
     # A tensor of no dims takes the dims 0 and -1, as in torch.
     ndim = ndim or 1

@@ -90,7 +90,7 @@ class Broadcast(Function):
     @staticmethod
     def backward(ctx: Ctx, *grads: Tensor | None) -> Tensors:
         with ctx.fabric.active():
-            return (None, *_summed(ctx.homes, ctx.count, grads))
+            return (None, *_sum_at_homes(ctx.homes, ctx.count, grads))
 
     @staticmethod
     def jvp(ctx: Ctx, targets: None, *tangents: Tensor | None) -> Tensors:
@@ -243,7 +243,7 @@ class Scatter(Function):
         return parts, (0,) * len(parts)
 
 
-def _summed(homes: Sequence[torch.device], count: int, grads: Sequence[Tensor | None]) -> list[Tensor | None]:
+def _sum_at_homes(homes: Sequence[torch.device], count: int, grads: Sequence[Tensor | None]) -> list[Tensor | None]:
     """Gradients of broadcast inputs: sums over places, each where its input lives; in one call per home."""
     # Inputs that live on one device are summed in one call, because only what is in one call travels together.
     gradients: list[Tensor | None] = [None] * count

@@ -86,14 +86,14 @@ class HostFabric(BookedFabric):
             self.wait(runs, own)
         if isinstance(x, LogicalTensor):
             self.read(x.buffer, runs, what)
-        copy = self._stored(raw, device, runs, out, what)
+        copy = self._store(raw, device, runs, out, what)
         if ordered:
             self.wait(own, runs)
         if source != device and x.numel():
             self.ledger.append(Transfer(str(source), str(device), x.numel() * x.element_size()))
         return copy
 
-    def _stored(self, raw: Tensor, device: torch.device, runs: Stream, out: Tensor | None, what: str) -> Tensor:
+    def _store(self, raw: Tensor, device: torch.device, runs: Stream, out: Tensor | None, what: str) -> Tensor:
         if isinstance(out, LogicalTensor):
             self.write(out.buffer, runs, what)
             out.raw.copy_(raw)

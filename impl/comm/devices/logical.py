@@ -124,7 +124,7 @@ class LogicalTensor(Tensor):
         # torch compares shapes by running operations on tensors without data. No device takes part in that.
         if kwargs.get("device") == META:
             return func(*plain_args, **plain_kwargs)
-        moved = _moved(func, args, kwargs)
+        moved = _copy_across(func, args, kwargs)
         if moved is not None:
             return moved
         leaves = pytree.tree_leaves((args, kwargs))
@@ -135,7 +135,7 @@ class LogicalTensor(Tensor):
         # Making a view touches no element, nor does making memory "like" a tensor; neither is a use that has to wait.
         view = _is_view(func)
         if not view and not _makes_memory(func):
-            _booked(func, args, kwargs, fabric, fabric.stream(device))
+            _book_uses(func, args, kwargs, fabric, fabric.stream(device))
         if plain_kwargs.get("device") is not None:
             device, plain_kwargs["device"] = plain_kwargs["device"], torch.device("cpu")
         results = func(*plain_args, **plain_kwargs)
@@ -151,7 +151,7 @@ _COMPUTED = {
 }
 
 
-def _moved(func: OpOverload, args: Arguments, kwargs: dict[str, Value]) -> Value:
+def _copy_across(func: OpOverload, args: Arguments, kwargs: dict[str, Value]) -> Value:
     """The result of a copy between devices; None for everything else."""
     if func is torch.ops.aten.copy_.default:
         target, read, *_ = args
@@ -194,7 +194,7 @@ def _makes_memory(func: OpOverload) -> bool:
     return bool(name.startswith("new_") or name.endswith("_like"))
 
 
-def _booked(
+def _book_uses(
     func: OpOverload, args: Arguments, kwargs: dict[str, Value], fabric: BookedFabric, stream: LogicalStream | None
 ) -> None:
     """Tell the fabric what a call reads and writes."""

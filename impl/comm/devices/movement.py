@@ -35,7 +35,7 @@ def place_copies(fabric: Fabric, tensors: Sequence[Tensor], devices: Sequence[De
         (x.dtype, x.device, x.layout, -1 if moving else i)
         for i, (x, moving) in enumerate(zip(tensors, moves, strict=True))
     ]
-    for bucket in _planned(tensors, kinds, fabric.bucket):
+    for bucket in _plan_buckets(tensors, kinds, fabric.bucket):
         members = [tensors[i] for i in bucket]
         home = next((p for p, device in enumerate(devices) if device == members[0].device), None)
         if members[0].layout != torch.strided:
@@ -44,8 +44,8 @@ def place_copies(fabric: Fabric, tensors: Sequence[Tensor], devices: Sequence[De
         for place, device in enumerate(devices):
             if place == home:
                 continue
-            flat = _packed(members) if flat is None else flat
-            for i, copy in zip(bucket, _unpacked(fabric.copy(flat, device), members), strict=True):
+            flat = _pack(members) if flat is None else flat
+            for i, copy in zip(bucket, _unpack(fabric.copy(flat, device), members), strict=True):
                 rows[place][i] = copy
     return rows
 
@@ -56,7 +56,7 @@ def place_sums(fabric: Fabric, rows: Sequence[Sequence[Tensor | None]], destinat
     None counts as zero, and moves nothing. Sums of half types are taken in float32 and rounded once. A sum has memory
     of its own.
     """
-    columns = [_of_one_layout(column) for column in zip(*rows, strict=True)]
+    columns = [_unify_layout(column) for column in zip(*rows, strict=True)]
     rows = list(zip(*columns, strict=True))
     present = [tuple(x is not None for x in column) for column in columns]
     examples = [next((x for x in column if x is not None), None) for column in columns]
@@ -71,11 +71,11 @@ def place_sums(fabric: Fabric, rows: Sequence[Sequence[Tensor | None]], destinat
         (x.dtype, x.layout, present[i], -1 if moving else i)
         for i, x, moving in zip(present_columns, likes, moves, strict=True)
     ]
-    for bucket in _planned(likes, kinds, fabric.bucket):
+    for bucket in _plan_buckets(likes, kinds, fabric.bucket):
         members = [present_columns[b] for b in bucket]  # there at the same places, all of them
         by_place = ([x for i in members if (x := row[i]) is not None] for row in rows)
-        total = _added(fabric, [_packed(own) for own in by_place if own], destination)
-        for i, part in zip(members, _unpacked(total, [likes[b] for b in bucket]), strict=True):
+        total = _add_terms(fabric, [_pack(own) for own in by_place if own], destination)
+        for i, part in zip(members, _unpack(total, [likes[b] for b in bucket]), strict=True):
             totals[i] = part
     return totals
 
@@ -135,7 +135,7 @@ def place_whole(fabric: Fabric, tensors: Sequence[Tensor], destination: Device, 
     # copy a batched tensor into memory without a batch, so there the parts are concatenated, which works for both.
     batched = private.key_included(private.VMAP_MODE)
     if first.layout != torch.strided or batched:
-        return _joined([x if x.device == destination else fabric.copy(x, destination) for x in tensors], dim)
+        return _join([x if x.device == destination else fabric.copy(x, destination) for x in tensors], dim)
     whole = [*first.shape[:dim], sum(x.shape[dim] for x in tensors), *first.shape[dim + 1 :]]
     out = fabric.empty(first, whole, destination)
     for x, part in zip(tensors, out.split([x.shape[dim] for x in tensors], dim), strict=True):
@@ -150,7 +150,7 @@ def _on_host(x: Tensor) -> bool:
     return x.device == torch.device("cpu")
 
 
-def _planned(tensors: Sequence[Tensor], kinds: Sequence[object], limit: int) -> list[list[int]]:
+def _plan_buckets(tensors: Sequence[Tensor], kinds: Sequence[object], limit: int) -> list[list[int]]:
     """Buckets; a sparse tensor has none to share."""
     alone = [x.layout != torch.strided for x in tensors]
     pieces = [
@@ -160,14 +160,14 @@ def _planned(tensors: Sequence[Tensor], kinds: Sequence[object], limit: int) -> 
     return buckets(pieces, limit)
 
 
-def _packed(tensors: Sequence[Tensor]) -> Tensor:
+def _pack(tensors: Sequence[Tensor]) -> Tensor:
     """One tensor of all elements; of a single one, itself."""
     if len(tensors) == 1:
         return tensors[0]
-    return _joined([x.reshape(-1) for x in tensors], 0)
+    return _join([x.reshape(-1) for x in tensors], 0)
 
 
-def _joined(tensors: list[Tensor], dim: int) -> Tensor:
+def _join(tensors: list[Tensor], dim: int) -> Tensor:
     """`torch.cat`, which autocast would refuse or cast: what moves stays what it is."""
     kind = tensors[0].device.type
     if not torch.amp.is_autocast_available(kind):
@@ -176,7 +176,7 @@ def _joined(tensors: list[Tensor], dim: int) -> Tensor:
         return torch.cat(tensors, dim)
 
 
-def _unpacked(packed: Tensor, likes: Sequence[Tensor]) -> list[Tensor]:
+def _unpack(packed: Tensor, likes: Sequence[Tensor]) -> list[Tensor]:
     """Tensors shaped like `likes`, each in memory of its own: what is written to one is in no other."""
     if len(likes) == 1:
         return [packed]
@@ -184,14 +184,14 @@ def _unpacked(packed: Tensor, likes: Sequence[Tensor]) -> list[Tensor]:
     return [part.clone().view(x.shape) for part, x in zip(parts, likes, strict=True)]
 
 
-def _of_one_layout(column: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+def _unify_layout(column: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
     """Dense all of them, where some are: gradients of one weight may be sparse on one device and dense on another."""
     if len({x.layout for x in column if x is not None}) < 2:
         return column
     return [x if x is None or x.layout == torch.strided else x.to_dense() for x in column]
 
 
-def _added(fabric: Fabric, terms: Sequence[Tensor], destination: Device) -> Tensor:
+def _add_terms(fabric: Fabric, terms: Sequence[Tensor], destination: Device) -> Tensor:
     first, *others = [x if x.device == destination else fabric.copy(x, destination) for x in terms]
     if not others:
         return first.clone() if terms[0] is first else first

@@ -188,7 +188,7 @@ class Board:
             RuntimeError: the board is closed.
         """
         self._require_open()
-        self._number, self._call, self._digest = number, _clipped(call, _CALL), digest
+        self._number, self._call, self._digest = number, _clip(call, _CALL), digest
         self._post(POSTED)
 
     def done(self) -> None:
@@ -218,7 +218,7 @@ class Board:
         others = [rank for rank in range(self.size) if rank != self._rank]
         charges = sorted((self._charge(rank, number, digest, late, now), rank) for rank in others)
         worst, first = charges[0] if charges else (_NOTHING, 0)
-        texts = [self._does(rank, now) for _, rank in charges]
+        texts = [self._describe(rank, now) for _, rank in charges]
         text = ("different calls: " if worst == _DIFFERENT else "") + "; ".join(texts)
         cause = "; ".join(texts[: sum(charge == worst for charge, _ in charges)])
         # If ranks only gave up, the cause is what the first of them noted. Their texts would quote each other's notes,
@@ -245,7 +245,7 @@ class Board:
             return _GAVE_UP
         return _SILENT if late and (row.number < number or now - row.time > _SILENCE) else _NOTHING
 
-    def _does(self, rank: int, now: float) -> str:
+    def _describe(self, rank: int, now: float) -> str:
         """What a rank does, in words."""
         row = self.row(rank)
         if row is None:
@@ -288,7 +288,7 @@ class Board:
         return None
 
     def _post(self, phase: int, note: str = "") -> None:
-        self._phase, call, text = phase, self._call, _clipped(note, _NOTE)
+        self._phase, call, text = phase, self._call, _clip(note, _NOTE)
         numbers = (phase, self._number, self._count, self._process, time.monotonic())
         rest = _FIELDS.pack(*numbers, self._digest, len(call), len(text)) + call + text
         whole = _PREFIX.pack(len(rest), zlib.crc32(rest)) + rest
@@ -314,7 +314,7 @@ class Board:
         return False
 
 
-def _clipped(text: str, room: int) -> bytes:
+def _clip(text: str, room: int) -> bytes:
     """As much of a text as there is room for, in UTF-8."""
     whole = text.encode(errors="replace")
     if len(whole) <= room:

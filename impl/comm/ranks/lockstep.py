@@ -138,11 +138,11 @@ class LockstepWorld:
         """Carry out the call that all ranks wait in, or say why that cannot be."""
         if len(waiting) < self.size:
             absent = [r for r in range(self.size) if r not in waiting]
-            self._fail("; ".join([*map(self._waits, waiting), *map(self._gone, absent)]))
+            self._fail("; ".join([*map(self._describe_waiting, waiting), *map(self._describe_absent, absent)]))
             return
         calls = [calls[-1] for calls in self._calls]
         if len({call.key() for call in calls}) > 1:
-            self._fail("different calls: " + "; ".join(map(self._waits, waiting)))
+            self._fail("different calls: " + "; ".join(map(self._describe_waiting, waiting)))
             return
         order = list(range(self.size))
         # No network promises an order of summation, so a program that relies on one is to show it here.
@@ -152,10 +152,10 @@ class LockstepWorld:
             self._results[rank] = carry_out(calls[rank], self._operands, rank, order)
             self._state[rank] = "ready"
 
-    def _waits(self, rank: int) -> str:
+    def _describe_waiting(self, rank: int) -> str:
         return f"rank {rank} waits in call {len(self._calls[rank])}, {self._calls[rank][-1]}"
 
-    def _gone(self, rank: int) -> str:
+    def _describe_absent(self, rank: int) -> str:
         err, calls = self._errors[rank], self._calls[rank]
         how = "has returned" if err is None else f"raised {type(err).__name__}: {err}"
         return f"rank {rank} {how} after call {len(calls)}" + (f", {calls[-1]}" if calls else "")

@@ -132,11 +132,11 @@ class TorchComm(Comm):
         """
         self._work = work
         if device.type != "cpu":
-            while read and not _polled(work):
+            while read and not _poll_briefly(work):
                 self._look()
             work.wait()
         else:
-            while not _waited(work):
+            while not _wait_briefly(work):
                 self._look()
         self._work = None
 
@@ -188,7 +188,7 @@ class TorchComm(Comm):
                 self._wait(dist.broadcast(sent, root, self.group, async_op=True), x.device)
                 return [sent]
             case "all_gather" | "gather":
-                tensors = self._gathered(x)
+                tensors = self._gather_rows(x)
                 return tensors if call.op == "all_gather" or self.rank == call.root else []
             case "scatter":
                 mine = torch.empty_like(x[0])
@@ -196,11 +196,11 @@ class TorchComm(Comm):
                 self._wait(dist.scatter(mine, parts, root, self.group, async_op=True), x.device)
                 return [mine]
             case "all_to_all":
-                return [part[self.rank].clone() for part in self._gathered(x)]
+                return [part[self.rank].clone() for part in self._gather_rows(x)]
         self._wait(dist.barrier(self.group, async_op=True), x.device)
         return [x.clone()]
 
-    def _gathered(self, x: Tensor) -> list[Tensor]:
+    def _gather_rows(self, x: Tensor) -> list[Tensor]:
         """Every rank's x; ranks with fewer rows send as many as the longest, and those are cut off again."""
         # The transport gathers equal shapes alone, so the lengths are exchanged first.
         rows = torch.tensor([x.shape[0]], device=x.device)
@@ -226,7 +226,7 @@ class _Different(_Impossible):
     """Calls that differ by what was exchanged; the text names every rank's."""
 
 
-def _waited(work: dist.Work) -> bool:
+def _wait_briefly(work: dist.Work) -> bool:
     """Wait for a moment; whether the work is done. Its own error is raised."""
     try:
         work.wait(_SLICE)
@@ -238,7 +238,7 @@ def _waited(work: dist.Work) -> bool:
     return True
 
 
-def _polled(work: dist.Work) -> bool:
+def _poll_briefly(work: dist.Work) -> bool:
     """The same without the backend's help: NCCL takes a wait that ends too early for the end of the group."""
     end, pause = time.monotonic() + _SLICE.total_seconds(), 1e-5
     while not work.is_completed() and time.monotonic() < end:

@@ -59,7 +59,7 @@ def sync_batch_norm(
     comm = default_comm() if comm is None and training else comm
     arguments = local.Arguments(input, weight, bias, running_mean, running_var, training, momentum, eps)
     if not training or comm is None or comm.size == 1:
-        return local.normalized(arguments, "sync_batch_norm")
+        return local.normalize(arguments, "sync_batch_norm")
     local.check("sync_batch_norm", arguments)
     if eps <= 0.0:
         raise ValueError(f"sync_batch_norm: got eps={eps}, need a positive number with training.")

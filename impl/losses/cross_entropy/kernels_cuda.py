@@ -17,7 +17,7 @@ from ...gpu.launching import Prepared, as_operand, by_triton, empty
 from ...operator.precision import compute_dtype
 from ...operator.records import new
 from ..nll_loss import kernels_cuda as nll
-from ..nll_loss.kernels_cpu import NONE, checked_index, class_dim
+from ..nll_loss.kernels_cpu import NONE, check_index, class_dim
 from . import kernels_cpu
 from .kernels_cpu import SmoothedLoss, SmoothedLossBackward
 
@@ -70,7 +70,7 @@ def cross_entropy_backward(args: SmoothedLossBackward) -> Tensor:
     grad_output, x, target, weight, ignore_index, smoothing, batch_ndim = args
     d_input = empty(x.shape, x.dtype, x.device)
     if not x.shape[class_dim(x.dim(), batch_ndim)]:  # no element, but the targets may still be wrong
-        checked_index("cross_entropy", target, 0, ignore_index)
+        check_index("cross_entropy", target, 0, ignore_index)
         return d_input
     batched, back = weight is not None and weight.dim() > 1, (weight is not None, grad_output.dim() == target.dim())
     kernel, programs, classes, direct = _plan_launch(

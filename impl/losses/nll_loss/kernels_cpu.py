@@ -90,17 +90,17 @@ def nll_loss(args: Loss, op: str = "nll_loss") -> tuple[Tensor, Tensor]:
     if batch_ndim == 0 and x.is_cpu and x.dtype not in HALF:
         return _forward_aten(args, op)
     dim = class_dim(x.dim(), batch_ndim)
-    index, ignored = checked_index(op, target, x.shape[dim], ignore_index)
+    index, ignored = check_index(op, target, x.shape[dim], ignore_index)
     up = compute_dtype(x.dtype)
     # One element per position is picked before anything is widened, so no float32 copy of the whole input
     # is made.
-    loss = picked(x, index, dim).to(up).neg_()
+    loss = pick(x, index, dim).to(up).neg_()
     weights = None if weight is None else weights_at(weight, index, batch_ndim)
     if weights is not None:
         loss.mul_(weights)
     if ignored is not None:  # after the product: what an ignored position holds may not be finite
         loss.masked_fill_(ignored, 0.0)
-    out, total_weight = reduced(loss, weights, ignored, reduction, batch_ndim)
+    out, total_weight = reduce_losses(loss, weights, ignored, reduction, batch_ndim)
     return out.to(x.dtype), total_weight
 
 
@@ -143,7 +143,7 @@ def nll_loss_backward(args: LossBackward) -> Tensor:
     ):
         return _backward_aten(grad_output, target, weight, classes, ignore_index)
     op = aten_name("backward", target.dim() - batch_ndim)
-    index, ignored = checked_index(op, target, classes, ignore_index)
+    index, ignored = check_index(op, target, classes, ignore_index)
     dim = class_dim(target.dim() + 1, batch_ndim)
     out = torch.zeros((*target.shape[:dim], classes, *target.shape[dim:]), dtype=dtype, device=target.device)
     if not out.numel():
@@ -178,7 +178,7 @@ def _backward_aten(
     if target.dim() and grad_output.dim():
         # With reduction none ATen writes at every target unseen. One out of range would write outside the
         # output, so all are checked before.
-        checked_index("nll_loss_backward", target, classes, ignore_index)
+        check_index("nll_loss_backward", target, classes, ignore_index)
         return _aten_rows_backward(grad_output, like, target, weight, NONE, ignore_index, one)
     # With a reduction ATen checks targets itself. SUM serves for a mean, too, whose cotangent comes divided
     # by the total weight already.
@@ -190,12 +190,12 @@ def _backward_aten(
 
 def total_weight(weight: Tensor, target: Tensor, ignore_index: int, batch_ndim: int) -> Tensor:
     """The sum of the weights of the targets per batch index, in the dtype of the weights."""
-    index, ignored = checked_index("nll_loss", target, weight.shape[-1], ignore_index)
+    index, ignored = check_index("nll_loss", target, weight.shape[-1], ignore_index)
     weights = weights_at(weight, index, batch_ndim)
     return ordered_sum(weights if ignored is None else weights.masked_fill(ignored, 0.0), batch_ndim)
 
 
-def reduced(
+def reduce_losses(
     loss: Tensor, weights: Tensor | None, ignored: Tensor | None, reduction: int, batch_ndim: int
 ) -> tuple[Tensor, Tensor]:
     """(output, total_weight) from the loss and the weight of every target; `loss` is zero where ignored.
@@ -223,7 +223,7 @@ def reduced(
     return (total / total_weight if reduction == MEAN else total), total_weight
 
 
-def checked_index(op: str, target: Tensor, classes: int, ignore_index: int) -> tuple[Tensor, Tensor | None]:
+def check_index(op: str, target: Tensor, classes: int, ignore_index: int) -> tuple[Tensor, Tensor | None]:
     """Targets as an index that is safe to follow, and which of them are ignored; None where none is.
 
     Raises IndexError where a target is neither a class nor `ignore_index`. An ignored one becomes class 0.
@@ -270,7 +270,7 @@ def out_of_range(op: str, target: Tensor, classes: int, ignore_index: int) -> In
     return IndexError(f"{op}: got target={value} at {int(wrong.sum())} of {wrong.numel()} positions, need {rule}.")
 
 
-def picked(x: Tensor, index: Tensor, dim: int) -> Tensor:
+def pick(x: Tensor, index: Tensor, dim: int) -> Tensor:
     """The elements of x at `index` along `dim`, a new tensor of the index's shape."""
     if not x.shape[dim]:
         return x.new_zeros(index.shape)
@@ -279,7 +279,7 @@ def picked(x: Tensor, index: Tensor, dim: int) -> Tensor:
 
 def weights_at(weight: Tensor, index: Tensor, batch_ndim: int) -> Tensor:
     """The weight of every target."""
-    # Without classes every target is ignored, for `checked_index` has let it pass, and its weight does not
+    # Without classes every target is ignored, for `check_index` has let it pass, and its weight does not
     # count.
     if not weight.shape[-1]:
         return weight.new_zeros(index.shape)

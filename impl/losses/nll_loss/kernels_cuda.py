@@ -219,7 +219,7 @@ def nll_loss_backward(args: LossBackward) -> Tensor:
     op = kernels_cpu.aten_name("backward", target.dim() - batch_ndim)
     out = empty((*shape[:dim], classes, *shape[dim:]), dtype, target.device)
     if not classes:  # no element, but the targets may still be wrong
-        kernels_cpu.checked_index(op, target, classes, ignore_index)
+        kernels_cpu.check_index(op, target, classes, ignore_index)
         return out
     targets = Targets(op, target, weight, classes, ignore_index, batch_ndim)
     double, each = compute_dtype(dtype) is torch.float64, grad_output.dim() == target.dim()

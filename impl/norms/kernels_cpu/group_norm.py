@@ -18,7 +18,7 @@ from ...operator.precision import HALF, compute_dtype
 from ...operator.records import new
 from ...operator.torch_private import without_wrapper
 from ..layout import Groups
-from .operands import MaskedOutputs, Operands, Outputs, completed
+from .operands import MaskedOutputs, Operands, Outputs, complete_gradients
 from .scaling import beyond
 
 _aten_backward = without_wrapper(torch.ops.aten.native_group_norm_backward.default)
@@ -184,7 +184,9 @@ def group_norm_backward(args: GroupBackward) -> MaskedOutputs:
     statistics = mask[0] and (grad_mean is not None or grad_rstd is not None)
     if dtype in HALF and (statistics or not _by_aten(x, groups)):  # round once, after the last term
         operands = operands.raised()
-    return completed(_gradients_without_statistics(operands), operands, (grad_mean, grad_rstd), dtype, bias_dtype)
+    return complete_gradients(
+        _gradients_without_statistics(operands), operands, (grad_mean, grad_rstd), dtype, bias_dtype
+    )
 
 
 def _by_aten(x: Tensor, groups: int) -> bool:

@@ -12,7 +12,7 @@ from ...operator.precision import HALF, compute_dtype
 from ...operator.records import new
 from ...operator.torch_private import without_wrapper
 from ..layout import Rows, rows_of
-from .operands import MaskedOutputs, Operands, Outputs, completed
+from .operands import MaskedOutputs, Operands, Outputs, complete_gradients
 
 _CHUNK = 1 << 18
 """Elements of a half-precision operand that are taken to float32 at a time: the copies stay in cache."""
@@ -154,7 +154,7 @@ def layer_norm_backward(args: LayerBackward) -> MaskedOutputs:
         gradients = _gradients_by_chunks(operands)
     else:
         gradients = _gradients_by_aten(operands)
-    return completed(gradients, operands, (grad_mean, grad_rstd), dtype, bias_dtype)
+    return complete_gradients(gradients, operands, (grad_mean, grad_rstd), dtype, bias_dtype)
 
 
 def _gradients_by_aten(operands: RowOperands) -> MaskedOutputs:

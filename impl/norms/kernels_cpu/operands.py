@@ -42,7 +42,7 @@ class Operands(NamedTuple, Generic[L]):
         return self._replace(grad_out=self.grad_out.float(), x=self.x.float())
 
 
-def completed(
+def complete_gradients(
     gradients: MaskedOutputs,
     operands: Operands[L],
     through: tuple[Tensor | None, Tensor | None],

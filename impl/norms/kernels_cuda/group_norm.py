@@ -181,7 +181,7 @@ native_group_norm = by_triton("native_group_norm", _in_float32(cpu.native_group_
 def group_norm_backward(args: cpu.GroupBackward) -> MaskedOutputs:
     """(d_input, d_weight, d_bias) from the given mean and rstd; None where masked or without such a parameter."""
     operands = args.operands()
-    results = partial_sums.allocated(operands.x, operands.weight, operands.layout, operands.mask, args.bias_dtype)
+    results = partial_sums.allocate(operands.x, operands.weight, operands.layout, operands.mask, args.bias_dtype)
     if any(operands.mask) and args.x.numel() != 0:
         _gradients_of_groups(operands, (args.grad_mean, args.grad_rstd), results)
     return results

@@ -194,7 +194,7 @@ def _gradients_of_rows(
     _, x, _, rstd, weight = operands
     if weight is not None and weight.dim() > layout.row_ndim:  # one (*row) for each slice
         weight = weight.expand(layout.affine_shape(x.shape))
-    d_input, *sums = results = partial_sums.allocated(x, weight, layout, mask, bias_dtype)
+    d_input, *sums = results = partial_sums.allocate(x, weight, layout, mask, bias_dtype)
     if not any(mask) or x.numel() == 0:
         return results
     operands = [*map(_contiguous, (*operands[:4], weight))]

@@ -25,7 +25,7 @@ _CHUNK = 256
 _PARTS, _COLUMNS = 64, 32
 
 
-def allocated(
+def allocate(
     x: Tensor, weight: Tensor | None, layout: Layout, mask: Sequence[bool], bias_dtype: torch.dtype | None
 ) -> MaskedOutputs:
     """(d_input, d_weight, d_bias) for kernels to write, None where masked. Sums over no row at all are 0 already."""

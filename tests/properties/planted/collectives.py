@@ -70,8 +70,8 @@ FAULTS = (
         "broadcast",
         "order of a bucket reversed",
         "movement",
-        "_joined([x.reshape(-1) for x in tensors], 0)",
-        "_joined([x.reshape(-1) for x in tensors[::-1]], 0)",
+        "_join([x.reshape(-1) for x in tensors], 0)",
+        "_join([x.reshape(-1) for x in tensors[::-1]], 0)",
     ),
     _fault(
         "broadcast",
@@ -194,8 +194,8 @@ FAULTS = (
         "broadcast",
         "a number negated on the way",
         "movement",
-        "_unpacked(fabric.copy(flat, device), members)",
-        "_unpacked(fabric.copy(flat * 1, device).mul_(-1), members)",
+        "_unpack(fabric.copy(flat, device), members)",
+        "_unpack(fabric.copy(flat * 1, device).mul_(-1), members)",
     ),
     _fault(
         "reduce_add_coalesced",
