@@ -10,7 +10,7 @@ _MODULES = frozenset({"comm", "decompositions"})
 
 
 def list_names() -> list[str]:
-    """The public ops, classes and modules of this package, sorted; its other folders can be imported all the same."""
+    """The public ops, classes and modules of this package, sorted. Other folders are not listed."""
     members = vars(sys.modules[__package__ or ""])
     return sorted(
         name

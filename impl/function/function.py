@@ -46,7 +46,7 @@ class Function(eager.EagerFunction):
         return rules.custom_function_call(cls, *args)
 
 
-# torch.compile is told by code object, which the classmethod shares with the function inside it.
+# torch.compile looks up the code object, which the classmethod shares with the function inside it.
 private.keep_out_of_graphs(
     vars(Function)["apply"].__func__,
     "a custom function runs as it does without torch.compile, under every transform",

@@ -10,7 +10,7 @@ from ..operator import torch_private as private
 from ..operator.torch_private import pytree
 from .static_types import Dims, Leaves, Pytree, Structure
 
-# A value of its own for "not given", since None is an out_dim: that of an output without a batch.
+# None is an out_dim, that of an output without a batch. So this string stands for out_dims that are not given.
 NO_OUT_DIMS = "not specified"
 
 
@@ -35,8 +35,8 @@ def wrap_outputs_maintaining_identity(
     Raises:
         RuntimeError: `out_dims` do not go with the structure of `outputs`.
     """
-    # By `id`, because tensors compare element by element. The caller holds the unwrapped inputs meanwhile, so that no
-    # number is given to a second object.
+    # Tensors are looked up by `id`, because they compare element by element. The caller holds the unwrapped inputs
+    # meanwhile, so that Python gives no `id` to a second object.
     originals = {
         id(unwrapped): original
         for unwrapped, original in zip(

@@ -51,7 +51,7 @@ class Composed(Operator[*Ts, Outputs], Generic[*Ts, Outputs]):
             record = self.arguments(args)
             values: Any = expression(record)
             like: Any = fake(record)
-            # An op returns new tensors in the strides that its fake says; an expression may return a tangent as it is.
+            # An op must return new tensors, in the strides of its fake. An expression may return a tangent unchanged.
             addresses = [t.data_ptr() for t in args if isinstance(t, Tensor) and not t._is_zerotensor()]
             if isinstance(values, Tensor):
                 return cast(Outputs, _in_own_memory(values, like, addresses))

@@ -57,7 +57,7 @@ class Expression(Derivatives):
         def differentiated(*args: Any) -> Any:
             with private.below_autograd():
                 outputs = kernel(*args)
-            # `_Attached` has a backward rule alone. A tangent may come here, and only `attach` carries it on.
+            # `_Attached` has only a backward rule. Where an argument may have a tangent, `attach` carries it on.
             if forward_ad._current_level >= 0:
                 if not _differentiable([args[i] for i in tensors]):
                     return outputs
@@ -78,10 +78,10 @@ class Expression(Derivatives):
 
 
 def _differentiable(tensors: Sequence[Tensor | None]) -> bool:
-    """Whether one of some tensors carries a derivative at this level.
+    """Whether any of the tensors carries a derivative at this level.
 
-    Within a rule of forward mode none of them does at the level of the rule, and the expression would be evaluated for
-    nothing, which costs several times what the kernel does.
+    Within a rule of forward mode no tensor carries one at the level of the rule. To evaluate the expression there would
+    be in vain, and take several times as long as the kernel.
     """
     present = [t for t in tensors if t is not None]
     if torch.is_grad_enabled() and any(t.requires_grad for t in present):
@@ -121,6 +121,6 @@ def attached(value: Tensor | None, slope: Tensor | None) -> Tensor | None:
 
 
 def values_of(overload: torch._ops.OpOverload, *args: object) -> Any:
-    """What an op of torch's returns when no tangent and no graph of this level is there; those of outer levels stay."""
+    """The outputs of one of torch's ops, without tangents and graph of this level; those of outer levels stay."""
     with torch.enable_grad(), private.forward_ad_enabled(True), private.below_autograd():
         return overload(*args)

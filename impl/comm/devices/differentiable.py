@@ -1,9 +1,8 @@
 """Broadcast, sum, gather and scatter over the devices of one program, under autograd and every transform.
 
 The autograd classes have the arguments of torch.nn.parallel's; `functions.py` calls them with those of
-torch.nn.parallel.comm. All run on the CPU, on one accelerator and on several: `fabric.current()` says what moves. Each
-class is linear, and the derivative of one is a call of another, so derivatives of every order are what the calls
-themselves are.
+torch.nn.parallel.comm. All run on the CPU, on one accelerator and on several: `fabric.current()` moves the tensors.
+Each class is linear, and the derivative of one is a call of another. So derivatives of every order are such calls.
 
 What is hard here is what autograd does around the calls. An output may be an input itself, where nothing has to move;
 an input may have no gradient, no tangent or no batch while another has; and a backward pass runs later than the forward
@@ -106,8 +105,8 @@ class Broadcast(Function):
 class ReduceAddCoalesced(Function):
     """apply(destination, num_inputs, *grads): the sums over places, on the destination.
 
-    `grads` are num_inputs tensors of the first place, as many of the second, and so on. None counts as zero; what is
-    None everywhere comes back as None.
+    `grads` are num_inputs tensors of the first place, as many of the second, and so on. None counts as zero; a tensor
+    that is None at every place has the sum None.
     """
 
     @staticmethod
@@ -257,7 +256,7 @@ def _sum_at_homes(homes: Sequence[torch.device], count: int, grads: Sequence[Ten
 
 
 def _copies(places: Sequence[torch.device | None], g: Tensor | None) -> list[Tensor | None]:
-    """A cotangent on every place that took part."""
+    """A cotangent on every place that has a term of the sum; None for the other places."""
     there = [place for place in places if place is not None]
     if g is None or not there:
         return [None] * len(places)
@@ -266,7 +265,7 @@ def _copies(places: Sequence[torch.device | None], g: Tensor | None) -> list[Ten
 
 
 def _batch_first(x: Tensor, dim: int | None, size: int) -> Tensor:
-    """With the batch at axis 0; a tensor without one, expanded."""
+    """`x` with its batch at axis 0; expanded to `size` where it has no batch."""
     return x.expand(size, *x.shape) if dim is None else x.movedim(dim, 0)
 
 

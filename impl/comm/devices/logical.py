@@ -1,4 +1,4 @@
-"""`LogicalTensor`: a tensor on a logical device. It computes on the host, and tells what it reads and writes.
+"""`LogicalTensor`: a tensor on a logical device. It computes on the host, and notes its reads and writes.
 
 What is hard here: torch must take it for a tensor of another device, and everything that it does must be seen. So it is
 a wrapper subclass, whose every operation arrives at `__torch_dispatch__` below autograd; there operands of other
@@ -31,7 +31,7 @@ class Buffer:
     """Memory of a logical device: whatever is computed in it, a view too, is one thing that is read and written.
 
     Attributes:
-        owner: the stream that it was made on.
+        owner: the stream on which it was made.
         keepers: streams for which the memory is kept.
         last_write: its last write, None before the first.
         reads: the last read of every stream since that write.
@@ -50,23 +50,23 @@ class Buffer:
 
 
 class BookedFabric(Fabric):
-    """A fabric that is told of every use of a buffer."""
+    """A fabric that notes every use of a buffer."""
 
     @abstractmethod
     def on_device(self, raw: Tensor, device: torch.device, what: str, stream: Stream = None) -> Tensor:
-        """Memory of the host as a tensor of a device."""
+        """A tensor of the host as a tensor of a device."""
 
     @abstractmethod
     def read(self, buffer: Buffer, stream: Stream, what: str) -> None:
-        """A read of a buffer."""
+        """Note a read of a buffer."""
 
     @abstractmethod
     def write(self, buffer: Buffer, stream: Stream, what: str) -> None:
-        """A write of a buffer."""
+        """Note a write to a buffer."""
 
     @abstractmethod
     def freed(self, buffer: Buffer) -> None:
-        """The end of a buffer."""
+        """Note the end of a buffer."""
 
 
 class LogicalTensor(Tensor):
@@ -132,7 +132,7 @@ class LogicalTensor(Tensor):
         device, fabric = logical[0].device, logical[0].fabric
         _require_one_device(func, leaves, device, fabric)
         func = _COMPUTED.get(func, func)
-        # Making a view touches no element, nor does making memory "like" a tensor; neither is a use that has to wait.
+        # To make a view, or memory "like" a tensor, touches no element, so neither has to wait.
         view = _is_view(func)
         if not view and not _makes_memory(func):
             _book_uses(func, args, kwargs, fabric, fabric.stream(device))
@@ -143,8 +143,8 @@ class LogicalTensor(Tensor):
         return return_and_correct_aliasing(func, args, kwargs, there)
 
 
-#: Operations that only mark a view as conjugate or negative, and those that compute the numbers. The second take the
-#: place of the first, so that memory holds the numbers that are meant.
+#: Operations that only mark a view as conjugate or negative, and the operations that take their place and compute the
+#: numbers, so that memory holds the numbers that the tensor stands for.
 _COMPUTED = {
     torch.ops.aten._conj.default: torch.ops.aten.conj_physical.default,
     torch.ops.aten._neg_view.default: torch.ops.aten.neg.default,
@@ -189,7 +189,7 @@ def _is_view(func: OpOverload) -> bool:
 
 
 def _makes_memory(func: OpOverload) -> bool:
-    """Whether it looks at the shape of a tensor alone."""
+    """Whether an operation makes new memory, and reads no more of a tensor than its shape."""
     name = func._schema.name.removeprefix("aten::")
     return bool(name.startswith("new_") or name.endswith("_like"))
 

@@ -1,9 +1,9 @@
-"""Tensors between the devices of a fabric, without autograd: what is checked, planned, copied, waited for and added.
+"""Moving tensors between the devices of a fabric, without autograd: checks, plans, copies, waits and sums.
 
 What is hard here: a copy costs as much for its start as for thousands of bytes, so small tensors are packed into one
-and taken apart again behind the copy. Only what is equal in dtype, device and layout may share a copy, and what need
-not move must not be packed, because it would be copied for nothing. In the background a copy has to be waited for
-before its result is used, and its memory must not be given to others before.
+and unpacked behind the copy. Only tensors of equal dtype, device and layout may share a copy, and a tensor that need
+not move must not be packed, because it would be copied for nothing. A copy in the background must be waited for before
+its result is used, and its memory must not go to others before.
 """
 
 from __future__ import annotations
@@ -65,14 +65,14 @@ def place_sums(fabric: Fabric, rows: Sequence[Sequence[Tensor | None]], destinat
     for i, like in zip(present_columns, likes, strict=True):
         _require_alike(i, like, columns[i])
     totals: list[Tensor | None] = [None] * len(columns)
-    # Each column that is at the destination already gets a kind of its own, for the same reason.
+    # As in `place_copies`, each column that is at the destination already gets a kind of its own.
     moves = [any(x is not None and x.device != destination for x in columns[i]) for i in present_columns]
     kinds = [
         (x.dtype, x.layout, present[i], -1 if moving else i)
         for i, x, moving in zip(present_columns, likes, moves, strict=True)
     ]
     for bucket in _plan_buckets(likes, kinds, fabric.bucket):
-        members = [present_columns[b] for b in bucket]  # there at the same places, all of them
+        members = [present_columns[b] for b in bucket]  # columns with tensors at the same places
         by_place = ([x for i in members if (x := row[i]) is not None] for row in rows)
         total = _add_terms(fabric, [_pack(own) for own in by_place if own], destination)
         for i, part in zip(members, _unpack(total, [likes[b] for b in bucket]), strict=True):
@@ -105,9 +105,8 @@ def place_parts(
             # Autograd has no views of sparse tensors.
             parts.append(part if x.layout == torch.strided else part.clone())
             continue
-        # From the host all copies are started at once, each on a background stream of its destination. What a
-        # destination computes meanwhile does not wait for its copy; it is made to wait below, when all copies are under
-        # way.
+        # From the host all copies are started at once, each on a background stream of its destination. The main stream
+        # of a destination waits below, when all copies are under way, so that its earlier work does not wait.
         side = fabric.side_stream(device, lane) if _on_host(x) else None
         copy = fabric.copy(part, device, side)
         parts.append(copy)
@@ -151,7 +150,7 @@ def _on_host(x: Tensor) -> bool:
 
 
 def _plan_buckets(tensors: Sequence[Tensor], kinds: Sequence[object], limit: int) -> list[list[int]]:
-    """Buckets; a sparse tensor has none to share."""
+    """The buckets of the tensors; a sparse tensor shares its bucket with no other."""
     alone = [x.layout != torch.strided for x in tensors]
     pieces = [
         Piece(x.numel() * x.element_size(), (kind, i if sparse else -1))
@@ -168,7 +167,7 @@ def _pack(tensors: Sequence[Tensor]) -> Tensor:
 
 
 def _join(tensors: list[Tensor], dim: int) -> Tensor:
-    """`torch.cat`, which autocast would refuse or cast: what moves stays what it is."""
+    """`torch.cat` without autocast, which would refuse some dtypes and cast others: moving must change no number."""
     kind = tensors[0].device.type
     if not torch.amp.is_autocast_available(kind):
         return torch.cat(tensors, dim)
@@ -177,7 +176,7 @@ def _join(tensors: list[Tensor], dim: int) -> Tensor:
 
 
 def _unpack(packed: Tensor, likes: Sequence[Tensor]) -> list[Tensor]:
-    """Tensors shaped like `likes`, each in memory of its own: what is written to one is in no other."""
+    """Tensors shaped like `likes`, each in memory of its own, so that a write to one changes no other."""
     if len(likes) == 1:
         return [packed]
     parts = packed.split([x.numel() for x in likes])
@@ -185,7 +184,7 @@ def _unpack(packed: Tensor, likes: Sequence[Tensor]) -> list[Tensor]:
 
 
 def _unify_layout(column: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
-    """Dense all of them, where some are: gradients of one weight may be sparse on one device and dense on another."""
+    """A column of one layout: dense where any is, since a weight may have sparse and dense gradients on two devices."""
     if len({x.layout for x in column if x is not None}) < 2:
         return column
     return [x if x is None or x.layout == torch.strided else x.to_dense() for x in column]

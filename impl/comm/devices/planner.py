@@ -1,4 +1,4 @@
-"""What to move in which pieces, as numbers: no tensor is touched here."""
+"""Which tensors travel together, and where an axis is cut: computed from sizes, without touching a tensor."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ BUCKET = 10 * 2**20
 
 @dataclass(frozen=True)
 class Piece:
-    """A tensor that waits to be moved: its bytes, and what it must share with whatever travels with it."""
+    """A tensor to be moved: its bytes, and the kind that all tensors of its bucket must have."""
 
     size: int
     kind: Hashable

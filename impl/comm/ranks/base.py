@@ -1,7 +1,7 @@
-"""`Comm`: what a rank may ask of the others. Every implementation runs the same calls.
+"""`Comm`: the collective calls of a rank. Every implementation has the same ones.
 
-What each collective means is a pure function, `carry_out`: from what all ranks pass to what one rank gets. Ranks in
-one process run just that function; a process group is tested against it.
+The meaning of each collective is a pure function, `carry_out`: the tensors that all ranks pass in, the result of one
+rank out. Ranks in one process run just that function; a process group is tested against it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Comm(ABC):
 
     Attributes:
         rank: this rank, counted from 0.
-        size: how many there are.
+        size: how many ranks there are.
     """
 
     rank: int
@@ -34,11 +34,11 @@ class Comm(ABC):
         return self._make_call("all_reduce", x, None, reduction, tag)[0]
 
     def reduce(self, x: Tensor, root: int, reduction: str = "sum", tag: str = "") -> Tensor:
-        """The same on the root alone; the others get their own x."""
+        """The sum, maximum or minimum over ranks on the root; the other ranks get their own x."""
         return self._make_call("reduce", x, root, reduction, tag)[0]
 
     def broadcast(self, x: Tensor, root: int, tag: str = "") -> Tensor:
-        """The root's x."""
+        """The root's x, on every rank."""
         return self._make_call("broadcast", x, root, None, tag)[0]
 
     def all_gather(self, x: Tensor, tag: str = "") -> list[Tensor]:
@@ -46,11 +46,11 @@ class Comm(ABC):
         return self._make_call("all_gather", x, None, None, tag)
 
     def gather(self, x: Tensor, root: int, tag: str = "") -> list[Tensor]:
-        """The same on the root alone; the others get an empty list."""
+        """Every rank's x on the root, in the order of ranks; the other ranks get an empty list."""
         return self._make_call("gather", x, root, None, tag)
 
     def scatter(self, x: Tensor, root: int, tag: str = "") -> Tensor:
-        """Slice `rank` of the root's x, whose shape every rank gives."""
+        """Slice `rank` of the root's x; every rank passes an x of that shape."""
         return self._make_call("scatter", x, root, None, tag)[0]
 
     def all_to_all(self, x: Tensor, tag: str = "") -> Tensor:
@@ -58,7 +58,7 @@ class Comm(ABC):
         return torch.stack(self._make_call("all_to_all", x, None, None, tag))
 
     def barrier(self, tag: str = "") -> None:
-        """Nothing, once every rank has come here."""
+        """Returns once every rank has come here."""
         self._make_call("barrier", torch.zeros(()), None, None, tag)
 
     def _make_call(self, op: str, x: Tensor, root: int | None, reduction: str | None, tag: str) -> list[Tensor]:
@@ -69,20 +69,20 @@ class Comm(ABC):
 
     @abstractmethod
     def _run(self, call: Call, x: Tensor) -> list[Tensor]:
-        """What `carry_out` says, of a contiguous tensor."""
+        """The result of `carry_out` for this rank, whose tensor x is contiguous."""
 
 
 def carry_out(call: Call, operands: Sequence[Tensor], rank: int, order: Sequence[int] | None = None) -> list[Tensor]:
-    """What a call gives to a rank, from what all ranks pass: the meaning of every collective.
+    """The result of a call on one rank, from the tensors of all ranks: the meaning of every collective.
 
     Args:
         call: the call, which all ranks make.
         operands: what each rank passes, by rank.
         rank: the rank whose result is computed.
-        order: in which ranks are reduced; by default from the first to the last.
+        order: the ranks in the order of summation; by default from the first to the last.
 
     Returns:
-        New tensors: one per rank of what is gathered or exchanged, else one.
+        New tensors: one per rank where tensors are gathered or exchanged, else one.
     """
     # Every result is a new tensor, even where it equals what was passed: on a wire nothing is shared either, and a rank
     # that writes into its result must not change another's.
@@ -112,7 +112,7 @@ def _pairwise(reduction: str | None, a: Tensor, b: Tensor) -> Tensor:
 
 
 class SoloComm(Comm):
-    """One rank: every collective is what it is for one."""
+    """The only rank of a group: no collective needs another one."""
 
     def __init__(self) -> None:
         self.rank, self.size = 0, 1

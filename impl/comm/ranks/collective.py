@@ -5,8 +5,8 @@ ranks' losses, the gradient is the transposed matrix: of a broadcast a sum on th
 
 What is hard here: a backward pass is a call, too. If one rank's input needs a gradient and another's does not, the one
 waits for the other for ever; so callers see to it that all ranks differentiate or none. And calls must not be mistaken
-for each other: the call for a derivative has a tag of its own, as "loss, vjp", so that a rank which is still in the
-forward pass is found to make another call, and not taken to agree.
+for each other. So the call for a derivative has a tag of its own, as "loss, vjp", and a rank that is still in the
+forward pass is seen to make another call.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Step:
         kind: a name in `ADJOINT`.
         root: the rank that has or gets the whole.
         sizes: rows of each rank's part, where a whole is cut or put together.
-        tag: what for.
+        tag: the purpose of the call.
     """
 
     kind: str
@@ -52,7 +52,7 @@ class Step:
         return replace(self, kind=ADJOINT[self.kind], tag=f"{self.tag}, vjp".lstrip(", "))
 
     def pushed(self) -> Step:
-        """The same step for tangents: of another call than that for values."""
+        """The same step for tangents, with a tag of its own, since it is another call than that for values."""
         return replace(self, tag=f"{self.tag}, jvp".lstrip(", "))
 
 
@@ -79,7 +79,7 @@ class Collective(Function):
     def vmap(info: VmapInfo, in_dims: LeafDims, x: Tensor, comm: Comm, step: Step) -> tuple[Tensor, int]:
         dim, _, _ = in_dims
         assert dim is not None, "the only tensor among the arguments is batched"
-        # Axis 0 is what is cut, so the batch goes to the end.
+        # Parts are cut along axis 0, so the batch goes to the last axis.
         return _collective(x.movedim(dim, -1), comm, step), -1
 
 

@@ -5,9 +5,8 @@ or has raised, and what happens is decided by that alone: no clock is asked, so 
 certain.
 
 What is hard here: a collective may be called from deep inside autograd, whose frames in C++ nothing can suspend but a
-thread. So ranks are threads; but only the one whose turn it is runs, and whose turn comes next is decided under one
-lock, which makes a run repeatable. A world that has failed must end every rank, too, also one that waits inside
-autograd.
+thread. So ranks are threads, of which only one at a time has its turn. The next turn is decided under one lock, which
+makes a run repeatable. And a world that has failed must end every rank, even one that waits inside autograd.
 """
 
 from __future__ import annotations
@@ -80,8 +79,8 @@ class LockstepWorld:
             for thread in threads:
                 thread.join()
         torch.set_num_threads(intra_op)
-        # Ranks that waited for one that raised are a failed world. Its text names every rank, and what was raised is
-        # the cause; where nobody waited, what was raised is all that happened.
+        # Where ranks wait for a rank that raised, the world has failed: its text names every rank, and the exception is
+        # its cause. Where no rank waits, the exception is all that happened.
         raised = next((err for err in self._errors if err is not None), None)
         if self._failed:
             raise CommError(self._failed) from raised

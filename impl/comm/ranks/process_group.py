@@ -1,10 +1,9 @@
 """`TorchComm`: ranks of a torch.distributed process group.
 
-What is hard here is everything that goes wrong. A transport takes what it is given: ranks that make different calls get
-numbers of each other's, or wait until a time-out of half an hour. So before anything moves the ranks exchange a digest
-of the call, and while they wait each looks at the board for a rank that can no longer come. And a call that has been
-given up is still known to the transport, whose destructor waits for it; a thread that holds on to the group lets the
-process end.
+What is hard here is every way to fail. A transport checks nothing: ranks that make different calls get each other's
+numbers, or wait for half an hour until a time-out. So the ranks exchange a digest of the call before anything moves,
+and while a rank waits it looks at the board for others that can no longer come. And the transport still has a call
+that was given up, for which its destructor waits. So a thread holds the group until then, and the process may end.
 """
 
 from __future__ import annotations
@@ -22,11 +21,11 @@ from .base import Comm, SoloComm
 from .board import Board
 from .call import Call, CommError
 
-#: A fingerprint as it travels: the digest that is compared, and as much of the call's text as there is room for.
+#: Bytes of the digest that is compared, and of a fingerprint: the digest, then the call's text, cut off at the end.
 _DIGEST, _BYTES = 32, 256
-#: How long the wire is waited for between two looks at the board.
+#: How long a rank waits for the transport between two looks at the board.
 _SLICE = datetime.timedelta(milliseconds=20)
-#: Seconds within which the cause of a broken connection is looked for.
+#: Seconds in which a rank looks for the cause of a broken connection.
 _PATIENCE = 0.5
 
 
@@ -125,7 +124,7 @@ class TorchComm(Comm):
     # ------------------------------------------------------------------------------------------- waiting and failing
 
     def _wait(self, work: dist.Work, device: torch.device, read: bool = False) -> None:
-        """Until the work is done, with a look at the other ranks every now and then.
+        """Wait until the work is done, with a look at the other ranks every now and then.
 
         Args:
             read: whether the host reads the result at once, so that it may as well wait for another device too.
@@ -153,13 +152,13 @@ class TorchComm(Comm):
             raise _Impossible(report if impossible else f"{text}: {report}")
 
     def _describe_failure(self, call: Call, err: BaseException) -> str:
-        """What has happened in a call, with what the board says of it."""
+        """The text for a call that failed: where it was, the error, and what the board says of the other ranks."""
         text = (str(err) or type(err).__name__).splitlines()[0]
         if isinstance(err, _Different):
             return text
         if isinstance(err, RuntimeError) and not isinstance(err, _Impossible) and self.board is not None:
-            # A process that dies loses its connections a little before its lock on the board. Looked at too soon, the
-            # board would say that it lives, so it is asked again for a moment.
+            # A process that dies loses its connections a little before its lock on the board. A look at once would
+            # find it alive, so the board is read again for a moment.
             end, impossible = time.monotonic() + _PATIENCE, False
             while not impossible and time.monotonic() < end:
                 impossible, report, self._cause = self.board.obstacle(self._number, self._digest)
@@ -201,7 +200,7 @@ class TorchComm(Comm):
         return [x.clone()]
 
     def _gather_rows(self, x: Tensor) -> list[Tensor]:
-        """Every rank's x; ranks with fewer rows send as many as the longest, and those are cut off again."""
+        """Every rank's x. All send as many rows as the longest has, and the rows of padding are cut off again."""
         # The transport gathers equal shapes alone, so the lengths are exchanged first.
         rows = torch.tensor([x.shape[0]], device=x.device)
         counts = [torch.empty_like(rows) for _ in range(self.size)]
@@ -219,11 +218,11 @@ def _reduction(call: Call) -> dist.ReduceOp.RedOpType:
 
 
 class _Impossible(RuntimeError):
-    """A call that was found not to take place; the text says why, and not yet where."""
+    """A call that cannot take place; the text says why, and not yet in which call of which rank."""
 
 
 class _Different(_Impossible):
-    """Calls that differ by what was exchanged; the text names every rank's."""
+    """Ranks whose fingerprints differ; the text names the call of every rank."""
 
 
 def _wait_briefly(work: dist.Work) -> bool:
@@ -239,7 +238,7 @@ def _wait_briefly(work: dist.Work) -> bool:
 
 
 def _poll_briefly(work: dist.Work) -> bool:
-    """The same without the backend's help: NCCL takes a wait that ends too early for the end of the group."""
+    """As `_wait_briefly`, without a wait of the backend: NCCL takes a wait that times out for the end of the group."""
     end, pause = time.monotonic() + _SLICE.total_seconds(), 1e-5
     while not work.is_completed() and time.monotonic() < end:
         time.sleep(pause)

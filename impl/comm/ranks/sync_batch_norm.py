@@ -190,10 +190,10 @@ def _weight_over_std(var: Tensor, weight: Tensor | None, eps: float) -> Tensor:
 
 
 def _channel_sums(x: Tensor) -> Tensor:
-    """Per channel, float64."""
+    """The sum of each channel, (C,), float64."""
     return sums.total(x, [0, *range(2, x.dim())], dtype=torch.float64)
 
 
 def _along_channels(channels: Tensor, x: Tensor) -> Tensor:
-    """(C,) in the dtype of x, as it broadcasts to x."""
+    """`channels`, (C,), in the dtype of x and viewed to broadcast to x."""
     return channels.to(x.dtype).reshape(1, -1, *(1,) * (x.dim() - 2))
