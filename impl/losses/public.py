@@ -174,7 +174,7 @@ _Loss = tuple[Tensor, Tensor, Tensor | None, int, int]
 
 
 def _gradient_of_scores(name: str, loss: _Loss, grad_output: Tensor, total_weight: Tensor) -> Tensor:
-    """What both backward functions return, after the checks that differ; `name` is the one that messages speak of."""
+    """The result of both backward functions, whose loss is checked already; messages speak of `name`."""
     x, target, weight, reduction, ignore_index = loss
     for label, value in (("grad_output", grad_output), ("total_weight", total_weight)):
         require_tensor(name, label, value)
@@ -237,7 +237,7 @@ def _check_loss(
 
 
 def _check_operands(name: str, label: str, x: Tensor, target: Tensor, weight: Tensor | None, ignore_index: int) -> None:
-    """Raises what is wrong with types and dtypes, and where devices differ.
+    """Raises the exception for a wrong type or dtype, or for devices that differ.
 
     Args:
         name, label: the function, and what it calls x, for messages.
@@ -307,7 +307,7 @@ def _describe_shapes(name: str, label: str, x: Tensor, target: Tensor) -> str:
 
 
 def _batch_error(label: str) -> type[Exception]:
-    """What torch's functional losses raise where the batch does not fit; its aten ops raise RuntimeError, as always."""
+    """Where the batch does not fit, torch's functional losses raise ValueError, and its aten ops RuntimeError."""
     return RuntimeError if label == "self" else ValueError
 
 

@@ -255,8 +255,8 @@ def _outputs(name: str, arguments: Arguments) -> Outputs:
     check(name, arguments)
     if arguments.training:
         return train(arguments, name)
-    # The statistics were given and not computed, so there is nothing to save: both are empty, not None, as
-    # aten has it.
+    # The statistics were not computed here, so there is nothing to save. As in aten, both are then empty tensors, and
+    # not None.
     out, x = evaluate(arguments), arguments.input
     dtype = compute_dtype(x.dtype)
     return out, x.new_empty(0, dtype=dtype), x.new_empty(0, dtype=dtype)

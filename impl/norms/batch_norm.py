@@ -76,9 +76,9 @@ def batch_norm(
 
 
 def normalize(arguments: Arguments, name: str = "batch_norm") -> Tensor:
-    """`batch_norm` of its arguments, unchecked. `name` is the function that messages speak of."""
+    """`batch_norm` of arguments, which are checked here. `name` is the function that messages speak of."""
     input = arguments.input
-    # Torch takes this one input of less than two dims, and reads no more of the parameters than their first elements.
+    # This is the one shape of less than two dims that torch takes. It reads only the first element of each parameter.
     if isinstance(input, Tensor) and input.shape == (0,):
         return _normalize_nothing(arguments, name)
     check(name, arguments)
@@ -114,8 +114,7 @@ def train(arguments: Arguments, name: str = "batch_norm") -> tuple[Tensor, Tenso
     """
     x, weight, bias, running_mean, running_var, _, momentum, eps = arguments
     elements = _elements(x)
-    # The moments of an empty batch are NaN. Written once, NaN would stay in the running statistics for
-    # good.
+    # The moments of an empty batch are NaN, and a NaN would stay in the running statistics for good.
     if running_mean is None or running_var is None or not elements:
         out, mean, invstd, _ = ops.batch_norm_training(x, weight, bias, eps)
         return out, mean, invstd
@@ -129,7 +128,7 @@ def train(arguments: Arguments, name: str = "batch_norm") -> tuple[Tensor, Tenso
 
 
 def evaluate(arguments: Arguments) -> Tensor:
-    """out by running statistics, which the checks have seen to be there."""
+    """out by running statistics, which `check` has found to be there."""
     x, weight, bias, running_mean, running_var, _, _, eps = arguments
     assert running_mean is not None
     assert running_var is not None
@@ -146,13 +145,14 @@ def _elements(x: Tensor) -> int:
 
 
 def check(name: str, arguments: Arguments) -> None:
-    """Raises what is wrong with the arguments, of any type. Messages, which speak of `name`, are made only then: a call
-    that is right pays for the tests.
+    """Raises the exception for the first wrong argument; arguments may be of any type, and messages speak of `name`.
+
+    Messages are made on failure alone, so that a right call takes no longer than its tests.
     """
     x, weight, bias, running_mean, running_var, training, momentum, eps = arguments
     statistics = (("running_mean", running_mean), ("running_var", running_var))
     parameters = (("weight", weight), ("bias", bias), *statistics)
-    # Each rule relies on those before it: shapes are read only of what is a tensor.
+    # Each rule relies on those before it: shapes are read only of values that have been found to be tensors.
     require_tensors(name, x, parameters)
     if type(momentum) is not float:
         require_number(name, "momentum", momentum)

@@ -17,7 +17,7 @@ A norm without a mean (`centred=False`) has m = 0, and no bar(dx) nor bar(g) in 
 Half-precision operands are taken to float32 on entry and each result is rounded once, by the caller, so no two
 half-precision contributions are ever added. The statistics are recomputed from x: a saved one does not carry its
 dependence on x to the next order. A saved rstd, which implies an eps, keeps its value; a saved mean was rounded, and is
-found again with a second term.
+computed again with a second term.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from ..operator.precision import compute_dtype, raised
 from .layout import Layout
 
 Gradients = tuple[Tensor | None, Tensor | None, Tensor | None]
-"""Of input, weight and bias; None where not wanted."""
+"""Of input, weight and bias; None where the mask leaves one out."""
 
 
 class Row(NamedTuple):
@@ -73,7 +73,7 @@ class Row(NamedTuple):
     def normalize(self, t: Tensor) -> Tensor:
         """r (t - bar(t) - xh bar(t xh)): the derivative of xh, which is its own adjoint."""
         # bar(t xh) equals bar((t - bar(t)) xh), because a row of xh sums to 0. It does so only nearly in
-        # floating point, and a large bar(t) would leak in through what is left; a centred t has none.
+        # floating point, and a large bar(t) would leak in through the difference; a centred t has no mean to leak.
         centred = self.centre(t)
         return self.along(self.r) * (centred - self.xh * self.along(self.bar(centred * self.xh)))
 
@@ -86,9 +86,9 @@ def _deviation(x: Tensor, dims: tuple[int, ...]) -> Tensor:
     """x - bar(x)."""
     mean = sums.mean(x, dims, keepdim=True)
     centred = x - sums.spread(mean, x.shape)
-    # A mean is rounded to digits of x, of which a row far from zero may have few, and then the rows of xh would not sum
-    # to zero. The derivatives of second order rely on that: each of their sums of t xh would take in a share of the
-    # mean of t. The mean of what is left is the mean's second term, a correction of its value alone.
+    # The mean is rounded to the precision of x, which is coarse for a row far from zero. Rows of xh would then not sum
+    # to zero, and derivatives of second order rely on that: each of their sums of t xh would take in a share of the
+    # mean of t. The mean of the deviations is the second term of the mean, and corrects its value alone.
     return centred - sums.spread(sums.mean(centred.detach(), dims, keepdim=True), x.shape)
 
 

@@ -36,7 +36,7 @@ class SavedNorm(NamedTuple, Generic[L]):
         input, weight, mean, rstd: as the op has them; the weight only where the input needs a gradient.
         weight_dtype, bias_dtype: None where there is no such parameter.
         layout: the op's.
-        eps: as given.
+        eps: added to the variance.
     """
 
     input: Tensor | None
@@ -56,9 +56,9 @@ class Norm(Generic[L]):
     Attributes:
         layout: the layout for the arguments of a forward op.
         backward_op: an op of (grad_out, grad_mean, grad_rstd, input, mean, rstd, ..., output_mask).
-        operands: what stands between rstd and output_mask there, from what the forward op has saved.
+        operands: the arguments of that op between rstd and output_mask, from the values that the forward op has saved.
         jvp_op: an op of (input, weight, tangents of input, weight and bias, ..., eps, statistics).
-        extents: what stands between the tangents and eps there, from the arguments of the forward op.
+        extents: the arguments of that op between the tangents and eps, from the arguments of the forward op.
     """
 
     layout: Callable[[Record], L]
@@ -93,7 +93,7 @@ class Norm(Generic[L]):
         weight_dtype = None if weight is None else weight.dtype
         bias_dtype = None if bias is None else bias.dtype
         # d_weight = sum(dy xh) does not read the weight, and d_bias = sum(dy) reads neither input nor
-        # statistics. What is not read is not kept, so layers that are frozen in part hold less memory.
+        # statistics. A tensor that is not read is not saved, so partly frozen layers take less memory.
         if not needs.input:
             weight = None
             if not needs.weight:
@@ -143,7 +143,7 @@ class Backward:
     layout: Callable[[Record], Layout]
 
     def fake(self, args: Record) -> Gradients:
-        """Fake (d_input, d_weight, d_bias), None where not wanted."""
+        """Fake (d_input, d_weight, d_bias), None where the mask leaves one out."""
         x, layout, mask = args.input, self.layout(args), _read_mask(args)
         shape, weight = layout.affine_shape(x.shape), args.weight
         dtype = args.weight_dtype if hasattr(args, "weight_dtype") else None if weight is None else weight.dtype
@@ -218,8 +218,7 @@ def constants_rules(
         """Copies of the statistics: a later call in training mode writes to the originals."""
         x = args.input
         weight_dtype, bias_dtype = (x.dtype if t is None else t.dtype for t in (args.weight, args.bias))
-        # The weight is a factor of d_input alone, while the statistics are read for d_input and for
-        # d_weight.
+        # The weight is a factor of d_input alone; the statistics are read for d_input and d_weight.
         saved_x = weight = mean = var = None
         if needs.input or needs.weight:
             saved_x, weight = x, args.weight if needs.input else None

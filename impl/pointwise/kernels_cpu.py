@@ -19,7 +19,7 @@ _aten_backward: Callable[[Tensor, Tensor, Tensor], Tensor] = without_wrapper(
 
 
 def log_sigmoid(x: Tensor) -> tuple[Tensor, Tensor | None]:
-    """(out, exp(-|x|)); None for the half types: a slope made of a rounded exp(-|x|) has no more digits than that."""
+    """(out, exp(-|x|)); the second is None for the half types, whose rounding would limit the digits of the slope."""
     out, buffer = _aten_forward(x.contiguous())
     return out, None if x.dtype in HALF else buffer
 

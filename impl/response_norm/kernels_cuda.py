@@ -142,7 +142,7 @@ def _operands(dtype: torch.dtype, *numbers: float) -> tuple[float | int, ...]:
 
 
 def _kind(exponent: float) -> str:
-    """What the kernels know of an exponent when they are compiled."""
+    """The kind of an exponent, for which a kernel is compiled."""
     kind = _KINDS.get(exponent)
     if kind is None:
         kind = "general" if exponent % 1 else "odd" if exponent % 2 else "even"

@@ -63,9 +63,9 @@ def forward_kernel(log: bool) -> Forward:
     def kernel(x: Tensor, dim: int, dtype: torch.dtype | None) -> tuple[Tensor, Tensor | None]:
         input_dtype = x.dtype
         dtype = input_dtype if dtype is None else dtype
-        # Along the last dim ATen's softmax computes half-precision rows in float32 and rounds the result alone,
-        # which is what `_half` would do with a copy. Elsewhere it rounds what comes before the result, too. No
-        # other input comes with a half type to round to: the public functions round what this returns.
+        # Along the last dim ATen's softmax computes half-precision rows in float32 and rounds the result alone, as
+        # `_half` would do with a copy. Along other dims it rounds intermediates, too. A half `dtype` comes only with
+        # an input of that dtype, since the public functions round the results of wider inputs themselves.
         if dtype in HALF and (log or dim < x.dim() - 1):
             out = _half(aten, x, dim)
         else:

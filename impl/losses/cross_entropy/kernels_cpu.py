@@ -22,7 +22,8 @@ _CHUNK = 1 << 20
 """Elements of a half-precision input that are taken to float32 at a time; with fewer, threads would meet too often."""
 
 _NARROW, _MANY = 16, 1 << 9
-"""Below so many classes, and from so many elements, ATen's softmax along the last dim is slower than its parts."""
+"""With fewer classes than the first, and at least as many elements as the second, ATen's softmax along the last dim is
+slower than its parts."""
 
 
 class SmoothedLoss(NamedTuple):
@@ -68,8 +69,8 @@ def cross_entropy(args: SmoothedLoss) -> tuple[Tensor, Tensor]:
     """
     x, target, weight, reduction, ignore_index, smoothing, batch_ndim = args
     dim = class_dim(x.dim(), batch_ndim)
-    # No batch dims, smoothing or half types: then ATen's log-softmax and the plain loss say it all, and the
-    # latter checks targets as it reads them.
+    # Without batch dims, smoothing and half types the result is the plain loss of ATen's log-softmax, and that loss
+    # checks targets as it reads them.
     if x.is_cpu and batch_ndim == 0 and not smoothing and x.dtype not in HALF:
         z = _log_probabilities(x, dim)
         return nll.nll_loss(nll.Loss(z, target, weight, reduction, ignore_index, 0), "cross_entropy")
@@ -128,7 +129,7 @@ def cross_entropy_backward(args: SmoothedLossBackward) -> Tensor:
 
 
 class _Terms(NamedTuple):
-    """What the gradient is made of, one number per position of a table.
+    """The terms of the gradient, one number per position of a table.
 
     Attributes:
         index, ignored: of the target. hit: a. every: s/C g. scale: a + sum b.
@@ -153,7 +154,7 @@ def _terms(
     smoothing: float,
     batch_ndim: int,
 ) -> _Terms:
-    """What `_gradient` makes the gradient of.
+    """The terms from which `_gradient` computes the gradient.
 
     Args:
         g: the cotangent of every position's loss, 0 where ignored.

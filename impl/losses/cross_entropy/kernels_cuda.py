@@ -27,11 +27,11 @@ _FORWARD_MOST, _BACKWARD_MOST = 8192, 32768
 
 
 class Launch(NamedTuple):
-    """What the shapes of a call decide of a kernel of either direction.
+    """What the shapes of a call decide: the launch of a kernel, forward or backward, and how it reads the logits.
 
     Attributes:
-        kernel: the launch. programs: the shape of what programs say of wrong targets.
-        classes: C. direct: whether the kernel can read x where it is; else it gets what `_rows_of_classes` makes of it.
+        kernel: the launch. programs: the shape of the marks of wrong targets, one per program.
+        classes: C. direct: whether the kernel can read x where it is; else it reads `_rows_of_classes` of x.
     """
 
     kernel: Prepared
@@ -96,7 +96,7 @@ def _plan_launch(
     batch_ndim: int,
     back: tuple[bool, bool] | None,
 ) -> Launch:
-    """What is launched.
+    """The launch for a call.
 
     Args:
         shape, strides, dtype: of the logits. positions: the shape of the target.
@@ -130,7 +130,7 @@ def _rows_of_classes(x: Tensor, batch_ndim: int) -> Tensor:
 
 
 def _scores(shape: torch.Size, strides: tuple[int, ...], batch_ndim: int) -> tuple[Tensor, bool]:
-    """What `_rows_of_classes` makes of logits, without memory; and whether it is a view of them."""
+    """`_rows_of_classes` of logits, as a tensor without memory, and whether it is a view of them."""
     x = torch.empty_strided(shape, strides, device="meta")
     scores = _rows_of_classes(x, batch_ndim)
     return scores, scores.untyped_storage()._cdata == x.untyped_storage()._cdata

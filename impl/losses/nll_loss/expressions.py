@@ -23,7 +23,7 @@ from .kernels_cpu import MEAN, NONE, class_dim, spread
 
 
 def differentiated() -> bool:
-    """Whether what is computed now may be differentiated: not in a plain backward pass."""
+    """Whether a result computed now may be differentiated; false in a plain backward pass."""
     return torch.is_grad_enabled() or transforms_active() or torch.autograd.forward_ad._current_level >= 0
 
 
@@ -55,7 +55,7 @@ class Form(NamedTuple):
         return self.target == self.ignore_index
 
     def may_ignore(self) -> bool:
-        """False where it is known that no position is ignored.
+        """False only where the target shows that no position is ignored.
 
         Masking scores takes as long as a softmax, and its derivative as long again; reading the target takes no time.
         But values can be read only of plain tensors outside of transforms and traces, and on CUDA reading waits for

@@ -72,7 +72,7 @@ def class_dim(ndim: int, batch_ndim: int) -> int:
 
 
 def aten_name(direction: str, positions: int) -> str:
-    """The name, for messages, of the op in torch that takes targets of so many dims, without those of a batch."""
+    """The name, for messages, of torch's op for targets of `positions` dims, without batch dims."""
     return f"nll_loss{'2d' * (positions == 3)}_{direction}"
 
 
@@ -86,7 +86,7 @@ def nll_loss(args: Loss, op: str = "nll_loss") -> tuple[Tensor, Tensor]:
         IndexError: a target is neither a class nor ignore_index.
     """
     x, target, weight, reduction, ignore_index, batch_ndim = args
-    # ATen's kernel knows no batch dims, and the half types are to be summed in float32 and rounded once.
+    # ATen's kernel takes no batch dims, and would not sum the half types in float32 and round them once.
     if batch_ndim == 0 and x.is_cpu and x.dtype not in HALF:
         return _forward_aten(args, op)
     dim = class_dim(x.dim(), batch_ndim)
@@ -122,8 +122,7 @@ def _forward_aten(args: Loss, op: str) -> tuple[Tensor, Tensor]:
         out, total_weight = _aten_grid(x, target.long(), weight, reduction, ignore_index)
         return (out.reshape(shape) if reduction == NONE else out), total_weight
     except IndexError:
-        # ATen's message names a target and no rule. The one raised here is that of all other ways through
-        # this module.
+        # ATen's message names a target and no rule, so the error of all other ways through this module is raised.
         raise out_of_range(op, target, x.shape[class_dim(x.dim(), 0)], ignore_index) from None
 
 
@@ -148,7 +147,7 @@ def nll_loss_backward(args: LossBackward) -> Tensor:
     out = torch.zeros((*target.shape[:dim], classes, *target.shape[dim:]), dtype=dtype, device=target.device)
     if not out.numel():
         return out
-    # One number goes to every target, and scatter_ of a number needs no tensor of values.
+    # Every target gets the same number, for which scatter_ needs no tensor of values.
     if ignored is None and weight is None and not grad_output.dim() and out.is_cpu and dtype not in HALF:
         return out.scatter_(dim, index.unsqueeze(dim), -grad_output.item())
     value = spread(grad_output.to(compute_dtype(dtype)), index).neg()
@@ -244,8 +243,8 @@ def check_index(op: str, target: Tensor, classes: int, ignore_index: int) -> tup
         # same.
         if not classes and bool(ignored.all()):
             return index, ignored
-        # An ignored target may be -100, which gather would read outside the input. Class 0 is safe to read,
-        # and whoever called sets what was read there to 0.
+        # At an ignored target of -100 gather would read outside the input. Class 0 is safe to read, and the caller sets
+        # the value that was read there to 0.
         index = index.masked_fill(ignored, 0)
         if low < 0 or high >= classes:
             low, high = _range(index)

@@ -46,7 +46,7 @@ class Sums(NamedTuple):
 
     Attributes:
         gather: of every position. fold: of partial sums, None where there are none.
-        partial: the shape of partial sums. programs: that of what programs say of wrong targets.
+        partial: the shape of partial sums. programs: that of the marks of wrong targets, one per program.
     """
 
     gather: Prepared
@@ -56,7 +56,7 @@ class Sums(NamedTuple):
 
 
 class Targets(NamedTuple):
-    """What every loss is told of its targets.
+    """The targets of a loss, with the weights and the numbers that go with them.
 
     Attributes:
         op: the name that messages speak of.
@@ -95,7 +95,7 @@ class Targets(NamedTuple):
         return empty(self.batch, wide, self.target.device)
 
     def require_classes(self, wrong: Tensor) -> None:
-        """Raises IndexError where a program says in `wrong` that it has seen what is no class and not ignored."""
+        """IndexError where a program says in `wrong` that it has read a target that is no class and not ignored."""
         if wrong.numel() and not _captured(wrong) and bool(wrong.any()):
             raise kernels_cpu.out_of_range(self.op, self.target, self.classes, self.ignore_index)
 

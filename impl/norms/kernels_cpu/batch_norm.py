@@ -19,7 +19,7 @@ from .operands import MaskedOutputs
 from .scaling import along, applied, beyond, scaled_last
 
 _FEW = 8
-"""Up to so many elements per channel the output is centred before it is scaled; ATen computes x a + (b - mean a)."""
+"""The most elements per channel for which x is centred before it is scaled; ATen computes x a + (b - mean a)."""
 
 _BLOCK = 1 << 17
 """Elements whose moments are taken at a time by a thread: a block and the result that comes with it stay in cache."""
@@ -100,7 +100,7 @@ def _training_rows(
 def _training_few(
     x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """As the formula reads."""
+    """The training forward for few elements per channel, in the formula's order of operations."""
     dims = (0, *range(2, x.dim()))
     mean = x.mean(dims, dtype=compute_dtype(x.dtype))
     centred = x - along(mean, x)

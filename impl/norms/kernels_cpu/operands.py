@@ -1,4 +1,4 @@
-"""What the backward kernels of layer and group norm share: their operands, and what comes through mean and rstd."""
+"""What the backward kernels of layer and group norm share: their operands, and the gradient through mean and rstd."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ def complete_gradients(
 ) -> MaskedOutputs:
     """The gradients with the part that comes through mean and rstd, each rounded once.
 
-    ATen's kernels take no cotangents of mean and rstd, which are differentiable outputs here. What comes through them
-    is added to their d_input.
+    ATen's kernels take no cotangents of mean and rstd, which are differentiable outputs here. The gradient through them
+    is added to ATen's d_input.
 
     Args:
         gradients: (d_input, d_weight, d_bias) without that part, in the dtype of the sums; None where masked.

@@ -112,7 +112,7 @@ class Forward(NamedTuple):
     """What a training forward launches, in order: `whole` alone, or the other three.
 
     Attributes:
-        partial: the shape of what the first of three launches leaves, None for one launch.
+        partial: the shape of the partial results of the first of three launches, None for one launch.
         statistic: the shape of a statistic. wide: the dtype of sums.
     """
 
@@ -173,10 +173,10 @@ def batch_norm_training(
 def batch_norm_training_and_update(
     x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float, running: Running
 ) -> Statistics:
-    """(out, mean, invstd), and the running statistics are written by the kernel that has the moments.
+    """(out, mean, invstd); the kernel that computes the moments also updates the running statistics.
 
     Args:
-        x, weight, bias, eps: as for the CPU's. running: what is updated.
+        x, weight, bias, eps: as for the CPU's. running: the statistics to update.
     """
     if not (x.numel() and in_place(running, x, weight, bias)):
         return updating(batch_norm_training)(x, weight, bias, eps, running)
@@ -184,7 +184,8 @@ def batch_norm_training_and_update(
     wide = compute_dtype(x.dtype)
     factors = as_operand(1.0 - momentum, wide), as_operand(float(momentum), wide)
     outputs = _train(x, weight, bias, eps, (None, mean, var, *factors))
-    # torch sees no write of a kernel. A graph that has kept a statistic must find that it was written since.
+    # torch does not see that a kernel writes. So the versions are raised, for a graph that has saved a statistic must
+    # find it changed.
     torch.autograd.graph.increment_version((mean, var))
     return outputs
 
@@ -250,7 +251,7 @@ class BackwardLaunches(NamedTuple):
     """What a backward launches: `whole` alone, or sums of tiles, those of channels, and d_input from these.
 
     Attributes:
-        partial: the shape of what tiles leave, None for one launch. combined: that of sums of channels.
+        partial: the shape of the sums of tiles, None for one launch. combined: that of sums of channels.
         wide: the dtype of sums.
     """
 
@@ -355,7 +356,7 @@ def _output(x: Tensor, memory: torch.memory_format) -> Tensor:
 def _gradients(
     x: Tensor, memory: torch.memory_format, dtypes: tuple[torch.dtype, torch.dtype], mask: Sequence[bool]
 ) -> MaskedOutputs:
-    """Tensors for the gradients that are wanted.
+    """Tensors for the gradients that the mask asks for.
 
     Args:
         x: the input, dense. memory: its memory format. dtypes: of the other two. mask: which of the three.

@@ -15,7 +15,7 @@ from ..layout import memory_format
 from .batch_norm import Cut, cut_of
 
 Moved = tuple[Tensor, Tensor | None, Tensor | None]
-"""Tangents of out, mean and rstd; None where not wanted, or zero."""
+"""Tangents of out, mean and rstd; None where the call does not ask for one, or where it is zero."""
 
 #: Warps of the kernel that combines partial results.
 _COMBINING_WARPS = 8
