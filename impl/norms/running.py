@@ -88,7 +88,7 @@ def _count_batch_vmap(info: Any, in_dims: Any, num_batches_tracked: Tensor) -> t
 
 
 def _only_plain(args: Any) -> bool:
-    """Whether a call may go straight to the kernel: its tensors are plain, and no transform, mode or tracer is there."""
+    """Whether a call may go straight to the kernel: plain tensors alone, no transform, mode or tracer."""
     if torch.compiler.is_compiling() or private.transforms_active() or private.dispatch_mode_count():
         return False
     # The types are compared exactly, because a subclass may define __torch_dispatch__ and would miss the
