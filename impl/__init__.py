@@ -18,7 +18,7 @@ from .function import Function as Function
 from .hooks import BackwardHookFunction as BackwardHookFunction
 from .hooks import backward_hook_identity as backward_hook_identity
 from .linalg.trace import trace as trace
-from .listing import offered as __dir__  # noqa: F401
+from .listing import list_names as __dir__  # noqa: F401
 from .losses.public import cross_entropy as cross_entropy
 from .losses.public import nll_loss as nll_loss
 from .losses.public import nll_loss2d_backward as nll_loss2d_backward

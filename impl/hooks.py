@@ -12,16 +12,16 @@ from .operator import torch_private as private
 
 
 def backward_hook_identity(*args: Any) -> tuple[Any, ...]:
-    """The arguments, as tensors of their own: what is done to the gradients of these is done to no other use.
+    """The arguments, as tensors of their own: a hook that changes their gradients changes those of no other use.
 
-    In reverse mode one node stands for all arguments together: its inputs are the gradients of all outputs, so a hook
+    In reverse mode one node stands for all arguments together. Its inputs are the gradients of all outputs, so a hook
     on it sees them at once. That is what `torch.nn.Module.register_full_backward_hook` needs. Torch's own function of
     this purpose, `torch.nn.modules._functions.BackwardHookFunction`, refuses forward mode and every `torch.func`
     transform; this one is the identity there, too. Under a transform or a compiler each argument has a node of its
     own, for the transform's tensors have no common one.
 
     Args:
-        args: tensors of any dtype, shape, strides and device. What is no tensor is returned as it is.
+        args: tensors of any dtype, shape, strides and device; any other value is returned as it is.
 
     Returns:
         A tuple, one item per argument. A tensor comes back as a view of the argument: equal bits, strides and
@@ -67,12 +67,12 @@ class BackwardHookFunction(Function):
 
     @staticmethod
     def backward(ctx: Any, *cotangents: Any) -> tuple[Any, ...]:
-        """The cotangents; a missing one is zeros, which hooks expect."""
+        """The cotangents. Torch has put zeros for missing ones, as hooks expect."""
         return cotangents
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> tuple[Any, ...]:
         """The tangents of the differentiable outputs, as views: a view's tangent must be one."""
-        # A missing one is zeros: torch has no view without a tangent among outputs that have one, and keeps a view's
-        # tangent with its base, which is the argument.
+        # Torch has put zeros for a missing tangent. It must: among outputs with tangents it allows no view without one,
+        # and it stores a view's tangent with the base of the view, which is the argument.
         return tuple(_view(t) if needed else None for t, needed in zip(tangents, ctx.needs, strict=True))

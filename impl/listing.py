@@ -9,11 +9,11 @@ import types
 _MODULES = frozenset({"comm", "decompositions"})
 
 
-def offered() -> list[str]:
-    """The public ops, classes and modules of this package, sorted; its other folders can be imported all the same."""
-    found = vars(sys.modules[__package__ or ""])
+def list_names() -> list[str]:
+    """The public ops, classes and modules of this package, sorted. Other folders are not listed."""
+    members = vars(sys.modules[__package__ or ""])
     return sorted(
         name
-        for name, value in found.items()
+        for name, value in members.items()
         if not name.startswith("_") and (name in _MODULES or not isinstance(value, types.ModuleType))
     )

@@ -49,11 +49,15 @@ def _adapter(
     record = records.maker(records.record_of("arguments", names))
 
     def decomposition(*args: Any, **kwargs: Any) -> Any:
-        given = record(signature.bind(*args, **kwargs).args)
+        arguments = record(signature.bind(*args, **kwargs).args)
         # The values are those that the op has without a tangent, so they do not change because one is present.
-        outputs = values_of(overload, *given) if values is None else values(given)
-        found: Any = slopes(given)
-        return attached(outputs, found) if isinstance(outputs, Tensor) else tuple(map(attached, outputs, found))
+        outputs = values_of(overload, *arguments) if values is None else values(arguments)
+        expressions: Any = slopes(arguments)
+        return (
+            attached(outputs, expressions)
+            if isinstance(outputs, Tensor)
+            else tuple(map(attached, outputs, expressions))
+        )
 
     signature = sign(decomposition, overload)
     decomposition.__doc__ = slopes.__doc__
@@ -102,11 +106,11 @@ def _layer_norm_slopes(args: Record) -> norms.Gradients:
 
     The bias is not read by the derivatives.
     """
-    wanted = tuple(args.output_mask)
+    mask = tuple(args.output_mask)
     layout = Rows(len(args.normalized_shape))
     # The op is given rstd and no eps, so the expression finds the eps that belongs to it.
     rstd = raised(args.rstd)
-    return norms.gradients(layout, args.grad_out, args.input, args.weight, eps=None, rstd=rstd, wanted=wanted)
+    return norms.gradients(layout, args.grad_out, args.input, args.weight, eps=None, rstd=rstd, mask=mask)
 
 
 def _batch_norm_slopes(args: Record) -> norms.Gradients:

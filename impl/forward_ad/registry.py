@@ -149,8 +149,8 @@ def _graph(overload: Any, function: Callable[..., Any]) -> Any:
     decomposition = torch.jit.ignore(decomposition)
     # A script is compiled from source text with typed parameters. The function takes *args and has none, so the text
     # of a wrapper is written with the parameters of the op's schema.
-    taken = ", ".join(map(str, signature.parameters.values()))
-    text = f"def wrapped({taken}):\n  return decomposition({', '.join(signature.parameters)})\n"
+    parameters = ", ".join(map(str, signature.parameters.values()))
+    text = f"def wrapped({parameters}):\n  return decomposition({', '.join(signature.parameters)})\n"
     return torch.jit.CompilationUnit(text).wrapped.graph
 
 

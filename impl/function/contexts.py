@@ -20,14 +20,14 @@ class WrappedCtx:
     """A context around a context: reads and writes all but its own, reserved attributes of the one inside.
 
     Raises:
-        RuntimeError: the context inside has an attribute of a reserved name, or is given one.
+        RuntimeError: the context inside has an attribute of a reserved name, or somebody sets one.
     """
 
     _pt_reserved_attrs: tuple[str, ...] = ("_pt_reserved_attrs", "_pt_inner_ctx")
 
     def __init__(self, ctx: Ctx) -> None:
-        # A context of ours has attributes of these names by right. On the author's they would be shadowed without a
-        # word.
+        # A context of ours has attributes of these names by right. An author's attribute of such a name would be hidden
+        # without a message.
         if not isinstance(ctx, WrappedCtx):
             reserved = type(self)._pt_reserved_attrs
             if any(hasattr(ctx, name) for name in reserved):
@@ -56,7 +56,7 @@ def _collision(reserved: tuple[str, ...]) -> str:
 
 
 class CtxWithSavedTensors(WrappedCtx):
-    """A context whose `saved_tensors` are others: those of a slice, of a level."""
+    """A context with other `saved_tensors` than the one inside: those of one slice, or of one level."""
 
     _pt_reserved_attrs = ("_pt_new_saved_tensors", *WrappedCtx._pt_reserved_attrs)
 
@@ -74,7 +74,7 @@ class CtxCustomSave(WrappedCtx):
     """A context that saves batched tensors as the tensors inside, and keeps account of their batch dims.
 
     `save_for_backward` and `save_for_forward` may be given different tensors in different order, so each has an account
-    of its own. What is marked is marked on the tensors inside, too.
+    of its own. Tensors that the author marks are marked as the tensors inside.
     """
 
     _pt_reserved_attrs = (
@@ -111,7 +111,7 @@ class CtxCustomSave(WrappedCtx):
 
 
 class ForwardCtx:
-    """The context of a jvp: holds what `setup_context` says until `jvp` has run; nothing outlives that call.
+    """The context of a jvp: it holds what `setup_context` sets until `jvp` has run, and is then dropped.
 
     Attributes:
         saved_tensors: those of `save_for_forward`.
@@ -126,7 +126,7 @@ class ForwardCtx:
         self.non_differentiable: tuple[Tensor, ...] = ()
 
     def save_for_backward(self, *tensors: Tensor | None) -> None:
-        """Nothing: there is no backward at this level."""
+        """Does nothing: there is no backward at this level."""
 
     def save_for_forward(self, *tensors: Tensor | None) -> None:
         self.saved_tensors = tensors

@@ -23,11 +23,11 @@ from .static_types import Ctx, FunctionClass, Leaf, Leaves, Method, Pytree, Stru
 
 _PLAN = "_opassay_plan"
 _STRUCTURED = "_pt_structured"  # set on a context whose outputs end in a `_Structure`
-_ZEROS = "_opassay_zeros"  # set on a context under forward AD: what makes tangents of zero
+_ZEROS = "_opassay_zeros"  # set on a context under forward AD: functions that make tangents of zero
 
 
 class _Structure:
-    """The last output of a function whose outputs are in a container: how to build it again."""
+    """The last output of a function whose outputs are in a container: how to rebuild the container."""
 
     __slots__ = ("spec",)
 
@@ -36,12 +36,12 @@ class _Structure:
 
 
 class Plan(NamedTuple):
-    """What is known of a class before its arguments are.
+    """What a class alone says of its calls, before there are arguments.
 
     Attributes:
         forward: the static method that the plan was made for.
         separate: whether the class has a `setup_context`.
-        least: of so many positional arguments, or more, none needs a default.
+        least: the number of positional arguments from which on no parameter needs its default.
         apply: torch's own apply of the class that runs.
     """
 
@@ -62,7 +62,7 @@ def plan_of(cls: FunctionClass) -> Plan:
     return plan
 
 
-def positional(cls: FunctionClass, plan: Plan, args: Leaves, kwargs: dict[str, Leaf]) -> Leaves:
+def bind_arguments(cls: FunctionClass, plan: Plan, args: Leaves, kwargs: dict[str, Leaf]) -> Leaves:
     """The arguments by position, defaults filled in. TypeError where they do not go with `forward`."""
     if not kwargs and len(args) >= plan.least:
         return args
@@ -80,7 +80,7 @@ def positional(cls: FunctionClass, plan: Plan, args: Leaves, kwargs: dict[str, L
 
 def apply_eagerly(plan: Plan, args: Leaves) -> Pytree:
     """The outputs on the ordinary tape."""
-    # A tensor that was kept from a transform is still wrapped when that has ended; the tape is to see the one inside.
+    # A tensor that has outlived its transform is still wrapped; the tape must see the tensor inside.
     result = plan.apply(*[private.unwrap_if_dead(arg) if isinstance(arg, Tensor) else arg for arg in args])
     if type(result) is tuple and type(result[-1]) is _Structure:
         return pytree.tree_unflatten(result[:-1], result[-1].spec)
@@ -91,7 +91,7 @@ def backward_of(cls: FunctionClass) -> Method:
     """The static method (ctx, *cotangents) that a class defines under one of torch's names for it.
 
     Raises:
-        RuntimeError: it defines both.
+        RuntimeError: the class defines both.
     """
     if cls.vjp is torch.autograd.Function.vjp:
         method: Method = cls.backward
@@ -107,11 +107,11 @@ def backward_of(cls: FunctionClass) -> Method:
     return method
 
 
-def flat_tangents(cls: FunctionClass, moved: Pytree, count: int) -> Leaves:
-    """What a `jvp` returned, one per leaf of the outputs.
+def flatten_tangents(cls: FunctionClass, moved: Pytree, count: int) -> Leaves:
+    """The tangents that a `jvp` returned, one per leaf of the outputs.
 
     Raises:
-        RuntimeError: another number of them.
+        RuntimeError: their number is not `count`.
     """
     flat = tuple(pytree.tree_leaves(moved))
     if len(flat) != count:
@@ -122,8 +122,8 @@ def flat_tangents(cls: FunctionClass, moved: Pytree, count: int) -> Leaves:
 class OwnMeta(torch.autograd.function.FunctionMeta):
     """The metaclass of our functions.
 
-    torch.compile traces the static methods of classes of torch's own metaclass, and where a transform is active it
-    differentiates `forward` and leaves `backward` out. Of classes of any other metaclass it calls `apply`.
+    Where a class has torch's own metaclass, torch.compile traces its static methods, and under a transform it
+    differentiates `forward` and ignores `backward`. Where a class has another metaclass, it calls `apply`.
     """
 
 
@@ -134,19 +134,19 @@ class EagerFunction(torch.autograd.Function, metaclass=OwnMeta):
     def apply(cls, *args: Leaf, **kwargs: Leaf) -> Pytree:
         """The outputs on the ordinary tape."""
         plan = plan_of(cls)
-        return apply_eagerly(plan, positional(cls, plan, args, kwargs))
+        return apply_eagerly(plan, bind_arguments(cls, plan, args, kwargs))
 
 
 def _make_plan(cls: FunctionClass) -> Plan:
     separate = cls.setup_context is not torch.autograd.Function.setup_context
     kinds = [p.kind for p in inspect.signature(cls.forward).parameters.values()]
     least = sum(kind in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD) for kind in kinds)
-    # `apply` passes arguments by position, so a keyword-only parameter can never be given. No call has so many that
-    # none needs a default then, and `positional` raises an error that names the parameter.
+    # `apply` passes arguments by position, so a keyword-only parameter never gets a value. Then no number of arguments
+    # is enough, and `bind_arguments` raises an error that names the parameter.
     enough = math.inf if inspect.Parameter.KEYWORD_ONLY in kinds else least
     running = _with_containers(cls) if separate else cls
-    # The apply of torch's base class in C++. That of torch.autograd.Function binds the arguments again and asks whether
-    # a transform is active; both is known here.
+    # This is the apply of torch's base class in C++. That of torch.autograd.Function would bind the arguments again and
+    # ask again whether a transform is active.
     return Plan(cls.forward, separate, enough, super(torch.autograd.Function, running).apply)
 
 
@@ -154,7 +154,7 @@ def _with_containers(cls: FunctionClass) -> FunctionClass:
     """A subclass of the same name whose outputs torch understands."""
 
     def forward(*args: Leaf) -> Pytree:
-        output = cls.forward(*args) if forward_ad._current_level < 0 else _apart_from_constants(cls.forward, args)
+        output = cls.forward(*args) if forward_ad._current_level < 0 else _detach_constants(cls.forward, args)
         if _is_flat(output):
             return output
         leaves, spec = pytree.tree_flatten(output)
@@ -179,16 +179,16 @@ def _with_containers(cls: FunctionClass) -> FunctionClass:
             moved = _with_zeros(moved, getattr(ctx, _ZEROS))
         return (*pytree.tree_leaves(moved), None) if hasattr(ctx, _STRUCTURED) else moved
 
-    # `backward` here calls whichever of torch's two names the author chose, with the cotangents as the author wants
-    # them. So the other name, and the flag that asks for a list, must not reach torch a second time.
+    # `backward` here calls the author's method under either of torch's two names, and with a list of cotangents where
+    # the author asked for one. So the other name and the flag for a list are reset, lest torch apply them once more.
     user_backward = backward_of(cls)
     members = {"forward": forward, "setup_context": setup_context, "backward": backward, "jvp": jvp}
     plain = {"vjp": torch.autograd.Function.vjp, "boxed_grads_call": False, "__module__": cls.__module__}
     return type(cls)(cls.__name__, (cls,), {name: staticmethod(f) for name, f in members.items()} | plain)
 
 
-def _apart_from_constants(forward: Method, args: Leaves) -> Pytree:
-    """The outputs, with objects of their own for inputs that have no tangent and are returned as they are.
+def _detach_constants(forward: Method, args: Leaves) -> Pytree:
+    """The outputs, where inputs without a tangent that are returned unchanged are replaced by new objects.
 
     At an output that is such an input, or a view of it, torch's forward AD stops and sets no tangents of the outputs
     behind it (`_process_forward_mode_AD` in torch/csrc/autograd/custom_function.cpp returns where it has to go on).
@@ -200,7 +200,7 @@ def _apart_from_constants(forward: Method, args: Leaves) -> Pytree:
     }
 
     def apart(leaf: Tensor) -> Tensor:
-        # What `forward` has written is returned as the very object that the caller passed.
+        # An input that `forward` has written must be returned as the very object that the caller passed.
         return leaf.detach() if id(leaf) in constant and constant[id(leaf)] == leaf._version else leaf
 
     return pytree.tree_map_only(Tensor, apart, forward(*args))
@@ -217,7 +217,7 @@ def _zeros_of(ctx: Ctx, output: Pytree) -> dict[int, Callable[[], Tensor]]:
 
 
 def _with_zeros(moved: Pytree, zeros: dict[int, Callable[[], Tensor]]) -> Pytree:
-    """Tangents without None for outputs that may have one: torch's forward AD asserts that those do."""
+    """Tangents with zeros in place of None: torch's forward AD asserts a tangent of every output that may have one."""
     leaves, spec = pytree.tree_flatten(moved)
     filled = [zeros[i]() if leaf is None and i in zeros else leaf for i, leaf in enumerate(leaves)]
     return pytree.tree_unflatten(filled, spec)

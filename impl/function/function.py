@@ -35,7 +35,7 @@ class Function(eager.EagerFunction):
             TypeError: the arguments do not go with the signature of `forward`.
         """
         plan = eager.plan_of(cls)
-        args = eager.positional(cls, plan, args, kwargs)
+        args = eager.bind_arguments(cls, plan, args, kwargs)
         if not private.transforms_active():
             return eager.apply_eagerly(plan, args)
         if not plan.separate:
@@ -46,8 +46,8 @@ class Function(eager.EagerFunction):
         return rules.custom_function_call(cls, *args)
 
 
-# torch.compile is told by code object, which the classmethod shares with the function inside it.
-private.kept_out_of_graphs(
+# torch.compile looks up the code object, which the classmethod shares with the function inside it.
+private.keep_out_of_graphs(
     vars(Function)["apply"].__func__,
     "a custom function runs as it does without torch.compile, under every transform",
 )

@@ -72,8 +72,8 @@ def _template(fwd: Method, bwd: Method, count: int) -> type[Function]:
             results, intermediates = output
             fresh = iter(intermediates)
             saved = [next(fresh) if i is None else inputs[i] for i in saved_inputs]
-            # Autograd saves tensors alone. Other values are kept beside them, at the same positions, for `backward` to
-            # put both together again.
+            # Autograd saves tensors alone. Other values are stored beside them, at the same positions, and `backward`
+            # puts both together again.
             ctx.save_for_backward(*(v if isinstance(v, Tensor) else None for v in saved))
             ctx.others = [None if isinstance(v, Tensor) else v for v in saved]
             ctx.outputs, ctx.constants = len(pytree.tree_leaves(results)), len(inputs) - count
@@ -86,8 +86,8 @@ def _template(fwd: Method, bwd: Method, count: int) -> type[Function]:
         @staticmethod
         def backward(ctx: Ctx, *grads: Leaf) -> Pytree:
             saved = [o if t is None else t for t, o in zip(ctx.saved_tensors, ctx.others, strict=True)]
-            found = bwd(None, *grads[: ctx.outputs], *saved)
-            return (*(found if isinstance(found, (tuple, list)) else (found,)), *(ctx.constants * [None]))
+            gradients = bwd(None, *grads[: ctx.outputs], *saved)
+            return (*(gradients if isinstance(gradients, (tuple, list)) else (gradients,)), *(ctx.constants * [None]))
 
     return ApplyTemplate
 

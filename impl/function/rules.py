@@ -50,7 +50,7 @@ custom_function_call = CustomFunctionHigherOrderOperator()
 
 
 class VmapInfo(NamedTuple):
-    """What a vmap rule is told: the size of the batch, and how random numbers relate across it."""
+    """The first argument of a vmap rule: the size of the batch, and how random numbers relate across it."""
 
     batch_size: int
     randomness: str
@@ -81,8 +81,8 @@ def generate_single_level_function(
     specs: list[Structure] = []
 
     def forward(*operands: Leaf) -> Pytree:
-        unwrapped = unwrapped_for_grad(operands, level)
-        output = lowered_call(interpreter, autograd_function, unwrapped)
+        unwrapped = unwrap_operands(operands, level)
+        output = call_lower(interpreter, autograd_function, unwrapped)
         wrapped = wrapping.wrap_outputs_maintaining_identity(
             output, unwrapped, operands, lambda leaf: private.wrap_for_grad(leaf, level)
         )
@@ -102,12 +102,12 @@ def generate_single_level_function(
     return generated, lambda: specs[0]
 
 
-def unwrapped_for_grad(operands: Pytree, level: int) -> Pytree:
+def unwrap_operands(operands: Pytree, level: int) -> Pytree:
     """The operands without the wrapping of a grad or jvp level."""
     return pytree.tree_map_only(Tensor, lambda t: private.unwrap_for_grad(t, level), operands)
 
 
-def lowered_call(interpreter: Interpreter, autograd_function: FunctionClass, operands: Pytree) -> Pytree:
+def call_lower(interpreter: Interpreter, autograd_function: FunctionClass, operands: Pytree) -> Pytree:
     """The operator, one level further down."""
     with torch.enable_grad(), private.forward_ad_enabled(True), interpreter.lower():
         return custom_function_call(autograd_function, *operands)
@@ -119,25 +119,25 @@ def lowered_call(interpreter: Interpreter, autograd_function: FunctionClass, ope
 def custom_function_call_jvp(interpreter: Interpreter, autograd_function: FunctionClass, *operands: Leaf) -> Pytree:
     """The function and its `jvp`, both one level further down; the outputs are dual tensors of this level."""
     level = interpreter.level()
-    primals, tangents = taken_apart(operands, level)
+    primals, tangents = split_duals(operands, level)
     ctx = contexts.ForwardCtx(tuple(isinstance(t, Tensor) for t in tangents))
-    output = lowered_call(interpreter, autograd_function, primals)
+    output = call_lower(interpreter, autograd_function, primals)
     leaves = pytree.tree_leaves(output)
     moved: Leaves = (None,) * len(leaves)
     with torch.enable_grad(), private.forward_ad_enabled(True), interpreter.lower():
-        autograd_function.setup_context(ctx, primals, output)  # also tells what was written
+        autograd_function.setup_context(ctx, primals, output)  # it also marks the operands that were written
         if any(ctx.needs_input_grad):
-            moved = output_tangents(autograd_function, ctx, leaves, _given_to_jvp(ctx, primals, tangents))
+            moved = compute_tangents(autograd_function, ctx, leaves, _prepare_tangents(ctx, primals, tangents))
 
     def dual(leaf: Leaf, tangent: Leaf) -> Leaf:
         if not isinstance(leaf, Tensor):
             return leaf
-        # What was written in place is returned as the very operand that the caller passed. The caller goes on with that
-        # object, and so it is the one that needs the new tangent.
+        # An operand that was written in place is returned as the very object that the caller passed. The caller goes on
+        # with that object, so the new tangent must be set on it.
         if any(leaf is t for t in ctx.dirty):
-            written = next((o for p, o in zip(primals, operands, strict=True) if p is leaf), None)
-            if written is not None:
-                return _with_tangent(written, leaf, tangent, level)
+            operand = next((o for p, o in zip(primals, operands, strict=True) if p is leaf), None)
+            if operand is not None:
+                return _with_tangent(operand, leaf, tangent, level)
         wrapped = private.wrap_for_grad(leaf, level)
         if tangent is None or any(leaf is t for t in ctx.non_differentiable):
             return wrapped
@@ -148,29 +148,30 @@ def custom_function_call_jvp(interpreter: Interpreter, autograd_function: Functi
 
 
 def _with_tangent(operand: Tensor, primal: Tensor, tangent: Tensor | None, level: int) -> Tensor:
-    """An operand whose primal was written, with the tangent that it has now: the object that was passed."""
-    held = forward_ad.unpack_dual(operand).tangent if private.level_of(operand) == level else None
-    # The new value does not depend on what this level differentiates by; the tangent of the old one must not stay.
+    """An operand whose primal was written, the very object that the caller passed, with its new tangent."""
+    previous = forward_ad.unpack_dual(operand).tangent if private.level_of(operand) == level else None
+    # The new value does not depend on the variable of this level, so the tangent of the old value must not stay.
     if tangent is None:
-        if held is not None:
-            held.zero_()
+        if previous is not None:
+            previous.zero_()
         return operand
-    if held is not None:
-        held.copy_(private.wrap_for_grad(tangent, level))
+    if previous is not None:
+        previous.copy_(private.wrap_for_grad(tangent, level))
         return operand
     # An operand without a tangent gets one by a copy in place: `make_dual` would return another object.
-    with private.versions_kept(operand):  # the value is there already, and autograd may have saved it
+    # The value does not change by it, and autograd may have saved the operand: so it does not count as a write.
+    with private.preserve_versions(operand):
         return operand.copy_(forward_ad.make_dual(primal, tangent))
 
 
-def taken_apart(operands: Leaves, level: int) -> tuple[Leaves, Leaves]:
-    """Primals and tangents of the operands, in tensors of the levels outside; no tensor and no tangent give None."""
+def split_duals(operands: Leaves, level: int) -> tuple[Leaves, Leaves]:
+    """Primals and tangents of the operands, as tensors of the levels outside; None for a missing tangent."""
     primals, tangents = [], []
     for operand in operands:
         primal, tangent = operand, None
         if isinstance(operand, Tensor) and private.level_of(operand) == level:  # else its tangent is not of this level
             tangent = forward_ad.unpack_dual(operand).tangent
-            # Not the unpacked primal, which is a view: a function that writes may refuse one.
+            # The primal that `unpack_dual` returns is a view, which a function that writes may refuse.
             primal = private.unwrap_for_grad(operand, level)
             tangent = None if tangent is None else private.unwrap_for_grad(tangent, level)
         primals.append(primal)
@@ -178,31 +179,32 @@ def taken_apart(operands: Leaves, level: int) -> tuple[Leaves, Leaves]:
     return tuple(primals), tuple(tangents)
 
 
-def _given_to_jvp(ctx: contexts.ForwardCtx, primals: Leaves, tangents: Leaves) -> Leaves:
-    """Tangents as `jvp` gets them: zeros where there is none, if the context says so; copies of those it may write."""
-    given = [t for t in (*primals, *tangents) if isinstance(t, Tensor)]
-    found = []
+def _prepare_tangents(ctx: contexts.ForwardCtx, primals: Leaves, tangents: Leaves) -> Leaves:
+    """The tangents to pass to `jvp`: zeros for missing ones, if the context asks; copies of those it may write."""
+    tensors = [t for t in (*primals, *tangents) if isinstance(t, Tensor)]
+    arguments = []
     for primal, tangent in zip(primals, tangents, strict=True):
         floating = isinstance(primal, Tensor) and (primal.is_floating_point() or primal.is_complex())
         if tangent is None and floating and ctx.materialize_grads:
             tangent = torch.zeros_like(primal)
-        # What is written into a tangent may come from any operand, and a vmap outside may have a batch of that alone.
+        # `jvp` may write values of any operand into this tangent. Under an outer vmap that operand may be batched where
+        # the tangent is not, so zeros of every operand's batch are added to the copy.
         if tangent is not None and any(primal is t for t in ctx.dirty):
-            zeros = (t.new_zeros((), dtype=tangent.dtype) for t in given)
+            zeros = (t.new_zeros((), dtype=tangent.dtype) for t in tensors)
             tangent = functools.reduce(torch.add, zeros, tangent)
-        found.append(tangent)
-    return tuple(found)
+        arguments.append(tangent)
+    return tuple(arguments)
 
 
-def output_tangents(
+def compute_tangents(
     autograd_function: FunctionClass, ctx: contexts.ForwardCtx, leaves: list[Leaf], tangents: Leaves
 ) -> Leaves:
-    """What the function's `jvp` returns, one per leaf of the outputs.
+    """The tangents that the function's `jvp` returns, one per leaf of the outputs.
 
     Raises:
-        RuntimeError: another number of them, or a tangent of another shape than its output.
+        RuntimeError: not one tangent per leaf, or a tangent of another shape than its output.
     """
-    flat = eager.flat_tangents(autograd_function, autograd_function.jvp(ctx, *tangents), len(leaves))
+    flat = eager.flatten_tangents(autograd_function, autograd_function.jvp(ctx, *tangents), len(leaves))
     name = autograd_function.__name__
     for i, (leaf, tangent) in enumerate(zip(leaves, flat, strict=True)):
         if isinstance(tangent, Tensor) and isinstance(leaf, Tensor) and tangent.shape != leaf.shape:
@@ -259,11 +261,11 @@ def custom_function_call_vmap(interpreter: Interpreter, autograd_function: Funct
             return custom_function_call(autograd_function, *operands)
     info = VmapInfo(interpreter.batch_size(), interpreter.randomness())
     with interpreter.lower():
-        output, out_dims = _by_vmap_rule(autograd_function, info, in_dims, unwrapped)
+        output, out_dims = _apply_vmap_rule(autograd_function, info, in_dims, unwrapped)
 
     def wrap(leaf: Tensor, dim: int | None) -> Tensor:
-        # An output that no slice has for itself is expanded to the batch, as every other output, because torch puts one
-        # without a batch dim in the wrong place when vmaps are nested.
+        # An output that all slices share is expanded to the batch, because torch puts an output without a batch dim in
+        # the wrong place when vmaps are nested.
         if dim is None:
             leaf, dim = leaf.unsqueeze(0).expand(info.batch_size, *leaf.shape), 0
         return private.add_batch_dim(leaf, dim if dim >= 0 else dim + leaf.dim(), level)
@@ -271,7 +273,7 @@ def custom_function_call_vmap(interpreter: Interpreter, autograd_function: Funct
     return wrapping.wrap_outputs_maintaining_identity(output, unwrapped, operands, wrap, out_dims=out_dims)
 
 
-def _by_vmap_rule(
+def _apply_vmap_rule(
     autograd_function: FunctionClass, info: VmapInfo, in_dims: Dims, operands: Pytree
 ) -> tuple[Pytree, Dims]:
     """(output, out_dims) of the function's rule on operands without the batch."""

@@ -24,7 +24,7 @@ _serial = itertools.count()
 
 
 class _Books(NamedTuple):
-    """What `setup_context` found for one context."""
+    """What `setup_context` notes for one context, for `backward` and `jvp` to read."""
 
     out_dims: LeafDims  # of the leaves of the outputs
     input_shapes: tuple[torch.Size | None, ...]  # of a slice
@@ -38,7 +38,8 @@ class _OnSlices:
     def __init__(self, function: FunctionClass, in_dims: Dims, batch_size: int, randomness: str) -> None:
         self.function, self.in_dims, self.batch_size, self.randomness = function, in_dims, batch_size, randomness
         self.out_dims: Dims = None
-        # One name per instance, for nested vmaps share one context; on the context, for levels may save differently.
+        # The books are an attribute of the context, because levels may save other tensors. Its name differs for each
+        # instance, because nested vmaps share one context.
         self.books = f"_pt_vmapified_{next(_serial)}"
 
     def vmapped(self, f: Method, dims: Dims) -> Method:
@@ -57,7 +58,7 @@ class _OnSlices:
             dims = wrapped._pt_saved_for_backward_bdims, wrapped._pt_saved_for_forward_bdims
             setattr(ctx, self.books, _Books(tuple(pytree.tree_leaves(self.out_dims)), shapes, *dims))
 
-        # Under vmap, too: what it says of shapes must be said of a slice.
+        # The author's method runs under vmap as well, because the shapes that it reads must be those of a slice.
         self.vmapped(inner, (self.in_dims, self.out_dims))(inputs, outputs)
 
     def jvp(self, ctx: Ctx, *tangents: Leaf) -> Pytree:
@@ -65,7 +66,7 @@ class _OnSlices:
 
         def on_slice(saved: Pytree, tangents: Pytree) -> Pytree:
             moved = self.function.jvp(contexts.CtxWithSavedTensors(ctx, saved), *tangents)
-            return eager.flat_tangents(self.function, moved, len(books.out_dims))
+            return eager.flatten_tangents(self.function, moved, len(books.out_dims))
 
         dims = (books.forward_dims, get_tangents_in_dims(self.in_dims, tangents))
         moved, moved_dims = self.vmapped(on_slice, dims)(ctx.saved_tensors, tangents)
@@ -79,8 +80,8 @@ class _OnSlices:
         def on_slice(saved: Pytree, grad_outputs: Pytree) -> Pytree:
             return eager.backward_of(self.function)(contexts.CtxWithSavedTensors(ctx, saved), *grad_outputs)
 
-        given = [_of_one_slice(g, dim, self.batch_size) for g, dim in zip(grad_outputs, books.out_dims, strict=True)]
-        cotangents, cotangent_dims = zip(*given, strict=True)
+        pairs = [_of_one_slice(g, dim, self.batch_size) for g, dim in zip(grad_outputs, books.out_dims, strict=True)]
+        cotangents, cotangent_dims = zip(*pairs, strict=True)
         grads, grad_dims = self.vmapped(on_slice, (books.backward_dims, cotangent_dims))(ctx.saved_tensors, cotangents)
         return reductify(grads, grad_dims, self.in_dims, self.batch_size, books.input_shapes)
 

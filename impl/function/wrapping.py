@@ -10,7 +10,7 @@ from ..operator import torch_private as private
 from ..operator.torch_private import pytree
 from .static_types import Dims, Leaves, Pytree, Structure
 
-# A value of its own for "not given", since None is an out_dim: that of an output without a batch.
+# None is an out_dim, that of an output without a batch. So this string stands for out_dims that are not given.
 NO_OUT_DIMS = "not specified"
 
 
@@ -35,8 +35,8 @@ def wrap_outputs_maintaining_identity(
     Raises:
         RuntimeError: `out_dims` do not go with the structure of `outputs`.
     """
-    # By `id`, because tensors compare element by element. The caller holds the unwrapped inputs meanwhile, so that no
-    # number is given to a second object.
+    # Tensors are looked up by `id`, because they compare element by element. The caller holds the unwrapped inputs
+    # meanwhile, so that Python gives no `id` to a second object.
     originals = {
         id(unwrapped): original
         for unwrapped, original in zip(
@@ -58,12 +58,12 @@ def wrap_outputs_maintaining_identity(
 
 def flat_out_dims(out_dims: Dims, spec: Structure) -> list[int | None]:
     """One out_dim per leaf of `spec`. RuntimeError where they do not go together."""
-    found = private.broadcast_to_and_flatten(out_dims, spec)
-    if found is None:
+    dims = private.broadcast_to_and_flatten(out_dims, spec)
+    if dims is None:
         raise RuntimeError(
             f"The autograd.Function's vmap staticmethod returned an incompatible (output, out_dims) tuple. Expected"
             f" out_dims={out_dims} to be compatible with the structure of `output`. out_dims has structure"
             f" {pytree.tree_flatten(out_dims)[1]} but output has structure {spec}. For more details, please see"
             " https://pytorch.org/docs/main/notes/extending.func.html"
         )
-    return found
+    return dims

@@ -1,4 +1,4 @@
-"""How much of a tensor one program of a kernel takes, and how many warps it has: a table, looked up by shapes alone.
+"""The tile of a tensor that one program of a kernel takes, and its warps, looked up by shapes alone.
 
 Nothing here depends on the device, because the split of a sum must not. Nor does the tile of contiguous rows depend on
 how many there are: such a row has the same bits in a batch of one and in a batch of a million. Of rows that lie side by
@@ -21,7 +21,7 @@ DENSE = 16
 
 
 class Tile(NamedTuple):
-    """What one program takes.
+    """The elements that one program takes.
 
     Attributes:
         rows, block: rows, and elements of each at a time; powers of two.
@@ -64,7 +64,7 @@ def across_rows(length: int, inner: int, most: int) -> Tile:
 
 
 def warps(elements: int) -> int:
-    """For a program of so many elements: 32 each or fewer per thread."""
+    """The warps of a program of `elements` elements, so that up to 32768 of them are at most 32 per thread."""
     return 4 if elements <= 2048 else 8 if elements <= 8192 else 16 if elements <= 16384 else 32
 
 

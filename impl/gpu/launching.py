@@ -1,11 +1,11 @@
-"""How a Triton kernel is launched, where its results are put, and what is counted where no kernel serves a call.
+"""How a Triton kernel is launched, where its results are put, and the count of calls that no kernel serves.
 
-What this is for: a kernel's host code says what to launch and never on what. So the same host code runs on a GPU, in an
-interpreter that judges every address, and in front of a recorder that only takes down what would have been launched.
+What this is for: a kernel's host code says which kernel to launch, and never on which device. So it runs on a GPU, in
+an interpreter that judges every address, and on a recorder that only notes the launches.
 
 What is hard here: below some forty megabytes the call costs more than the kernel does. So nothing here computes what a
-caller can look up, and the way from `launch` to Triton is one call. What the shapes of a call decide, all of it, a
-caller keeps as `Prepared` launches in a cache by these shapes.
+caller can look up, and the way from `launch` to Triton is one call. A caller keeps everything that the shapes of a call
+decide as `Prepared` launches, in a cache by these shapes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Constants = Mapping[str, object]
 
 
 class Launcher(Protocol):
-    """What kernels run on."""
+    """A device, an interpreter or a recorder that kernels run on."""
 
     def launch(self, kernel: Any, grid: Grid, operands: tuple[object, ...], constants: Constants, warps: int) -> None:
         """Run a kernel.
@@ -64,7 +64,7 @@ class Device:
 
 
 _on: list[Launcher] = [Device()]
-"""What kernels run on; the last one counts."""
+"""The launchers that were put in use; kernels run on the last one."""
 
 
 def launch(kernel: Any, grid: Grid, operands: tuple[object, ...], constants: Constants, warps: int = 4) -> None:
@@ -119,8 +119,11 @@ def put_on(launcher: Launcher) -> None:
 
 
 def solid(t: Tensor) -> Tensor:
-    """A tangent as a kernel may read it. Where a function does not depend on its argument, torch may give a tensor of
-    zeros without memory for a tangent; a kernel is then given zeros that have memory."""
+    """A tangent with memory that a kernel can read.
+
+    Where a function does not depend on its argument, torch may pass a tangent of zeros without memory, which is copied
+    here into zeros that have memory.
+    """
     return t.clone() if t._is_zerotensor() else t
 
 
@@ -136,7 +139,7 @@ def _has_triton() -> bool:
 
 
 compositions: dict[str, Callable[..., Any]] = {}
-"""What serves each op without Triton, and counts its calls in `fallbacks`."""
+"""For each op the function that serves it without Triton, and counts its calls in `fallbacks`."""
 
 
 def by_triton(
@@ -144,7 +147,7 @@ def by_triton(
 ) -> Callable[[Callable[Parameters, Result]], Callable[Parameters, Result]]:
     """Decorates the host code of an op's kernels, of which `composed` takes the place where Triton is not installed.
 
-    That is decided here, once, so that no call pays for it.
+    Which of both serves the op is decided here, once, so that no call takes time for it.
     """
 
     @functools.wraps(composed)
@@ -160,7 +163,7 @@ def by_triton(
 
 
 def fall_back(op: str, reason: str) -> None:
-    """Counts a call that no kernel takes."""
+    """Counts a call that no kernel serves."""
     fallbacks[op, reason] += 1
 
 

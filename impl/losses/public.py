@@ -49,8 +49,8 @@ def nll_loss(
     """
     _check_operands("nll_loss", "input", input, target, weight, ignore_index)
     number = _reduction_number("nll_loss", reduction)
-    target = _fitting_target("nll_loss", "input", input, target, weight)
-    return nll_rules.nll_loss(input, target, _summable(weight), number, ignore_index, 0)[0]
+    target = _fit_target("nll_loss", "input", input, target, weight)
+    return nll_rules.nll_loss(input, target, _widen_weight(weight), number, ignore_index, 0)[0]
 
 
 def cross_entropy(
@@ -82,13 +82,13 @@ def cross_entropy(
     """
     _check_operands("cross_entropy", "input", input, target, weight, ignore_index)
     number = _reduction_number("cross_entropy", reduction)
-    target = _fitting_target("cross_entropy", "input", input, target, weight)
+    target = _fit_target("cross_entropy", "input", input, target, weight)
     if type(label_smoothing) is not float:
         label_smoothing = _float_of("cross_entropy", label_smoothing)
     if not 0.0 <= label_smoothing <= 1.0:
         raise RuntimeError(f"cross_entropy: got label_smoothing={label_smoothing}, need 0 <= label_smoothing <= 1.")
     return cross_entropy_rules.cross_entropy(
-        input, target, _summable(weight), number, ignore_index, label_smoothing, 0
+        input, target, _widen_weight(weight), number, ignore_index, label_smoothing, 0
     )[0]
 
 
@@ -109,7 +109,7 @@ def nll_loss_forward(
     Raises:
         As `nll_loss`.
     """
-    loss = _checked_loss("nll_loss_forward", (1, 2), self, target, weight, reduction, ignore_index)
+    loss = _check_loss("nll_loss_forward", (1, 2), self, target, weight, reduction, ignore_index)
     return nll_rules.nll_loss_forward(*loss, 0)
 
 
@@ -117,7 +117,7 @@ def nll_loss2d_forward(
     self: Tensor, target: Tensor, weight: Tensor | None, reduction: int, ignore_index: int
 ) -> tuple[Tensor, Tensor]:
     """`nll_loss_forward` of (N, C, H, W) with targets (N, H, W)."""
-    loss = _checked_loss("nll_loss2d_forward", (4,), self, target, weight, reduction, ignore_index)
+    loss = _check_loss("nll_loss2d_forward", (4,), self, target, weight, reduction, ignore_index)
     return nll_rules.nll_loss_forward(*loss, 0)
 
 
@@ -147,7 +147,7 @@ def nll_loss_backward(
     Raises:
         As `nll_loss`, and RuntimeError where grad_output or total_weight do not fit.
     """
-    loss = _checked_loss("nll_loss_backward", (1, 2), self, target, weight, reduction, ignore_index)
+    loss = _check_loss("nll_loss_backward", (1, 2), self, target, weight, reduction, ignore_index)
     return _gradient_of_scores("nll_loss_backward", loss, grad_output, total_weight)
 
 
@@ -165,7 +165,7 @@ def nll_loss2d_backward(
     Args:
         grad_output, ..., total_weight: as for `nll_loss_backward`, self with four dims.
     """
-    loss = _checked_loss("nll_loss2d_backward", (4,), self, target, weight, reduction, ignore_index)
+    loss = _check_loss("nll_loss2d_backward", (4,), self, target, weight, reduction, ignore_index)
     return _gradient_of_scores("nll_loss2d_backward", loss, grad_output, total_weight)
 
 
@@ -174,7 +174,7 @@ _Loss = tuple[Tensor, Tensor, Tensor | None, int, int]
 
 
 def _gradient_of_scores(name: str, loss: _Loss, grad_output: Tensor, total_weight: Tensor) -> Tensor:
-    """What both backward functions return, after the checks that differ; `name` is the one that messages speak of."""
+    """The result of both backward functions, whose loss is checked already; messages speak of `name`."""
     x, target, weight, reduction, ignore_index = loss
     for label, value in (("grad_output", grad_output), ("total_weight", total_weight)):
         require_tensor(name, label, value)
@@ -196,7 +196,7 @@ def _gradient_of_scores(name: str, loss: _Loss, grad_output: Tensor, total_weigh
     return nll_rules.nll_loss_backward(g, target, weight, classes, ignore_index, 0, x.dtype)
 
 
-def _summable(weight: Tensor | None) -> Tensor | None:
+def _widen_weight(weight: Tensor | None) -> Tensor | None:
     """The weight as the ops take it, in float32 for the half types.
 
     Its cotangents come from the loss and from the total weight. In float32 they add up before they are rounded.
@@ -208,7 +208,7 @@ def _summable(weight: Tensor | None) -> Tensor | None:
 # stands in the text where a call of a function would take as long as the test; its message is made on failure alone.
 
 
-def _checked_loss(
+def _check_loss(
     name: str,
     dims: tuple[int, ...],
     x: Tensor,
@@ -232,12 +232,12 @@ def _checked_loss(
     if x.dim() not in dims:
         need = " or ".join(str(d) for d in dims)
         raise RuntimeError(f"{name}: got self of shape={list(x.shape)}, need {need} dims.")
-    target = _fitting_target(name, "self", x, target, weight)
-    return x, target, _summable(weight), reduction, ignore_index
+    target = _fit_target(name, "self", x, target, weight)
+    return x, target, _widen_weight(weight), reduction, ignore_index
 
 
 def _check_operands(name: str, label: str, x: Tensor, target: Tensor, weight: Tensor | None, ignore_index: int) -> None:
-    """Raises what is wrong with types and dtypes, and where devices differ.
+    """Raises the exception for a wrong type or dtype, or for devices that differ.
 
     Args:
         name, label: the function, and what it calls x, for messages.
@@ -269,7 +269,7 @@ def _reduction_number(name: str, reduction: str) -> int:
     return _REDUCTIONS[reduction]
 
 
-def _fitting_target(name: str, label: str, x: Tensor, target: Tensor, weight: Tensor | None) -> Tensor:
+def _fit_target(name: str, label: str, x: Tensor, target: Tensor, weight: Tensor | None) -> Tensor:
     """The target, without dims where the input is one row; raises where shapes, or the weight, do not fit the input.
 
     Args:
@@ -282,7 +282,7 @@ def _fitting_target(name: str, label: str, x: Tensor, target: Tensor, weight: Te
     elif target.shape != shape[:1] + shape[2:]:
         same_batch = target.dim() > 0 and target.shape[0] == shape[0]
         kind = RuntimeError if same_batch else _batch_error(label)
-        raise kind(f"{_shapes_got(name, label, x, target)}, need a target of shape={list(shape[:1] + shape[2:])}.")
+        raise kind(f"{_describe_shapes(name, label, x, target)}, need a target of shape={list(shape[:1] + shape[2:])}.")
     if weight is not None:
         classes = shape[0 if len(shape) == 1 else 1]
         if weight.shape != (classes,):
@@ -298,16 +298,16 @@ def _target_of_row(name: str, label: str, x: Tensor, target: Tensor) -> Tensor:
     if not x.dim():
         raise ValueError(f"{name}: got {label} of shape=[], need at least one dim, the classes.")
     if tuple(target.shape) not in ((), (1,)):
-        raise _batch_error(label)(f"{_shapes_got(name, label, x, target)}, need one target.")
+        raise _batch_error(label)(f"{_describe_shapes(name, label, x, target)}, need one target.")
     return target.reshape(())
 
 
-def _shapes_got(name: str, label: str, x: Tensor, target: Tensor) -> str:
+def _describe_shapes(name: str, label: str, x: Tensor, target: Tensor) -> str:
     return f"{name}: got target of shape={list(target.shape)} and {label} of shape={list(x.shape)}"
 
 
 def _batch_error(label: str) -> type[Exception]:
-    """What torch's functional losses raise where the batch does not fit; its aten ops raise RuntimeError, as always."""
+    """Where the batch does not fit, torch's functional losses raise ValueError, and its aten ops RuntimeError."""
     return RuntimeError if label == "self" else ValueError
 
 

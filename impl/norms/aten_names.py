@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ..operator.arguments import checked_mask
 from ..operator.precision import compute_dtype
-from .batch_norm import Arguments, Gradients, check, checked_backward, evaluate, train
+from .batch_norm import Arguments, Gradients, check, evaluate, run_backward, train
 
 Outputs = tuple[Tensor, Tensor, Tensor]
 
@@ -42,8 +42,8 @@ def native_batch_norm(
         As `batch_norm`, but no ValueError for eps, nor for one element per channel without running statistics. With
         them torch writes the unbiased variance of one element, NaN, into running_var.
     """
-    given = Arguments(input, weight, bias, running_mean, running_var, training, momentum, eps)
-    return _outputs("native_batch_norm", given)
+    arguments = Arguments(input, weight, bias, running_mean, running_var, training, momentum, eps)
+    return _outputs("native_batch_norm", arguments)
 
 
 def native_batch_norm_legit(
@@ -81,8 +81,8 @@ def native_batch_norm_legit_no_stats(
     Args:
         input, weight, bias, training, momentum, eps: as for `native_batch_norm`; momentum is not read.
     """
-    given = Arguments(input, weight, bias, None, None, training, momentum, eps)
-    return _outputs("native_batch_norm_legit_no_stats", given)
+    arguments = Arguments(input, weight, bias, None, None, training, momentum, eps)
+    return _outputs("native_batch_norm_legit_no_stats", arguments)
 
 
 def cudnn_batch_norm(
@@ -103,8 +103,8 @@ def cudnn_batch_norm(
         epsilon: its name for eps.
     """
     momentum, eps = exponential_average_factor, epsilon
-    given = Arguments(input, weight, bias, running_mean, running_var, training, momentum, eps)
-    outputs = _outputs("cudnn_batch_norm", given)
+    arguments = Arguments(input, weight, bias, running_mean, running_var, training, momentum, eps)
+    outputs = _outputs("cudnn_batch_norm", arguments)
     # cudnn's backward reads intermediates from its reserve. The backward here computes from the input, so
     # the reserve is there for the signature alone.
     return *outputs, input.new_empty(0, dtype=torch.uint8)
@@ -126,8 +126,8 @@ def miopen_batch_norm(
         input, ..., epsilon: as for `cudnn_batch_norm`.
     """
     momentum, eps = exponential_average_factor, epsilon
-    given = Arguments(input, weight, bias, running_mean, running_var, training, momentum, eps)
-    return _outputs("miopen_batch_norm", given)
+    arguments = Arguments(input, weight, bias, running_mean, running_var, training, momentum, eps)
+    return _outputs("miopen_batch_norm", arguments)
 
 
 def native_batch_norm_backward(
@@ -167,7 +167,7 @@ def native_batch_norm_backward(
         "running_mean": running_mean, "running_var": running_var, "save_mean": save_mean, "save_invstd": save_invstd,
     }  # fmt: skip
     name = "native_batch_norm_backward"
-    return checked_backward(name, grad_out, input, weight, statistics, train, eps, checked_mask(name, output_mask))
+    return run_backward(name, grad_out, input, weight, statistics, train, eps, checked_mask(name, output_mask))
 
 
 def batch_norm_backward(
@@ -196,7 +196,7 @@ def batch_norm_backward(
         "running_mean": running_mean, "running_var": running_var, "save_mean": save_mean, "save_var": save_var,
     }  # fmt: skip
     name = "batch_norm_backward"
-    return checked_backward(name, grad_out, input, weight, statistics, update, eps, checked_mask(name, output_mask))
+    return run_backward(name, grad_out, input, weight, statistics, update, eps, checked_mask(name, output_mask))
 
 
 def cudnn_batch_norm_backward(
@@ -222,7 +222,7 @@ def cudnn_batch_norm_backward(
     statistics = {
         "running_mean": running_mean, "running_var": running_var, "save_mean": save_mean, "save_var": save_var,
     }  # fmt: skip
-    return checked_backward(
+    return run_backward(
         "cudnn_batch_norm_backward", grad_output, input, weight, statistics, True, epsilon, (True, True, True)
     )
 
@@ -245,18 +245,18 @@ def miopen_batch_norm_backward(
     statistics = {
         "running_mean": running_mean, "running_var": running_var, "save_mean": save_mean, "save_var": save_var,
     }  # fmt: skip
-    return checked_backward(
+    return run_backward(
         "miopen_batch_norm_backward", grad_output, input, weight, statistics, True, epsilon, (True, True, True)
     )
 
 
-def _outputs(name: str, given: Arguments) -> Outputs:
+def _outputs(name: str, arguments: Arguments) -> Outputs:
     """The one forward behind all signatures; `name` is the function that messages speak of."""
-    check(name, given)
-    if given.training:
-        return train(given, name)
-    # The statistics were given and not computed, so there is nothing to save: both are empty, not None, as
-    # aten has it.
-    out, x = evaluate(given), given.input
+    check(name, arguments)
+    if arguments.training:
+        return train(arguments, name)
+    # The statistics were not computed here, so there is nothing to save. As in aten, both are then empty tensors, and
+    # not None.
+    out, x = evaluate(arguments), arguments.input
     dtype = compute_dtype(x.dtype)
     return out, x.new_empty(0, dtype=dtype), x.new_empty(0, dtype=dtype)

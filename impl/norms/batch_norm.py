@@ -72,50 +72,49 @@ def batch_norm(
 
     Source: S. Ioffe, C. Szegedy, Batch Normalization, arXiv:1502.03167, algorithm 1.
     """
-    return normalized(Arguments(input, weight, bias, running_mean, running_var, training, momentum, eps))
+    return normalize(Arguments(input, weight, bias, running_mean, running_var, training, momentum, eps))
 
 
-def normalized(given: Arguments, name: str = "batch_norm") -> Tensor:
-    """`batch_norm` of its arguments, unchecked. `name` is the function that messages speak of."""
-    input = given.input
-    # Torch takes this one input of less than two dims, and reads no more of the parameters than their first elements.
+def normalize(arguments: Arguments, name: str = "batch_norm") -> Tensor:
+    """`batch_norm` of arguments, which are checked here. `name` is the function that messages speak of."""
+    input = arguments.input
+    # This is the one shape of less than two dims that torch takes. It reads only the first element of each parameter.
     if isinstance(input, Tensor) and input.shape == (0,):
-        return _of_nothing(given, name)
-    check(name, given)
-    if not given.training:
-        return evaluate(given)
+        return _normalize_nothing(arguments, name)
+    check(name, arguments)
+    if not arguments.training:
+        return evaluate(arguments)
     # With eps = 0 a constant channel is 0 / 0. The native functions allow it and return the NaN.
-    if given.eps <= 0.0:
-        raise ValueError(f"{name}: got eps={given.eps}, need a positive number with training.")
+    if arguments.eps <= 0.0:
+        raise ValueError(f"{name}: got eps={arguments.eps}, need a positive number with training.")
     # One element is its own mean, so the output would be the bias whatever the input is, and no gradient
     # would reach it.
     if _elements(input) == 1:
         raise ValueError(f"{name}: got input of shape={list(input.shape)}, need more than 1 value per channel.")
-    return train(given, name)[0]
+    return train(arguments, name)[0]
 
 
-def _of_nothing(given: Arguments, name: str) -> Tensor:
+def _normalize_nothing(arguments: Arguments, name: str) -> Tensor:
     """The result for an input of shape (0,): of its shape and dtype, and a function of the input and the parameters."""
-    require_tensors(name, given.input, (("weight", given.weight), ("bias", given.bias)))
-    require_floating(name, "input", given.input)
-    out = given.input.clone()
-    out = out if given.weight is None else out * given.weight[0]
-    return out if given.bias is None else out + given.bias[0]
+    require_tensors(name, arguments.input, (("weight", arguments.weight), ("bias", arguments.bias)))
+    require_floating(name, "input", arguments.input)
+    out = arguments.input.clone()
+    out = out if arguments.weight is None else out * arguments.weight[0]
+    return out if arguments.bias is None else out + arguments.bias[0]
 
 
-def train(given: Arguments, name: str = "batch_norm") -> tuple[Tensor, Tensor, Tensor]:
+def train(arguments: Arguments, name: str = "batch_norm") -> tuple[Tensor, Tensor, Tensor]:
     """(out, mean, invstd) of the batch; updates running statistics that are given.
 
     Args:
-        given: checked arguments. name: the function that messages speak of.
+        arguments: checked. name: the function that messages speak of.
 
     Raises:
         ValueError: running statistics to update, and one element per channel.
     """
-    x, weight, bias, running_mean, running_var, _, momentum, eps = given
+    x, weight, bias, running_mean, running_var, _, momentum, eps = arguments
     elements = _elements(x)
-    # The moments of an empty batch are NaN. Written once, NaN would stay in the running statistics for
-    # good.
+    # The moments of an empty batch are NaN, and a NaN would stay in the running statistics for good.
     if running_mean is None or running_var is None or not elements:
         out, mean, invstd, _ = ops.batch_norm_training(x, weight, bias, eps)
         return out, mean, invstd
@@ -128,9 +127,9 @@ def train(given: Arguments, name: str = "batch_norm") -> tuple[Tensor, Tensor, T
     return ops.batch_norm_training_and_update(x, weight, bias, eps, Running(running_mean, running_var, momentum))
 
 
-def evaluate(given: Arguments) -> Tensor:
-    """out by running statistics, which the checks have seen to be there."""
-    x, weight, bias, running_mean, running_var, _, _, eps = given
+def evaluate(arguments: Arguments) -> Tensor:
+    """out by running statistics, which `check` has found to be there."""
+    x, weight, bias, running_mean, running_var, _, _, eps = arguments
     assert running_mean is not None
     assert running_var is not None
     return ops.batch_norm_evaluation(x, weight, bias, running_mean, running_var, eps)
@@ -145,14 +144,15 @@ def _elements(x: Tensor) -> int:
     return count
 
 
-def check(name: str, given: Arguments) -> None:
-    """Raises what is wrong with the arguments, of any type. Messages, which speak of `name`, are made only then: a call
-    that is right pays for the tests.
+def check(name: str, arguments: Arguments) -> None:
+    """Raises the exception for the first wrong argument; arguments may be of any type, and messages speak of `name`.
+
+    Messages are made on failure alone, so that a right call takes no longer than its tests.
     """
-    x, weight, bias, running_mean, running_var, training, momentum, eps = given
+    x, weight, bias, running_mean, running_var, training, momentum, eps = arguments
     statistics = (("running_mean", running_mean), ("running_var", running_var))
     parameters = (("weight", weight), ("bias", bias), *statistics)
-    # Each rule relies on those before it: shapes are read only of what is a tensor.
+    # Each rule relies on those before it: shapes are read only of values that have been found to be tensors.
     require_tensors(name, x, parameters)
     if type(momentum) is not float:
         require_number(name, "momentum", momentum)
@@ -189,7 +189,7 @@ def require_channels(name: str, label: str, parameter: Tensor, x: Tensor, shape:
 Gradients = tuple[Tensor | None, Tensor | None, Tensor | None]
 
 
-def checked_backward(
+def run_backward(
     name: str,
     grad_out: Tensor,
     x: Tensor,
@@ -214,7 +214,7 @@ def checked_backward(
     # In training the saved statistics are read, else the running ones. Those that are not read are not
     # checked, because callers pass empty tensors or None for them.
     used = slice(2, 4) if training else slice(2)
-    labels, given = tuple(statistics)[used], tuple(statistics.values())[used]
+    labels, values = tuple(statistics)[used], tuple(statistics.values())[used]
     require_tensor(name, "input", x)
     require_tensor(name, "grad_out", grad_out)
     require_floating(name, "input", x)
@@ -225,7 +225,7 @@ def checked_backward(
             f"{name}: got grad_out of shape={list(grad_out.shape)}, dtype={grad_out.dtype}, device={grad_out.device},"
             f" need the input's shape={list(x.shape)}, dtype={x.dtype}, device={x.device}."
         )
-    for label, value in (*zip(labels, given, strict=True), ("weight", weight)):
+    for label, value in (*zip(labels, values, strict=True), ("weight", weight)):
         if value is None and label != "weight":
             raise RuntimeError(f"{name}: got {label}=None, need it with training={training}.")
         if value is not None:
@@ -233,7 +233,7 @@ def checked_backward(
             require_channels(name, label, value, x, x.shape[1:2])
     require_number(name, "eps", eps)
     # `scale` is the saved invstd in training, and the running variance otherwise.
-    mean, scale = given
+    mean, scale = values
     dtype = (mean if weight is None else weight).dtype
     if training:
         return ops.batch_norm_backward(grad_out, None, None, x, mean, scale, weight, dtype, dtype, None, mask)

@@ -17,7 +17,7 @@ A norm without a mean (`centred=False`) has m = 0, and no bar(dx) nor bar(g) in 
 Half-precision operands are taken to float32 on entry and each result is rounded once, by the caller, so no two
 half-precision contributions are ever added. The statistics are recomputed from x: a saved one does not carry its
 dependence on x to the next order. A saved rstd, which implies an eps, keeps its value; a saved mean was rounded, and is
-found again with a second term.
+computed again with a second term.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from ..operator.precision import compute_dtype, raised
 from .layout import Layout
 
 Gradients = tuple[Tensor | None, Tensor | None, Tensor | None]
-"""Of input, weight and bias; None where not wanted."""
+"""Of input, weight and bias; None where the mask leaves one out."""
 
 
 class Row(NamedTuple):
@@ -73,7 +73,7 @@ class Row(NamedTuple):
     def normalize(self, t: Tensor) -> Tensor:
         """r (t - bar(t) - xh bar(t xh)): the derivative of xh, which is its own adjoint."""
         # bar(t xh) equals bar((t - bar(t)) xh), because a row of xh sums to 0. It does so only nearly in
-        # floating point, and a large bar(t) would leak in through what is left; a centred t has none.
+        # floating point, and a large bar(t) would leak in through the difference; a centred t has no mean to leak.
         centred = self.centre(t)
         return self.along(self.r) * (centred - self.xh * self.along(self.bar(centred * self.xh)))
 
@@ -86,9 +86,9 @@ def _deviation(x: Tensor, dims: tuple[int, ...]) -> Tensor:
     """x - bar(x)."""
     mean = sums.mean(x, dims, keepdim=True)
     centred = x - sums.spread(mean, x.shape)
-    # A mean is rounded to digits of x, of which a row far from zero may have few, and then the rows of xh would not sum
-    # to zero. The derivatives of second order rely on that: each of their sums of t xh would take in a share of the
-    # mean of t. The mean of what is left is the mean's second term, a correction of its value alone.
+    # The mean is rounded to the precision of x, which is coarse for a row far from zero. Rows of xh would then not sum
+    # to zero, and derivatives of second order rely on that: each of their sums of t xh would take in a share of the
+    # mean of t. The mean of the deviations is the second term of the mean, and corrects its value alone.
     return centred - sums.spread(sums.mean(centred.detach(), dims, keepdim=True), x.shape)
 
 
@@ -113,9 +113,9 @@ def row_statistics(
         assert rstd is not None
         # This is 1 / sqrt(var + eps) with the eps that the given rstd implies, a number without a derivative. The
         # differences below are zero, so that the value is the given rstd, and the dependence on x is that of var alone.
-        given = rstd.detach()
-        implied = (given.pow(-2) + (var - var.detach())).sqrt().reciprocal()
-        r = given + (implied - implied.detach())
+        saved_rstd = rstd.detach()
+        implied = (saved_rstd.pow(-2) + (var - var.detach())).sqrt().reciprocal()
+        r = saved_rstd + (implied - implied.detach())
     n = 1
     for dim in dims:
         n *= x.shape[dim]
@@ -131,10 +131,10 @@ def recompute_mean_var(
     """
     # Name and signature are those of torch._decomp.decompositions_for_jvp, where torch's decompositions
     # find it.
-    x, dims, given = raised(input), tuple(inner_dim_indices), raised(rstd)
-    kept = tuple(1 if dim in {d % x.dim() for d in dims} else size for dim, size in enumerate(x.shape))
-    row = row_statistics(x, dims, None, given.reshape(kept))
-    mean, shape = row.bar(x), given.shape
+    x, dims, saved_rstd = raised(input), tuple(inner_dim_indices), raised(rstd)
+    keepdim_shape = tuple(1 if dim in {d % x.dim() for d in dims} else size for dim, size in enumerate(x.shape))
+    row = row_statistics(x, dims, None, saved_rstd.reshape(keepdim_shape))
+    mean, shape = row.bar(x), saved_rstd.shape
     return (mean, row.r) if keepdim else (mean.reshape(shape), row.r.reshape(shape))
 
 
@@ -196,7 +196,7 @@ def gradients(
     rstd: Tensor,
     grad_mean: Tensor | None = None,
     grad_rstd: Tensor | None = None,
-    wanted: tuple[bool, bool, bool] = (True, True, True),
+    mask: tuple[bool, bool, bool] = (True, True, True),
     centred: bool = True,
 ) -> Gradients:
     """(d_input, d_weight, d_bias) of a norm whose statistics are functions of x; see the module.
@@ -209,7 +209,7 @@ def gradients(
         eps: added to the variance; None where only `rstd` is known.
         rstd: the given one, viewed to broadcast against x; `eps` is found from it if need be.
         grad_mean, grad_rstd: the cotangents of mean and rstd, viewed likewise; None for zero.
-        wanted: which of the three to compute.
+        mask: which of the three to compute.
         centred: whether the norm takes off the mean.
 
     Returns:
@@ -218,9 +218,9 @@ def gradients(
     dy, ndim = raised(grad_out), x.dim()
     d_input = d_weight = None
     # d_bias = sum(dy) reads neither x nor its statistics.
-    if wanted[0] or wanted[1]:
+    if mask[0] or mask[1]:
         row = row_statistics(raised(x), layout.dims(ndim), eps, rstd, centred)
-        if wanted[0]:
+        if mask[0]:
             d_input = row.normalize(dy if weight is None else dy * row.along(layout.spread(raised(weight), ndim)))
             # This is the term r ds / N in the bracket of d_x. It stands apart because there is mostly no
             # cotangent of rstd, and -r xh (r ds / N) is all that it adds. It is centred for its own derivatives: they
@@ -229,9 +229,9 @@ def gradients(
                 d_input = d_input - row.centre(row.xh * row.along(row.r * (row.r * grad_rstd / row.n)))
             if grad_mean is not None:
                 d_input = d_input + row.along(grad_mean / row.n)
-        if wanted[1]:
+        if mask[1]:
             d_weight = layout.collect(dy * row.xh)
-    return d_input, d_weight, layout.collect(dy) if wanted[2] else None
+    return d_input, d_weight, layout.collect(dy) if mask[2] else None
 
 
 def constant_scale(layout: Layout, x: Tensor, mean: Tensor, var: Tensor, eps: float) -> tuple[Tensor, Tensor]:

@@ -132,7 +132,7 @@ def _is_int(value: object) -> bool:
 
 
 def _check_groups(name: str, label: str, x: Any, groups: Any, weight: Any, bias: Any, eps: Any) -> None:
-    """Raises what is wrong with the arguments. Messages are made only then: a call that is right pays for the tests.
+    """Raises the exception for the first wrong argument. Messages are made on failure alone, to save right calls time.
 
     Args:
         name, label: the function, and what it calls the number of groups, for messages.

@@ -42,8 +42,7 @@ def layer_norm(
 
     Source: J. L. Ba, J. R. Kiros, G. E. Hinton, Layer Normalization, arXiv:1607.06450, eq. 3-4.
     """
-    # Only a list is converted. A torch.Size is a tuple already, and what is neither is for the check to
-    # refuse.
+    # Only a list is converted. A torch.Size is a tuple already, and `check_rows` refuses anything else.
     shape = tuple(normalized_shape) if type(normalized_shape) is list else normalized_shape
     check_rows("layer_norm", input, shape, (("weight", weight), ("bias", bias)), eps)
     return ops.layer_norm(input, weight, bias, len(shape), eps)[0]
@@ -107,7 +106,7 @@ def native_layer_norm_backward(
     """
     shape = tuple(normalized_shape) if type(normalized_shape) is list else normalized_shape
     name = "native_layer_norm_backward"
-    # This op is given no eps; 0 takes its place in the checks, which the forward op shares.
+    # This op has no argument eps, so 0 takes its place in the checks, which are those of the forward op.
     check_rows(name, input, shape, (("weight", weight), ("bias", bias)), 0.0)
     arguments.require_backward_operands(
         name, grad_out, input, (("mean", mean), ("rstd", rstd)), Rows(len(shape)).statistics_shape(input.shape)
@@ -119,7 +118,7 @@ def native_layer_norm_backward(
 
 
 def check_rows(name: str, x: Any, shape: Any, parameters: arguments.Labelled, eps: Any) -> None:
-    """Raises what is wrong with the arguments. Messages are made only then: a call that is right pays for the tests.
+    """Raises the exception for the first wrong argument. Messages are made on failure alone, to save right calls time.
 
     Args:
         name: the function that messages speak of.

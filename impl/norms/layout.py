@@ -126,8 +126,8 @@ class Groups(NamedTuple):
         return spread
 
     def collect(self, t: Tensor) -> Tensor:
-        # What is left after samples and positions is (groups, channels per group). Groups are contiguous
-        # runs of channels, so flattening gives the channels in order.
+        # Without samples and positions the shape is (groups, channels per group). Groups are contiguous runs of
+        # channels, so flattening gives the channels in order.
         return _summed(t, (0, 3)).flatten()
 
     def statistics_shape(self, shape: torch.Size) -> tuple[int, ...]:

@@ -14,7 +14,7 @@ from .rms_norm import rms_norm
 from .running import count
 
 
-def normalized(
+def normalize(
     module: torch.nn.modules.batchnorm._BatchNorm, x: Tensor, norm: Callable[..., Tensor] = batch_norm
 ) -> Tensor:
     """`norm` with the module's parameters; counts the batches that update its running statistics.
@@ -45,7 +45,7 @@ class BatchNorm1d(torch.nn.BatchNorm1d):
 
     def forward(self, input: Tensor) -> Tensor:
         """Normalised input, as `batch_norm`."""
-        return normalized(self, input)
+        return normalize(self, input)
 
 
 class BatchNorm2d(torch.nn.BatchNorm2d):
@@ -53,7 +53,7 @@ class BatchNorm2d(torch.nn.BatchNorm2d):
 
     def forward(self, input: Tensor) -> Tensor:
         """Normalised input, as `batch_norm`."""
-        return normalized(self, input)
+        return normalize(self, input)
 
 
 class BatchNorm3d(torch.nn.BatchNorm3d):
@@ -61,7 +61,7 @@ class BatchNorm3d(torch.nn.BatchNorm3d):
 
     def forward(self, input: Tensor) -> Tensor:
         """Normalised input, as `batch_norm`."""
-        return normalized(self, input)
+        return normalize(self, input)
 
 
 class LayerNorm(torch.nn.LayerNorm):

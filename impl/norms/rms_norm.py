@@ -49,7 +49,7 @@ def rms_norm(
 
     Source: B. Zhang, R. Sennrich, Root Mean Square Layer Normalization, arXiv:1910.07467, eq. 4.
     """
-    shape, number = _checked("rms_norm", input, normalized_shape, weight, eps)
+    shape, number = _check("rms_norm", input, normalized_shape, weight, eps)
     return _rms_norm(input, None, weight, len(shape), number)[0]
 
 
@@ -68,7 +68,7 @@ def fused_rms_norm(
     Raises:
         As `rms_norm`.
     """
-    shape, number = _checked("fused_rms_norm", input, normalized_shape, weight, eps)
+    shape, number = _check("fused_rms_norm", input, normalized_shape, weight, eps)
     out, _, rstd = _rms_norm(input, None, weight, len(shape), number)
     return out, rstd
 
@@ -95,13 +95,13 @@ def fused_rms_norm_backward(
         As `rms_norm`, and RuntimeError when grad_out, rstd or output_mask do not fit.
     """
     name = "fused_rms_norm_backward"
-    shape, _ = _checked(name, input, normalized_shape, weight, 0.0)
+    shape, _ = _check(name, input, normalized_shape, weight, 0.0)
     statistics = Rows(len(shape)).statistics_shape(input.shape)
     arguments.require_backward_operands(name, grad_out, input, (("rstd", rstd),), statistics)
     if len(output_mask) != 2:
         raise RuntimeError(f"{name}: got output_mask={list(output_mask)}, need two bools.")
-    wanted = (output_mask[0], output_mask[1])
-    return _rms_norm_backward(grad_out, None, None, input, rstd, weight, len(shape), None, 0, wanted)
+    mask = (output_mask[0], output_mask[1])
+    return _rms_norm_backward(grad_out, None, None, input, rstd, weight, len(shape), None, 0, mask)
 
 
 def fused_add_rms_norm(
@@ -122,14 +122,14 @@ def fused_add_rms_norm(
         As `rms_norm`, and RuntimeError when the residual is not like the input.
     """
     name = "fused_add_rms_norm"
-    shape, number = _checked(name, input, normalized_shape, weight, eps)
+    shape, number = _check(name, input, normalized_shape, weight, eps)
     arguments.require_like(name, "residual", residual, "input", input)
     out, total, _ = _rms_norm(input, residual, weight, len(shape), number)
     assert total is not None
     return out, total
 
 
-def _checked(name: str, x: Any, shape: Any, weight: Any, eps: Any) -> tuple[tuple[int, ...], float]:
+def _check(name: str, x: Any, shape: Any, weight: Any, eps: Any) -> tuple[tuple[int, ...], float]:
     """The normalized shape as a tuple and eps as a number; what is wrong with the arguments is raised."""
     shape = tuple(shape) if type(shape) is list else shape
     check_rows(name, x, shape, (("weight", weight),), 0.0 if eps is None else eps)
@@ -149,10 +149,10 @@ def _backward_fake(args: Record) -> cpu.Gradients:
 
 def _slopes(args: Record) -> cpu.Gradients:
     """The op as an expression of grad_out, grad_total, grad_rstd, input and weight."""
-    wanted = args.output_mask[0], args.output_mask[1] and args.weight is not None, False
+    mask = args.output_mask[0], args.output_mask[1] and args.weight is not None, False
     d_input, d_weight, _ = expressions.gradients(
         rows_of(args.row_ndim, args.batch_ndim), args.grad_out, args.input, args.weight, eps=args.eps, rstd=args.rstd,
-        grad_rstd=args.grad_rstd, wanted=wanted, centred=False,
+        grad_rstd=args.grad_rstd, mask=mask, centred=False,
     )  # fmt: skip
     if d_input is not None and args.grad_total is not None:
         d_input = d_input + raised(args.grad_total)

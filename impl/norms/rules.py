@@ -36,7 +36,7 @@ class SavedNorm(NamedTuple, Generic[L]):
         input, weight, mean, rstd: as the op has them; the weight only where the input needs a gradient.
         weight_dtype, bias_dtype: None where there is no such parameter.
         layout: the op's.
-        eps: as given.
+        eps: added to the variance.
     """
 
     input: Tensor | None
@@ -56,9 +56,9 @@ class Norm(Generic[L]):
     Attributes:
         layout: the layout for the arguments of a forward op.
         backward_op: an op of (grad_out, grad_mean, grad_rstd, input, mean, rstd, ..., output_mask).
-        operands: what stands between rstd and output_mask there, from what the forward op has saved.
+        operands: the arguments of that op between rstd and output_mask, from the values that the forward op has saved.
         jvp_op: an op of (input, weight, tangents of input, weight and bias, ..., eps, statistics).
-        extents: what stands between the tangents and eps there, from the arguments of the forward op.
+        extents: the arguments of that op between the tangents and eps, from the arguments of the forward op.
     """
 
     layout: Callable[[Record], L]
@@ -93,7 +93,7 @@ class Norm(Generic[L]):
         weight_dtype = None if weight is None else weight.dtype
         bias_dtype = None if bias is None else bias.dtype
         # d_weight = sum(dy xh) does not read the weight, and d_bias = sum(dy) reads neither input nor
-        # statistics. What is not read is not kept, so layers that are frozen in part hold less memory.
+        # statistics. A tensor that is not read is not saved, so partly frozen layers take less memory.
         if not needs.input:
             weight = None
             if not needs.weight:
@@ -112,10 +112,10 @@ class Norm(Generic[L]):
             return {"bias": saved.layout.collect(saved.layout.view(grad_out)).to(saved.bias_dtype)}
         if grad_out is None:  # only the statistics have cotangents
             grad_out = torch.zeros_like(saved.input, memory_format=torch.contiguous_format)
-        wanted = (needs.input, needs.weight, needs.bias)
+        mask = (needs.input, needs.weight, needs.bias)
         d_input, d_weight, d_bias = self.backward_op(
             grad_out, cotangents.mean, cotangents.rstd, saved.input, saved.mean, saved.rstd, *self.operands(saved),
-            wanted,
+            mask,
         )  # fmt: skip
         return {"input": d_input, "weight": d_weight, "bias": d_bias}
 
@@ -143,14 +143,14 @@ class Backward:
     layout: Callable[[Record], Layout]
 
     def fake(self, args: Record) -> Gradients:
-        """Fake (d_input, d_weight, d_bias), None where not wanted."""
-        x, layout, wanted = args.input, self.layout(args), _wanted(args)
+        """Fake (d_input, d_weight, d_bias), None where the mask leaves one out."""
+        x, layout, mask = args.input, self.layout(args), _read_mask(args)
         shape, weight = layout.affine_shape(x.shape), args.weight
         dtype = args.weight_dtype if hasattr(args, "weight_dtype") else None if weight is None else weight.dtype
         return (
-            layout.empty_like(x) if wanted[0] else None,
-            x.new_empty(shape, dtype=dtype) if wanted[1] else None,
-            x.new_empty(shape, dtype=args.bias_dtype) if wanted[2] else None,
+            layout.empty_like(x) if mask[0] else None,
+            x.new_empty(shape, dtype=dtype) if mask[1] else None,
+            x.new_empty(shape, dtype=args.bias_dtype) if mask[2] else None,
         )
 
     def derivatives(self) -> Expression:
@@ -171,12 +171,12 @@ class Backward:
             rstd=layout.view_statistics(args.rstd),
             grad_mean=grad_mean,
             grad_rstd=grad_rstd,
-            wanted=_wanted(args),
+            mask=_read_mask(args),
         )
         return None if d_input is None else d_input.reshape(args.input.shape), d_weight, d_bias
 
 
-def _wanted(args: Record) -> tuple[bool, bool, bool]:
+def _read_mask(args: Record) -> tuple[bool, bool, bool]:
     """The gradients that a call of a backward op asks for, and that it has a parameter for."""
     mask = args.output_mask
     # Batch norm's backward op has `weight_dtype` in its schema and returns d_weight without a weight, too.
@@ -218,13 +218,12 @@ def constants_rules(
         """Copies of the statistics: a later call in training mode writes to the originals."""
         x = args.input
         weight_dtype, bias_dtype = (x.dtype if t is None else t.dtype for t in (args.weight, args.bias))
-        # The weight is a factor of d_input alone, while the statistics are read for d_input and for
-        # d_weight.
-        x_kept = weight = mean = var = None
+        # The weight is a factor of d_input alone; the statistics are read for d_input and d_weight.
+        saved_x = weight = mean = var = None
         if needs.input or needs.weight:
-            x_kept, weight = x, args.weight if needs.input else None
+            saved_x, weight = x, args.weight if needs.input else None
             mean, var = args.running_mean.detach().clone(), args.running_var.detach().clone()
-        return SavedConstants(x_kept, weight, mean, var, weight_dtype, bias_dtype, layout(args), args.eps)
+        return SavedConstants(saved_x, weight, mean, var, weight_dtype, bias_dtype, layout(args), args.eps)
 
     def backward(saved: SavedConstants, needs: Record, cotangents: Record) -> Grads:
         grad_out = cotangents.out
@@ -232,10 +231,10 @@ def constants_rules(
             if not needs.bias:
                 return {}
             return {"bias": saved.layout.collect(saved.layout.view(grad_out)).to(saved.bias_dtype)}
-        wanted = (needs.input, needs.weight, needs.bias)
+        mask = (needs.input, needs.weight, needs.bias)
         d_input, d_weight, d_bias = backward_op(
             grad_out, saved.input, saved.mean, saved.var, saved.weight, saved.weight_dtype, saved.bias_dtype, saved.eps,
-            wanted,
+            mask,
         )  # fmt: skip
         return {"input": d_input, "weight": d_weight, "bias": d_bias}
 

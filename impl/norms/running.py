@@ -1,7 +1,7 @@
-"""What batch norm writes: running statistics, and the count of batches. The only ops here that mutate their arguments.
+"""The ops that update running statistics and the count of batches, the only ones of impl that mutate their arguments.
 
-Their schemas say so, and they return nothing. That is why functorch lets them through where it refuses an aten op in
-place: a tensor that a transformed function has captured is written as the untransformed call writes it.
+Their schemas say so, and they return nothing. So functorch lets them through where it refuses an aten op in place, and
+a tensor that a transformed function has captured is written as the untransformed call writes it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def _update_statistics(running_mean: Tensor, running_var: Tensor, mean: Tensor, 
     Raises:
         RuntimeError: elements of a statistic share memory.
     """
-    # Both are asked before either is written, so that a call that is refused has changed nothing.
+    # Both are checked before either is written, so that a refused call changes nothing.
     for label, running in (("running_mean", running_mean), ("running_var", running_var)):
         if 0 in running.stride() and any(
             not step and size > 1 for step, size in zip(running.stride(), running.shape, strict=False)
@@ -63,7 +63,7 @@ def _update_statistics(running_mean: Tensor, running_var: Tensor, mean: Tensor, 
 def _update_statistics_vmap(info: Any, in_dims: Any, *args: Any) -> tuple[None, None]:
     """Batched statistics in one call; a batched moment cannot be written to a statistic that is not batched."""
     for statistic, moment in ((0, 2), (1, 3)):
-        # There is one statistic and a moment per batch index: no single value could be written to it.
+        # There is one statistic, but a moment per batch index, of which no single one could be written to it.
         if in_dims[statistic] is None and in_dims[moment] is not None:
             raise RuntimeError(NOT_BATCHED)
     *tensors, momentum = args
@@ -88,7 +88,7 @@ def _count_batch_vmap(info: Any, in_dims: Any, num_batches_tracked: Tensor) -> t
 
 
 def _only_plain(args: Any) -> bool:
-    """Whether plain tensors alone take part, with nobody watching: then the kernel is all there is to a call."""
+    """Whether a call may go straight to the kernel: plain tensors alone, no transform, mode or tracer."""
     if torch.compiler.is_compiling() or private.transforms_active() or private.dispatch_mode_count():
         return False
     # The types are compared exactly, because a subclass may define __torch_dispatch__ and would miss the

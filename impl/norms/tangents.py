@@ -1,8 +1,8 @@
 """The tangents of the norms as torch sees them: an op each, of which CUDA has a kernel and the CPU the expression.
 
 An op takes the input, the weight, and the tangents of input, weight and bias, each of which may be missing (zero). It
-returns the tangents of out, mean and rstd; those of the statistics are None where they are not wanted, or zero because
-the input has no tangent. The forward ops' rules call it.
+returns the tangents of out, mean and rstd; those of the statistics are None where the call does not ask for them, or
+where they are zero because the input has no tangent. The forward ops' rules call it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _OUTPUTS = ("out", "mean", "rstd")
 
 @dataclass(frozen=True, slots=True)
 class _Tangents:
-    """What is the same for all norms whose statistics are functions of the input.
+    """The fake and the expression of the tangents of a norm whose statistics are functions of the input.
 
     Attributes:
         layout: for the arguments of an op.
@@ -88,7 +88,7 @@ def _batched_rows(op: Any, size: int, dims: Record, args: Record) -> Batched:
         out, *moved = op(x, args.weight, t, args.t_weight, args.t_bias, row_ndim, args.eps, args.statistics)
         outputs = (out.to(dtype), *moved)
         return outputs, out_dims(outputs)
-    # Where only parameters have a batch, what comes before them is computed once for all slices.
+    # Where only parameters have a batch, the normalised rows and their tangents are computed once for all slices.
     together = 1 if dims.input is None and (t is None or dims.t_input is None) else size
     x = raised(x).unsqueeze(0) if together == 1 else in_front(raised(x), dims.input, size)
     if t is not None:
@@ -145,14 +145,14 @@ def _batched_constants(op: Any, size: int, dims: Record, args: Record) -> tuple[
     """Folds the batch into the channels."""
     dtype, channels = args.input.dtype, slice_shape(args.input, dims.input)[1]
     x, t = _pair(dims, args)
-    known = [
+    per_channel = [
         _channels_of(p, dim, size)
         for p, dim in (
             (args.weight, dims.weight), (args.running_mean, dims.running_mean), (args.running_var, dims.running_var),
         )
     ]  # fmt: skip
     folded = fold(x, dims.input, size, 1), fold(t, dims.t_input, size, 1)
-    out = op(folded[0], *known, folded[1], *_parameters(dims, args, size), args.eps)
+    out = op(folded[0], *per_channel, folded[1], *_parameters(dims, args, size), args.eps)
     return out.unflatten(1, (size, channels)).to(dtype), 1
 
 

@@ -34,7 +34,8 @@ def require_tensors(op: str, x: Any, parameters: Labelled) -> None:
 
 def require_number(op: str, label: str, value: Any) -> None:
     """TypeError unless `value` is a float or an int."""
-    if type(value) is not float and not isinstance(value, _NUMBERS):  # the first is quick, and mostly decides
+    # The comparison of types is quick, and decides nearly every call.
+    if type(value) is not float and not isinstance(value, _NUMBERS):
         raise TypeError(f"{op}: got {label}={value!r}, need a float.")
 
 
@@ -101,7 +102,7 @@ def require_like(op: str, label: str, value: Any, other_label: str, other: Tenso
 
 
 def require_parameter(op: str, label: str, parameter: Tensor, x: Tensor) -> None:
-    """RuntimeError unless a weight, a bias or a statistic is of a dtype that goes with the input's, on its device."""
+    """RuntimeError unless a weight, a bias or a statistic is on the input's device, in a dtype that goes with it."""
     if parameter.dtype is not x.dtype and not (parameter.dtype is torch.float32 and x.dtype in HALF):
         raise RuntimeError(
             f"{op}: got {label} of dtype={parameter.dtype} and input of dtype={x.dtype},"
@@ -111,7 +112,7 @@ def require_parameter(op: str, label: str, parameter: Tensor, x: Tensor) -> None
 
 
 def require_int(op: str, label: str, value: object) -> None:
-    """TypeError unless `value` is an int, or a symbolic one; a bool is none."""
+    """TypeError unless `value` is an int or a torch.SymInt; a bool is refused."""
     if isinstance(value, bool) or not isinstance(value, (int, torch.SymInt)):
         raise TypeError(f"{op}: got {label}={value!r}, need an int.")
 
@@ -128,8 +129,8 @@ def require_parameters(
         shape: what their shape must be.
         require: (op, label, parameter, x, shape) -> None, or an exception that says what is wrong.
     """
-    # Most calls give only parameters in the input's dtype. The rules allow more, so they are asked about the others
-    # alone.
+    # Nearly every parameter is a tensor of the input's dtype, device and the right shape, and passes this quick test.
+    # `require` allows more, so only the other parameters are given to it.
     dtype, device = x.dtype, x.device
     for label, value in parameters:
         if value is not None and not (
@@ -148,7 +149,7 @@ def checked_mask(op: str, output_mask: Sequence[bool]) -> tuple[bool, bool, bool
 def require_backward_operands(
     op: str, grad_out: Any, x: Tensor, statistics: Labelled, statistics_shape: tuple[int, ...]
 ) -> None:
-    """TypeError or RuntimeError unless they fit the input.
+    """TypeError or RuntimeError unless cotangent and statistics fit the input.
 
     Args:
         op: the name of the function that was called, for the message.

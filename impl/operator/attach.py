@@ -1,5 +1,6 @@
-"""The value of one tensor with the derivatives of another: how a result that a kernel computed becomes differentiable
-by way of an expression that is equal to it, without a bit of it changing."""
+"""The value of one tensor with the derivatives of another.
+
+So the result of a kernel becomes differentiable by way of an expression that is equal to it, and keeps its bits."""
 
 from __future__ import annotations
 

@@ -32,8 +32,8 @@ def fold(t: Tensor | None, dim: int | None, size: int, at: int) -> Tensor | None
         return None
     if dim is not None:
         return t.movedim(dim, at).flatten(at, at + 1)
-    # An operand without a batch is the same in every slice, and the op, which takes the folded dim for one of its own,
-    # needs it once for each of them.
+    # An operand without a batch is the same in every slice. The op takes the folded dim for one of its own, so it needs
+    # a copy of the operand for each slice.
     t = t.unsqueeze(at)
     return t.expand(*t.shape[:at], size, *t.shape[at + 1 :]).flatten(at, at + 1)
 
@@ -79,7 +79,7 @@ def each_in_front(op: Callable[..., Any], size: int, dims: Record, args: Record)
     """
     first, *_ = args
     pairs = list(zip(args, dims, strict=True))
-    # For the reason that `raised_for_sum` gives.
+    # The derivative of expanding is a sum over the batch, as in `raised_for_sum`.
     expanded = any(dim is None for t, dim in pairs if t is not None)
     out: Tensor = op(*[in_front(raised(t) if expanded else t, dim, size) for t, dim in pairs])
     return out.to(first.dtype), 0

@@ -48,19 +48,19 @@ class Composed(Operator[*Ts, Outputs], Generic[*Ts, Outputs]):
         self._composed = True
 
         def composition(*args: *Ts) -> Outputs:
-            given = self.arguments(args)
-            found: Any = expression(given)
-            like: Any = fake(given)
-            # An op returns new tensors in the strides that its fake says; an expression may return a tangent as it is.
-            taken = [t.data_ptr() for t in args if isinstance(t, Tensor) and not t._is_zerotensor()]
-            if isinstance(found, Tensor):
-                return cast(Outputs, _in_own_memory(found, like, taken))
-            laid = tuple(_in_own_memory(value, place, taken) for value, place in zip(found, like, strict=True))
+            record = self.arguments(args)
+            values: Any = expression(record)
+            like: Any = fake(record)
+            # An op must return new tensors, in the strides of its fake. An expression may return a tangent unchanged.
+            addresses = [t.data_ptr() for t in args if isinstance(t, Tensor) and not t._is_zerotensor()]
+            if isinstance(values, Tensor):
+                return cast(Outputs, _in_own_memory(values, like, addresses))
+            laid = tuple(_in_own_memory(value, place, addresses) for value, place in zip(values, like, strict=True))
             return cast(Outputs, laid)
 
         def host_code(*args: *Ts) -> Outputs:
-            made = cuda(*args)
-            return composition(*args) if made is None else made
+            values = cuda(*args)
+            return composition(*args) if values is None else values
 
         name = schema[: schema.index("(")]
         kernels: Kernels[*Ts, Outputs] = Kernels(composition, by_triton(name, composition)(host_code), fake)
@@ -78,8 +78,8 @@ class Composed(Operator[*Ts, Outputs], Generic[*Ts, Outputs]):
         self._composed &= key != "CPU"
 
 
-def _in_own_memory(value: Tensor | None, like: Tensor | None, taken: list[int]) -> Tensor | None:
+def _in_own_memory(value: Tensor | None, like: Tensor | None, addresses: list[int]) -> Tensor | None:
     """A value in the strides of `like`, in memory that no argument has."""
-    if value is None or like is None or (value.stride() == like.stride() and value.data_ptr() not in taken):
+    if value is None or like is None or (value.stride() == like.stride() and value.data_ptr() not in addresses):
         return value
     return like.copy_(value)

@@ -44,7 +44,7 @@ class Expression(Derivatives):
             outputs = values(*args)
             if not _differentiable([args[i] for i in tensors]):
                 return outputs
-            return _each_attached(outputs, slopes(arguments(args)))
+            return _attach_each(outputs, slopes(arguments(args)))
 
         return differentiated
 
@@ -57,18 +57,18 @@ class Expression(Derivatives):
         def differentiated(*args: Any) -> Any:
             with private.below_autograd():
                 outputs = kernel(*args)
-            # `_Attached` has a backward rule alone. A tangent may come here, and only `attach` carries it on.
+            # `_Attached` has only a backward rule. Where an argument may have a tangent, `attach` carries it on.
             if forward_ad._current_level >= 0:
                 if not _differentiable([args[i] for i in tensors]):
                     return outputs
-                return _each_attached(outputs, slopes(arguments(args)))
-            found = slopes(arguments(args))
+                return _attach_each(outputs, slopes(arguments(args)))
+            expressions = slopes(arguments(args))
             if isinstance(outputs, Tensor):
-                return apply((outputs,), found)[0]
+                return apply((outputs,), expressions)[0]
             # A missing output has no expression either, so missing outputs are left out of the graph and put back
             # afterwards.
             present = [i for i, value in enumerate(outputs) if value is not None]
-            carried = apply([outputs[i] for i in present], *[found[i] for i in present])
+            carried = apply([outputs[i] for i in present], *[expressions[i] for i in present])
             result = list(outputs)
             for i, value in zip(present, carried, strict=True):
                 result[i] = value
@@ -78,18 +78,18 @@ class Expression(Derivatives):
 
 
 def _differentiable(tensors: Sequence[Tensor | None]) -> bool:
-    """Whether one of some tensors carries a derivative at this level.
+    """Whether any of the tensors carries a derivative at this level.
 
-    Within a rule of forward mode none of them does at the level of the rule, and the expression would be evaluated for
-    nothing, which costs several times what the kernel does.
+    Within a rule of forward mode no tensor carries one at the level of the rule. To evaluate the expression there would
+    be in vain, and take several times as long as the kernel.
     """
-    given = [t for t in tensors if t is not None]
-    if torch.is_grad_enabled() and any(t.requires_grad for t in given):
+    present = [t for t in tensors if t is not None]
+    if torch.is_grad_enabled() and any(t.requires_grad for t in present):
         return True
     if not private.is_forward_ad_enabled():
         return False
     # A compiled graph opens dual levels of which `forward_ad` does not know. The level of all duals is 0.
-    return any(forward_ad.unpack_dual(t, level=0).tangent is not None for t in given)
+    return any(forward_ad.unpack_dual(t, level=0).tangent is not None for t in present)
 
 
 class _Attached(Function):
@@ -107,7 +107,7 @@ class _Attached(Function):
         return None, *[None if cotangent is None else cotangent.to(dtype) for cotangent, dtype in pairs]
 
 
-def _each_attached(outputs: Any, slopes: Any) -> Any:
+def _attach_each(outputs: Any, slopes: Any) -> Any:
     return attached(outputs, slopes) if isinstance(outputs, Tensor) else tuple(map(attached, outputs, slopes))
 
 
@@ -121,6 +121,6 @@ def attached(value: Tensor | None, slope: Tensor | None) -> Tensor | None:
 
 
 def values_of(overload: torch._ops.OpOverload, *args: object) -> Any:
-    """What an op of torch's returns when no tangent and no graph of this level is there; those of outer levels stay."""
+    """The outputs of one of torch's ops, without tangents and graph of this level; those of outer levels stay."""
     with torch.enable_grad(), private.forward_ad_enabled(True), private.below_autograd():
         return overload(*args)

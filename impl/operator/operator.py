@@ -69,7 +69,7 @@ def on_all_devices(
 
 
 class Derivatives(ABC):
-    """How an op is differentiated: `rules.Rules`, or `expression.Expression`."""
+    """The derivatives of an op: `rules.Rules`, `expression.Expression` or `linear.Linear`."""
 
     @abstractmethod
     def around(self, op: Shortcut[*tuple[Any, ...], Any], values: Callable[..., Any], level: str) -> Callable[..., Any]:
@@ -112,20 +112,20 @@ VmapRule = Callable[[Any, int, Record, Record], tuple[Any, Any]]
 
 
 class Shortcut(Generic[*Ts, Outputs]):
-    """A function of tensors whose plain calls go straight to a kernel; any other call is another function's.
+    """A function of tensors whose plain calls go straight to a kernel, and whose other calls go to another function.
 
-    An `Operator` is one for torch's dispatcher. One that is not an operator has a kernel for what takes several ops, of
-    which some may write to their arguments: no transform ever sees it.
+    An `Operator` is a shortcut past torch's dispatcher. A shortcut that is no operator has one kernel for the work of
+    several ops, some of which may write to their arguments; transforms see those ops, never the shortcut.
 
     Attributes:
         name: for messages, and of the nodes in a graph.
-        kernels, derivatives: as given.
+        kernels, derivatives: what computes the values, and how they are differentiated.
         arguments, outputs: make a record from values in the order of the arguments.
         argument_names, output_names: the names in these records.
         tensors: the positions of arguments that are tensors.
     """
 
-    #: All shortcuts that are no ops of their own.
+    #: All shortcuts that are not operators.
     apart: list[Shortcut[*tuple[Any, ...], Any]] = []  # noqa: RUF012
 
     def __init__(
@@ -146,7 +146,7 @@ class Shortcut(Generic[*Ts, Outputs]):
                 derivative, and may be of any type.
             kernels: what computes the values.
             derivatives: of the values.
-            otherwise: what serves all other calls.
+            otherwise: the function that serves all calls but the plain ones.
         """
         self.name, self.tensors = name, tensors
         self.argument_names, self.output_names = names
@@ -166,13 +166,13 @@ class Shortcut(Generic[*Ts, Outputs]):
             Shortcut.apart.append(self)
 
     def __call__(self, *args: *Ts) -> Outputs:
-        """The op's outputs: straight from the kernel when nothing but autograd can be interested, else dispatched.
+        """The op's outputs: straight from the kernel where autograd alone may need to see the call, else dispatched.
 
-        Plain tensors on one device, no transform, no dispatch mode and no tracing leave exactly two cases, both decided
-        here without the dispatcher's round trips through Python. Under Dynamo the first test is a constant, so only the
-        op is traced, or what a shortcut is for.
+        A call of plain tensors on one device, without transform, dispatch mode or tracer, is either differentiable or
+        not. That is decided here, without the dispatcher's round trips through Python. Under Dynamo the first test is a
+        constant, so that the graph has only the op, or the ops that a shortcut stands for.
         """
-        # `torch.compiler.is_compiling` says the first two in one, and is a call of a call: slower than both here.
+        # `torch.compiler.is_compiling` combines the first two tests, but as a call of a call it takes longer than both.
         if (
             _is_dynamo_compiling()
             or torch.compiler._is_compiling_flag
@@ -189,8 +189,9 @@ class Shortcut(Generic[*Ts, Outputs]):
             return self._dispatched(*args)
         records_graph = _is_grad_enabled()
         differentiable = forward_ad._current_level >= 0 or (records_graph and first.requires_grad)
-        # The first tensor is tested apart from the others, so that an op of one tensor runs no loop. Even when a
-        # gradient is known to be wanted, the types of the rest still decide whether the kernel may be called at all.
+        # The first tensor is tested apart from the others, so that an op of one tensor runs no loop. The types of the
+        # others are tested even where the first one has shown the call to be differentiable, because they decide
+        # whether the kernel may be called at all.
         for i in self._other_tensors:
             tensor: Any = args[i]
             if tensor is not None:
@@ -199,22 +200,22 @@ class Shortcut(Generic[*Ts, Outputs]):
                     return self._dispatched(*args)
                 if records_graph and not differentiable:
                     differentiable = tensor.requires_grad
-        # `first.device.type` would say it in one, and takes ten times as long.
+        # `first.device.type` would give the name at once, but takes ten times as long.
         if first.is_cpu:
             device = "cpu"
         elif first.is_cuda:
             device = "cuda"
         else:
             return self._elsewhere(*args)
-        # Casting is the dispatcher's business, under autocast. An op that does not take part in autocast on a device
-        # need not ask for it.
+        # Under autocast the dispatcher casts the arguments. For an op that autocast leaves alone on this device, the
+        # question is not even asked.
         if device in self._autocast and _is_autocast_enabled(device):
             return self._dispatched(*args)
         kernel, differentiated = self._straight[device]
         return differentiated(*args) if differentiable else kernel(*args)
 
     def _serve_by_cuda_kernel(self, key: str) -> None:
-        """Have plain calls on tensors of a dispatch key, "CPU" or "Meta", go to the CUDA kernel, for good."""
+        """From now on, plain calls on tensors of a dispatch key, "CPU" or "Meta", go to the CUDA kernel."""
         if key == "CPU":
             self._straight["cpu"] = self._straight["cuda"]
         else:
@@ -227,7 +228,7 @@ class Operator(Shortcut[*Ts, Outputs]):
     Attributes:
         name: the op's name, without the namespace.
         overload: the op as torch has it, `torch.ops.opassay.<name>.default`.
-        kernels, ..., tensors: as of a `Shortcut`; it is one for the op as torch dispatches it.
+        kernels, ..., tensors: as of a `Shortcut`, whose other calls go to the op as torch dispatches it.
     """
 
     #: All operators, by name.
@@ -280,8 +281,8 @@ class Operator(Shortcut[*Ts, Outputs]):
         def batched(info: Any, in_dims: tuple[int | None, ...], *args: object) -> tuple[Any, Any]:
             return vmap(self, info.batch_size, self.arguments(in_dims), self.arguments(args))
 
-        # Both rules are registered with the library that defined the op: otherwise they would outlive it, and a second
-        # definition in a test would be refused.
+        # Both rules are registered with the library that defined the op, so that they end with it. Otherwise torch
+        # would refuse a second definition of the op, such as a test makes.
         torch.library.register_fake(qualified, fake, lib=library)
         torch.library.register_vmap(qualified, batched, lib=library)
         for device, dtype in self.kernels.autocast:
@@ -289,11 +290,11 @@ class Operator(Shortcut[*Ts, Outputs]):
 
     @classmethod
     def serve_by_cuda_kernels(cls, key: str) -> None:
-        """Have tensors of a dispatch key, "CPU" or "Meta", go to the CUDA kernels, in this process and for good.
+        """From now on, tensors of a dispatch key, "CPU" or "Meta", go to the CUDA kernels, in this process.
 
-        On the CPU a process can interpret Triton's kernels, and on meta tensors it can take down what would be
-        launched. The kernels' host code takes tensors of any device. Operators without a kernel of their own for CUDA
-        stay as they are.
+        So a process without a GPU can interpret Triton's kernels on CPU tensors, or record on meta tensors which
+        kernels would be launched; the kernels' host code takes tensors of any device. Operators without a CUDA kernel
+        of their own stay as they are.
         """
         for shortcut in (*cls.registry.values(), *Shortcut.apart):
             if shortcut.kernels.cuda is not shortcut.kernels.cpu:
@@ -318,8 +319,8 @@ class Operator(Shortcut[*Ts, Outputs]):
         if _transforms_active():
             with private.single_level_function_enabled():
                 return self._single_level(*args)
-        # torch calls this kernel also where no gradient is wanted. An autograd function would then save tensors that
-        # nothing reads, and would cost more than a small op does.
+        # torch calls this kernel also where nothing is differentiated. An autograd function would then save tensors
+        # that nothing reads, and would take longer than a small op.
         if forward_ad._current_level < 0 and not (
             _is_grad_enabled() and any(args[i] is not None and args[i].requires_grad for i in self.tensors)
         ):

@@ -17,7 +17,10 @@ from torch import Tensor
 
 
 class Record(Protocol):
-    """One value per argument, or per output, of an op, by name; what the values are depends on who made it."""
+    """One value per argument, or per output, of an op, by name.
+
+    The values may be the arguments themselves, their batch dims, whether they need gradients, or their tangents.
+    """
 
     def __getattr__(self, name: str) -> Any: ...
 
@@ -32,19 +35,19 @@ MakeRecord = Callable[[Iterable[object]], Record]
 
 
 new: Any = tuple.__new__
-"""`new(kind, values)`: a named tuple in half the time of its constructor, which is a Python function; for what is made
-in every call."""
+"""`new(kind, values)`: a named tuple, in half the time of its constructor, which is a Python function; used for the
+records that every call makes."""
 
 
 def record_of(title: str, names: Iterable[str]) -> type[Any]:
     """The class of records with fields of these names: a named tuple."""
-    make: Any = namedtuple  # mypy takes it for a declaration, with names that are known beforehand
-    made: type[Any] = make(title, tuple(names))
-    return made
+    make: Any = namedtuple  # mypy accepts `namedtuple` only with literal names
+    record: type[Any] = make(title, tuple(names))
+    return record
 
 
 def maker(record: type[Any]) -> MakeRecord:
-    """What makes records of a class that `record_of` made."""
+    """The function that makes records of a class which `record_of` returned."""
     return cast(MakeRecord, functools.partial(tuple.__new__, record))
 
 

@@ -89,17 +89,17 @@ def _forward_member(
         ctx.materialize_grads = False
         result = values(*args)
         level = private.top_jvp_level() if single_level else None
-        # Arguments that only `jvp` reads are kept where a tangent may come. Elsewhere nothing calls it, and they would
-        # stay in memory until the backward pass.
+        # Arguments that only `jvp` reads are saved only where a tangent may come. Elsewhere `jvp` is never called, and
+        # they would stay in memory until the backward pass.
         if level is not None or forward_ad._current_level >= 0:
             result = _with_own_memory(result)
             ctx.jvp_level = level
             ctx.arguments = tuple(None if i in tensors else arg for i, arg in enumerate(args))
             ctx.save_for_forward(*[args[i] for i in tensors])
         outputs = result if type(result) is tuple else (result,)
-        kept = save(new(arguments, args), new(named_outputs, outputs), new(arguments, ctx.needs_input_grad))
-        ctx.to_save = kept[:count]
-        ctx.kept = kept[count:]
+        saved = save(new(arguments, args), new(named_outputs, outputs), new(arguments, ctx.needs_input_grad))
+        ctx.to_save = saved[:count]
+        ctx.others = saved[count:]
         if constant:
             ctx.non_differentiable = tuple([outputs[i] for i in constant if outputs[i] is not None])
         return result
@@ -121,7 +121,7 @@ def _with_own_memory(result: Any) -> Any:
 
 
 def _tensor_fields(saved: Any) -> int:
-    """How many fields of what a save rule returns are tensors, by their annotations: these must come first."""
+    """How many fields of a save rule's NamedTuple are tensors, by annotation; TypeError unless these come first."""
     are = ["Tensor" in str(annotation) for annotation in saved.__annotations__.values()]
     if are != sorted(are, reverse=True):
         raise TypeError(f"got {saved.__name__} with fields {list(saved.__annotations__)}, need its tensors first.")
@@ -140,13 +140,13 @@ def _backward_member(rules: Rules[Any], op: Shortcut[*tuple[Any, ...], Any], sin
         # torch has checked here that no saved tensor was written since, and has freed them after a first backward.
         tensors = ctx.saved_tensors
         if single_level:
-            # `torch.func.vjp` gives its function away when its level has ended. What was saved at that level is still
-            # wrapped then, and a kernel that asks for a tensor's address would find none.
+            # The function that `torch.func.vjp` returns is called after its level has ended. Tensors saved at that
+            # level are still wrapped then, and a wrapper has no address that a kernel could read.
             tensors = tuple([None if t is None else private.unwrap_if_dead(t) for t in tensors])
-        saved = new(kind, tensors + ctx.kept)
+        saved = new(kind, tensors + ctx.others)
         grads = rule(saved, new(arguments, ctx.needs_input_grad), new(named_outputs, cotangents))
-        # Entries are put in their places one by one, since a rule names few of an op's arguments. The lookup is also
-        # the check of the names, so a misspelt one cannot pass for a gradient of zero.
+        # A rule names few of an op's arguments, so its gradients are put in their places one by one. The lookup also
+        # refuses a misspelt name, whose gradient would otherwise be lost and count as zero.
         result: list[Tensor | None] = [*nothing]
         try:
             for name in grads:

@@ -21,15 +21,16 @@ def mean(t: Tensor, dims: Sequence[int], *, keepdim: bool = False, dtype: torch.
 
 
 def spread(t: Tensor, shape: Sequence[int]) -> Tensor:
-    """t, to broadcast to `shape`. The derivative of broadcasting is a sum, and a single one must be steady, too."""
+    """t, to broadcast to `shape`, such that the derivative of broadcasting, a sum, has steady bits as well."""
     if not torch.are_deterministic_algorithms_enabled() or any(size != 1 for size in t.shape):
         return t
     t = t.reshape((1,) * len(shape))
-    return torch.stack((t, t)).expand(2, *shape)[0]  # for the reason given below, the sum has an equal one beside it
+    # ATen shares a single sum among its threads, so a second, equal one stands beside it; see `_steady`.
+    return torch.stack((t, t)).expand(2, *shape)[0]
 
 
 def everywhere(t: Tensor, dims: Sequence[int]) -> Tensor:
-    """The sum of t over `dims`, for every element of t that is in it: to broadcast to the shape of t."""
+    """The sum of t over `dims`, at every element of t that it includes: it broadcasts to the shape of t."""
     return spread(total(t, dims, keepdim=True), t.shape)
 
 
@@ -48,17 +49,18 @@ def _steady(
     if not torch.are_deterministic_algorithms_enabled():
         return reduce(t, tuple(dims), keepdim=keepdim, dtype=dtype)
     shape, reduced = t.shape, sorted({dim % t.dim() for dim in dims})
-    kept = [size for dim, size in enumerate(t.shape) if dim not in reduced]
+    sizes = [size for dim, size in enumerate(t.shape) if dim not in reduced]
     last, first = tuple(range(-len(reduced), 0)), tuple(range(len(reduced)))
-    # ATen gives each thread some of the results. Sums of neighbours it adds one by one, each in the same order. Of sums
-    # side by side it adds some vectors at a time, and the last few in another order; a thread's share ends with a whole
-    # vector where all results are neighbours. Operands of other memory are copied.
+    # ATen gives each thread some of the results. A sum whose terms lie next to each other in memory is added in one
+    # fixed order. Sums that lie side by side are added a vector of results at a time, and the last few results of a
+    # thread in another order, unless its share ends with a whole vector, as it does where all results are neighbours.
+    # Other operands are copied into the first layout.
     if t.movedim(reduced, first).is_contiguous() and not t.movedim(reduced, last).is_contiguous():
         t, over = t.movedim(reduced, first), first
     else:
         t, over = t.movedim(reduced, last).contiguous(), last
-    # A sum that has a single result ATen shares among its threads. Of several sums it gives each thread whole ones, so
-    # a second, equal sum beside the first makes them several; its result is dropped.
-    single = all(size == 1 for size in kept)
-    found = reduce(t.expand(2, *t.shape), last, dtype=dtype)[0] if single else reduce(t, over, dtype=dtype)
-    return found.reshape([1 if dim in reduced else size for dim, size in enumerate(shape)]) if keepdim else found
+    # ATen shares a single sum among its threads, but of several sums it gives whole ones to each thread. So a single
+    # sum is taken twice, side by side, and the second result is dropped.
+    single = all(size == 1 for size in sizes)
+    out = reduce(t.expand(2, *t.shape), last, dtype=dtype)[0] if single else reduce(t, over, dtype=dtype)
+    return out.reshape([1 if dim in reduced else size for dim, size in enumerate(shape)]) if keepdim else out

@@ -28,10 +28,10 @@ that still exists still means the same.
 | unwrap_batched, restore_vmap | torch._functorch.vmap | the tensors inside, the function on slices |
 | broadcast_to_and_flatten | torch._functorch.vmap._broadcast_to_and_flatten | out_dims as a prefix of the outputs |
 | TransformType, HigherOrderOperator | torch._C._functorch, torch._ops | an operator with a rule per transform |
-| versions_kept | torch.autograd._unsafe_preserve_version_counter | give a tangent in place, the value being there |
-| versions_kept | torch._C._functorch.get_unwrapped, is_functorch_wrapped_tensor | every level of a tensor |
-| kept_out_of_graphs | torch._C._dynamo.eval_frame.set_code_exec_strategy | torch.compiler.disable, free per call |
-| kept_out_of_graphs | torch._C._dynamo.eval_frame._FrameExecStrategy, _FrameAction; _torchdynamo_disable | the same |
+| preserve_versions | torch.autograd._unsafe_preserve_version_counter | give a tangent in place, the value being there |
+| preserve_versions | torch._C._functorch.get_unwrapped, is_functorch_wrapped_tensor | every level of a tensor |
+| keep_out_of_graphs | torch._C._dynamo.eval_frame.set_code_exec_strategy | torch.compiler.disable, free per call |
+| keep_out_of_graphs | torch._C._dynamo.eval_frame._FrameExecStrategy, _FrameAction; _torchdynamo_disable | the same |
 | forward_mode_for_threads | torch._functorch.eager_transforms.JVP_NESTING | one dual level for several threads |
 | softmax_backward_data | torch._softmax_backward_data | ATen's op, in half the time of `torch.ops` |
 | log_softmax_backward_data | torch._log_softmax_backward_data | the same |
@@ -56,15 +56,15 @@ def _private(path: str) -> Any:
     names = path.split(".")
     for split in range(len(names) - 1, 0, -1):
         try:
-            found: Any = importlib.import_module(".".join(names[:split]))
+            target: Any = importlib.import_module(".".join(names[:split]))
         except ImportError:
             continue
         try:
             for name in names[split:]:
-                found = getattr(found, name)
+                target = getattr(target, name)
         except AttributeError:
             break
-        return found
+        return target
     raise ImportError(
         f"opassay.impl needs the private name {path}, which torch={torch.__version__} does not have;"
         " `opassay doctor` says which versions opassay was tested with."
@@ -125,8 +125,10 @@ _SKIP: Any = _private("torch._C._dynamo.eval_frame._FrameAction.SKIP")
 
 
 def without_wrapper(overload: torch._ops.OpOverload) -> Callable[..., Any]:
-    """What a call of one of torch's ops calls in turn: the overload without its method `__call__`, which does no more
-    than hand on any arguments by position and by name. A kernel that makes one such call is a tenth faster without.
+    """The C++ function behind one of torch's ops, to be called in place of the overload.
+
+    `OpOverload.__call__` only hands its arguments on to it. A kernel that makes one call of an op is a tenth faster
+    without that method.
     """
     called: Callable[..., Any] = overload._op
     return called
@@ -139,31 +141,31 @@ def top_jvp_level() -> int | None:
 
 
 def constant_at(tensor: Tensor, level: int) -> Tensor:
-    """`tensor` without the tangent it carries at grad or jvp level `level`; derivatives of outer
-    levels stay.
+    """`tensor` without the tangent that it carries at grad or jvp level `level`; tangents of outer levels stay.
 
-    The new wrapper matters: inside the kernel of a level, a bare tensor of an outer level would
-    have its own tangent taken for one of this level.
+    The tensor is wrapped for the level again, because inside the kernel of a level torch takes the tangent of a bare
+    tensor, which belongs to an outer level, for a tangent of that level.
     """
     return wrap_for_grad(unwrap_for_grad(tensor, level), level)
 
 
 def shares_elements(tensor: Tensor) -> bool:
-    """Whether elements of a tensor are known to lie in the same memory, as those of an expanded one do."""
+    """Whether torch can tell that several elements of a tensor share memory, as in an expanded tensor."""
     return bool(torch._debug_has_internal_overlap(tensor) == 1)
 
 
-def kept_out_of_graphs(function: Any, reason: str) -> None:
-    """Have torch.compile break its graph around every call of a Python function, and run all that it calls eagerly."""
+def keep_out_of_graphs(function: Any, reason: str) -> None:
+    """Make torch.compile break its graph at calls of `function`, which then runs eagerly with all that it calls."""
     function._torchdynamo_disable, function._torchdynamo_disable_msg = True, reason
     _set_strategy(function.__code__, _Strategy(_SKIP, _SKIP))
 
 
 @contextmanager
 def forward_mode_for_threads() -> Iterator[None]:
-    """A context in which threads may take `torch.func.jvp` side by side.
+    """A context in which several threads may call `torch.func.jvp` at once.
 
-    torch has one dual level per process: the first jvp opens it and closes it, even if another thread is inside.
+    torch has one dual level per process. The first jvp opens it and closes it again at its end, even while another
+    thread still works in it; here the level outlives them all.
     """
     open_already = torch.autograd.forward_ad._current_level >= 0
     with nullcontext() if open_already else torch.autograd.forward_ad.dual_level():
@@ -174,8 +176,8 @@ def forward_mode_for_threads() -> Iterator[None]:
             _eager_transforms.JVP_NESTING -= 1
 
 
-def versions_kept(tensor: Tensor) -> AbstractContextManager[None]:
-    """A context whose writes to a tensor, at any level, do not count as writes."""
+def preserve_versions(tensor: Tensor) -> AbstractContextManager[None]:
+    """A context in which autograd does not count writes to a tensor, whichever functorch levels wrap it."""
     layers = [tensor]
     while _is_wrapper(layers[-1]):
         layers.append(_inner(layers[-1]))

@@ -19,7 +19,7 @@ _aten_backward: Callable[[Tensor, Tensor, Tensor], Tensor] = without_wrapper(
 
 
 def log_sigmoid(x: Tensor) -> tuple[Tensor, Tensor | None]:
-    """(out, exp(-|x|)); None for the half types: a slope made of a rounded exp(-|x|) has no more digits than that."""
+    """(out, exp(-|x|)); the second is None for the half types, whose rounding would limit the digits of the slope."""
     out, buffer = _aten_forward(x.contiguous())
     return out, None if x.dtype in HALF else buffer
 
@@ -27,8 +27,8 @@ def log_sigmoid(x: Tensor) -> tuple[Tensor, Tensor | None]:
 def fake(args: Record) -> tuple[Tensor, Tensor | None]:
     """Fake (out, buffer), with a buffer where the kernels have one: on the CPU alone, and not for the half types."""
     x = args.input
-    kept = x.device.type == "cpu" and x.dtype not in HALF
-    return x.new_empty(x.shape), x.new_empty(x.shape) if kept else None
+    has_buffer = x.device.type == "cpu" and x.dtype not in HALF
+    return x.new_empty(x.shape), x.new_empty(x.shape) if has_buffer else None
 
 
 def log_sigmoid_backward(grad: Tensor, x: Tensor, buffer: Tensor | None) -> Tensor:

@@ -7,7 +7,7 @@ window, W' its adjoint, c = alpha / size, kappa = 2 beta c, s = k + c W a^2, pn 
     J t          = t p0 - kappa a p1 W(a t)
     J' g         = g p0 - kappa a W'(g a p1)
 
-Half-precision operands are taken to float32 on entry; who calls rounds once.
+Half-precision operands are taken to float32 on entry, and the caller rounds the result once.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from . import kernels_cpu, kernels_cuda
 
 
 class Coefficients(NamedTuple):
-    """The numbers of a call."""
+    """The window size and the coefficients of a call."""
 
     size: int
     alpha: float
@@ -33,7 +33,7 @@ class Coefficients(NamedTuple):
 
 
 class _Base(NamedTuple):
-    """What the derivatives need at a, in a's compute dtype."""
+    """The quantities at a that the derivatives are made of, in a's compute dtype."""
 
     a: Tensor
     p0: Tensor

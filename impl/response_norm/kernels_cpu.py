@@ -73,11 +73,11 @@ def _write_normalised(outputs: tuple[Tensor, ...], x: Tensor, size: int, alpha: 
     before, after = reach(size, x.shape[-3])
 
     def plan(shape: Shape) -> Callable[..., None]:
-        base = _Denominator(shape, before, after, alpha / size, k, x)
+        denominator = _Denominator(shape, before, after, alpha / size, k, x)
 
-        def columns(a: Tensor, out: Tensor, kept: Tensor | None = None, root: Tensor | None = None) -> None:
-            a = a.to(base.s.dtype)
-            s = base(a, kept)
+        def columns(a: Tensor, out: Tensor, base: Tensor | None = None, root: Tensor | None = None) -> None:
+            a = a.to(denominator.s.dtype)
+            s = denominator(a, base)
             # Where nothing is kept the base is not read again, so its power may take its place.
             _divide(a, s, beta, s if root is None else root, out)
 
@@ -114,10 +114,10 @@ def cross_map_lrn2d_backward(args: ImagesBackward) -> Tensor:
     if beta == 0:
         return grad_out.clone(memory_format=torch.contiguous_format)
     before, after = reach(size, x.shape[-3])
-    kept = () if base is None or root is None else (base, root)
+    saved = () if base is None or root is None else (base, root)
 
     def plan(shape: Shape) -> Callable[..., None]:
-        again = None if kept else _Denominator(shape, before, after, alpha / size, k, x)
+        again = None if saved else _Denominator(shape, before, after, alpha / size, k, x)
         # A window that is as long before as after is its own mirror image. Its memory, in which s lies as
         # well, is free again once `middle` holds the product that was divided by s.
         mirrored = again.window if again and before == after else _Window(shape, after, before, x)
@@ -141,7 +141,7 @@ def cross_map_lrn2d_backward(args: ImagesBackward) -> Tensor:
         return columns
 
     out = _like(x)
-    _by_columns(plan, out, grad_out, x, *kept)
+    _by_columns(plan, out, grad_out, x, *saved)
     return out
 
 
@@ -217,14 +217,14 @@ class _Window:
         padded[:, before + channels :] = 0
         self.middle = padded[:, before : before + channels]
         self._steps: list[tuple[Tensor, Tensor, Tensor]] = []
-        size, done, length, sums = before + after + 1, 0, 1, padded
+        size, offset, length, sums = before + after + 1, 0, 1, padded
         total: list[Tensor] = []
         while True:
             if size & length:
-                part = sums[:, done : done + channels]
+                part = sums[:, offset : offset + channels]
                 total = [self._added(total[0], part) if total else part]
-                done += length
-            if done == size:
+                offset += length
+            if offset == size:
                 break
             sums = self._added(sums[:, : sums.shape[1] - length], sums[:, length:])
             length *= 2

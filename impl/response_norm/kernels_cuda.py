@@ -48,20 +48,20 @@ class _Shape(NamedTuple):
         return self.before + self.after > _REACH
 
 
-def _shape(x: Tensor, before: int, after: int, kept: int, usual: bool = True) -> _Shape:
+def _shape(x: Tensor, before: int, after: int, values: int, usual: bool = True) -> _Shape:
     """How a tensor (..., C, H, W) is cut, by its shape alone.
 
     Args:
         x: the tensor.
         before, after: channels of the window around its centre.
-        kept: how many values per channel of the window a kernel keeps in registers.
+        values: how many numbers per channel of the window a kernel keeps in registers.
         usual: whether the exponent is one that takes no general power.
     """
     channels, positions = x.shape[-3], x.shape[-2] * x.shape[-1]
     lanes = x.numel() // channels
     long = before + after > _REACH
     # A thread has a few lanes, as far as their windows find place in its registers.
-    each = 4 if long or (usual and kept * (before + after + 1) <= 20) else 1
+    each = 4 if long or (usual and values * (before + after + 1) <= 20) else 1
     # In the half types 8 lanes are 16 bytes, which is what a thread should load at once. Where the positions do not
     # fill such loads, the addresses of single lanes would need more registers than there are.
     if x.dtype in HALF and each > 1 and not long and positions % 8 == 0:
@@ -142,11 +142,11 @@ def _operands(dtype: torch.dtype, *numbers: float) -> tuple[float | int, ...]:
 
 
 def _kind(exponent: float) -> str:
-    """What the kernels know of an exponent when they are compiled."""
-    known = _KINDS.get(exponent)
-    if known is None:
-        known = "general" if exponent % 1 else "odd" if exponent % 2 else "even"
-    return known
+    """The kind of an exponent, for which a kernel is compiled."""
+    kind = _KINDS.get(exponent)
+    if kind is None:
+        kind = "general" if exponent % 1 else "odd" if exponent % 2 else "even"
+    return kind
 
 
 def _launch(

@@ -22,7 +22,7 @@ from . import expressions, kernels_cpu, kernels_cuda
 from .expressions import Coefficients
 
 _AUTOCAST = (("cpu", torch.float32), ("cuda", torch.float32))  # as F.local_response_norm on both
-_Kept = tuple[Tensor, Tensor | None, Tensor | None]
+_Outputs = tuple[Tensor, Tensor | None, Tensor | None]
 _Backward = Operator[Tensor, Tensor, Tensor | None, Tensor | None, int, float, float, float, Tensor]
 
 
@@ -68,7 +68,7 @@ def _fake(args: Record) -> Tensor:
     return out
 
 
-def _fake_keeping(args: Record) -> _Kept:
+def _fake_keeping(args: Record) -> _Outputs:
     x = args.input
     if x.device.type == "cuda":  # where the backward reads neither
         return x.new_empty(x.shape), None, None
@@ -80,8 +80,8 @@ def _batched_lrn_backward(op: Any, size: int, dims: Record, args: Record) -> tup
     grad, x, base, root, *coefficients = args
     # An operand that is repeated along the batch is raised, because the derivative of repeating is a sum.
     # The other follows it, for the op takes both in one dtype.
-    given = (grad, x) if None not in (dims.grad_out, dims.input) else map(raised, (grad, x))
-    operands = zip((*given, base, root), dims, strict=False)
+    pair = (grad, x) if None not in (dims.grad_out, dims.input) else map(raised, (grad, x))
+    operands = zip((*pair, base, root), dims, strict=False)
     out = op(*(in_front(t, dim, size) for t, dim in operands), *coefficients)
     return out.to(x.dtype), 0
 
@@ -101,7 +101,7 @@ cross_map_lrn2d: Operator[Tensor, int, float, float, float, Tensor] = Operator(
     one_more_dim,
     Rules(_SavedImages, _save_images, _cotangents, _tangent),
 )
-cross_map_lrn2d_keeping: Operator[Tensor, int, float, float, float, _Kept] = Operator(
+cross_map_lrn2d_keeping: Operator[Tensor, int, float, float, float, _Outputs] = Operator(
     "cross_map_lrn2d_keeping(Tensor input, int size, float alpha, float beta, float k) -> (Tensor, Tensor, Tensor)",
     Kernels(kernels_cpu.cross_map_lrn2d_keeping, kernels_cuda.cross_map_lrn2d_keeping, _fake_keeping, _AUTOCAST),
     one_more_dim,

@@ -61,15 +61,15 @@ def forward_kernel(log: bool) -> Forward:
     aten: Callable[[Tensor, int], Tensor] = torch.log_softmax if log else _softmax
 
     def kernel(x: Tensor, dim: int, dtype: torch.dtype | None) -> tuple[Tensor, Tensor | None]:
-        given = x.dtype
-        dtype = given if dtype is None else dtype
-        # Along the last dim ATen's softmax computes half-precision rows in float32 and rounds the result alone,
-        # which is what `_half` would do with a copy. Elsewhere it rounds what comes before the result, too. No
-        # other input comes with a half type to round to: the public functions round what this returns.
+        input_dtype = x.dtype
+        dtype = input_dtype if dtype is None else dtype
+        # Along the last dim ATen's softmax computes half-precision rows in float32 and rounds the result alone, as
+        # `_half` would do with a copy. Along other dims it rounds intermediates, too. A half `dtype` comes only with
+        # an input of that dtype, since the public functions round the results of wider inputs themselves.
         if dtype in HALF and (log or dim < x.dim() - 1):
             out = _half(aten, x, dim)
         else:
-            out = aten(x if dtype is given else x.to(dtype), dim)
+            out = aten(x if dtype is input_dtype else x.to(dtype), dim)
         return out, expressions.zero_shift(x) if dtype in HALF else None
 
     return kernel

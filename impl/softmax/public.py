@@ -88,7 +88,7 @@ def log_softmax_backward_data(grad_output: Tensor, output: Tensor, dim: int, inp
 
 
 def _checked_softmax(name: str, op: ops.ForwardOp, x: Tensor, dim: int, dtype: torch.dtype | None) -> Tensor:
-    """Both forward functions, after their names.
+    """The work of both forward functions.
 
     Args:
         name: the function that messages speak of.
@@ -103,10 +103,10 @@ def _checked_softmax(name: str, op: ops.ForwardOp, x: Tensor, dim: int, dtype: t
         raise _dtype_error(name, "dtype", dtype)
     elif x.dtype not in FLOATING:
         x = x.to(dtype)
-    dim = _wrapped(name, dim, x.dim())
-    given = x.dtype
-    if dtype is not None and dtype is not given:
-        wide = compute_dtype(given)
+    dim = _wrap_dim(name, dim, x.dim())
+    input_dtype = x.dtype
+    if dtype is not None and dtype is not input_dtype:
+        wide = compute_dtype(input_dtype)
         if torch.promote_types(wide, dtype) is not dtype:  # what is saved for backward must be as wide as the input
             return op(x, dim, wide)[0].to(dtype)
     return op(x, dim, dtype)[0]
@@ -115,7 +115,7 @@ def _checked_softmax(name: str, op: ops.ForwardOp, x: Tensor, dim: int, dtype: t
 def _checked_backward(
     name: str, op: ops.BackwardOp, grad: Tensor, output: Tensor, dim: int, input_dtype: torch.dtype
 ) -> Tensor:
-    """Both backward functions, after their names.
+    """The work of both backward functions.
 
     Args:
         name: the function that messages speak of.
@@ -128,8 +128,8 @@ def _checked_backward(
     require_int(name, "dim", dim)
     if input_dtype not in FLOATING:
         raise _dtype_error(name, "input_dtype", input_dtype)
-    # `require_like` states the rule. It takes longer than all other checks together, so it is only called to say what
-    # is wrong.
+    # `require_like` states the rule, but takes longer than all other checks together. So it is only called where the
+    # rule is broken, to raise its error.
     if grad.shape != output.shape or grad.dtype is not output.dtype or grad.device != output.device:
         require_like(name, "grad_output", grad, "output", output)
     if input_dtype is not grad.dtype and torch.promote_types(input_dtype, grad.dtype) is not grad.dtype:
@@ -137,10 +137,10 @@ def _checked_backward(
             f"{name}: got input_dtype={input_dtype} and grad_output of dtype={grad.dtype}, need that dtype or one whose"
             " numbers it holds."
         )
-    return op(grad, output, None, _wrapped(name, dim, grad.dim()), input_dtype)
+    return op(grad, output, None, _wrap_dim(name, dim, grad.dim()), input_dtype)
 
 
-def _wrapped(name: str, dim: int, ndim: int) -> int:
+def _wrap_dim(name: str, dim: int, ndim: int) -> int:
     """`dim` as a non-negative int; IndexError where it is out of range."""
     # A tensor of no dims takes the dims 0 and -1, as in torch.
     ndim = ndim or 1
@@ -150,7 +150,7 @@ def _wrapped(name: str, dim: int, ndim: int) -> int:
 
 
 def _dtype_error(name: str, label: str, dtype: object) -> Exception:
-    """What is wrong with something that is none of the floating dtypes."""
+    """The exception for a value that is none of the floating dtypes."""
     if not isinstance(dtype, torch.dtype):
         return TypeError(f"{name}: got {label}={dtype!r}, need a torch.dtype.")
     return NotImplementedError(f"{name}: got {label}={dtype}, need float64, float32, bfloat16 or float16.")

@@ -35,15 +35,15 @@ def _batched_softmax(op: Any, size: int, dims: Record, args: Record) -> tuple[An
     """The batch in front: one more leading dim."""
     x = args.input.movedim(dims.input, 0)
     if x.dim() == 1:  # every slice has no dims, and is its own row
-        found = op(x.unsqueeze(-1), 1, args.dtype)
-        outputs = tuple(None if t is None else t.squeeze(-1) for t in found)
+        rows = op(x.unsqueeze(-1), 1, args.dtype)
+        outputs = tuple(None if t is None else t.squeeze(-1) for t in rows)
     else:
         outputs = op(x, args.dim + 1, args.dtype)
     return outputs, out_dims(outputs)
 
 
 def _batched_softmax_backward(op: Any, size: int, dims: Record, args: Record) -> tuple[Any, Any]:
-    """The batch in front."""
+    """The batch in front: one more leading dim."""
     grad, output = raised_for_sum(args.grad, args.output, dims=(dims.grad, dims.output))
     rows = [
         in_front(grad, dims.grad, size), in_front(output, dims.output, size), in_front(args.shift, dims.shift, size)
@@ -56,7 +56,7 @@ def _batched_softmax_backward(op: Any, size: int, dims: Record, args: Record) ->
 
 
 def _batched_softmax_jvp(op: Any, size: int, dims: Record, args: Record) -> tuple[Any, Any]:
-    """The batch in front."""
+    """The batch in front: one more leading dim."""
     x, t = raised_for_sum(args.input, args.t_input, dims=(dims.input, dims.t_input))
     x, t = in_front(x, dims.input, size), in_front(t, dims.t_input, size)
     if x.dim() == 1:  # every slice has no dims, and is its own row

@@ -16,7 +16,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from opassay.impl.comm import Board, Call, Comm, CommError, TorchComm, sync_batch_norm
-from opassay.impl.comm.ranks.base import carried_out
+from opassay.impl.comm.ranks.base import carry_out
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Step:
         """Whether what a rank got is anything but what the collective means, bit for bit."""
         x = self.given[comm.rank]
         words = {"root": None, "reduction": "sum" if "reduce" in self.op else None, **self.arguments}
-        exact = carried_out(Call(self.op, x.dtype, tuple(x.shape), **words), self.given, comm.rank)
+        exact = carry_out(Call(self.op, x.dtype, tuple(x.shape), **words), self.given, comm.rank)
         if self.op == "all_to_all":
             exact = [torch.stack(exact)]
         found = [found] if isinstance(found, Tensor) else found

@@ -42,12 +42,12 @@ def test_a_row_says_what_was_posted(board: Board) -> None:
     board.post(3, CALL, SAME)
     row = board.row(0)
     assert row is not None
-    assert (row.phase, row.number, row.made, row.process) == (rows.POSTED, 3, 0, os.getpid())
+    assert (row.phase, row.number, row.count, row.process) == (rows.POSTED, 3, 0, os.getpid())
     assert (row.digest, row.call, row.note) == (SAME, CALL, "")
     board.done()
     row = board.row(0)
     assert row is not None
-    assert (row.phase, row.number, row.made) == (rows.DONE, 3, 3)
+    assert (row.phase, row.number, row.count) == (rows.DONE, 3, 3)
 
 
 def test_texts_that_are_too_long_are_cut_and_still_read(board: Board) -> None:

@@ -1,4 +1,4 @@
-"""Vector clocks: what a stream of a logical device has done, and what of other streams it has waited for."""
+"""Vector clocks: the events of a stream of a logical device, and the events of other streams that it has waited for."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import torch
 
 
 class LogicalStream:
-    """A queue of a logical device: what is on it happens in order.
+    """A queue of a logical device, whose events happen in order.
 
     Attributes:
-        clock: for every stream, how many of its events have happened before what this one does next.
+        clock: for every stream, the number of its events that come before the next event of this stream.
     """
 
     def __init__(self, device: torch.device, name: str) -> None:
@@ -22,13 +22,13 @@ class LogicalStream:
         return f"{self.device}/{self.name}"
 
     def tick(self) -> int:
-        """A new event; its number."""
+        """Count a new event; returns its number."""
         self.clock[self] += 1
         return self.clock[self]
 
     def wait_stream(self, other: LogicalStream) -> None:
-        """What comes next here happens after all that is on the other by now."""
-        # The larger count for every stream: whatever either of the two has seen, the waiting one has seen from now on.
+        """Order all later events of this stream after the events that the other one has by now."""
+        # For every stream the larger count: events that come before either of the two come before this one from now on.
         for stream, count in other.clock.items():
             self.clock[stream] = max(self.clock.get(stream, 0), count)
 

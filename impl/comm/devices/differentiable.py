@@ -1,9 +1,8 @@
 """Broadcast, sum, gather and scatter over the devices of one program, under autograd and every transform.
 
 The autograd classes have the arguments of torch.nn.parallel's; `functions.py` calls them with those of
-torch.nn.parallel.comm. All run on the CPU, on one accelerator and on several: `fabric.current()` says what moves. Each
-class is linear, and the derivative of one is a call of another, so derivatives of every order are what the calls
-themselves are.
+torch.nn.parallel.comm. All run on the CPU, on one accelerator and on several: `fabric.current()` moves the tensors.
+Each class is linear, and the derivative of one is a call of another. So derivatives of every order are such calls.
 
 What is hard here is what autograd does around the calls. An output may be an input itself, where nothing has to move;
 an input may have no gradient, no tangent or no batch while another has; and a backward pass runs later than the forward
@@ -90,7 +89,7 @@ class Broadcast(Function):
     @staticmethod
     def backward(ctx: Ctx, *grads: Tensor | None) -> Tensors:
         with ctx.fabric.active():
-            return (None, *_summed(ctx.homes, ctx.count, grads))
+            return (None, *_sum_at_homes(ctx.homes, ctx.count, grads))
 
     @staticmethod
     def jvp(ctx: Ctx, targets: None, *tangents: Tensor | None) -> Tensors:
@@ -106,8 +105,8 @@ class Broadcast(Function):
 class ReduceAddCoalesced(Function):
     """apply(destination, num_inputs, *grads): the sums over places, on the destination.
 
-    `grads` are num_inputs tensors of the first place, as many of the second, and so on. None counts as zero; what is
-    None everywhere comes back as None.
+    `grads` are num_inputs tensors of the first place, as many of the second, and so on. None counts as zero; a tensor
+    that is None at every place has the sum None.
     """
 
     @staticmethod
@@ -243,21 +242,21 @@ class Scatter(Function):
         return parts, (0,) * len(parts)
 
 
-def _summed(homes: Sequence[torch.device], count: int, grads: Sequence[Tensor | None]) -> list[Tensor | None]:
+def _sum_at_homes(homes: Sequence[torch.device], count: int, grads: Sequence[Tensor | None]) -> list[Tensor | None]:
     """Gradients of broadcast inputs: sums over places, each where its input lives; in one call per home."""
     # Inputs that live on one device are summed in one call, because only what is in one call travels together.
-    found: list[Tensor | None] = [None] * count
+    gradients: list[Tensor | None] = [None] * count
     for home in dict.fromkeys(homes):
         own = [i for i in range(count) if homes[i] == home]
         rows = [grads[row + i] for row in range(0, len(grads), count) for i in own]
         sums: Tensors = ReduceAddCoalesced.apply(home, len(own), *rows)
         for i, total in zip(own, sums, strict=True):
-            found[i] = total
-    return found
+            gradients[i] = total
+    return gradients
 
 
 def _copies(places: Sequence[torch.device | None], g: Tensor | None) -> list[Tensor | None]:
-    """A cotangent on every place that took part."""
+    """A cotangent on every place that has a term of the sum; None for the other places."""
     there = [place for place in places if place is not None]
     if g is None or not there:
         return [None] * len(places)
@@ -266,7 +265,7 @@ def _copies(places: Sequence[torch.device | None], g: Tensor | None) -> list[Ten
 
 
 def _batch_first(x: Tensor, dim: int | None, size: int) -> Tensor:
-    """With the batch at axis 0; a tensor without one, expanded."""
+    """`x` with its batch at axis 0; expanded to `size` where it has no batch."""
     return x.expand(size, *x.shape) if dim is None else x.movedim(dim, 0)
 
 

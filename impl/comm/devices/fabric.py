@@ -24,10 +24,10 @@ _CURRENT: contextvars.ContextVar[Fabric | None] = contextvars.ContextVar("fabric
 
 
 class Fabric(ABC):
-    """The seam between what is moved and what moves it. Every implementation serves the same production code.
+    """The interface between the production code and the devices that it moves tensors between.
 
     Attributes:
-        devices: its devices, in order; a device may be there more than once.
+        devices: the devices, in order; one may occur more than once.
         bucket: how many bytes of small tensors travel together at most.
     """
 
@@ -65,18 +65,18 @@ class Fabric(ABC):
 
     @abstractmethod
     def wait(self, waiting: Stream, awaited: Stream) -> None:
-        """What is put on `waiting` from now on starts after all that is on `awaited` by now."""
+        """Work queued on `waiting` from now on starts after the work that is on `awaited` by now."""
 
     @abstractmethod
     def keep(self, x: Tensor, stream: Stream) -> None:
-        """The memory of x is not used again before what is on a stream by now, and reads it, is done."""
+        """Keep the memory of x from being used again until the work that a stream has by now is done."""
 
     def sent(self) -> int | None:
-        """Bytes that went from one device to another so far; None where nobody counts."""
+        """Bytes that went from one device to another so far; None where the fabric does not count them."""
         return None
 
     def check(self) -> None:
-        """An error if anything raced so far; where streams are real ones, nobody can tell."""
+        """Raise an error if two uses of memory raced so far. Where streams are real ones, a race cannot be seen."""
         return
 
     def with_bucket(self, size: int) -> Self:
@@ -94,7 +94,7 @@ class Fabric(ABC):
 
     @contextlib.contextmanager
     def active(self) -> Iterator[None]:
-        """The fabric of all calls inside."""
+        """A context in which all calls run on this fabric."""
         token = _CURRENT.set(self)
         try:
             yield
@@ -114,24 +114,24 @@ class TorchFabric(Fabric):
         self._side: dict[tuple[torch.device, int], Stream] = {}
 
     def device(self, name: DeviceName) -> torch.device:
-        found = super().device(name)
-        if found.type == "cpu":
+        device = super().device(name)
+        if device.type == "cpu":
             return torch.device("cpu")  # "cpu:0" is the same
         # "cuda" is the current GPU, which may be another one in the next call; the index says which it was in this.
-        if found.index is None and _has_streams(found):
-            return torch.device(found.type, torch.get_device_module(found).current_device())
-        return found
+        if device.index is None and _has_streams(device):
+            return torch.device(device.type, torch.get_device_module(device).current_device())
+        return device
 
     def copy(self, x: Tensor, device: torch.device, stream: Stream = None, out: Tensor | None = None) -> Tensor:
-        # To the host nobody waits for a stream: such a copy is done when it returns.
+        # The host waits for no stream, so a copy to it must be complete when this returns.
         background = stream is not None and device.type != "cpu"
         with torch.get_device_module(device).stream(stream) if background else contextlib.nullcontext():
             if out is not None:
                 return out.copy_(x, non_blocking=background)
             if x.layout != torch.strided:
                 return x.to(device, non_blocking=background, copy=True)
-            # A tensor may be no more than marked as conjugate or negative, over memory that holds other numbers. A copy
-            # by torch holds the numbers that are meant.
+            # A tensor may only be marked as conjugate or negative, with other numbers in its memory. The copy that
+            # torch makes holds the conjugate or negative numbers themselves.
             return x.to(device, non_blocking=background, copy=True, memory_format=torch.contiguous_format)
 
     def empty(self, like: Tensor, shape: Sequence[int], device: torch.device) -> Tensor:
@@ -160,23 +160,23 @@ class CudaFabric(TorchFabric):
     """All GPUs of this machine, or those of the given indices.
 
     Raises:
-        RuntimeError: there are fewer.
+        RuntimeError: this machine has no GPU of such an index, or none at all.
     """
 
     def __init__(self, indices: Sequence[int] | None = None) -> None:
         there = torch.cuda.device_count()
-        wanted = range(there) if indices is None else indices
-        if not wanted or max(wanted) >= there:
-            raise RuntimeError(f"CudaFabric: got indices={list(wanted)}, have {there} CUDA devices.")
-        super().__init__([torch.device("cuda", i) for i in wanted])
+        ordinals = range(there) if indices is None else indices
+        if not ordinals or max(ordinals) >= there:
+            raise RuntimeError(f"CudaFabric: got indices={list(ordinals)}, have {there} CUDA devices.")
+        super().__init__([torch.device("cuda", i) for i in ordinals])
 
 
 class FoldedFabric(TorchFabric):
-    """One device, `size` times: what several would do on streams of their own, one does on as many background streams.
+    """One device in the place of `size` devices, whose streams are as many background streams of it.
 
     Args:
-        size: how many times.
-        device: which; by default the first accelerator, or the CPU, which has no streams.
+        size: how many devices it stands for.
+        device: the device; by default the first accelerator, or the CPU, which has no streams.
     """
 
     def __init__(self, size: int, device: torch.device | str | None = None) -> None:

@@ -5,10 +5,9 @@ Proc. 11th Australian Computer Science Conf., 1988), every read and write of a b
 of them that touch the same buffer, one of them a write, must be ordered by waits.
 
 What is hard here: a missing wait on a GPU shows once in a thousand runs, as a wrong number. Here the numbers are always
-right, since the host copies at once, and so nothing about them can show the fault. What shows it is the order alone:
-the clock of a stream says which events of other streams it has waited for, and a use of a buffer whose last write is
-not among those is a race, whenever it happens to run. Memory that is freed too early is the same question, asked when
-it is freed.
+right, since the host copies at once, and cannot show the fault; only the order of events can. The clock of a stream
+says which events of other streams it has waited for. A use of a buffer whose last write is not among those is a race,
+whenever it happens to run. The same test shows memory that is freed too early, at the moment when it is freed.
 """
 
 from __future__ import annotations
@@ -45,12 +44,12 @@ class HostFabric(BookedFabric):
     """`size` logical devices, "cpu:0" to "cpu:{size − 1}", in the memory of one host.
 
     A tensor on one of them is a `LogicalTensor`: it has its device, computes like any tensor, refuses operands of other
-    devices, and goes through autograd. What is proved with them is logic, order and happens-before; not links, peer
-    copies or drivers.
+    devices, and goes through autograd. Logical devices prove logic and the order of events, and nothing about links,
+    peer copies or drivers.
 
     Attributes:
         ledger: a `Transfer` for every copy between devices so far.
-        races: what has been freed too early; `check` raises it.
+        races: a text for each buffer that was freed too early; `check` raises them.
     """
 
     def __init__(self, size: int) -> None:
@@ -64,10 +63,10 @@ class HostFabric(BookedFabric):
         self._buffers: weakref.WeakValueDictionary[int, Buffer] = weakref.WeakValueDictionary()  # by their storage
 
     def device(self, name: DeviceName) -> torch.device:
-        found = super().device(name)
-        if found != HOST and found not in self._now:
+        device = super().device(name)
+        if device != HOST and device not in self._now:
             raise ValueError(f"device: got device={name}, need the host or one of {len(self.devices)} logical devices.")
-        return found
+        return device
 
     def copy(
         self, x: Tensor, device: torch.device, stream: LogicalStream | None = None, out: Tensor | None = None
@@ -80,20 +79,20 @@ class HostFabric(BookedFabric):
         runs = stream or there or own
         what = f"copy {source} to {device}"
         raw = x.raw if isinstance(x, LogicalTensor) else x
-        # As torch orders copies between devices: after what the source has to do, and before what it does next.
+        # As torch orders copies between devices: after the work that the source has, and before its next work.
         ordered = own is not None and source != device
         if ordered:
             self.wait(runs, own)
         if isinstance(x, LogicalTensor):
             self.read(x.buffer, runs, what)
-        found = self._stored(raw, device, runs, out, what)
+        copy = self._store(raw, device, runs, out, what)
         if ordered:
             self.wait(own, runs)
         if source != device and x.numel():
             self.ledger.append(Transfer(str(source), str(device), x.numel() * x.element_size()))
-        return found
+        return copy
 
-    def _stored(self, raw: Tensor, device: torch.device, runs: Stream, out: Tensor | None, what: str) -> Tensor:
+    def _store(self, raw: Tensor, device: torch.device, runs: Stream, out: Tensor | None, what: str) -> Tensor:
         if isinstance(out, LogicalTensor):
             self.write(out.buffer, runs, what)
             out.raw.copy_(raw)
@@ -107,23 +106,23 @@ class HostFabric(BookedFabric):
         return self.on_device(torch.empty(shape, dtype=like.dtype), device, "")
 
     def on_device(self, raw: Tensor, device: torch.device, what: str, stream: Stream = None) -> Tensor:
-        """Memory of the host as a tensor of a device, which an operation has written; of the host, itself.
+        """A tensor of the host as a tensor of a device; for the host itself, the same tensor.
 
         Args:
             raw: a tensor of the host.
-            device: where it is to be.
-            what: the operation; "" where nothing has written it yet.
-            stream: that it ran on; the current one if None.
+            device: the device of the result.
+            what: the operation that wrote its elements; "" where nothing has written them yet.
+            stream: the stream of that operation; the current one if None.
         """
         if device not in self._now:
             return raw
         runs = stream or self._now[device]
-        # Tensors that share memory share a buffer: a view of a tensor, and what was written in place. The address of
-        # the storage tells, and the buffer dies with the last of them, before the address can be given to other memory.
-        known = raw.untyped_storage()._cdata
-        buffer = self._buffers.get(known)
+        # Tensors that share memory share a buffer, as a view and a result in place do. They are known by the address of
+        # their storage. The buffer ends with the last of them, before other memory can get this address.
+        address = raw.untyped_storage()._cdata
+        buffer = self._buffers.get(address)
         if buffer is None:
-            buffer = self._buffers[known] = Buffer(self, runs)
+            buffer = self._buffers[address] = Buffer(self, runs)
             if what:
                 self.write(buffer, runs, what)
         return LogicalTensor(raw, device, self, buffer)
@@ -142,12 +141,12 @@ class HostFabric(BookedFabric):
 
     def keep(self, x: Tensor, stream: LogicalStream | None) -> None:
         if isinstance(x, LogicalTensor) and stream is not None:
-            x.buffer.kept.add(stream)
+            x.buffer.keepers.add(stream)
 
     @contextlib.contextmanager
     def on(self, stream: LogicalStream) -> Iterator[None]:
-        """The current stream of its device, inside."""
-        # What is put back is the stream from before, and not "main": contexts may be nested.
+        """A context in which `stream` is the current one of its device."""
+        # At the end the stream from before comes back, and not "main", because contexts may be nested.
         before, self._now[stream.device] = self._now[stream.device], stream
         try:
             yield
@@ -170,22 +169,22 @@ class HostFabric(BookedFabric):
     # ------------------------------------------------------------------------------- events, told by the tensors
 
     def read(self, buffer: Buffer, stream: Stream, what: str) -> None:
-        """A read of a buffer: after its last write."""
-        self._require(buffer.written, stream, f"{what} on {stream} reads a buffer that is written")
+        """Note a read of a buffer; RaceError unless it comes after the last write."""
+        self._require(buffer.last_write, stream, f"{what} on {stream} reads a buffer that is written")
         # The last read of each stream stands for those before it, which have happened before it on that stream.
         buffer.reads[stream] = (stream, stream.tick(), what)
 
     def write(self, buffer: Buffer, stream: Stream, what: str) -> None:
-        """A write: after its last write, and after everything that read it since."""
-        self._require(buffer.written, stream, f"{what} on {stream} writes a buffer that is written")
+        """Note a write to a buffer; RaceError unless it comes after the last write and all reads since."""
+        self._require(buffer.last_write, stream, f"{what} on {stream} writes a buffer that is written")
         for event in buffer.reads.values():
             self._require(event, stream, f"{what} on {stream} writes a buffer that is read")
-        buffer.written, buffer.reads = (stream, stream.tick(), what), {}
+        buffer.last_write, buffer.reads = (stream, stream.tick(), what), {}
 
     def freed(self, buffer: Buffer) -> None:
-        """The end of a buffer: its memory is used again, on the stream that it was made on."""
-        for stream, event, what in (*((buffer.written,) if buffer.written else ()), *buffer.reads.values()):
-            if stream not in buffer.kept and not buffer.owner.has_seen(stream, event):
+        """Note the end of a buffer, whose memory is then used again on the stream that it was made on."""
+        for stream, event, what in (*((buffer.last_write,) if buffer.last_write else ()), *buffer.reads.values()):
+            if stream not in buffer.keepers and not buffer.owner.has_seen(stream, event):
                 self.races.append(
                     f"the memory of a buffer of {buffer.owner} is used again while {what} on {stream} may use it: "
                     "no wait, and not kept for that stream"

@@ -1,4 +1,4 @@
-"""`LogicalTensor`: a tensor on a logical device. It computes on the host, and tells what it reads and writes.
+"""`LogicalTensor`: a tensor on a logical device. It computes on the host, and notes its reads and writes.
 
 What is hard here: torch must take it for a tensor of another device, and everything that it does must be seen. So it is
 a wrapper subclass, whose every operation arrives at `__torch_dispatch__` below autograd; there operands of other
@@ -31,15 +31,15 @@ class Buffer:
     """Memory of a logical device: whatever is computed in it, a view too, is one thing that is read and written.
 
     Attributes:
-        owner: the stream that it was made on.
-        kept: streams that it is kept for.
-        written: its last write, if any.
-        reads: the last read of every stream since.
+        owner: the stream on which it was made.
+        keepers: streams for which the memory is kept.
+        last_write: its last write, None before the first.
+        reads: the last read of every stream since that write.
     """
 
     def __init__(self, fabric: BookedFabric, owner: LogicalStream) -> None:
-        self.kept: set[LogicalStream] = set()
-        self.written: Event | None = None
+        self.keepers: set[LogicalStream] = set()
+        self.last_write: Event | None = None
         self.reads: dict[LogicalStream, Event] = {}
         self.fabric, self.owner = fabric, owner
 
@@ -50,23 +50,23 @@ class Buffer:
 
 
 class BookedFabric(Fabric):
-    """A fabric that is told of every use of a buffer."""
+    """A fabric that notes every use of a buffer."""
 
     @abstractmethod
     def on_device(self, raw: Tensor, device: torch.device, what: str, stream: Stream = None) -> Tensor:
-        """Memory of the host as a tensor of a device."""
+        """A tensor of the host as a tensor of a device."""
 
     @abstractmethod
     def read(self, buffer: Buffer, stream: Stream, what: str) -> None:
-        """A read of a buffer."""
+        """Note a read of a buffer."""
 
     @abstractmethod
     def write(self, buffer: Buffer, stream: Stream, what: str) -> None:
-        """A write of a buffer."""
+        """Note a write to a buffer."""
 
     @abstractmethod
     def freed(self, buffer: Buffer) -> None:
-        """The end of a buffer."""
+        """Note the end of a buffer."""
 
 
 class LogicalTensor(Tensor):
@@ -86,11 +86,11 @@ class LogicalTensor(Tensor):
 
     @staticmethod
     def __new__(cls, raw: Tensor, device: torch.device, fabric: BookedFabric, buffer: Buffer) -> LogicalTensor:
-        made: LogicalTensor = Tensor._make_wrapper_subclass(
+        tensor: LogicalTensor = Tensor._make_wrapper_subclass(
             cls, raw.shape, strides=raw.stride(), storage_offset=raw.storage_offset(), dtype=raw.dtype, device=device
         )
-        made.raw, made.fabric, made.buffer = raw, fabric, buffer
-        return made
+        tensor.raw, tensor.fabric, tensor.buffer = raw, fabric, buffer
+        return tensor
 
     def __repr__(self, *, tensor_contents: object = None) -> str:  # type: ignore[override]
         return f"LogicalTensor({self.raw!r}, device={self.device})"
@@ -124,7 +124,7 @@ class LogicalTensor(Tensor):
         # torch compares shapes by running operations on tensors without data. No device takes part in that.
         if kwargs.get("device") == META:
             return func(*plain_args, **plain_kwargs)
-        moved = _moved(func, args, kwargs)
+        moved = _copy_across(func, args, kwargs)
         if moved is not None:
             return moved
         leaves = pytree.tree_leaves((args, kwargs))
@@ -132,33 +132,33 @@ class LogicalTensor(Tensor):
         device, fabric = logical[0].device, logical[0].fabric
         _require_one_device(func, leaves, device, fabric)
         func = _COMPUTED.get(func, func)
-        # Making a view touches no element, nor does making memory "like" a tensor; neither is a use that has to wait.
+        # To make a view, or memory "like" a tensor, touches no element, so neither has to wait.
         view = _is_view(func)
         if not view and not _makes_memory(func):
-            _booked(func, args, kwargs, fabric, fabric.stream(device))
+            _book_uses(func, args, kwargs, fabric, fabric.stream(device))
         if plain_kwargs.get("device") is not None:
             device, plain_kwargs["device"] = plain_kwargs["device"], torch.device("cpu")
-        found = func(*plain_args, **plain_kwargs)
-        there = pytree.tree_map_only(Tensor, lambda raw: fabric.on_device(raw, device, str(func)), found)
+        results = func(*plain_args, **plain_kwargs)
+        there = pytree.tree_map_only(Tensor, lambda raw: fabric.on_device(raw, device, str(func)), results)
         return return_and_correct_aliasing(func, args, kwargs, there)
 
 
-#: Operations that only mark a view as conjugate or negative, and those that compute the numbers. The second take the
-#: place of the first, so that memory holds the numbers that are meant.
+#: Operations that only mark a view as conjugate or negative, and the operations that take their place and compute the
+#: numbers, so that memory holds the numbers that the tensor stands for.
 _COMPUTED = {
     torch.ops.aten._conj.default: torch.ops.aten.conj_physical.default,
     torch.ops.aten._neg_view.default: torch.ops.aten.neg.default,
 }
 
 
-def _moved(func: OpOverload, args: Arguments, kwargs: dict[str, Value]) -> Value:
+def _copy_across(func: OpOverload, args: Arguments, kwargs: dict[str, Value]) -> Value:
     """The result of a copy between devices; None for everything else."""
     if func is torch.ops.aten.copy_.default:
-        written, read, *_ = args
-        if written.device == read.device:
+        target, read, *_ = args
+        if target.device == read.device:
             return None
-        fabric = next(t.fabric for t in (written, read) if isinstance(t, LogicalTensor))
-        return fabric.copy(read, written.device, out=written)
+        fabric = next(t.fabric for t in (target, read) if isinstance(t, LogicalTensor))
+        return fabric.copy(read, target.device, out=target)
     device = kwargs.get("device")
     if func is not torch.ops.aten._to_copy.default or device is None:
         return None
@@ -189,18 +189,18 @@ def _is_view(func: OpOverload) -> bool:
 
 
 def _makes_memory(func: OpOverload) -> bool:
-    """Whether it looks at the shape of a tensor alone."""
+    """Whether an operation makes new memory, and reads no more of a tensor than its shape."""
     name = func._schema.name.removeprefix("aten::")
     return bool(name.startswith("new_") or name.endswith("_like"))
 
 
-def _booked(
+def _book_uses(
     func: OpOverload, args: Arguments, kwargs: dict[str, Value], fabric: BookedFabric, stream: LogicalStream | None
 ) -> None:
     """Tell the fabric what a call reads and writes."""
     declared = func._schema.arguments
-    given = [*zip(declared, args, strict=False), *((a, kwargs[a.name]) for a in declared if a.name in kwargs)]
-    for argument, value in given:
+    pairs = [*zip(declared, args, strict=False), *((a, kwargs[a.name]) for a in declared if a.name in kwargs)]
+    for argument, value in pairs:
         writes = argument.alias_info is not None and argument.alias_info.is_write
         for t in pytree.tree_leaves(value):
             if isinstance(t, LogicalTensor):

@@ -1,9 +1,9 @@
-"""Tensors between the devices of a fabric, without autograd: what is checked, planned, copied, waited for and added.
+"""Moving tensors between the devices of a fabric, without autograd: checks, plans, copies, waits and sums.
 
 What is hard here: a copy costs as much for its start as for thousands of bytes, so small tensors are packed into one
-and taken apart again behind the copy. Only what is equal in dtype, device and layout may share a copy, and what need
-not move must not be packed, because it would be copied for nothing. In the background a copy has to be waited for
-before its result is used, and its memory must not be given to others before.
+and unpacked behind the copy. Only tensors of equal dtype, device and layout may share a copy, and a tensor that need
+not move must not be packed, because it would be copied for nothing. A copy in the background must be waited for before
+its result is used, and its memory must not go to others before.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def place_copies(fabric: Fabric, tensors: Sequence[Tensor], devices: Sequence[De
         (x.dtype, x.device, x.layout, -1 if moving else i)
         for i, (x, moving) in enumerate(zip(tensors, moves, strict=True))
     ]
-    for bucket in _planned(tensors, kinds, fabric.bucket):
+    for bucket in _plan_buckets(tensors, kinds, fabric.bucket):
         members = [tensors[i] for i in bucket]
         home = next((p for p, device in enumerate(devices) if device == members[0].device), None)
         if members[0].layout != torch.strided:
@@ -44,8 +44,8 @@ def place_copies(fabric: Fabric, tensors: Sequence[Tensor], devices: Sequence[De
         for place, device in enumerate(devices):
             if place == home:
                 continue
-            flat = _packed(members) if flat is None else flat
-            for i, copy in zip(bucket, _unpacked(fabric.copy(flat, device), members), strict=True):
+            flat = _pack(members) if flat is None else flat
+            for i, copy in zip(bucket, _unpack(fabric.copy(flat, device), members), strict=True):
                 rows[place][i] = copy
     return rows
 
@@ -56,25 +56,26 @@ def place_sums(fabric: Fabric, rows: Sequence[Sequence[Tensor | None]], destinat
     None counts as zero, and moves nothing. Sums of half types are taken in float32 and rounded once. A sum has memory
     of its own.
     """
-    columns = [_of_one_layout(column) for column in zip(*rows, strict=True)]
+    columns = [_unify_layout(column) for column in zip(*rows, strict=True)]
     rows = list(zip(*columns, strict=True))
     present = [tuple(x is not None for x in column) for column in columns]
     examples = [next((x for x in column if x is not None), None) for column in columns]
-    wanted = [i for i, x in enumerate(examples) if x is not None]
+    present_columns = [i for i, x in enumerate(examples) if x is not None]
     likes = [x for x in examples if x is not None]
-    for i, like in zip(wanted, likes, strict=True):
+    for i, like in zip(present_columns, likes, strict=True):
         _require_alike(i, like, columns[i])
     totals: list[Tensor | None] = [None] * len(columns)
-    # Each column that is at the destination already gets a kind of its own, for the same reason.
-    moves = [any(x is not None and x.device != destination for x in columns[i]) for i in wanted]
+    # As in `place_copies`, each column that is at the destination already gets a kind of its own.
+    moves = [any(x is not None and x.device != destination for x in columns[i]) for i in present_columns]
     kinds = [
-        (x.dtype, x.layout, present[i], -1 if moving else i) for i, x, moving in zip(wanted, likes, moves, strict=True)
+        (x.dtype, x.layout, present[i], -1 if moving else i)
+        for i, x, moving in zip(present_columns, likes, moves, strict=True)
     ]
-    for bucket in _planned(likes, kinds, fabric.bucket):
-        members = [wanted[b] for b in bucket]  # there at the same places, all of them
+    for bucket in _plan_buckets(likes, kinds, fabric.bucket):
+        members = [present_columns[b] for b in bucket]  # columns with tensors at the same places
         by_place = ([x for i in members if (x := row[i]) is not None] for row in rows)
-        total = _added(fabric, [_packed(own) for own in by_place if own], destination)
-        for i, part in zip(members, _unpacked(total, [likes[b] for b in bucket]), strict=True):
+        total = _add_terms(fabric, [_pack(own) for own in by_place if own], destination)
+        for i, part in zip(members, _unpack(total, [likes[b] for b in bucket]), strict=True):
             totals[i] = part
     return totals
 
@@ -97,19 +98,18 @@ def place_parts(
     """
     _require_devices("scatter", devices)
     dim = _dimension("scatter", x, dim)
-    parts = _part_sizes(x, devices, sizes, dim)
-    found, waits = [], []
-    for lane, (part, device) in enumerate(zip(x.split(parts, dim), devices, strict=False)):
+    lengths = _part_sizes(x, devices, sizes, dim)
+    parts, waits = [], []
+    for lane, (part, device) in enumerate(zip(x.split(lengths, dim), devices, strict=False)):
         if device == x.device:
             # Autograd has no views of sparse tensors.
-            found.append(part if x.layout == torch.strided else part.clone())
+            parts.append(part if x.layout == torch.strided else part.clone())
             continue
-        # From the host all copies are started at once, each on a background stream of its destination. What a
-        # destination computes meanwhile does not wait for its copy; it is made to wait below, when all copies are under
-        # way.
+        # From the host all copies are started at once, each on a background stream of its destination. The main stream
+        # of a destination waits below, when all copies are under way, so that its earlier work does not wait.
         side = fabric.side_stream(device, lane) if _on_host(x) else None
         copy = fabric.copy(part, device, side)
-        found.append(copy)
+        parts.append(copy)
         waits.append((copy, side, fabric.stream(device)))
     for copy, side, main in waits:
         if side is not None:
@@ -117,7 +117,7 @@ def place_parts(
             # The copy's memory belongs to the background stream, which would use it again as soon as the copy is freed,
             # though the main stream may still read it.
             fabric.keep(copy, main)
-    return found
+    return parts
 
 
 def place_whole(fabric: Fabric, tensors: Sequence[Tensor], destination: Device, dim: int) -> Tensor:
@@ -134,7 +134,7 @@ def place_whole(fabric: Fabric, tensors: Sequence[Tensor], destination: Device, 
     # copy a batched tensor into memory without a batch, so there the parts are concatenated, which works for both.
     batched = private.key_included(private.VMAP_MODE)
     if first.layout != torch.strided or batched:
-        return _joined([x if x.device == destination else fabric.copy(x, destination) for x in tensors], dim)
+        return _join([x if x.device == destination else fabric.copy(x, destination) for x in tensors], dim)
     whole = [*first.shape[:dim], sum(x.shape[dim] for x in tensors), *first.shape[dim + 1 :]]
     out = fabric.empty(first, whole, destination)
     for x, part in zip(tensors, out.split([x.shape[dim] for x in tensors], dim), strict=True):
@@ -149,8 +149,8 @@ def _on_host(x: Tensor) -> bool:
     return x.device == torch.device("cpu")
 
 
-def _planned(tensors: Sequence[Tensor], kinds: Sequence[object], limit: int) -> list[list[int]]:
-    """Buckets; a sparse tensor has none to share."""
+def _plan_buckets(tensors: Sequence[Tensor], kinds: Sequence[object], limit: int) -> list[list[int]]:
+    """The buckets of the tensors; a sparse tensor shares its bucket with no other."""
     alone = [x.layout != torch.strided for x in tensors]
     pieces = [
         Piece(x.numel() * x.element_size(), (kind, i if sparse else -1))
@@ -159,15 +159,15 @@ def _planned(tensors: Sequence[Tensor], kinds: Sequence[object], limit: int) -> 
     return buckets(pieces, limit)
 
 
-def _packed(tensors: Sequence[Tensor]) -> Tensor:
+def _pack(tensors: Sequence[Tensor]) -> Tensor:
     """One tensor of all elements; of a single one, itself."""
     if len(tensors) == 1:
         return tensors[0]
-    return _joined([x.reshape(-1) for x in tensors], 0)
+    return _join([x.reshape(-1) for x in tensors], 0)
 
 
-def _joined(tensors: list[Tensor], dim: int) -> Tensor:
-    """`torch.cat`, which autocast would refuse or cast: what moves stays what it is."""
+def _join(tensors: list[Tensor], dim: int) -> Tensor:
+    """`torch.cat` without autocast, which would refuse some dtypes and cast others: moving must change no number."""
     kind = tensors[0].device.type
     if not torch.amp.is_autocast_available(kind):
         return torch.cat(tensors, dim)
@@ -175,22 +175,22 @@ def _joined(tensors: list[Tensor], dim: int) -> Tensor:
         return torch.cat(tensors, dim)
 
 
-def _unpacked(packed: Tensor, likes: Sequence[Tensor]) -> list[Tensor]:
-    """Tensors shaped like `likes`, each in memory of its own: what is written to one is in no other."""
+def _unpack(packed: Tensor, likes: Sequence[Tensor]) -> list[Tensor]:
+    """Tensors shaped like `likes`, each in memory of its own, so that a write to one changes no other."""
     if len(likes) == 1:
         return [packed]
     parts = packed.split([x.numel() for x in likes])
     return [part.clone().view(x.shape) for part, x in zip(parts, likes, strict=True)]
 
 
-def _of_one_layout(column: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
-    """Dense all of them, where some are: gradients of one weight may be sparse on one device and dense on another."""
+def _unify_layout(column: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+    """A column of one layout: dense where any is, since a weight may have sparse and dense gradients on two devices."""
     if len({x.layout for x in column if x is not None}) < 2:
         return column
     return [x if x is None or x.layout == torch.strided else x.to_dense() for x in column]
 
 
-def _added(fabric: Fabric, terms: Sequence[Tensor], destination: Device) -> Tensor:
+def _add_terms(fabric: Fabric, terms: Sequence[Tensor], destination: Device) -> Tensor:
     first, *others = [x if x.device == destination else fabric.copy(x, destination) for x in terms]
     if not others:
         return first.clone() if terms[0] is first else first

@@ -1,4 +1,4 @@
-"""What to move in which pieces, as numbers: no tensor is touched here."""
+"""Which tensors travel together, and where an axis is cut: computed from sizes, without touching a tensor."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ BUCKET = 10 * 2**20
 
 @dataclass(frozen=True)
 class Piece:
-    """A tensor that waits to be moved: its bytes, and what it must share with whatever travels with it."""
+    """A tensor to be moved: its bytes, and the kind that all tensors of its bucket must have."""
 
     size: int
     kind: Hashable
@@ -29,7 +29,7 @@ def chunks(length: int, parts: int) -> list[int]:
 
 def buckets(pieces: Sequence[Piece], limit: int = BUCKET) -> list[list[int]]:
     """Indices of the pieces that travel together: of one kind, in order, at most `limit` bytes; a larger one alone."""
-    found: list[list[int]] = []
+    groups: list[list[int]] = []
     filling: dict[Hashable, tuple[list[int], int]] = {}
     for i, piece in enumerate(pieces):
         # A kind has one open bucket at a time. A piece that does not fit closes it for good, because a later and
@@ -37,7 +37,7 @@ def buckets(pieces: Sequence[Piece], limit: int = BUCKET) -> list[list[int]]:
         bucket, filled = filling.get(piece.kind, ([], 0))
         if not bucket or filled + piece.size > limit:
             bucket, filled = [], 0
-            found.append(bucket)
+            groups.append(bucket)
         bucket.append(i)
         filling[piece.kind] = bucket, filled + piece.size
-    return found
+    return groups

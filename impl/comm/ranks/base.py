@@ -1,7 +1,7 @@
-"""`Comm`: what a rank may ask of the others. Every implementation runs the same calls.
+"""`Comm`: the collective calls of a rank. Every implementation has the same ones.
 
-What each collective means is a pure function, `carried_out`: from what all ranks pass to what one rank gets. Ranks in
-one process run just that function; a process group is tested against it.
+The meaning of each collective is a pure function, `carry_out`: the tensors that all ranks pass in, the result of one
+rank out. Ranks in one process run just that function; a process group is tested against it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Comm(ABC):
 
     Attributes:
         rank: this rank, counted from 0.
-        size: how many there are.
+        size: how many ranks there are.
     """
 
     rank: int
@@ -31,37 +31,37 @@ class Comm(ABC):
 
     def all_reduce(self, x: Tensor, reduction: str = "sum", tag: str = "") -> Tensor:
         """The sum, maximum or minimum over ranks, on every rank."""
-        return self._made("all_reduce", x, None, reduction, tag)[0]
+        return self._make_call("all_reduce", x, None, reduction, tag)[0]
 
     def reduce(self, x: Tensor, root: int, reduction: str = "sum", tag: str = "") -> Tensor:
-        """The same on the root alone; the others get their own x."""
-        return self._made("reduce", x, root, reduction, tag)[0]
+        """The sum, maximum or minimum over ranks on the root; the other ranks get their own x."""
+        return self._make_call("reduce", x, root, reduction, tag)[0]
 
     def broadcast(self, x: Tensor, root: int, tag: str = "") -> Tensor:
-        """The root's x."""
-        return self._made("broadcast", x, root, None, tag)[0]
+        """The root's x, on every rank."""
+        return self._make_call("broadcast", x, root, None, tag)[0]
 
     def all_gather(self, x: Tensor, tag: str = "") -> list[Tensor]:
         """Every rank's x, in the order of ranks; first axes may differ."""
-        return self._made("all_gather", x, None, None, tag)
+        return self._make_call("all_gather", x, None, None, tag)
 
     def gather(self, x: Tensor, root: int, tag: str = "") -> list[Tensor]:
-        """The same on the root alone; the others get an empty list."""
-        return self._made("gather", x, root, None, tag)
+        """Every rank's x on the root, in the order of ranks; the other ranks get an empty list."""
+        return self._make_call("gather", x, root, None, tag)
 
     def scatter(self, x: Tensor, root: int, tag: str = "") -> Tensor:
-        """Slice `rank` of the root's x, whose shape every rank gives."""
-        return self._made("scatter", x, root, None, tag)[0]
+        """Slice `rank` of the root's x; every rank passes an x of that shape."""
+        return self._make_call("scatter", x, root, None, tag)[0]
 
     def all_to_all(self, x: Tensor, tag: str = "") -> Tensor:
         """Slice i of the result is slice `rank` of the x of rank i."""
-        return torch.stack(self._made("all_to_all", x, None, None, tag))
+        return torch.stack(self._make_call("all_to_all", x, None, None, tag))
 
     def barrier(self, tag: str = "") -> None:
-        """Nothing, once every rank has come here."""
-        self._made("barrier", torch.zeros(()), None, None, tag)
+        """Returns once every rank has come here."""
+        self._make_call("barrier", torch.zeros(()), None, None, tag)
 
-    def _made(self, op: str, x: Tensor, root: int | None, reduction: str | None, tag: str) -> list[Tensor]:
+    def _make_call(self, op: str, x: Tensor, root: int | None, reduction: str | None, tag: str) -> list[Tensor]:
         call = call_of(op, x, self.size, root, reduction, tag)
         # gloo reads non-contiguous memory as if it were contiguous, and sends other elements without a word. Autograd
         # ends here: the derivative of a collective is another collective, which `collective.py` calls.
@@ -69,40 +69,40 @@ class Comm(ABC):
 
     @abstractmethod
     def _run(self, call: Call, x: Tensor) -> list[Tensor]:
-        """What `carried_out` says, of a contiguous tensor."""
+        """The result of `carry_out` for this rank, whose tensor x is contiguous."""
 
 
-def carried_out(call: Call, given: Sequence[Tensor], rank: int, order: Sequence[int] | None = None) -> list[Tensor]:
-    """What a call gives to a rank, from what all ranks pass: the meaning of every collective.
+def carry_out(call: Call, operands: Sequence[Tensor], rank: int, order: Sequence[int] | None = None) -> list[Tensor]:
+    """The result of a call on one rank, from the tensors of all ranks: the meaning of every collective.
 
     Args:
         call: the call, which all ranks make.
-        given: what each rank passes, by rank.
-        rank: the rank whose result is wanted.
-        order: in which ranks are reduced; by default from the first to the last.
+        operands: what each rank passes, by rank.
+        rank: the rank whose result is computed.
+        order: the ranks in the order of summation; by default from the first to the last.
 
     Returns:
-        New tensors: one per rank of what is gathered or exchanged, else one.
+        New tensors: one per rank where tensors are gathered or exchanged, else one.
     """
     # Every result is a new tensor, even where it equals what was passed: on a wire nothing is shared either, and a rank
     # that writes into its result must not change another's.
     root = call.root or 0
     match call.op:
         case "all_reduce" | "reduce" if call.op == "all_reduce" or rank == root:
-            first, *others = [given[i] for i in (order or range(len(given)))]
+            first, *others = [operands[i] for i in (order or range(len(operands)))]
             total = first.clone()
             for x in others:
                 total = _pairwise(call.reduction, total, x)
             return [total]
         case "broadcast":
-            return [given[root].clone()]
+            return [operands[root].clone()]
         case "all_gather" | "gather":
-            return [x.clone() for x in given] if call.op == "all_gather" or rank == root else []
+            return [x.clone() for x in operands] if call.op == "all_gather" or rank == root else []
         case "scatter":
-            return [given[root][rank].clone()]
+            return [operands[root][rank].clone()]
         case "all_to_all":
-            return [x[rank].clone() for x in given]
-    return [given[rank].clone()]
+            return [x[rank].clone() for x in operands]
+    return [operands[rank].clone()]
 
 
 def _pairwise(reduction: str | None, a: Tensor, b: Tensor) -> Tensor:
@@ -112,10 +112,10 @@ def _pairwise(reduction: str | None, a: Tensor, b: Tensor) -> Tensor:
 
 
 class SoloComm(Comm):
-    """One rank: every collective is what it is for one."""
+    """The only rank of a group: no collective needs another one."""
 
     def __init__(self) -> None:
         self.rank, self.size = 0, 1
 
     def _run(self, call: Call, x: Tensor) -> list[Tensor]:
-        return carried_out(call, [x], 0)
+        return carry_out(call, [x], 0)

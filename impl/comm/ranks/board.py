@@ -5,10 +5,10 @@ connection broke. What each rank was doing is known to that rank alone, so each 
 others can read it whatever becomes of the writer.
 
 What is hard here: writer and reader are processes without a lock between them, and the writer may die in the middle of
-a row. So a row carries its length and a checksum, and a row that does not fit its checksum says nothing. Whether a
-process lives is not concluded from what it wrote, nor from its number, which the system gives to others later: it is
-the holder of a lock that the system takes away when a process ends. And a rank that gave up because another did must
-not be taken for the cause, which is why what is held against a rank is ordered.
+a row. So a row carries its length and a checksum, and a row that does not fit its checksum is not read. Whether a
+process lives is not concluded from its row, nor from its process id, which the system gives to others later: a living
+process holds a lock, which the system takes away when the process ends. And a rank that gave up because another did
+must not be taken for the cause, so the charges against ranks are ordered.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from types import TracebackType
 
 _MAGIC = b"opassay\x01"
 _HEAD = struct.Struct("<8sQ")  # magic, how many rows
-#: Length and checksum of the rest; then phase, number, made, process, time, digest, and the lengths of both texts.
+#: Length and checksum of the rest; then phase, number, count, process, time, digest, and the lengths of both texts.
 _PREFIX, _FIELDS = struct.Struct("<II"), struct.Struct("<BQQqd32sHH")
-#: Bytes of a row, and of those what a call's text may take; a note gets what is left.
+#: Bytes of a row, and the part of them for a call's text; the rest is for a note.
 _ROW, _CALL = 1024, 320
 _NOTE = _ROW - _PREFIX.size - _FIELDS.size - _CALL
 
-#: The phases of a rank: what it has said last. From LEFT on it makes no more calls.
+#: The phases of a rank, as its row says. From LEFT on it makes no more calls.
 ABSENT, IDLE, POSTED, DONE, LEFT, RAISED, FAILED = range(7)
 _OVER = (LEFT, RAISED, FAILED)
-#: What may be held against a rank, the worst first: who is dead or gone explains who gave up, and not the reverse.
+#: Charges against a rank, the worst first: a dead or gone rank explains why another gave up, and not the reverse.
 _DEAD, _GONE, _DIFFERENT, _GAVE_UP, _SILENT, _NOTHING = range(6)
 #: Seconds without a sign from a rank that waits, after which it is called silent; it gives a sign every few hundredths.
 _SILENCE = 0.5
@@ -48,20 +48,20 @@ _open_here: set[tuple[int, int, int]] = set()
 
 @dataclass(frozen=True)
 class RankRow:
-    """What a rank has said last.
+    """The row that a rank has written last.
 
     Attributes:
         phase: one of ABSENT to FAILED.
-        number, call, digest: of the call that it has come to; number is 0 before the first.
-        made: how many calls have been carried out.
-        process: whose sign this was.
-        time: when, by the clock `time.monotonic`, which the processes of a machine share.
-        note: what it raised, or why it gave up.
+        number, call, digest: of the call that the rank has come to; number is 0 before the first call.
+        count: how many calls have been carried out.
+        process: the id of the process that wrote the row.
+        time: when it was written, by the clock `time.monotonic`, which the processes of a machine share.
+        note: what the rank raised, or why it gave up.
     """
 
     phase: int = ABSENT
     number: int = 0
-    made: int = 0
+    count: int = 0
     process: int = 0
     time: float = 0.0
     digest: bytes = b""
@@ -72,8 +72,9 @@ class RankRow:
 class Board:
     """One row for every rank of a group, in memory that processes of one machine share.
 
-    Give one to `TorchComm`. A rank writes its row before it sends anything, so the others can tell what it does even if
-    it is dead. Whether it lives they ask the system, which holds a lock on the row for as long as the process is there.
+    Give a board to `TorchComm`. A rank writes its row before it sends anything, so the others can read what it did even
+    if it is dead. Whether it lives is for the system to say: it keeps the process's lock on the row until the process
+    ends.
 
     Whoever creates a board removes its file: when it is closed, when a `with` ends, or at exit. As soon as every rank
     has come, the file loses its name, and nothing stays behind however the processes end. Leaving a `with` by an
@@ -85,14 +86,14 @@ class Board:
     """
 
     def __init__(self, path: str, descriptor: int, created: bool) -> None:
-        """For `create` and `join`."""
+        """Maps the file into memory; to be called by `create` and `join`."""
         status = os.fstat(descriptor)
         self._identity = (os.getpid(), status.st_dev, status.st_ino)
         self._descriptor, self._memory = descriptor, mmap.mmap(descriptor, status.st_size)
         self.path, self.size = path, _HEAD.unpack_from(self._memory)[1]
         self._creator = os.getpid() if created else 0
         self._rank, self._process, self._phase = -1, 0, ABSENT
-        self._number, self._made, self._digest, self._call = 0, 0, b"", b""
+        self._number, self._count, self._digest, self._call = 0, 0, b"", b""
         _open_here.add(self._identity)
         atexit.register(self.close)
 
@@ -143,7 +144,7 @@ class Board:
         self.close()
 
     def close(self) -> None:
-        """Say that this rank has left, if nothing worse was said before; a second call does nothing."""
+        """Say that this rank has left, unless it raised or gave up before; a second call does nothing."""
         if self._descriptor < 0:
             return
         if self._is_mine() and self._phase not in _OVER:
@@ -188,16 +189,16 @@ class Board:
             RuntimeError: the board is closed.
         """
         self._require_open()
-        self._number, self._call, self._digest = number, _clipped(call, _CALL), digest
+        self._number, self._call, self._digest = number, _clip(call, _CALL), digest
         self._post(POSTED)
 
     def done(self) -> None:
         """Say that the call has been carried out."""
-        self._made = self._number
+        self._count = self._number
         self._post(DONE)
 
     def wait(self) -> None:
-        """Give a sign of life."""
+        """Say again, with the time, that this rank waits in its call."""
         self._post(POSTED)
 
     def fail(self, why: str) -> None:
@@ -205,22 +206,24 @@ class Board:
         self._post(FAILED, note=why)
 
     def obstacle(self, number: int, digest: bytes, late: bool = False) -> tuple[bool, str, str]:
-        """Whether the call `number` with this digest can still take place, as far as the other ranks have told.
+        """Whether the call `number` with this digest can still take place, by the rows of the other ranks.
 
         Args:
+            number, digest: of the call in which this rank waits.
             late: whether the deadline is over, so that silence counts.
 
         Returns:
-            Whether a rank makes it impossible; what every other rank does, those first; and the cause alone.
+            Whether another rank makes the call impossible; what every other rank does, the worst first; and the part of
+            that text which is about the cause.
         """
-        # Sorted by what is held against each rank, so that the first of the texts is about the cause.
+        # Ranks are sorted by the charge against each, so that the first text is about the cause.
         now = time.monotonic()
         others = [rank for rank in range(self.size) if rank != self._rank]
-        told = sorted((self._charge(rank, number, digest, late, now), rank) for rank in others)
-        worst, first = told[0] if told else (_NOTHING, 0)
-        texts = [self._does(rank, now) for _, rank in told]
+        charges = sorted((self._charge(rank, number, digest, late, now), rank) for rank in others)
+        worst, first = charges[0] if charges else (_NOTHING, 0)
+        texts = [self._describe(rank, now) for _, rank in charges]
         text = ("different calls: " if worst == _DIFFERENT else "") + "; ".join(texts)
-        cause = "; ".join(texts[: sum(charge == worst for charge, _ in told)])
+        cause = "; ".join(texts[: sum(charge == worst for charge, _ in charges)])
         # If ranks only gave up, the cause is what the first of them noted. Their texts would quote each other's notes,
         # and grow with every rank.
         if worst == _GAVE_UP and (row := self.row(first)) is not None:
@@ -228,12 +231,12 @@ class Board:
         return worst != _NOTHING, text, cause
 
     def _charge(self, rank: int, number: int, digest: bytes, late: bool, now: float) -> int:
-        """What is held against a rank, the worst first."""
+        """The charge against a rank, _NOTHING where there is none."""
         row = self.row(rank)
         if row is None or row.phase == ABSENT:
             return _SILENT if late else _NOTHING
-        # It has carried out the call in question, and what became of it later does not stand in the way of that call.
-        if row.made >= number:
+        # The rank has carried out this very call, so whatever happened to it later does not prevent the call.
+        if row.count >= number:
             return _NOTHING
         if row.phase in (LEFT, RAISED):
             return _GONE
@@ -245,15 +248,15 @@ class Board:
             return _GAVE_UP
         return _SILENT if late and (row.number < number or now - row.time > _SILENCE) else _NOTHING
 
-    def _does(self, rank: int, now: float) -> str:
-        """What a rank does, in words."""
+    def _describe(self, rank: int, now: float) -> str:
+        """What a rank does or did last, in words."""
         row = self.row(rank)
         if row is None:
             return f"rank {rank} has a row that cannot be read"
         if row.phase == ABSENT:
             return f"rank {rank} has not come to the board"
         call = f"call {row.number}, {row.call}"
-        where = f"after {call}" if row.made == row.number else f"in {call}"
+        where = f"after {call}" if row.count == row.number else f"in {call}"
         where = where if row.number else "before its first call"
         if row.phase == RAISED:
             return f"rank {rank} raised {row.note} {where}"
@@ -270,9 +273,10 @@ class Board:
     # ------------------------------------------------------------------------------------------------------ the rows
 
     def row(self, rank: int) -> RankRow | None:
-        """What a rank has said last; None where its row cannot be read."""
+        """The row of a rank; None where it cannot be read."""
         at = _ROW * (rank + 1)
-        # A row that does not fit its checksum may be in the middle of being written: a few more looks, without waiting.
+        # A row that does not fit its checksum may be in the middle of being written, so it is read a few times more,
+        # without a pause.
         for _ in range(4):
             whole = self._memory[at : at + _ROW]
             length, checksum = _PREFIX.unpack_from(whole)
@@ -280,17 +284,17 @@ class Board:
                 return RankRow()
             rest = whole[_PREFIX.size : _PREFIX.size + length]
             if _FIELDS.size <= length == len(rest) and zlib.crc32(rest) == checksum:
-                phase, number, made, process, since, digest, call, note = _FIELDS.unpack_from(rest)
+                phase, number, count, process, since, digest, call, note = _FIELDS.unpack_from(rest)
                 text, end = rest[_FIELDS.size :], call + note
                 return RankRow(
-                    phase, number, made, process, since, digest, text[:call].decode(), text[call:end].decode()
+                    phase, number, count, process, since, digest, text[:call].decode(), text[call:end].decode()
                 )
         return None
 
     def _post(self, phase: int, note: str = "") -> None:
-        self._phase, call, told = phase, self._call, _clipped(note, _NOTE)
-        numbers = (phase, self._number, self._made, self._process, time.monotonic())
-        rest = _FIELDS.pack(*numbers, self._digest, len(call), len(told)) + call + told
+        self._phase, call, text = phase, self._call, _clip(note, _NOTE)
+        numbers = (phase, self._number, self._count, self._process, time.monotonic())
+        rest = _FIELDS.pack(*numbers, self._digest, len(call), len(text)) + call + text
         whole = _PREFIX.pack(len(rest), zlib.crc32(rest)) + rest
         at = _ROW * (self._rank + 1)
         self._memory[at : at + len(whole)] = whole
@@ -304,7 +308,7 @@ class Board:
         return self._process == os.getpid()
 
     def _lives(self, rank: int) -> bool:
-        """Whether a process holds the row. No number of a process is asked for: it may be another's by now."""
+        """Whether a process holds the lock on the row. The id alone would not tell: another process may have it now."""
         at = _ROW * (rank + 1)
         try:
             fcntl.lockf(self._descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB, 1, at)
@@ -314,8 +318,8 @@ class Board:
         return False
 
 
-def _clipped(text: str, room: int) -> bytes:
-    """As much of a text as there is room for, in UTF-8."""
+def _clip(text: str, room: int) -> bytes:
+    """The text in UTF-8, cut off after `room` bytes."""
     whole = text.encode(errors="replace")
     if len(whole) <= room:
         return whole

@@ -1,4 +1,4 @@
-"""What a collective call is, so that ranks can be held to making the same one."""
+"""The fingerprint of a collective call, by which ranks find out whether they all make the same call."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Call:
         dtype, shape: of the tensor that this rank passes.
         root: the rank that sends or receives alone, or None.
         reduction: one of `REDUCTIONS`, or None.
-        tag: what the caller says that the call is for; part of the fingerprint.
+        tag: the caller's word for the purpose of the call; part of the fingerprint.
     """
 
     op: str
@@ -41,7 +41,7 @@ class Call:
         return f"{name}({', '.join(words)})"
 
     def key(self) -> tuple[object, ...]:
-        """What all ranks must agree in; the first axis of what is gathered may differ."""
+        """The part of the fingerprint in which all ranks must agree; lengths of gathered tensors may differ."""
         # Ranks may have batches of different length, and gathering them is the one collective that has room for that.
         uneven = self.op in ("all_gather", "gather")
         return (self.op, self.dtype, self.shape[1:] if uneven else self.shape, self.root, self.reduction, self.tag)

@@ -5,8 +5,8 @@ ranks' losses, the gradient is the transposed matrix: of a broadcast a sum on th
 
 What is hard here: a backward pass is a call, too. If one rank's input needs a gradient and another's does not, the one
 waits for the other for ever; so callers see to it that all ranks differentiate or none. And calls must not be mistaken
-for each other: the call for a derivative has a tag of its own, as "loss, vjp", so that a rank which is still in the
-forward pass is found to make another call, and not taken to agree.
+for each other. So the call for a derivative has a tag of its own, as "loss, vjp", and a rank that is still in the
+forward pass is seen to make another call.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Step:
         kind: a name in `ADJOINT`.
         root: the rank that has or gets the whole.
         sizes: rows of each rank's part, where a whole is cut or put together.
-        tag: what for.
+        tag: the purpose of the call.
     """
 
     kind: str
@@ -52,7 +52,7 @@ class Step:
         return replace(self, kind=ADJOINT[self.kind], tag=f"{self.tag}, vjp".lstrip(", "))
 
     def pushed(self) -> Step:
-        """The same step for tangents: of another call than that for values."""
+        """The same step for tangents, with a tag of its own, since it is another call than that for values."""
         return replace(self, tag=f"{self.tag}, jvp".lstrip(", "))
 
 
@@ -61,7 +61,7 @@ class Collective(Function):
 
     @staticmethod
     def forward(x: Tensor, comm: Comm, step: Step) -> Tensor:
-        return _performed(x, comm, step)
+        return _perform(x, comm, step)
 
     @staticmethod
     def setup_context(ctx: Ctx, inputs: Leaves, output: Tensor) -> None:
@@ -79,7 +79,7 @@ class Collective(Function):
     def vmap(info: VmapInfo, in_dims: LeafDims, x: Tensor, comm: Comm, step: Step) -> tuple[Tensor, int]:
         dim, _, _ = in_dims
         assert dim is not None, "the only tensor among the arguments is batched"
-        # Axis 0 is what is cut, so the batch goes to the end.
+        # Parts are cut along axis 0, so the batch goes to the last axis.
         return _collective(x.movedim(dim, -1), comm, step), -1
 
 
@@ -135,7 +135,7 @@ def reduce_scatter(x: Tensor, sizes: Sequence[int], comm: Comm, tag: str = "") -
 
 def all_to_all(x: Tensor, comm: Comm, tag: str = "") -> Tensor:
     """Slice i of the result is slice `rank` of the x of rank i, differentiable. x: (ranks, ...)."""
-    return _collective(_fitting("all_to_all", x, comm.size), comm, Step("all_to_all", tag=tag))
+    return _collective(_require_rows("all_to_all", x, comm.size), comm, Step("all_to_all", tag=tag))
 
 
 def all_reduce(x: Tensor, comm: Comm, tag: str = "") -> Tensor:
@@ -152,7 +152,7 @@ def _cut_along_rows(x: Tensor, kind: str, root: int, sizes: Sequence[int], whole
         raise ValueError(f"{kind}: got sizes={list(sizes)}, need one non-negative size for each of {comm.size} ranks.")
     rows = sum(sizes) if whole else sizes[comm.rank]
     step = Step(kind, root, tuple(sizes), f"{tag} in {list(sizes)}".strip())
-    return _collective(_fitting(kind, x, rows), comm, step)
+    return _collective(_require_rows(kind, x, rows), comm, step)
 
 
 def _collective(x: Tensor, comm: Comm, step: Step) -> Tensor:
@@ -160,20 +160,20 @@ def _collective(x: Tensor, comm: Comm, step: Step) -> Tensor:
     return result
 
 
-def _fitting(op: str, x: Tensor, rows: int) -> Tensor:
+def _require_rows(op: str, x: Tensor, rows: int) -> Tensor:
     if x.dim() == 0 or x.shape[0] != rows:
         raise ValueError(f"{op}: got x of shape={list(x.shape)}, need shape[0]={rows}.")
     return x
 
 
-def _performed(x: Tensor, comm: Comm, step: Step) -> Tensor:
+def _perform(x: Tensor, comm: Comm, step: Step) -> Tensor:
     if step.kind in _SUMS and compute_dtype(x.dtype) != x.dtype:
         # Half types travel as float32 where they are added: rounded once, not once per rank.
-        return _on_the_wire(x.to(compute_dtype(x.dtype)), comm, step).to(x.dtype)
-    return _on_the_wire(x, comm, step)
+        return _send(x.to(compute_dtype(x.dtype)), comm, step).to(x.dtype)
+    return _send(x, comm, step)
 
 
-def _on_the_wire(x: Tensor, comm: Comm, step: Step) -> Tensor:
+def _send(x: Tensor, comm: Comm, step: Step) -> Tensor:
     home = comm.rank == step.root
     # A rank that gets nothing returns zeros of the shape that the root gets. So the collective stays one matrix, in
     # which that rank has rows of zeros, and its adjoint needs no case of its own.
@@ -187,17 +187,17 @@ def _on_the_wire(x: Tensor, comm: Comm, step: Step) -> Tensor:
             parts = comm.gather(x, step.root, step.tag)
             return torch.cat(parts) if home else x.new_zeros((sum(step.sizes), *x.shape[1:]))
         case "scatter":
-            return comm.scatter(_padded(x, step.sizes), step.root, step.tag)[: step.sizes[comm.rank]].clone()
+            return comm.scatter(_pad(x, step.sizes), step.root, step.tag)[: step.sizes[comm.rank]].clone()
         case "all_gather":
             return torch.cat(comm.all_gather(x, step.tag))
         case "reduce_scatter":
-            return comm.all_to_all(_padded(x, step.sizes), step.tag)[:, : step.sizes[comm.rank]].sum(0, dtype=x.dtype)
+            return comm.all_to_all(_pad(x, step.sizes), step.tag)[:, : step.sizes[comm.rank]].sum(0, dtype=x.dtype)
         case "all_to_all":
             return comm.all_to_all(x, step.tag)
     return comm.all_reduce(x, tag=step.tag)
 
 
-def _padded(x: Tensor, sizes: Sequence[int]) -> Tensor:
+def _pad(x: Tensor, sizes: Sequence[int]) -> Tensor:
     """(ranks, longest part, ...): the parts of x, filled up with zeros, for slices must be equal on the wire."""
     whole = x.new_zeros((len(sizes), max(sizes), *x.shape[1:]))
     for row, part in zip(whole, x.split(list(sizes)), strict=True):

@@ -5,9 +5,8 @@ or has raised, and what happens is decided by that alone: no clock is asked, so 
 certain.
 
 What is hard here: a collective may be called from deep inside autograd, whose frames in C++ nothing can suspend but a
-thread. So ranks are threads; but only the one whose turn it is runs, and whose turn comes next is decided under one
-lock, which makes a run repeatable. A world that has failed must end every rank, too, also one that waits inside
-autograd.
+thread. So ranks are threads, of which only one at a time has its turn. The next turn is decided under one lock, which
+makes a run repeatable. And a world that has failed must end every rank, even one that waits inside autograd.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ import torch
 from torch import Tensor
 
 from ...operator import torch_private as private
-from .base import Comm, carried_out
+from .base import Comm, carry_out
 from .call import Call, CommError
 
 
@@ -54,7 +53,7 @@ class LockstepWorld:
         self._wake = [threading.Condition(self._lock) for _ in range(self.size)]
         self._state = ["ready"] * self.size  # ready, waiting, done
         self._calls: list[list[Call]] = [[] for _ in range(self.size)]
-        self._given: list[Any] = [None] * self.size
+        self._operands: list[Any] = [None] * self.size
         self._results: list[Any] = [None] * self.size
         self._errors: list[BaseException | None] = [None] * self.size
         self._turn = 0
@@ -80,8 +79,8 @@ class LockstepWorld:
             for thread in threads:
                 thread.join()
         torch.set_num_threads(intra_op)
-        # Ranks that waited for one that raised are a failed world. Its text names every rank, and what was raised is
-        # the cause; where nobody waited, what was raised is all that happened.
+        # Where ranks wait for a rank that raised, the world has failed: its text names every rank, and the exception is
+        # its cause. Where no rank waits, the exception is all that happened.
         raised = next((err for err in self._errors if err is not None), None)
         if self._failed:
             raise CommError(self._failed) from raised
@@ -108,11 +107,11 @@ class LockstepWorld:
         """A rank's call: waits until all ranks have made theirs."""
         self._calls[rank].append(call)
         with self._lock:
-            self._given[rank], self._state[rank] = x, "waiting"
+            self._operands[rank], self._state[rank] = x, "waiting"
             self._hand_over()
             self._await_turn(rank)
-            found: list[Tensor] = self._results[rank]
-        return found
+            results: list[Tensor] = self._results[rank]
+        return results
 
     # The functions below are called with the lock held.
 
@@ -138,27 +137,27 @@ class LockstepWorld:
         """Carry out the call that all ranks wait in, or say why that cannot be."""
         if len(waiting) < self.size:
             absent = [r for r in range(self.size) if r not in waiting]
-            self._fail("; ".join([*map(self._waits, waiting), *map(self._gone, absent)]))
+            self._fail("; ".join([*map(self._describe_waiting, waiting), *map(self._describe_absent, absent)]))
             return
         calls = [calls[-1] for calls in self._calls]
         if len({call.key() for call in calls}) > 1:
-            self._fail("different calls: " + "; ".join(map(self._waits, waiting)))
+            self._fail("different calls: " + "; ".join(map(self._describe_waiting, waiting)))
             return
         order = list(range(self.size))
         # No network promises an order of summation, so a program that relies on one is to show it here.
         if self.order == "random":
             self._random.shuffle(order)
         for rank in range(self.size):
-            self._results[rank] = carried_out(calls[rank], self._given, rank, order)
+            self._results[rank] = carry_out(calls[rank], self._operands, rank, order)
             self._state[rank] = "ready"
 
-    def _waits(self, rank: int) -> str:
+    def _describe_waiting(self, rank: int) -> str:
         return f"rank {rank} waits in call {len(self._calls[rank])}, {self._calls[rank][-1]}"
 
-    def _gone(self, rank: int) -> str:
-        err, made = self._errors[rank], self._calls[rank]
+    def _describe_absent(self, rank: int) -> str:
+        err, calls = self._errors[rank], self._calls[rank]
         how = "has returned" if err is None else f"raised {type(err).__name__}: {err}"
-        return f"rank {rank} {how} after call {len(made)}" + (f", {made[-1]}" if made else "")
+        return f"rank {rank} {how} after call {len(calls)}" + (f", {calls[-1]}" if calls else "")
 
     def _fail(self, text: str) -> None:
         self._failed = text

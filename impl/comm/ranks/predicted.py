@@ -1,4 +1,4 @@
-"""`DryComm`: a rank without others. Nothing is sent; what would be is booked, with the time that a model predicts."""
+"""`DryComm`: a rank without others. Nothing is sent; each call is booked, with the time that a model predicts."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from .base import Comm, carried_out
+from .base import Comm, carry_out
 from .call import Call
 
 
@@ -26,7 +26,7 @@ class Network:
     bandwidth: float = 25e9
 
     def seconds(self, messages: float, sent: float) -> float:
-        """Of so many messages one after the other, with `sent` bytes in all."""
+        """The time of `messages` messages one after the other, of `sent` bytes in all."""
         return messages * self.latency + sent / self.bandwidth
 
 
@@ -55,12 +55,12 @@ class DryComm(Comm):
 
     def _run(self, call: Call, x: Tensor) -> list[Tensor]:
         self.ledger.append(self._entry(call, x.numel() * x.element_size()))
-        return carried_out(call, [x] * self.size, self.rank)
+        return carry_out(call, [x] * self.size, self.rank)
 
     def _entry(self, call: Call, size: int) -> Entry:
-        """Of the better of the usual algorithms: trees and halving for short messages, rings and pipelines for long."""
+        """The entry of the fastest usual algorithm: trees and halving for short messages, rings and pipelines else."""
         # After Thakur, Rabenseifner and Gropp: (messages one after the other, bytes sent) of each algorithm,
-        # for k ranks. `part` is what is sent of a whole that is cut in k, of which a rank keeps its own.
+        # for k ranks. `part`: a whole is cut in k parts, of which a rank sends all but its own.
         k, steps = self.size, math.ceil(math.log2(self.size)) if self.size > 1 else 0
         part = size * (k - 1) / k
         table: dict[str, list[tuple[float, float]]] = {

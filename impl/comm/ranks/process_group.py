@@ -1,10 +1,9 @@
 """`TorchComm`: ranks of a torch.distributed process group.
 
-What is hard here is everything that goes wrong. A transport takes what it is given: ranks that make different calls get
-numbers of each other's, or wait until a time-out of half an hour. So before anything moves the ranks exchange a digest
-of the call, and while they wait each looks at the board for a rank that can no longer come. And a call that has been
-given up is still known to the transport, whose destructor waits for it; a thread that holds on to the group lets the
-process end.
+What is hard here is every way to fail. A transport checks nothing: ranks that make different calls get each other's
+numbers, or wait for half an hour until a time-out. So the ranks exchange a digest of the call before anything moves,
+and while a rank waits it looks at the board for others that can no longer come. And the transport still has a call
+that was given up, for which its destructor waits. So a thread holds the group until then, and the process may end.
 """
 
 from __future__ import annotations
@@ -22,11 +21,11 @@ from .base import Comm, SoloComm
 from .board import Board
 from .call import Call, CommError
 
-#: A fingerprint as it travels: the digest that is compared, and as much of the call's text as there is room for.
+#: Bytes of the digest that is compared, and of a fingerprint: the digest, then the call's text, cut off at the end.
 _DIGEST, _BYTES = 32, 256
-#: How long the wire is waited for between two looks at the board.
+#: How long a rank waits for the transport between two looks at the board.
 _SLICE = datetime.timedelta(milliseconds=20)
-#: Seconds within which the cause of a broken connection is looked for.
+#: Seconds in which a rank looks for the cause of a broken connection.
 _PATIENCE = 0.5
 
 
@@ -70,9 +69,9 @@ class TorchComm(Comm):
             raise TypeError(f"TorchComm: got board of type {type(board).__name__}, need a Board or None.")
         if not deadline > 0:
             raise ValueError(f"TorchComm: got deadline={deadline}, need a positive number of seconds.")
-        given = dist.group.WORLD if group is None else group
-        assert given is not None, "the default group is there once torch.distributed is initialised"
-        self.group: dist.ProcessGroup = given
+        process_group = dist.group.WORLD if group is None else group
+        assert process_group is not None, "the default group is there once torch.distributed is initialised"
+        self.group: dist.ProcessGroup = process_group
         self.rank, self.size = dist.get_rank(self.group), dist.get_world_size(self.group)
         if board is not None and board.size != self.size:
             raise ValueError(f"TorchComm: got a board of size={board.size}, need one row per rank, size={self.size}.")
@@ -95,9 +94,9 @@ class TorchComm(Comm):
         try:
             if self.fingerprints:
                 self._require_one_call(call, x.device)
-            found = self._collective(call, x)
+            results = self._collective(call, x)
         except BaseException as err:
-            text = self._told(call, err)
+            text = self._describe_failure(call, err)
             self._give_up(text)
             if isinstance(err, RuntimeError):
                 raise CommError(text) from (None if isinstance(err, _Impossible) else err)
@@ -106,7 +105,7 @@ class TorchComm(Comm):
             raise
         if self.board is not None:
             self.board.done()
-        return found
+        return results
 
     def _where(self, call: Call, number: int) -> str:
         return f"rank {self.rank} of {self.size}, call {number}, {call}"
@@ -117,26 +116,26 @@ class TorchComm(Comm):
         row = torch.frombuffer(bytearray(whole), dtype=torch.uint8).to(device)
         rows = [torch.empty_like(row) for _ in range(self.size)]
         self._wait(dist.all_gather(rows, row, group=self.group, async_op=True), device, read=True)
-        told = [bytes(r.tolist()) for r in rows]
-        if len({each[:_DIGEST] for each in told}) > 1:
-            texts = (each[_DIGEST:].rstrip(b"\0").decode(errors="replace") for each in told)
+        fingerprints = [bytes(r.tolist()) for r in rows]
+        if len({each[:_DIGEST] for each in fingerprints}) > 1:
+            texts = (each[_DIGEST:].rstrip(b"\0").decode(errors="replace") for each in fingerprints)
             raise _Different("different calls: " + "; ".join(texts))
 
     # ------------------------------------------------------------------------------------------- waiting and failing
 
     def _wait(self, work: dist.Work, device: torch.device, read: bool = False) -> None:
-        """Until the work is done, with a look at the other ranks every now and then.
+        """Wait until the work is done, with a look at the other ranks every now and then.
 
         Args:
             read: whether the host reads the result at once, so that it may as well wait for another device too.
         """
         self._work = work
         if device.type != "cpu":
-            while read and not _polled(work):
+            while read and not _poll_briefly(work):
                 self._look()
             work.wait()
         else:
-            while not _waited(work):
+            while not _wait_briefly(work):
                 self._look()
         self._work = None
 
@@ -148,23 +147,23 @@ class TorchComm(Comm):
                 raise _Impossible(f"{text}; no board tells what the other ranks do")
             return
         self.board.wait()
-        impossible, told, self._cause = self.board.obstacle(self._number, self._digest, late)
+        impossible, report, self._cause = self.board.obstacle(self._number, self._digest, late)
         if impossible or late:
-            raise _Impossible(told if impossible else f"{text}: {told}")
+            raise _Impossible(report if impossible else f"{text}: {report}")
 
-    def _told(self, call: Call, err: BaseException) -> str:
-        """What has happened in a call, with what the board says of it."""
+    def _describe_failure(self, call: Call, err: BaseException) -> str:
+        """The text for a call that failed: where it was, the error, and what the board says of the other ranks."""
         text = (str(err) or type(err).__name__).splitlines()[0]
         if isinstance(err, _Different):
             return text
         if isinstance(err, RuntimeError) and not isinstance(err, _Impossible) and self.board is not None:
-            # A process that dies loses its connections a little before its lock on the board. Looked at too soon, the
-            # board would say that it lives, so it is asked again for a moment.
+            # A process that dies loses its connections a little before its lock on the board. A look at once would
+            # find it alive, so the board is read again for a moment.
             end, impossible = time.monotonic() + _PATIENCE, False
             while not impossible and time.monotonic() < end:
-                impossible, told, self._cause = self.board.obstacle(self._number, self._digest)
+                impossible, report, self._cause = self.board.obstacle(self._number, self._digest)
                 time.sleep(0.0 if impossible else 0.01)
-            text = told if impossible else f"{text}; {told}"
+            text = report if impossible else f"{text}; {report}"
         return f"{self._where(call, self._number)}: {text}"
 
     def _give_up(self, text: str) -> None:
@@ -188,20 +187,20 @@ class TorchComm(Comm):
                 self._wait(dist.broadcast(sent, root, self.group, async_op=True), x.device)
                 return [sent]
             case "all_gather" | "gather":
-                found = self._gathered(x)
-                return found if call.op == "all_gather" or self.rank == call.root else []
+                tensors = self._gather_rows(x)
+                return tensors if call.op == "all_gather" or self.rank == call.root else []
             case "scatter":
                 mine = torch.empty_like(x[0])
                 parts = [part.contiguous() for part in x] if self.rank == call.root else None
                 self._wait(dist.scatter(mine, parts, root, self.group, async_op=True), x.device)
                 return [mine]
             case "all_to_all":
-                return [part[self.rank].clone() for part in self._gathered(x)]
+                return [part[self.rank].clone() for part in self._gather_rows(x)]
         self._wait(dist.barrier(self.group, async_op=True), x.device)
         return [x.clone()]
 
-    def _gathered(self, x: Tensor) -> list[Tensor]:
-        """Every rank's x; ranks with fewer rows send as many as the longest, and those are cut off again."""
+    def _gather_rows(self, x: Tensor) -> list[Tensor]:
+        """Every rank's x. All send as many rows as the longest has, and the rows of padding are cut off again."""
         # The transport gathers equal shapes alone, so the lengths are exchanged first.
         rows = torch.tensor([x.shape[0]], device=x.device)
         counts = [torch.empty_like(rows) for _ in range(self.size)]
@@ -219,14 +218,14 @@ def _reduction(call: Call) -> dist.ReduceOp.RedOpType:
 
 
 class _Impossible(RuntimeError):
-    """A call that was found not to take place; the text says why, and not yet where."""
+    """A call that cannot take place; the text says why, and not yet in which call of which rank."""
 
 
 class _Different(_Impossible):
-    """Calls that differ by what was exchanged; the text names every rank's."""
+    """Ranks whose fingerprints differ; the text names the call of every rank."""
 
 
-def _waited(work: dist.Work) -> bool:
+def _wait_briefly(work: dist.Work) -> bool:
     """Wait for a moment; whether the work is done. Its own error is raised."""
     try:
         work.wait(_SLICE)
@@ -238,8 +237,8 @@ def _waited(work: dist.Work) -> bool:
     return True
 
 
-def _polled(work: dist.Work) -> bool:
-    """The same without the backend's help: NCCL takes a wait that ends too early for the end of the group."""
+def _poll_briefly(work: dist.Work) -> bool:
+    """As `_wait_briefly`, without a wait of the backend: NCCL takes a wait that times out for the end of the group."""
     end, pause = time.monotonic() + _SLICE.total_seconds(), 1e-5
     while not work.is_completed() and time.monotonic() < end:
         time.sleep(pause)

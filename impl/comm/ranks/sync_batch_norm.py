@@ -57,10 +57,10 @@ def sync_batch_norm(
     variance: T. Chan, G. Golub, R. LeVeque, Am. Stat. 37, 1983.
     """
     comm = default_comm() if comm is None and training else comm
-    given = local.Arguments(input, weight, bias, running_mean, running_var, training, momentum, eps)
+    arguments = local.Arguments(input, weight, bias, running_mean, running_var, training, momentum, eps)
     if not training or comm is None or comm.size == 1:
-        return local.normalized(given, "sync_batch_norm")
-    local.check("sync_batch_norm", given)
+        return local.normalize(arguments, "sync_batch_norm")
+    local.check("sync_batch_norm", arguments)
     if eps <= 0.0:
         raise ValueError(f"sync_batch_norm: got eps={eps}, need a positive number with training.")
     # `backward` is a collective call. If only those ranks took part whose own input needs a gradient, they would wait
@@ -190,10 +190,10 @@ def _weight_over_std(var: Tensor, weight: Tensor | None, eps: float) -> Tensor:
 
 
 def _channel_sums(x: Tensor) -> Tensor:
-    """Per channel, float64."""
+    """The sum of each channel, (C,), float64."""
     return sums.total(x, [0, *range(2, x.dim())], dtype=torch.float64)
 
 
 def _along_channels(channels: Tensor, x: Tensor) -> Tensor:
-    """(C,) in the dtype of x, as it broadcasts to x."""
+    """`channels`, (C,), in the dtype of x and viewed to broadcast to x."""
     return channels.to(x.dtype).reshape(1, -1, *(1,) * (x.dim() - 2))

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...norms.modules import normalized
+from ...norms.modules import normalize
 from .base import Comm
 from .process_group import default_comm
 from .sync_batch_norm import sync_batch_norm
@@ -39,7 +39,7 @@ class SyncBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
         """This rank's part of the normalised batch, as `sync_batch_norm`."""
         # Looked up anew: a process group in the module could be neither copied nor pickled.
         comm = default_comm(self.process_group) if self.comm is None else self.comm
-        return normalized(self, input, functools.partial(sync_batch_norm, comm=comm))
+        return normalize(self, input, functools.partial(sync_batch_norm, comm=comm))
 
 
 def convert_sync_batchnorm(

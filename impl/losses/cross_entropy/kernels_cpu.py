@@ -16,13 +16,14 @@ from torch import Tensor
 from ...operator import sums
 from ...operator.precision import HALF, compute_dtype
 from ..nll_loss import kernels_cpu as nll
-from ..nll_loss.kernels_cpu import checked_index, class_dim, picked, reduced, spread, weights_at
+from ..nll_loss.kernels_cpu import check_index, class_dim, pick, reduce_losses, spread, weights_at
 
 _CHUNK = 1 << 20
 """Elements of a half-precision input that are taken to float32 at a time; with fewer, threads would meet too often."""
 
 _NARROW, _MANY = 16, 1 << 9
-"""Below so many classes, and from so many elements, ATen's softmax along the last dim is slower than its parts."""
+"""With fewer classes than the first, and at least as many elements as the second, ATen's softmax along the last dim is
+slower than its parts."""
 
 
 class SmoothedLoss(NamedTuple):
@@ -60,21 +61,21 @@ class SmoothedLossBackward(NamedTuple):
     batch_ndim: int
 
 
-def cross_entropy(given: SmoothedLoss) -> tuple[Tensor, Tensor]:
+def cross_entropy(args: SmoothedLoss) -> tuple[Tensor, Tensor]:
     """(output, total_weight), as of the negative log likelihood.
 
     Raises:
         IndexError: a target is neither a class nor ignore_index.
     """
-    x, target, weight, reduction, ignore_index, smoothing, batch_ndim = given
+    x, target, weight, reduction, ignore_index, smoothing, batch_ndim = args
     dim = class_dim(x.dim(), batch_ndim)
-    # No batch dims, smoothing or half types: then ATen's log-softmax and the plain loss say it all, and the
-    # latter checks targets as it reads them.
+    # Without batch dims, smoothing and half types the result is the plain loss of ATen's log-softmax, and that loss
+    # checks targets as it reads them.
     if x.is_cpu and batch_ndim == 0 and not smoothing and x.dtype not in HALF:
         z = _log_probabilities(x, dim)
         return nll.nll_loss(nll.Loss(z, target, weight, reduction, ignore_index, 0), "cross_entropy")
     classes = x.shape[dim]
-    index, ignored = checked_index("cross_entropy", target, classes, ignore_index)
+    index, ignored = check_index("cross_entropy", target, classes, ignore_index)
     up = compute_dtype(x.dtype)
     view, at = _class_table(x, dim), index.reshape(_positions(x, dim))
     loss = view.new_empty(at.shape, dtype=up)
@@ -84,7 +85,7 @@ def cross_entropy(given: SmoothedLoss) -> tuple[Tensor, Tensor]:
         z = _log_probabilities(view[rows].to(up), 1)
         # One or two numbers per position leave the loop. The log-probabilities of a piece are dropped
         # before the next one, so a half-precision input is never copied to float32 as a whole.
-        loss[rows] = picked(z, at[rows], 1).neg_()
+        loss[rows] = pick(z, at[rows], 1).neg_()
         if smooth is not None:
             smooth[rows] = sums.total(z if weights is None else z.mul_(weights[rows]), (1,))
     loss = loss.reshape(target.shape)
@@ -96,19 +97,19 @@ def cross_entropy(given: SmoothedLoss) -> tuple[Tensor, Tensor]:
     # The ignored positions are set to 0 after all products: they may hold NaN, and 0 times NaN is NaN.
     if ignored is not None:
         loss.masked_fill_(ignored, 0.0)
-    out, total_weight = reduced(loss, hits, ignored, reduction, batch_ndim)
+    out, total_weight = reduce_losses(loss, hits, ignored, reduction, batch_ndim)
     return out.to(x.dtype), total_weight
 
 
-def cross_entropy_backward(given: SmoothedLossBackward) -> Tensor:
+def cross_entropy_backward(args: SmoothedLossBackward) -> Tensor:
     """The logits' gradient p (a + sum b) - a onehot - b with a = (1 - s) g w_t, b = s/C g w, in x's dtype and shape.
 
     Raises:
         IndexError: a target is neither a class nor ignore_index.
     """
-    grad_output, x, target, weight, ignore_index, smoothing, batch_ndim = given
+    grad_output, x, target, weight, ignore_index, smoothing, batch_ndim = args
     dim = class_dim(x.dim(), batch_ndim)
-    index, ignored = checked_index("cross_entropy", target, x.shape[dim], ignore_index)
+    index, ignored = check_index("cross_entropy", target, x.shape[dim], ignore_index)
     # Targets were checked all the same: whether one is wrong must not depend on the size of another dim.
     if not x.numel():
         return torch.empty(x.shape, dtype=x.dtype, device=x.device)
@@ -128,7 +129,7 @@ def cross_entropy_backward(given: SmoothedLossBackward) -> Tensor:
 
 
 class _Terms(NamedTuple):
-    """What the gradient is made of, one number per position of a table.
+    """The terms of the gradient, one number per position of a table.
 
     Attributes:
         index, ignored: of the target. hit: a. every: s/C g. scale: a + sum b.
@@ -153,12 +154,12 @@ def _terms(
     smoothing: float,
     batch_ndim: int,
 ) -> _Terms:
-    """What `_gradient` makes the gradient of.
+    """The terms from which `_gradient` computes the gradient.
 
     Args:
         g: the cotangent of every position's loss, 0 where ignored.
         x: the logits.
-        index, ignored: of `checked_index`.
+        index, ignored: of `check_index`.
         weight, smoothing, batch_ndim: as for `cross_entropy`.
     """
     dim = class_dim(x.dim(), batch_ndim)

@@ -17,7 +17,7 @@ from ...gpu.launching import Prepared, as_operand, by_triton, empty
 from ...operator.precision import compute_dtype
 from ...operator.records import new
 from ..nll_loss import kernels_cuda as nll
-from ..nll_loss.kernels_cpu import NONE, checked_index, class_dim
+from ..nll_loss.kernels_cpu import NONE, check_index, class_dim
 from . import kernels_cpu
 from .kernels_cpu import SmoothedLoss, SmoothedLossBackward
 
@@ -26,12 +26,12 @@ from .kernels_cpu import SmoothedLoss, SmoothedLossBackward
 _FORWARD_MOST, _BACKWARD_MOST = 8192, 32768
 
 
-class Seen(NamedTuple):
-    """What the shapes of a call decide of a kernel of either direction.
+class Launch(NamedTuple):
+    """What the shapes of a call decide: the launch of a kernel, forward or backward, and how it reads the logits.
 
     Attributes:
-        kernel: the launch. programs: the shape of what programs say of wrong targets.
-        classes: C. direct: whether the kernel can read x where it is; else it gets what `_rows_of_classes` makes of it.
+        kernel: the launch. programs: the shape of the marks of wrong targets, one per program.
+        classes: C. direct: whether the kernel can read x where it is; else it reads `_rows_of_classes` of x.
     """
 
     kernel: Prepared
@@ -41,12 +41,12 @@ class Seen(NamedTuple):
 
 
 @by_triton("cross_entropy", kernels_cpu.cross_entropy)
-def cross_entropy(given: SmoothedLoss) -> tuple[Tensor, Tensor]:
+def cross_entropy(args: SmoothedLoss) -> tuple[Tensor, Tensor]:
     """(output, total_weight) as the CPU's kernel has them, which raises the same errors."""
-    x, target, weight, reduction, ignore_index, smoothing, batch_ndim = given
+    x, target, weight, reduction, ignore_index, smoothing, batch_ndim = args
     each, dtype, device = reduction == NONE, x.dtype, x.device
     up, batched = compute_dtype(dtype), weight is not None and weight.dim() > 1
-    kernel, programs, classes, direct = _seen(
+    kernel, programs, classes, direct = _plan_launch(
         x.shape, x.stride(), dtype, target.shape, batched, ignore_index, smoothing, batch_ndim, None
     )
     scores = x if direct else _rows_of_classes(x, batch_ndim)
@@ -57,7 +57,7 @@ def cross_entropy(given: SmoothedLoss) -> tuple[Tensor, Tensor]:
     kernel.run(scores, target.contiguous(), targets.class_weights(), losses, wrong)
     total = targets.total(reduction, up)
     if wrong is not None:
-        targets.require_known(wrong)
+        targets.require_classes(wrong)
         return losses, total
     out = empty(total.shape, dtype, device)
     nll.fill_sums(targets, reduction, None, (losses, out, total))
@@ -65,27 +65,27 @@ def cross_entropy(given: SmoothedLoss) -> tuple[Tensor, Tensor]:
 
 
 @by_triton("cross_entropy_backward", kernels_cpu.cross_entropy_backward)
-def cross_entropy_backward(given: SmoothedLossBackward) -> Tensor:
+def cross_entropy_backward(args: SmoothedLossBackward) -> Tensor:
     """The logits' gradient as the CPU's kernel has it, which raises the same errors."""
-    grad_output, x, target, weight, ignore_index, smoothing, batch_ndim = given
+    grad_output, x, target, weight, ignore_index, smoothing, batch_ndim = args
     d_input = empty(x.shape, x.dtype, x.device)
     if not x.shape[class_dim(x.dim(), batch_ndim)]:  # no element, but the targets may still be wrong
-        checked_index("cross_entropy", target, 0, ignore_index)
+        check_index("cross_entropy", target, 0, ignore_index)
         return d_input
     batched, back = weight is not None and weight.dim() > 1, (weight is not None, grad_output.dim() == target.dim())
-    kernel, programs, classes, direct = _seen(
+    kernel, programs, classes, direct = _plan_launch(
         x.shape, x.stride(), x.dtype, target.shape, batched, ignore_index, smoothing, batch_ndim, back
     )
     scores = x if direct else _rows_of_classes(x, batch_ndim)
     targets = new(nll.Targets, ("cross_entropy", target, weight, classes, ignore_index, batch_ndim))
     wrong = empty(programs, torch.int32, x.device)
     kernel.run(grad_output.contiguous(), scores, target.contiguous(), targets.class_weights(), d_input, wrong)
-    targets.require_known(wrong)
+    targets.require_classes(wrong)
     return d_input
 
 
 @functools.lru_cache(maxsize=8192)
-def _seen(
+def _plan_launch(
     shape: torch.Size,
     strides: tuple[int, ...],
     dtype: torch.dtype,
@@ -95,8 +95,8 @@ def _seen(
     smoothing: float,
     batch_ndim: int,
     back: tuple[bool, bool] | None,
-) -> Seen:
-    """What is launched.
+) -> Launch:
+    """The launch for a call.
 
     Args:
         shape, strides, dtype: of the logits. positions: the shape of the target.
@@ -120,7 +120,7 @@ def _seen(
         kernels = texts.cross_entropy_backward, texts.cross_entropy_backward_long
     kernel = _prepared(kernels, most, dense, scores, count, ignore_index, smoothing, batched, wide)
     kernel = kernel._replace(constants={**constants, **kernel.constants})
-    return Seen(kernel, (kernel.grid[0],), scores.shape[1], direct)
+    return Launch(kernel, (kernel.grid[0],), scores.shape[1], direct)
 
 
 def _rows_of_classes(x: Tensor, batch_ndim: int) -> Tensor:
@@ -130,7 +130,7 @@ def _rows_of_classes(x: Tensor, batch_ndim: int) -> Tensor:
 
 
 def _scores(shape: torch.Size, strides: tuple[int, ...], batch_ndim: int) -> tuple[Tensor, bool]:
-    """What `_rows_of_classes` makes of logits, without memory; and whether it is a view of them."""
+    """`_rows_of_classes` of logits, as a tensor without memory, and whether it is a view of them."""
     x = torch.empty_strided(shape, strides, device="meta")
     scores = _rows_of_classes(x, batch_ndim)
     return scores, scores.untyped_storage()._cdata == x.untyped_storage()._cdata

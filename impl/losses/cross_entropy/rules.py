@@ -35,7 +35,7 @@ class _SavedLogits(NamedTuple):
     input: Tensor
     target: Tensor
     weight: Tensor | None
-    given: Tensor | None
+    total: Tensor | None
     reduction: int
     ignore_index: int
     smoothing: float
@@ -66,18 +66,18 @@ def _forward_fake(args: Record) -> Outputs:
 
 def _save_logits(args: Record, outputs: Record, needs: Record) -> _SavedLogits:
     # The total weight is kept for a mean alone: the other reductions do not divide by it.
-    given = outputs.total if args.reduction == MEAN else None
+    total = outputs.total if args.reduction == MEAN else None
     return _SavedLogits(
-        args.input, args.target, args.weight, given, args.reduction, args.ignore_index, args.label_smoothing,
+        args.input, args.target, args.weight, total, args.reduction, args.ignore_index, args.label_smoothing,
         args.batch_ndim,
     )  # fmt: skip
 
 
 def _cotangents_of_logits(saved: _SavedLogits, needs: Record, cotangents: Record) -> Grads:
-    x, target, weight, given, reduction, ignore_index, smoothing, batch_ndim = saved
+    x, target, weight, total, reduction, ignore_index, smoothing, batch_ndim = saved
     grads: dict[str, Tensor | None] = {}
     form = _form(x, target, ignore_index, smoothing, batch_ndim)
-    g = nll.cotangent(form, cotangents.out, weight, given)
+    g = nll.cotangent(form, cotangents.out, weight, total)
     dtype = x.dtype
     if needs.weight:  # read twice: contributions to its cotangent add in float32
         x = raised(x)

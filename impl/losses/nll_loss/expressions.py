@@ -23,7 +23,7 @@ from .kernels_cpu import MEAN, NONE, class_dim, spread
 
 
 def differentiated() -> bool:
-    """Whether what is computed now may be differentiated: not in a plain backward pass."""
+    """Whether a result computed now may be differentiated; false in a plain backward pass."""
     return torch.is_grad_enabled() or transforms_active() or torch.autograd.forward_ad._current_level >= 0
 
 
@@ -55,7 +55,7 @@ class Form(NamedTuple):
         return self.target == self.ignore_index
 
     def may_ignore(self) -> bool:
-        """False where it is known that no position is ignored.
+        """False only where the target shows that no position is ignored.
 
         Masking scores takes as long as a softmax, and its derivative as long again; reading the target takes no time.
         But values can be read only of plain tensors outside of transforms and traces, and on CUDA reading waits for
@@ -68,7 +68,7 @@ class Form(NamedTuple):
 
     def value(self, y: Tensor, weight: Tensor | None, reduction: int) -> Tensor:
         """l, or its sum per batch index, or that over the total weight."""
-        out, given = self.forward(y, self.target, weight, reduction, self.ignore_index, self.batch_ndim)
+        out, total = self.forward(y, self.target, weight, reduction, self.ignore_index, self.batch_ndim)
         if not self.smoothing:
             return out
         smooth = -sums.total(y if weight is None else y * self._weights(weight, y), (self.dim,))
@@ -78,21 +78,21 @@ class Form(NamedTuple):
         if reduction != NONE:
             smooth = self._sum(smooth)
         if reduction == MEAN:
-            smooth = smooth / self.total(weight, given)
+            smooth = smooth / self.total(weight, total)
         # Without classes all positions are ignored and the term is 0; the divisor of 1 avoids Python's
         # ZeroDivisionError.
         return out * (1.0 - self.smoothing) + smooth * (self.smoothing / max(self.classes, 1))
 
-    def total(self, weight: Tensor | None, given: Tensor) -> Tensor:
-        """The total weight, as a function of the weight alone; its value is `given`, which a loss returned.
+    def total(self, weight: Tensor | None, output: Tensor) -> Tensor:
+        """The total weight, as a function of the weight alone; its value is `output`, which a loss returned.
 
-        `given` is an output of the loss, and so on the graph of all the loss has read, the scores among it. Its
+        `output` is an output of the loss, and so on the graph of all the loss has read, the scores among it. Its
         derivative by the scores is 0; but behind a quotient by a total weight of 0 the chain rule makes 0 times
-        infinity of that, NaN. So `given` serves, detached, where nothing is differentiated. Elsewhere the total is
+        infinity of that, NaN. So `output` serves, detached, where nothing is differentiated. Elsewhere the total is
         computed again, from the weight.
         """
         if weight is None or not differentiated():
-            return given.detach()
+            return output.detach()
         return self.of_weight(weight)
 
     def of_weight(self, weight: Tensor) -> Tensor:

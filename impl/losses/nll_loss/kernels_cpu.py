@@ -72,41 +72,41 @@ def class_dim(ndim: int, batch_ndim: int) -> int:
 
 
 def aten_name(direction: str, positions: int) -> str:
-    """The name, for messages, of the op in torch that takes targets of so many dims, without those of a batch."""
+    """The name, for messages, of torch's op for targets of `positions` dims, without batch dims."""
     return f"nll_loss{'2d' * (positions == 3)}_{direction}"
 
 
-def nll_loss(given: Loss, op: str = "nll_loss") -> tuple[Tensor, Tensor]:
+def nll_loss(args: Loss, op: str = "nll_loss") -> tuple[Tensor, Tensor]:
     """(output, total_weight); total_weight in float32 for the half types, and 0 without a reduction.
 
     Args:
-        given: the arguments. op: the name that messages speak of.
+        args: the arguments. op: the name that messages speak of.
 
     Raises:
         IndexError: a target is neither a class nor ignore_index.
     """
-    x, target, weight, reduction, ignore_index, batch_ndim = given
-    # ATen's kernel knows no batch dims, and the half types are to be summed in float32 and rounded once.
+    x, target, weight, reduction, ignore_index, batch_ndim = args
+    # ATen's kernel takes no batch dims, and would not sum the half types in float32 and round them once.
     if batch_ndim == 0 and x.is_cpu and x.dtype not in HALF:
-        return _forward_aten(given, op)
+        return _forward_aten(args, op)
     dim = class_dim(x.dim(), batch_ndim)
-    index, ignored = checked_index(op, target, x.shape[dim], ignore_index)
+    index, ignored = check_index(op, target, x.shape[dim], ignore_index)
     up = compute_dtype(x.dtype)
     # One element per position is picked before anything is widened, so no float32 copy of the whole input
     # is made.
-    loss = picked(x, index, dim).to(up).neg_()
+    loss = pick(x, index, dim).to(up).neg_()
     weights = None if weight is None else weights_at(weight, index, batch_ndim)
     if weights is not None:
         loss.mul_(weights)
     if ignored is not None:  # after the product: what an ignored position holds may not be finite
         loss.masked_fill_(ignored, 0.0)
-    out, total_weight = reduced(loss, weights, ignored, reduction, batch_ndim)
+    out, total_weight = reduce_losses(loss, weights, ignored, reduction, batch_ndim)
     return out.to(x.dtype), total_weight
 
 
-def _forward_aten(given: Loss, op: str) -> tuple[Tensor, Tensor]:
+def _forward_aten(args: Loss, op: str) -> tuple[Tensor, Tensor]:
     """ATen's kernel, which checks every target as it reads it; without batch dims. `op` is for messages."""
-    x, target, weight, reduction, ignore_index, _ = given
+    x, target, weight, reduction, ignore_index, _ = args
     try:
         if x.dim() <= 2:
             out, total_weight = _aten_rows(x, target, weight, reduction, ignore_index)
@@ -122,18 +122,17 @@ def _forward_aten(given: Loss, op: str) -> tuple[Tensor, Tensor]:
         out, total_weight = _aten_grid(x, target.long(), weight, reduction, ignore_index)
         return (out.reshape(shape) if reduction == NONE else out), total_weight
     except IndexError:
-        # ATen's message names a target and no rule. The one raised here is that of all other ways through
-        # this module.
+        # ATen's message names a target and no rule, so the error of all other ways through this module is raised.
         raise out_of_range(op, target, x.shape[class_dim(x.dim(), 0)], ignore_index) from None
 
 
-def nll_loss_backward(given: LossBackward) -> Tensor:
+def nll_loss_backward(args: LossBackward) -> Tensor:
     """-grad_output * weight at the targets, else zero, in `dtype`; grad_output is (*batch) or of the target's shape.
 
     Raises:
         IndexError: a target is neither a class nor ignore_index.
     """
-    grad_output, target, weight, classes, ignore_index, batch_ndim, dtype = given
+    grad_output, target, weight, classes, ignore_index, batch_ndim, dtype = args
     if (
         batch_ndim == 0
         and grad_output.is_cpu
@@ -143,12 +142,12 @@ def nll_loss_backward(given: LossBackward) -> Tensor:
     ):
         return _backward_aten(grad_output, target, weight, classes, ignore_index)
     op = aten_name("backward", target.dim() - batch_ndim)
-    index, ignored = checked_index(op, target, classes, ignore_index)
+    index, ignored = check_index(op, target, classes, ignore_index)
     dim = class_dim(target.dim() + 1, batch_ndim)
     out = torch.zeros((*target.shape[:dim], classes, *target.shape[dim:]), dtype=dtype, device=target.device)
     if not out.numel():
         return out
-    # One number goes to every target, and scatter_ of a number needs no tensor of values.
+    # Every target gets the same number, for which scatter_ needs no tensor of values.
     if ignored is None and weight is None and not grad_output.dim() and out.is_cpu and dtype not in HALF:
         return out.scatter_(dim, index.unsqueeze(dim), -grad_output.item())
     value = spread(grad_output.to(compute_dtype(dtype)), index).neg()
@@ -178,7 +177,7 @@ def _backward_aten(
     if target.dim() and grad_output.dim():
         # With reduction none ATen writes at every target unseen. One out of range would write outside the
         # output, so all are checked before.
-        checked_index("nll_loss_backward", target, classes, ignore_index)
+        check_index("nll_loss_backward", target, classes, ignore_index)
         return _aten_rows_backward(grad_output, like, target, weight, NONE, ignore_index, one)
     # With a reduction ATen checks targets itself. SUM serves for a mean, too, whose cotangent comes divided
     # by the total weight already.
@@ -190,12 +189,12 @@ def _backward_aten(
 
 def total_weight(weight: Tensor, target: Tensor, ignore_index: int, batch_ndim: int) -> Tensor:
     """The sum of the weights of the targets per batch index, in the dtype of the weights."""
-    index, ignored = checked_index("nll_loss", target, weight.shape[-1], ignore_index)
+    index, ignored = check_index("nll_loss", target, weight.shape[-1], ignore_index)
     weights = weights_at(weight, index, batch_ndim)
     return ordered_sum(weights if ignored is None else weights.masked_fill(ignored, 0.0), batch_ndim)
 
 
-def reduced(
+def reduce_losses(
     loss: Tensor, weights: Tensor | None, ignored: Tensor | None, reduction: int, batch_ndim: int
 ) -> tuple[Tensor, Tensor]:
     """(output, total_weight) from the loss and the weight of every target; `loss` is zero where ignored.
@@ -223,7 +222,7 @@ def reduced(
     return (total / total_weight if reduction == MEAN else total), total_weight
 
 
-def checked_index(op: str, target: Tensor, classes: int, ignore_index: int) -> tuple[Tensor, Tensor | None]:
+def check_index(op: str, target: Tensor, classes: int, ignore_index: int) -> tuple[Tensor, Tensor | None]:
     """Targets as an index that is safe to follow, and which of them are ignored; None where none is.
 
     Raises IndexError where a target is neither a class nor `ignore_index`. An ignored one becomes class 0.
@@ -244,8 +243,8 @@ def checked_index(op: str, target: Tensor, classes: int, ignore_index: int) -> t
         # same.
         if not classes and bool(ignored.all()):
             return index, ignored
-        # An ignored target may be -100, which gather would read outside the input. Class 0 is safe to read,
-        # and whoever called sets what was read there to 0.
+        # At an ignored target of -100 gather would read outside the input. Class 0 is safe to read, and the caller sets
+        # the value that was read there to 0.
         index = index.masked_fill(ignored, 0)
         if low < 0 or high >= classes:
             low, high = _range(index)
@@ -270,7 +269,7 @@ def out_of_range(op: str, target: Tensor, classes: int, ignore_index: int) -> In
     return IndexError(f"{op}: got target={value} at {int(wrong.sum())} of {wrong.numel()} positions, need {rule}.")
 
 
-def picked(x: Tensor, index: Tensor, dim: int) -> Tensor:
+def pick(x: Tensor, index: Tensor, dim: int) -> Tensor:
     """The elements of x at `index` along `dim`, a new tensor of the index's shape."""
     if not x.shape[dim]:
         return x.new_zeros(index.shape)
@@ -279,7 +278,7 @@ def picked(x: Tensor, index: Tensor, dim: int) -> Tensor:
 
 def weights_at(weight: Tensor, index: Tensor, batch_ndim: int) -> Tensor:
     """The weight of every target."""
-    # Without classes every target is ignored, for `checked_index` has let it pass, and its weight does not
+    # Without classes every target is ignored, for `check_index` has let it pass, and its weight does not
     # count.
     if not weight.shape[-1]:
         return weight.new_zeros(index.shape)

@@ -46,7 +46,7 @@ class Sums(NamedTuple):
 
     Attributes:
         gather: of every position. fold: of partial sums, None where there are none.
-        partial: the shape of partial sums. programs: that of what programs say of wrong targets.
+        partial: the shape of partial sums. programs: that of the marks of wrong targets, one per program.
     """
 
     gather: Prepared
@@ -56,7 +56,7 @@ class Sums(NamedTuple):
 
 
 class Targets(NamedTuple):
-    """What every loss is told of its targets.
+    """The targets of a loss, with the weights and the numbers that go with them.
 
     Attributes:
         op: the name that messages speak of.
@@ -94,8 +94,8 @@ class Targets(NamedTuple):
             return torch.zeros(self.batch, dtype=wide, device=self.target.device)
         return empty(self.batch, wide, self.target.device)
 
-    def require_known(self, wrong: Tensor) -> None:
-        """Raises IndexError where a program says in `wrong` that it has seen what is no class and not ignored."""
+    def require_classes(self, wrong: Tensor) -> None:
+        """IndexError where a program says in `wrong` that it has read a target that is no class and not ignored."""
         if wrong.numel() and not _captured(wrong) and bool(wrong.any()):
             raise kernels_cpu.out_of_range(self.op, self.target, self.classes, self.ignore_index)
 
@@ -116,13 +116,13 @@ def split(count: int, each: bool) -> Split:
 
 
 @by_triton("nll_loss", kernels_cpu.nll_loss)
-def nll_loss(given: Loss, op: str = "nll_loss") -> tuple[Tensor, Tensor]:
+def nll_loss(args: Loss, op: str = "nll_loss") -> tuple[Tensor, Tensor]:
     """(output, total_weight) as the CPU's kernel has them, which raises the same errors.
 
     Args:
-        given: the arguments. op: the name that messages speak of.
+        args: the arguments. op: the name that messages speak of.
     """
-    x, target, weight, reduction, ignore_index, batch_ndim = given
+    x, target, weight, reduction, ignore_index, batch_ndim = args
     scores = table(x, class_dim(x.dim(), batch_ndim))
     targets = Targets(op, target, weight, scores.shape[1], ignore_index, batch_ndim)
     out = empty(target.shape if reduction == NONE else targets.batch, x.dtype, x.device)
@@ -169,7 +169,7 @@ def fill_sums(
     gather.run(target.contiguous(), scores, targets.class_weights(), out, total, partial, wrong)
     if fold is not None:
         fold.run(partial, out, total)
-    targets.require_known(wrong)
+    targets.require_classes(wrong)
 
 
 @functools.lru_cache(maxsize=8192)
@@ -212,21 +212,21 @@ def _gathering(
 
 
 @by_triton("nll_loss_backward", kernels_cpu.nll_loss_backward)
-def nll_loss_backward(given: LossBackward) -> Tensor:
+def nll_loss_backward(args: LossBackward) -> Tensor:
     """-grad_output * weight at the targets, else zero, as the CPU's kernel has it, which raises the same errors."""
-    grad_output, target, weight, classes, ignore_index, batch_ndim, dtype = given
+    grad_output, target, weight, classes, ignore_index, batch_ndim, dtype = args
     shape, dim = target.shape, class_dim(target.dim() + 1, batch_ndim)
     op = kernels_cpu.aten_name("backward", target.dim() - batch_ndim)
     out = empty((*shape[:dim], classes, *shape[dim:]), dtype, target.device)
     if not classes:  # no element, but the targets may still be wrong
-        kernels_cpu.checked_index(op, target, classes, ignore_index)
+        kernels_cpu.check_index(op, target, classes, ignore_index)
         return out
     targets = Targets(op, target, weight, classes, ignore_index, batch_ndim)
     double, each = compute_dtype(dtype) is torch.float64, grad_output.dim() == target.dim()
     fill, programs = _fill(shape, dim, classes, ignore_index, batch_ndim, targets.batched, each, double)
     wrong = empty(programs, torch.int32, target.device)
     fill.run(target.contiguous(), grad_output.contiguous(), targets.class_weights(), out, wrong)
-    targets.require_known(wrong)
+    targets.require_classes(wrong)
     return out
 
 

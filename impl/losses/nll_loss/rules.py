@@ -34,7 +34,7 @@ class _SavedScores(NamedTuple):
     input: Tensor | None
     target: Tensor
     weight: Tensor | None
-    given: Tensor | None
+    total: Tensor | None
     classes: int
     dtype: torch.dtype
     reduction: int
@@ -79,12 +79,12 @@ def _forward_save(args: Record, outputs: Record, needs: Record) -> _SavedScores:
 
 def _forward_backward(saved: _SavedScores, needs: Record, cotangents: Record) -> Grads:
     """d_input by the backward op; d_weight from l = -w_t x_t and, for a mean, through the total weight."""
-    x, target, weight, given, classes, dtype, reduction, ignore_index, batch_ndim = saved
+    x, target, weight, total, classes, dtype, reduction, ignore_index, batch_ndim = saved
     g = cotangents.out
     grads: dict[str, Tensor | None] = {}
     form = form_of(target, classes, ignore_index, batch_ndim)
     if g is not None:
-        g = cotangent(form, g, weight, given)
+        g = cotangent(form, g, weight, total)
     if needs.input and g is not None:
         grads["input"] = nll_loss_backward(g, target, weight, classes, ignore_index, batch_ndim, dtype)
     if needs.weight and x is not None and weight is not None:
@@ -104,18 +104,18 @@ def form_of(target: Tensor, classes: int, ignore_index: int, batch_ndim: int, sm
     return Form(_plain, nll_loss_backward, total_weight, target, classes, ignore_index, batch_ndim, smoothing)
 
 
-def cotangent(form: Form, g: Tensor, weight: Tensor | None, given: Tensor | None) -> Tensor:
+def cotangent(form: Form, g: Tensor, weight: Tensor | None, total: Tensor | None) -> Tensor:
     """The cotangent of every position's loss, in the dtype of sums; for a mean, divided by the total weight.
 
     Args:
         form: of the loss.
         g: the cotangent of the output, (*batch) or of the target's shape.
         weight: of the classes, or None.
-        given: the total weight of a mean, else None.
+        total: the total weight of a mean, else None.
     """
     # It is used twice where the weight needs a gradient, too, and the contributions of both add in this dtype.
     g = raised(g)
-    return g if given is None else g / form.total(weight, given)
+    return g if total is None else g / form.total(weight, total)
 
 
 def weight_gradient(
@@ -335,7 +335,7 @@ Forward = Operator[Tensor, Tensor, Tensor | None, int, int, int, tuple[Tensor, T
 
 def _named(kernel: Callable[[kernels.Loss, str], tuple[Tensor, Tensor]]) -> Callable[[kernels.Loss], Any]:
     """A kernel whose messages have the name that torch has for the op of these dims."""
-    return lambda given: kernel(given, kernels.aten_name("forward", given.target.dim() - given.batch_ndim))
+    return lambda args: kernel(args, kernels.aten_name("forward", args.target.dim() - args.batch_ndim))
 
 
 def _define_forward(

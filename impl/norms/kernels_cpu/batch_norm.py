@@ -19,7 +19,7 @@ from .operands import MaskedOutputs
 from .scaling import along, applied, beyond, scaled_last
 
 _FEW = 8
-"""Up to so many elements per channel the output is centred before it is scaled; ATen computes x a + (b - mean a)."""
+"""The most elements per channel for which x is centred before it is scaled; ATen computes x a + (b - mean a)."""
 
 _BLOCK = 1 << 17
 """Elements whose moments are taken at a time by a thread: a block and the result that comes with it stay in cache."""
@@ -30,13 +30,13 @@ _aten_backward = without_wrapper(torch.ops.aten.native_batch_norm_backward.defau
 Mask = tuple[bool, bool, bool]
 
 
-def _laid(t: Tensor, wanted: torch.memory_format) -> Tensor:
+def _laid(t: Tensor, memory: torch.memory_format) -> Tensor:
     """t in a memory format: dense as (N, C, L), or channels_last with the strides that ATen writes."""
-    if wanted is torch.contiguous_format:
+    if memory is torch.contiguous_format:
         t = t.contiguous()
         # An input (N, C) has no positions. The product over no dims is 1, so it becomes (N, C, 1).
         return t if t.dim() == 3 else t.view(t.shape[0], t.shape[1], t.shape[2:].numel())
-    return t if memory_format(t) is wanted else torch.empty_like(t, memory_format=wanted).copy_(t)
+    return t if memory_format(t) is memory else torch.empty_like(t, memory_format=memory).copy_(t)
 
 
 def batch_norm_training(
@@ -49,21 +49,21 @@ def batch_norm_training(
         moments = torch.full((2, channels), torch.nan, dtype=dtype, device=x.device)
         out = torch.empty_like(x, memory_format=torch.contiguous_format)
         return out, moments[0].clone(), moments[1].clone(), moments
-    wanted = memory_format(x)
+    memory = memory_format(x)
     weight, bias = _parameters(weight, bias, dtype=dtype)
     batch, length = x.shape[0], x.shape[2:].numel()
     # The error of x a + (b - mean a) grows with |mean| / std. Among a few elements a standard deviation
     # that is small beside the mean is a matter of chance, so they are centred first.
     if batch * length <= _FEW:
         return _training_few(x, weight, bias, eps)
-    if torch.are_deterministic_algorithms_enabled() and (length == 1 or wanted is not torch.contiguous_format):
+    if torch.are_deterministic_algorithms_enabled() and (length == 1 or memory is not torch.contiguous_format):
         # ATen sums such inputs per thread; one long row per channel it does not.
         rows = x.movedim(1, 0).reshape(1, channels, batch * length).contiguous()
         out, *statistics = _training_rows(rows, weight, bias, eps)
-        out = out.view(channels, batch, *x.shape[2:]).movedim(0, 1).contiguous(memory_format=wanted)
+        out = out.view(channels, batch, *x.shape[2:]).movedim(0, 1).contiguous(memory_format=memory)
     # With eps = 0 ATen takes 1 / sqrt(0) for 0, and a constant channel would come out as the bias where the
     # formula says NaN. The way by rows has no such case, at the price of a copy for channels_last.
-    elif wanted is torch.contiguous_format or eps == 0.0:
+    elif memory is torch.contiguous_format or eps == 0.0:
         out, *statistics = _training_rows(_laid(x, torch.contiguous_format), weight, bias, eps)
         out = out.view(x.shape)
     else:
@@ -73,8 +73,8 @@ def batch_norm_training(
     # although (x - mean) invstd weight does not, the output is computed again in the formula's order.
     if weight is not None:
         out = scaled_last(out, x, (weight, bias, mean, invstd), beyond(weight * invstd, weight))
-    if out.dtype is not x.dtype or memory_format(out) is not wanted:
-        out = out.to(x.dtype).contiguous(memory_format=wanted)
+    if out.dtype is not x.dtype or memory_format(out) is not memory:
+        out = out.to(x.dtype).contiguous(memory_format=memory)
     return out, mean, invstd, moments
 
 
@@ -100,7 +100,7 @@ def _training_rows(
 def _training_few(
     x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """As the formula reads."""
+    """The training forward for few elements per channel, in the formula's order of operations."""
     dims = (0, *range(2, x.dim()))
     mean = x.mean(dims, dtype=compute_dtype(x.dtype))
     centred = x - along(mean, x)
@@ -168,7 +168,7 @@ def _row_moments(rows: Tensor) -> tuple[Tensor, Tensor]:
     # Group norm hands whole rows to its threads. So many rows make about _BLOCK elements per thread, and
     # never fewer rows than threads.
     step = max(threads, threads * _BLOCK // length)
-    found = []
+    moments = []
     for block in rows.split(step, 1):
         size = block.shape[1]
         ones = zeros = None
@@ -176,8 +176,8 @@ def _row_moments(rows: Tensor) -> tuple[Tensor, Tensor]:
             ones, zeros = rows.new_ones(size, dtype=torch.float32), rows.new_zeros(size, dtype=torch.float32)
         # With as many groups as channels every row is a group of its own. The normalised values are not
         # needed; [1:] is mean and rstd.
-        found.append(torch.native_group_norm(block, ones, zeros, 1, size, length, size, 0.0)[1:])
-    means, scales = (torch.cat(parts, 1) for parts in zip(*found, strict=True))
+        moments.append(torch.native_group_norm(block, ones, zeros, 1, size, length, size, 0.0)[1:])
+    means, scales = (torch.cat(parts, 1) for parts in zip(*moments, strict=True))
     return means, scales
 
 
@@ -192,19 +192,19 @@ def batch_norm_evaluation(
         running_mean, running_var: (C,), constants.
         eps: added to the variance.
     """
-    wanted = memory_format(x)
+    memory = memory_format(x)
     if x.numel() == 0:
         return torch.empty_like(x, memory_format=torch.contiguous_format)
     dtype = compute_dtype(x.dtype)
     weight, bias, mean, var = _parameters(weight, bias, running_mean, running_var, dtype=dtype)
     assert mean is not None
     assert var is not None
-    out: Tensor = torch.native_batch_norm(_laid(x, wanted), weight, bias, mean, var, False, 0.0, eps)[0]
+    out: Tensor = torch.native_batch_norm(_laid(x, memory), weight, bias, mean, var, False, 0.0, eps)[0]
     out = out.view(x.shape) if out.dim() == 3 else out
     if weight is not None:  # as in training
         invstd = (var + eps).sqrt_().reciprocal_()
         out = scaled_last(out, x, (weight, bias, mean, invstd), beyond(weight * invstd, weight))
-    return out if memory_format(out) is wanted else out.contiguous(memory_format=wanted)
+    return out if memory_format(out) is memory else out.contiguous(memory_format=memory)
 
 
 class BatchBackward(NamedTuple):
@@ -237,8 +237,8 @@ class BatchBackward(NamedTuple):
 def batch_norm_backward(args: BatchBackward) -> MaskedOutputs:
     """(d_input, d_weight, d_bias) from the given batch statistics; None where masked."""
     grad_out, grad_mean, grad_invstd, x, mean, invstd, weight, weight_dtype, bias_dtype, _, output_mask = args
-    given = (mean, invstd, grad_mean, grad_invstd)
-    return _masked_gradients(grad_out, x, weight, given, None, weight_dtype, bias_dtype, output_mask)
+    statistics = (mean, invstd, grad_mean, grad_invstd)
+    return _masked_gradients(grad_out, x, weight, statistics, None, weight_dtype, bias_dtype, output_mask)
 
 
 class ConstantsBackward(NamedTuple):
@@ -264,8 +264,8 @@ class ConstantsBackward(NamedTuple):
 def batch_norm_evaluation_backward(args: ConstantsBackward) -> MaskedOutputs:
     """(d_input, d_weight, d_bias) from constant statistics; None where masked."""
     grad_out, x, running_mean, running_var, weight, weight_dtype, bias_dtype, eps, output_mask = args
-    given = (running_mean, running_var, None, None)
-    return _masked_gradients(grad_out, x, weight, given, eps, weight_dtype, bias_dtype, output_mask)
+    statistics = (running_mean, running_var, None, None)
+    return _masked_gradients(grad_out, x, weight, statistics, eps, weight_dtype, bias_dtype, output_mask)
 
 
 Statistics = tuple[Tensor, Tensor, Tensor | None, Tensor | None]
@@ -290,7 +290,7 @@ def _masked_gradients(
     """
     mask = (output_mask[0], output_mask[1], output_mask[2])
     dtype = compute_dtype(x.dtype)
-    wanted = memory_format(x)
+    memory = memory_format(x)
     if x.numel() == 0:
         # A sum over no elements is 0, in contrast to the statistics, which are NaN.
         sums = x.new_zeros(x.shape[1], dtype=dtype)
@@ -301,10 +301,10 @@ def _masked_gradients(
         assert mean is not None
         assert scale is not None
         inner = (mean, scale, *statistics[2:])
-        grads = _backward_laid(grad_out, x, weight, inner, eps, mask, wanted)
+        grads = _backward_laid(grad_out, x, weight, inner, eps, mask, memory)
     d_input, d_weight, d_bias = grads
     return (
-        None if d_input is None else d_input.contiguous(memory_format=wanted),
+        None if d_input is None else d_input.contiguous(memory_format=memory),
         None if d_weight is None else d_weight.to(weight_dtype),
         None if d_bias is None else d_bias.to(bias_dtype),
     )
@@ -317,17 +317,17 @@ def _backward_laid(
     statistics: Statistics,
     eps: float | None,
     mask: Mask,
-    wanted: torch.memory_format,
+    memory: torch.memory_format,
 ) -> MaskedOutputs:
     """The gradients in whatever layout the kernels write them.
 
     Args:
         grad_out, ..., mask: as for `_masked_gradients`, the parameters dense and in the dtype of the sums.
-        wanted: the memory format to hand to ATen.
+        memory: the memory format to hand to ATen.
     """
     run = _backward_half if x.dtype in HALF else _backward_wide
     deterministic = torch.are_deterministic_algorithms_enabled()
-    if deterministic and (x.shape[2:].numel() == 1 or wanted is not torch.contiguous_format):
+    if deterministic and (x.shape[2:].numel() == 1 or memory is not torch.contiguous_format):
         # ATen sums such inputs per thread; one long row per channel it does not.
         channels = x.shape[1]
         rows = [t.movedim(1, 0).reshape(1, channels, -1).contiguous() for t in (grad_out, x)]
@@ -335,7 +335,7 @@ def _backward_laid(
         if d_input is not None:
             d_input = d_input.view(channels, x.shape[0], *x.shape[2:]).movedim(0, 1)
         return d_input, sums[0], sums[1]
-    d_input, *sums = run(_laid(grad_out, wanted), _laid(x, wanted), weight, statistics, eps, mask)
+    d_input, *sums = run(_laid(grad_out, memory), _laid(x, memory), weight, statistics, eps, mask)
     return d_input if d_input is None else d_input.view_as(x) if d_input.dim() == 3 else d_input, sums[0], sums[1]
 
 

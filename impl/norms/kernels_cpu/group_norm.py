@@ -18,13 +18,13 @@ from ...operator.precision import HALF, compute_dtype
 from ...operator.records import new
 from ...operator.torch_private import without_wrapper
 from ..layout import Groups
-from .operands import MaskedOutputs, Operands, Outputs, completed
+from .operands import MaskedOutputs, Operands, Outputs, complete_gradients
 from .scaling import beyond
 
 _aten_backward = without_wrapper(torch.ops.aten.native_group_norm_backward.default)
 _layer_norm_backward = without_wrapper(torch.ops.aten.native_layer_norm_backward.default)
 
-GivenGroups = Operands[Groups]
+GroupOperands = Operands[Groups]
 """grad_out and x are (N, C, *), mean and rstd (N, groups), the weight (C,)."""
 
 
@@ -152,12 +152,12 @@ class GroupBackward(NamedTuple):
     eps: float | None
     output_mask: Sequence[bool]
 
-    def operands(self) -> GivenGroups:
+    def operands(self) -> GroupOperands:
         """What the gradients are computed from."""
-        grad_out, _, _, x, mean, rstd, weight, bias_dtype, groups, _, wanted = self
-        mask = (wanted[0], wanted[1] and weight is not None, wanted[2] and bias_dtype is not None)
-        given: GivenGroups = new(Operands, (grad_out, x, mean, rstd, weight, Groups(groups), mask))
-        return given
+        grad_out, _, _, x, mean, rstd, weight, bias_dtype, groups, _, output_mask = self
+        mask = (output_mask[0], output_mask[1] and weight is not None, output_mask[2] and bias_dtype is not None)
+        operands: GroupOperands = new(Operands, (grad_out, x, mean, rstd, weight, Groups(groups), mask))
+        return operands
 
 
 def group_norm_backward(args: GroupBackward) -> MaskedOutputs:
@@ -180,11 +180,13 @@ def group_norm_backward(args: GroupBackward) -> MaskedOutputs:
         and _by_aten(x, groups)
     ):
         return _gradients_by_aten(grad_out, x, mean, rstd, weight, groups, mask)
-    given = args.operands()
+    operands = args.operands()
     statistics = mask[0] and (grad_mean is not None or grad_rstd is not None)
     if dtype in HALF and (statistics or not _by_aten(x, groups)):  # round once, after the last term
-        given = given.raised()
-    return completed(_gradients_without_statistics(given), given, (grad_mean, grad_rstd), dtype, bias_dtype)
+        operands = operands.raised()
+    return complete_gradients(
+        _gradients_without_statistics(operands), operands, (grad_mean, grad_rstd), dtype, bias_dtype
+    )
 
 
 def _by_aten(x: Tensor, groups: int) -> bool:
@@ -196,17 +198,17 @@ def _by_aten(x: Tensor, groups: int) -> bool:
     return not torch.are_deterministic_algorithms_enabled() and math.prod(x.shape[1:]) != groups
 
 
-def _gradients_without_statistics(given: GivenGroups) -> MaskedOutputs:
+def _gradients_without_statistics(operands: GroupOperands) -> MaskedOutputs:
     """The three gradients without the part that comes through mean and rstd; those of parameters in the sums' dtype."""
-    grad_out, x, mean, rstd, weight, (groups,), mask = given
+    grad_out, x, mean, rstd, weight, (groups,), mask = operands
     channels, up = x.shape[1], compute_dtype(x.dtype)
     weight = None if weight is None else weight.to(up)
     if x.numel() == 0:  # no sample adds to the sums; ATen's are NaN where the statistics are
         d_input = torch.empty(x.shape, dtype=x.dtype, device=x.device) if mask[0] else None
-        d_weight, d_bias = (x.new_zeros(channels, dtype=up) if wanted else None for wanted in mask[1:])
+        d_weight, d_bias = (x.new_zeros(channels, dtype=up) if needed else None for needed in mask[1:])
         return d_input, d_weight, d_bias
     if math.prod(x.shape[1:]) == groups:
-        return _gradients_of_single(given, weight)
+        return _gradients_of_single(operands, weight)
     d_input = d_bias = None
     if mask[2] and (weight is None or not (mask[0] or mask[1])):  # ATen fails on d_bias without a weight
         d_bias = _sum_per_channel(grad_out)
@@ -214,7 +216,7 @@ def _gradients_without_statistics(given: GivenGroups) -> MaskedOutputs:
     # d_input alone depends on the number of threads in ATen's kernel for groups. Groups are rows to layer
     # norm's kernel, and a row is the work of one thread there.
     if mask[0] and not _by_aten(x, groups):
-        d_input = _by_layer_norm(given, weight)
+        d_input = _by_layer_norm(operands, weight)
         mask = (False, mask[1], mask[2])
     if not any(mask):
         return d_input, None, d_bias
@@ -255,22 +257,22 @@ def _per_channel(parameter: Tensor, ndim: int) -> Tensor:
     return parameter.view(parameter.shape[0], *(1,) * (ndim - 2))
 
 
-def _by_layer_norm(given: GivenGroups, weight: Tensor | None) -> Tensor:
+def _by_layer_norm(operands: GroupOperands, weight: Tensor | None) -> Tensor:
     """d_input of groups as rows; the weight is per channel, not per element of a row, and goes into grad_out."""
-    x, count = given.x, given.x.shape[0] * given.layout.groups
-    g = given.grad_out if weight is None else given.grad_out * _per_channel(weight, x.dim())
+    x, count = operands.x, operands.x.shape[0] * operands.layout.groups
+    g = operands.grad_out if weight is None else operands.grad_out * _per_channel(weight, x.dim())
     rows = (count, x.numel() // count)
-    statistics = (t.reshape(count, 1).contiguous() for t in (given.mean, given.rstd))
+    statistics = (t.reshape(count, 1).contiguous() for t in (operands.mean, operands.rstd))
     d_input: Tensor = _layer_norm_backward(
         g.reshape(rows), x.reshape(rows), rows[1:], *statistics, None, None, (True, False, False)
     )[0]
     return d_input.view(x.shape)
 
 
-def _gradients_of_single(given: GivenGroups, weight: Tensor | None) -> MaskedOutputs:
+def _gradients_of_single(operands: GroupOperands, weight: Tensor | None) -> MaskedOutputs:
     """Groups of one element, centred before they are scaled, as `_single_element`; the weight is in the sums' dtype."""
-    grad_out, x, mask = given.grad_out, given.x, given.mask
-    mean, rstd = given.mean.reshape(x.shape), given.rstd.reshape(x.shape)
+    grad_out, x, mask = operands.grad_out, operands.x, operands.mask
+    mean, rstd = operands.mean.reshape(x.shape), operands.rstd.reshape(x.shape)
     normalized = x.sub(mean).mul_(rstd)
     d_input = None
     if mask[0]:

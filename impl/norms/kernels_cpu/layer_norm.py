@@ -12,14 +12,14 @@ from ...operator.precision import HALF, compute_dtype
 from ...operator.records import new
 from ...operator.torch_private import without_wrapper
 from ..layout import Rows, rows_of
-from .operands import MaskedOutputs, Operands, Outputs, completed
+from .operands import MaskedOutputs, Operands, Outputs, complete_gradients
 
 _CHUNK = 1 << 18
 """Elements of a half-precision operand that are taken to float32 at a time: the copies stay in cache."""
 
 _aten_backward: Callable[..., MaskedOutputs] = without_wrapper(torch.ops.aten.native_layer_norm_backward.default)
 
-GivenRows = Operands[Rows]
+RowOperands = Operands[Rows]
 """grad_out and x are (*batch, *lead, *row), mean and rstd (*batch, *lead, 1, ..., 1)."""
 
 
@@ -116,12 +116,12 @@ class LayerBackward(NamedTuple):
     batch_ndim: int
     output_mask: Sequence[bool]
 
-    def operands(self) -> GivenRows:
+    def operands(self) -> RowOperands:
         """What the gradients are computed from."""
-        grad_out, _, _, x, mean, rstd, weight, bias_dtype, row_ndim, _, batch_ndim, wanted = self
-        mask = (wanted[0], wanted[1] and weight is not None, wanted[2] and bias_dtype is not None)
-        given: GivenRows = new(Operands, (grad_out, x, mean, rstd, weight, rows_of(row_ndim, batch_ndim), mask))
-        return given
+        grad_out, _, _, x, mean, rstd, weight, bias_dtype, row_ndim, _, batch_ndim, output_mask = self
+        mask = (output_mask[0], output_mask[1] and weight is not None, output_mask[2] and bias_dtype is not None)
+        operands: RowOperands = new(Operands, (grad_out, x, mean, rstd, weight, rows_of(row_ndim, batch_ndim), mask))
+        return operands
 
 
 def layer_norm_backward(args: LayerBackward) -> MaskedOutputs:
@@ -131,7 +131,7 @@ def layer_norm_backward(args: LayerBackward) -> MaskedOutputs:
         d_input as x; d_weight and d_bias (*batch, *row), in the dtypes of the parameters.
     """
     _, grad_mean, grad_rstd, x, _, _, weight, bias_dtype, row_ndim, _, batch_ndim, _ = args
-    given, dtype = args.operands(), x.dtype
+    operands, dtype = args.operands(), x.dtype
     if (  # by far the most frequent call, on its own for speed
         grad_mean is None
         and grad_rstd is None
@@ -140,80 +140,80 @@ def layer_norm_backward(args: LayerBackward) -> MaskedOutputs:
         and (weight is None or weight.dtype is dtype)
         and (bias_dtype is None or bias_dtype is dtype)
     ):
-        return _gradients_by_aten(given)
-    mask = given.mask
+        return _gradients_by_aten(operands)
+    mask = operands.mask
     statistics = mask[0] and (grad_mean is not None or grad_rstd is not None)
     # ATen's kernel takes one weight for all rows and sums parameter gradients over all rows. Where batch
     # dims ask for a weight, or for a gradient, per batch index it can do neither.
     sliced = batch_ndim > 0 and (mask[1] or mask[2] or (weight is not None and weight.dim() > row_ndim))
     if statistics or sliced:  # round once, after the last term
-        given = given.raised()
+        operands = operands.raised()
     if sliced:
-        gradients = _gradients_per_slice(given)
-    elif given.x.dtype in HALF:
-        gradients = _gradients_by_chunks(given)
+        gradients = _gradients_per_slice(operands)
+    elif operands.x.dtype in HALF:
+        gradients = _gradients_by_chunks(operands)
     else:
-        gradients = _gradients_by_aten(given)
-    return completed(gradients, given, (grad_mean, grad_rstd), dtype, bias_dtype)
+        gradients = _gradients_by_aten(operands)
+    return complete_gradients(gradients, operands, (grad_mean, grad_rstd), dtype, bias_dtype)
 
 
-def _gradients_by_aten(given: GivenRows) -> MaskedOutputs:
+def _gradients_by_aten(operands: RowOperands) -> MaskedOutputs:
     """ATen's kernel on float32 or float64, one weight (*row) for all; parameter gradients come back in that dtype.
 
     ATen sums parameter gradients per thread, so their last bits depend on the number of threads. Under
     `torch.use_deterministic_algorithms(True)` they are summed without it, at about twice the time.
     """
-    grad_out, x, mean, rstd, weight, layout, mask = given
+    grad_out, x, mean, rstd, weight, layout, mask = operands
     row = x.shape[-layout.row_ndim :]
     if weight is not None and weight.dtype is not x.dtype:
         weight = weight.to(x.dtype)
     if row.numel() == 1:
-        return _gradients_of_single(given, weight)
+        return _gradients_of_single(operands, weight)
     # ATen takes the statistics' memory to be dense whatever their strides say.
     mean, rstd = mean.contiguous(), rstd.contiguous()
     if torch.are_deterministic_algorithms_enabled() and (mask[1] or mask[2]):
         d_input = None
         if mask[0]:
             d_input = _aten_backward(grad_out, x, row, mean, rstd, weight, None, (True, False, False))[0]
-        return d_input, *_parameter_sums(given, rows_of(layout.row_ndim))
+        return d_input, *_parameter_sums(operands, rows_of(layout.row_ndim))
     # ATen reads only shape and dtype of the bias, and needs one to return its gradient.
     bias = x.new_empty(row) if mask[2] and weight is None else weight
     return _aten_backward(grad_out, x, row, mean, rstd, weight, bias, mask)
 
 
-def _gradients_of_single(given: GivenRows, weight: Tensor | None) -> MaskedOutputs:
+def _gradients_of_single(operands: RowOperands, weight: Tensor | None) -> MaskedOutputs:
     """Rows of one element, centred before they are scaled, as `_single_element`; the weight is in the sums' dtype."""
     d_input = None
-    if given.mask[0]:
-        normalized = (given.x - given.mean).mul_(given.rstd)
+    if operands.mask[0]:
+        normalized = (operands.x - operands.mean).mul_(operands.rstd)
         # A difference has the strides of its operands, and the shape rule promises a contiguous result of any of them.
-        g = given.grad_out.contiguous()
+        g = operands.grad_out.contiguous()
         g = g if weight is None else g * weight
         # In r (g - bar(g) - xh bar(g xh)), taken over one element, bar(g) is g and bar(g xh) is g xh. The
         # term g - g is written out because it is NaN where g is not finite, and 0 elsewhere.
-        d_input = (g - g).sub_(normalized * g * normalized).mul_(given.rstd)
-    return d_input, *_parameter_sums(given, rows_of(given.layout.row_ndim))
+        d_input = (g - g).sub_(normalized * g * normalized).mul_(operands.rstd)
+    return d_input, *_parameter_sums(operands, rows_of(operands.layout.row_ndim))
 
 
-def _gradients_by_chunks(given: GivenRows) -> MaskedOutputs:
+def _gradients_by_chunks(operands: RowOperands) -> MaskedOutputs:
     """The float32 kernel on a few half-precision rows at a time: d_input rounded once, parameter gradients summed in
     float32. ATen's own half kernel rounds parameter gradients along the way.
     """
-    grad_out, x, mean, rstd, _, layout, mask = given
+    grad_out, x, mean, rstd, _, layout, mask = operands
     row = x.shape[-layout.row_ndim :]
     length = row.numel()
     rows = x.numel() // length if length else 0
     step = max(1, _CHUNK // max(length, 1))
     if rows <= step:
-        return _gradients_by_aten(given.raised())
+        return _gradients_by_aten(operands.raised())
     grad_out, x = grad_out.reshape(rows, *row), x.reshape(rows, *row)
     mean, rstd = (t.reshape(rows, *(1,) * layout.row_ndim) for t in (mean, rstd))
-    d_input = given.x.new_empty(given.x.shape) if mask[0] else None
+    d_input = operands.x.new_empty(operands.x.shape) if mask[0] else None
     d_rows = None if d_input is None else d_input.view(rows, *row)
     d_weight = d_bias = None
     for start in range(0, rows, step):
         part = slice(start, start + step)
-        some = given._replace(grad_out=grad_out[part], x=x[part], mean=mean[part], rstd=rstd[part])
+        some = operands._replace(grad_out=grad_out[part], x=x[part], mean=mean[part], rstd=rstd[part])
         some_x, some_weight, some_bias = _gradients_by_aten(some.raised())
         # The assignment rounds float32 to the half type. It is the only rounding, and no float32 gradient of the whole
         # input is ever in memory.
@@ -228,28 +228,28 @@ def _gradients_by_chunks(given: GivenRows) -> MaskedOutputs:
     return d_input, d_weight, d_bias
 
 
-def _gradients_per_slice(given: GivenRows) -> MaskedOutputs:
+def _gradients_per_slice(operands: RowOperands) -> MaskedOutputs:
     """One weight, d_weight and d_bias per batch index: d_input by the kernel without affine, the others by sums."""
-    d_input, weight = None, given.weight
-    if given.mask[0]:
+    d_input, weight = None, operands.weight
+    if operands.mask[0]:
         # The weight enters d_input only in g = dy w. So a weight per batch index goes into the cotangent
         # beforehand, and the kernel runs without one.
-        g = given.grad_out
+        g = operands.grad_out
         if weight is not None:
-            g = g * given.layout.spread(weight.to(given.x.dtype), given.x.dim())
-        d_input = _gradients_by_aten(given._replace(grad_out=g, weight=None, mask=(True, False, False)))[0]
-    return d_input, *_parameter_sums(given, given.layout)
+            g = g * operands.layout.spread(weight.to(operands.x.dtype), operands.x.dim())
+        d_input = _gradients_by_aten(operands._replace(grad_out=g, weight=None, mask=(True, False, False)))[0]
+    return d_input, *_parameter_sums(operands, operands.layout)
 
 
-def _parameter_sums(given: GivenRows, layout: Rows) -> tuple[Tensor | None, Tensor | None]:
+def _parameter_sums(operands: RowOperands, layout: Rows) -> tuple[Tensor | None, Tensor | None]:
     """(d_weight, d_bias) per batch index of a layout as plain sums, in an order that no thread count changes."""
     d_weight = d_bias = None
-    if given.mask[1]:
+    if operands.mask[1]:
         # d_weight = sum(dy xh). The normalised rows xh are computed again from mean and rstd, because
         # keeping them in the forward would cost one more tensor of the input's size.
-        d_weight = layout.collect((given.x - given.mean).mul_(given.rstd).mul_(given.grad_out))
-    if given.mask[2]:
-        d_bias = layout.collect(given.grad_out)
-        if d_bias is given.grad_out:  # nothing to sum over, and outputs alias no input
-            d_bias = given.grad_out.clone(memory_format=torch.contiguous_format)
+        d_weight = layout.collect((operands.x - operands.mean).mul_(operands.rstd).mul_(operands.grad_out))
+    if operands.mask[2]:
+        d_bias = layout.collect(operands.grad_out)
+        if d_bias is operands.grad_out:  # nothing to sum over, and outputs alias no input
+            d_bias = operands.grad_out.clone(memory_format=torch.contiguous_format)
     return d_weight, d_bias

@@ -69,11 +69,11 @@ def rms_norm_backward(args: RmsBackward) -> Gradients:
     Returns:
         d_input as x; d_weight (*batch, *row), in the weight's dtype. Each is rounded once.
     """
-    grad_out, grad_total, grad_rstd, x, r, weight, row_ndim, _, batch_ndim, wanted = args
+    grad_out, grad_total, grad_rstd, x, r, weight, row_ndim, _, batch_ndim, output_mask = args
     layout, dims = rows_of(row_ndim, batch_ndim), rows_of(row_ndim).dims(x.dim())
     dy, xh = raised(grad_out).contiguous(), raised(x).contiguous() * r
     d_input = d_weight = None
-    if wanted[0]:
+    if output_mask[0]:
         g = dy if weight is None else dy * layout.spread(raised(weight), x.dim())
         slope = sums.mean(g * xh, dims, keepdim=True)
         if grad_rstd is not None:
@@ -81,6 +81,6 @@ def rms_norm_backward(args: RmsBackward) -> Gradients:
             slope += r * (grad_rstd / torch.Size([x.shape[dim] for dim in dims]).numel())
         d_input = (g - xh * slope).mul_(r)
         d_input = (d_input if grad_total is None else d_input.add_(grad_total)).to(x.dtype)
-    if wanted[1] and weight is not None:
+    if output_mask[1] and weight is not None:
         d_weight = layout.collect(dy * xh).to(weight.dtype)
     return d_input, d_weight

@@ -112,7 +112,7 @@ class Forward(NamedTuple):
     """What a training forward launches, in order: `whole` alone, or the other three.
 
     Attributes:
-        partial: the shape of what the first of three launches leaves, None for one launch.
+        partial: the shape of the partial results of the first of three launches, None for one launch.
         statistic: the shape of a statistic. wide: the dtype of sums.
     """
 
@@ -126,15 +126,15 @@ class Forward(NamedTuple):
 
 
 @functools.lru_cache(maxsize=8192)
-def _forward(shape: torch.Size, wanted: torch.memory_format, dtype: torch.dtype, eps: float) -> Forward:
+def _forward(shape: torch.Size, memory: torch.memory_format, dtype: torch.dtype, eps: float) -> Forward:
     """The launches of a training forward.
 
     Args:
-        shape, wanted, dtype: of the input. eps: added to the variance.
+        shape, memory, dtype: of the input, `memory` its memory format. eps: added to the variance.
     """
     from ..kernels_triton import batch_norm as texts
 
-    wide, cut = compute_dtype(dtype), cut_of(shape, wanted is not torch.contiguous_format, dtype is torch.float64, 1)
+    wide, cut = compute_dtype(dtype), cut_of(shape, memory is not torch.contiguous_format, dtype is torch.float64, 1)
     samples, lines, length, over, _ = cut.extents
     count, less, added = (as_operand(float(value), wide) for value in (cut.elements, cut.elements - 1, eps))
     results = cut.pieces * lines
@@ -173,10 +173,10 @@ def batch_norm_training(
 def batch_norm_training_and_update(
     x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float, running: Running
 ) -> Statistics:
-    """(out, mean, invstd), and the running statistics are written by the kernel that has the moments.
+    """(out, mean, invstd); the kernel that computes the moments also updates the running statistics.
 
     Args:
-        x, weight, bias, eps: as for the CPU's. running: what is updated.
+        x, weight, bias, eps: as for the CPU's. running: the statistics to update.
     """
     if not (x.numel() and in_place(running, x, weight, bias)):
         return updating(batch_norm_training)(x, weight, bias, eps, running)
@@ -184,7 +184,8 @@ def batch_norm_training_and_update(
     wide = compute_dtype(x.dtype)
     factors = as_operand(1.0 - momentum, wide), as_operand(float(momentum), wide)
     outputs = _train(x, weight, bias, eps, (None, mean, var, *factors))
-    # torch sees no write of a kernel. A graph that has kept a statistic must find that it was written since.
+    # torch does not see that a kernel writes. So the versions are raised, for a graph that has saved a statistic must
+    # find it changed.
     torch.autograd.graph.increment_version((mean, var))
     return outputs
 
@@ -195,10 +196,10 @@ def _train(x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float, mo
     Args:
         x, weight, bias, eps: as for the CPU's. moved: the moments to fill, or the running statistics and their factors.
     """
-    wanted = memory_format(x)
-    partial, statistic, wide, whole, moments, combine, apply = _forward(x.shape, wanted, x.dtype, eps)
+    memory = memory_format(x)
+    partial, statistic, wide, whole, moments, combine, apply = _forward(x.shape, memory, x.dtype, eps)
     device = x.device
-    x, out = x.contiguous(memory_format=wanted), _output(x, wanted)
+    x, out = x.contiguous(memory_format=memory), _output(x, memory)
     mean, invstd = empty(statistic, wide, device), empty(statistic, wide, device)
     if weight is not None:
         weight = weight.contiguous()
@@ -215,14 +216,14 @@ def _train(x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float, mo
 
 
 @functools.lru_cache(maxsize=8192)
-def _evaluation(shape: torch.Size, wanted: torch.memory_format, dtype: torch.dtype, eps: float) -> Prepared:
+def _evaluation(shape: torch.Size, memory: torch.memory_format, dtype: torch.dtype, eps: float) -> Prepared:
     """The launch by constant statistics.
 
     Args:
-        shape, wanted, dtype: of the input. eps: added to the variance.
+        shape, memory, dtype: of the input, `memory` its memory format. eps: added to the variance.
     """
     return _apply(
-        cut_of(shape, wanted is not torch.contiguous_format, dtype is torch.float64, 1),
+        cut_of(shape, memory is not torch.contiguous_format, dtype is torch.float64, 1),
         True,
         as_operand(float(eps), compute_dtype(dtype)),
     )
@@ -239,10 +240,10 @@ def batch_norm_evaluation(
     """
     if not x.numel():
         return cpu.batch_norm_evaluation(x, weight, bias, running_mean, running_var, eps)
-    wanted = memory_format(x)
-    x, out = x.contiguous(memory_format=wanted), _output(x, wanted)
+    memory = memory_format(x)
+    x, out = x.contiguous(memory_format=memory), _output(x, memory)
     parameters = [_dense(t) for t in (running_mean, running_var, weight, bias)]
-    _evaluation(x.shape, wanted, x.dtype, eps).run(x, *parameters, out)
+    _evaluation(x.shape, memory, x.dtype, eps).run(x, *parameters, out)
     return out
 
 
@@ -250,7 +251,7 @@ class BackwardLaunches(NamedTuple):
     """What a backward launches: `whole` alone, or sums of tiles, those of channels, and d_input from these.
 
     Attributes:
-        partial: the shape of what tiles leave, None for one launch. combined: that of sums of channels.
+        partial: the shape of the sums of tiles, None for one launch. combined: that of sums of channels.
         wide: the dtype of sums.
     """
 
@@ -265,24 +266,25 @@ class BackwardLaunches(NamedTuple):
 
 @functools.lru_cache(maxsize=8192)
 def _backward(
-    shape: torch.Size, wanted: torch.memory_format, dtype: torch.dtype, eps: float | None
+    shape: torch.Size, memory: torch.memory_format, dtype: torch.dtype, eps: float | None
 ) -> BackwardLaunches:
     """The launches of a backward.
 
     Args:
-        shape, wanted, dtype: of the input. eps: where statistics are constants, else None.
+        shape, memory, dtype: of the input, `memory` its memory format.
+        eps: added to the variance where statistics are constants, else None.
     """
     from ..kernels_triton import batch_norm_backward as texts
 
-    wide, cut = compute_dtype(dtype), cut_of(shape, wanted is not torch.contiguous_format, dtype is torch.float64, 2)
+    wide, cut = compute_dtype(dtype), cut_of(shape, memory is not torch.contiguous_format, dtype is torch.float64, 2)
     count = as_operand(float(cut.elements), wide)
-    given = count if eps is None else as_operand(float(eps), wide)
+    number = count if eps is None else as_operand(float(eps), wide)
     constants = {"CONSTANT": eps is not None, **cut.constants}
     extents = (*cut.extents, cut.each, cut.channels, count)
     return BackwardLaunches(
         None if cut.whole and eps is None else (cut.pieces, cut.extents[1]), (2, cut.channels), wide,
         Prepared(texts.batch_norm_backward_whole, cut.tiles, (*cut.extents, count), cut.constants, cut.warps),
-        Prepared(texts.batch_norm_backward_sums, cut.tiles, (*cut.extents, cut.each, given), constants, cut.warps),
+        Prepared(texts.batch_norm_backward_sums, cut.tiles, (*cut.extents, cut.each, number), constants, cut.warps),
         Prepared(
             texts.batch_norm_backward_combine, cut.combining, (cut.channels, cut.each, cut.pieces), cut.parts,
             _COMBINING_WARPS,
@@ -299,22 +301,22 @@ def batch_norm_backward(args: cpu.BatchBackward) -> MaskedOutputs:
         return cpu.batch_norm_backward(args)
     if not any(output_mask):
         return None, None, None
-    wanted = memory_format(x)
-    partial, combined, wide, whole, sums, combine, apply = _backward(x.shape, wanted, x.dtype, None)
-    grad_out, x = grad_out.contiguous(memory_format=wanted), x.contiguous(memory_format=wanted)
-    outputs = d_input, d_weight, d_bias = _gradients(x, wanted, (weight_dtype, bias_dtype), output_mask)
-    given = (grad_out, x, mean.contiguous(), invstd.contiguous())
+    memory = memory_format(x)
+    partial, combined, wide, whole, sums, combine, apply = _backward(x.shape, memory, x.dtype, None)
+    grad_out, x = grad_out.contiguous(memory_format=memory), x.contiguous(memory_format=memory)
+    outputs = d_input, d_weight, d_bias = _gradients(x, memory, (weight_dtype, bias_dtype), output_mask)
+    operands = (grad_out, x, mean.contiguous(), invstd.contiguous())
     factors = (_dense(weight), _dense(grad_mean), _dense(grad_invstd))
     if partial is None:
-        whole.run(*given, *factors, *outputs)
+        whole.run(*operands, *factors, *outputs)
         return outputs
     products = d_input is not None or d_weight is not None
     parts = empty(partial, wide, x.device), empty(partial, wide, x.device) if products else None
-    sums.run(*given, None, None, *parts)
+    sums.run(*operands, None, None, *parts)
     of_channels = None if d_input is None else empty(combined, wide, x.device)
     combine.run(*parts, of_channels, d_weight, d_bias)
     if d_input is not None:
-        apply.run(*given, of_channels, *factors, d_input)
+        apply.run(*operands, of_channels, *factors, d_input)
     return outputs
 
 
@@ -326,11 +328,11 @@ def batch_norm_evaluation_backward(args: cpu.ConstantsBackward) -> MaskedOutputs
         return cpu.batch_norm_evaluation_backward(args)
     if not any(output_mask):
         return None, None, None
-    wanted = memory_format(x)
-    partial, _, wide, _, sums, combine, _ = _backward(x.shape, wanted, x.dtype, eps)
+    memory = memory_format(x)
+    partial, _, wide, _, sums, combine, _ = _backward(x.shape, memory, x.dtype, eps)
     assert partial is not None
-    grad_out, x = grad_out.contiguous(memory_format=wanted), x.contiguous(memory_format=wanted)
-    outputs = d_input, d_weight, d_bias = _gradients(x, wanted, (weight_dtype, bias_dtype), output_mask)
+    grad_out, x = grad_out.contiguous(memory_format=memory), x.contiguous(memory_format=memory)
+    outputs = d_input, d_weight, d_bias = _gradients(x, memory, (weight_dtype, bias_dtype), output_mask)
     summed = d_weight is not None or d_bias is not None
     parts = [empty(partial, wide, x.device) if needed else None for needed in (summed, d_weight is not None)]
     sums.run(grad_out, x, running_mean.contiguous(), running_var.contiguous(), _dense(weight), d_input, *parts)
@@ -343,23 +345,23 @@ def _dense(t: Tensor | None) -> Tensor | None:
     return None if t is None else t.contiguous()
 
 
-def _output(x: Tensor, wanted: torch.memory_format) -> Tensor:
+def _output(x: Tensor, memory: torch.memory_format) -> Tensor:
     """A tensor shaped as x, in its dtype and in a memory format."""
-    if wanted is torch.contiguous_format:
+    if memory is torch.contiguous_format:
         return empty(x.shape, x.dtype, x.device)
     batch, channels, *positions = x.shape
     return empty((batch, *positions, channels), x.dtype, x.device).movedim(-1, 1)
 
 
 def _gradients(
-    x: Tensor, wanted: torch.memory_format, dtypes: tuple[torch.dtype, torch.dtype], mask: Sequence[bool]
+    x: Tensor, memory: torch.memory_format, dtypes: tuple[torch.dtype, torch.dtype], mask: Sequence[bool]
 ) -> MaskedOutputs:
-    """Tensors for the gradients that are wanted.
+    """Tensors for the gradients that the mask asks for.
 
     Args:
-        x: the input, dense. wanted: its memory format. dtypes: of the other two. mask: which of the three.
+        x: the input, dense. memory: its memory format. dtypes: of the other two. mask: which of the three.
     """
     d_weight, d_bias = (
         empty(x.shape[1:2], dtype, x.device) if needed else None for dtype, needed in zip(dtypes, mask[1:], strict=True)
     )
-    return _output(x, wanted) if mask[0] else None, d_weight, d_bias
+    return _output(x, memory) if mask[0] else None, d_weight, d_bias

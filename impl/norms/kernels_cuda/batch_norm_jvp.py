@@ -15,7 +15,7 @@ from ..layout import memory_format
 from .batch_norm import Cut, cut_of
 
 Moved = tuple[Tensor, Tensor | None, Tensor | None]
-"""Tangents of out, mean and rstd; None where not wanted, or zero."""
+"""Tangents of out, mean and rstd; None where the call does not ask for one, or where it is zero."""
 
 #: Warps of the kernel that combines partial results.
 _COMBINING_WARPS = 8
@@ -41,10 +41,10 @@ def batch_norm_jvp(
         return None
     from ..kernels_triton import batch_norm_jvp as texts
 
-    wide, wanted = compute_dtype(x.dtype), memory_format(x)
-    cut = _cut(x, wanted)
-    out = _output(x, wanted)
-    x, t = x.contiguous(memory_format=wanted), _laid(t_input, wanted)
+    wide, memory = compute_dtype(x.dtype), memory_format(x)
+    cut = _cut(x, memory)
+    out = _output(x, memory)
+    x, t = x.contiguous(memory_format=memory), _laid(t_input, memory)
     factors = [None if p is None else solid(p).contiguous() for p in (weight, t_weight, t_bias)]
     numbers = as_operand(float(cut.elements), wide), as_operand(eps, wide)
     moves = statistics and t is not None
@@ -53,8 +53,8 @@ def batch_norm_jvp(
         operands: tuple[object, ...] = (x, t, *factors, out, t_mean, t_invstd, *cut.extents, *numbers)
         launch(texts.batch_norm_jvp_whole, cut.tiles, operands, cut.constants, cut.warps)
         return out, t_mean, t_invstd
-    known = _statistics(cut, (x, t), (t_mean, t_invstd), numbers)
-    operands = (x, t, *known, *factors, out, *cut.extents, cut.each, numbers[1])
+    per_channel = _statistics(cut, (x, t), (t_mean, t_invstd), numbers)
+    operands = (x, t, *per_channel, *factors, out, *cut.extents, cut.each, numbers[1])
     launch(texts.batch_norm_jvp_apply, cut.tiles, operands, {"CONSTANT": False, **cut.constants}, cut.warps)
     return out, t_mean, t_invstd
 
@@ -79,15 +79,15 @@ def batch_norm_evaluation_jvp(
         return None
     from ..kernels_triton import batch_norm_jvp as texts
 
-    wanted = memory_format(x)
-    cut = _cut(x, wanted)
-    out = _output(x, wanted)
+    memory = memory_format(x)
+    cut = _cut(x, memory)
+    out = _output(x, memory)
     # Without a tangent of the weight x is an operand that the kernel does not read, and need not be dense for it.
-    x = x if t_weight is None else x.contiguous(memory_format=wanted)
+    x = x if t_weight is None else x.contiguous(memory_format=memory)
     factors = [None if p is None else solid(p).contiguous() for p in (weight, t_weight, t_bias)]
     constants = running_mean.contiguous(), running_var.contiguous(), None, None
     operands: tuple[object, ...] = (
-        x, _laid(t_input, wanted), *constants, *factors, out, *cut.extents, cut.each,
+        x, _laid(t_input, memory), *constants, *factors, out, *cut.extents, cut.each,
         as_operand(eps, compute_dtype(x.dtype)),
     )  # fmt: skip
     launch(texts.batch_norm_jvp_apply, cut.tiles, operands, {"CONSTANT": True, **cut.constants}, cut.warps)
@@ -126,21 +126,21 @@ def _statistics(
     return mean, invstd, bar, slope
 
 
-def _cut(x: Tensor, wanted: torch.memory_format) -> Cut:
-    return cut_of(x.shape, wanted is not torch.contiguous_format, x.dtype is torch.float64, 2)
+def _cut(x: Tensor, memory: torch.memory_format) -> Cut:
+    return cut_of(x.shape, memory is not torch.contiguous_format, x.dtype is torch.float64, 2)
 
 
-def _laid(t: Tensor | None, wanted: torch.memory_format) -> Tensor | None:
+def _laid(t: Tensor | None, memory: torch.memory_format) -> Tensor | None:
     """A tangent of the input in a memory format."""
-    return None if t is None else solid(t).contiguous(memory_format=wanted)
+    return None if t is None else solid(t).contiguous(memory_format=memory)
 
 
 def _wide(x: Tensor, *shape: int) -> Tensor:
     return empty(shape, compute_dtype(x.dtype), x.device)
 
 
-def _output(x: Tensor, wanted: torch.memory_format) -> Tensor:
-    if wanted is torch.contiguous_format:
+def _output(x: Tensor, memory: torch.memory_format) -> Tensor:
+    if memory is torch.contiguous_format:
         return empty(x.shape, x.dtype, x.device)
     batch, channels, *positions = x.shape
     return empty((batch, *positions, channels), x.dtype, x.device).movedim(-1, 1)

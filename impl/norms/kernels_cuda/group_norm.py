@@ -180,40 +180,40 @@ native_group_norm = by_triton("native_group_norm", _in_float32(cpu.native_group_
 @by_triton("group_norm_backward", _backward_in_float32)
 def group_norm_backward(args: cpu.GroupBackward) -> MaskedOutputs:
     """(d_input, d_weight, d_bias) from the given mean and rstd; None where masked or without such a parameter."""
-    given = args.operands()
-    results = partial_sums.allocated(given.x, given.weight, given.layout, given.mask, args.bias_dtype)
-    if any(given.mask) and args.x.numel() != 0:
-        _gradients_of_groups(given, (args.grad_mean, args.grad_rstd), results)
+    operands = args.operands()
+    results = partial_sums.allocate(operands.x, operands.weight, operands.layout, operands.mask, args.bias_dtype)
+    if any(operands.mask) and args.x.numel() != 0:
+        _gradients_of_groups(operands, (args.grad_mean, args.grad_rstd), results)
     return results
 
 
 def _gradients_of_groups(
-    given: Operands[Groups], through: tuple[Tensor | None, Tensor | None], results: MaskedOutputs
+    operands: Operands[Groups], through: tuple[Tensor | None, Tensor | None], results: MaskedOutputs
 ) -> None:
     """Write the gradients.
 
     Args:
-        given: the operands. through: the cotangents of mean and rstd, or None for zero.
+        operands: of the backward. through: the cotangents of mean and rstd, or None for zero.
         results: contiguous, or None where masked.
     """
     from ..kernels_triton import group_norm as texts
 
     d_input, *sums = results
-    operands = [None if t is None else t.contiguous() for t in given[:5]]
+    tensors = [None if t is None else t.contiguous() for t in operands[:5]]
     cotangents = [None if t is None or d_input is None else t.contiguous() for t in through]
-    sizes = _sizes(given.x, given.layout.groups)
+    sizes = _sizes(operands.x, operands.layout.groups)
     rows, _, each, positions, _ = sizes
-    wide = compute_dtype(given.x.dtype)
+    wide = compute_dtype(operands.x.dtype)
     tile = _tile(each, positions, _BACKWARD_MOST * 4 // wide.itemsize)
-    partial = partial_sums.places(sums, 1, given.x.shape[0], wide)
+    partial = partial_sums.places(sums, 1, operands.x.shape[0], wide)
     constants = {
-        "NORMALIZED": any(given.mask[:2]), "DOUBLE": wide is torch.float64,
+        "NORMALIZED": any(operands.mask[:2]), "DOUBLE": wide is torch.float64,
         "ROWS": tile.rows, "CHANNELS": tile.channels, "BLOCK": tile.block,
     }  # fmt: skip
     launch(
         texts.group_norm_backward if tile.whole else texts.group_norm_backward_long,
         (blocks.ceil_div(rows, tile.rows),),
-        (*operands, *cotangents, d_input, *partial, *sizes),
+        (*tensors, *cotangents, d_input, *partial, *sizes),
         constants,
         tile.warps,
     )

@@ -158,17 +158,17 @@ def layer_norm_jvp(
 @by_triton("layer_norm_backward", cpu.layer_norm_backward)
 def layer_norm_backward(args: cpu.LayerBackward) -> MaskedOutputs:
     """(d_input, d_weight, d_bias) from the given mean and rstd; None where masked or without such a parameter."""
-    given = args.operands()
+    operands = args.operands()
     return _gradients_of_rows(
-        given[:5], given.layout, given.mask, (args.grad_mean, args.grad_rstd, None), args.bias_dtype
+        operands[:5], operands.layout, operands.mask, (args.grad_mean, args.grad_rstd, None), args.bias_dtype
     )
 
 
 @by_triton("rms_norm_backward", cpu_rms.rms_norm_backward)
 def rms_norm_backward(args: cpu_rms.RmsBackward) -> tuple[Tensor | None, Tensor | None]:
     """(d_input, d_weight) from the given rstd; None where masked or without a weight."""
-    wanted = args.output_mask
-    mask = (wanted[0], wanted[1] and args.weight is not None, False)
+    output_mask = args.output_mask
+    mask = (output_mask[0], output_mask[1] and args.weight is not None, False)
     operands = (args.grad_out, args.x, None, args.rstd, args.weight)
     through = (None, args.grad_rstd, args.grad_total)
     return _gradients_of_rows(operands, rows_of(args.row_ndim, args.batch_ndim), mask, through, None)[:2]
@@ -194,7 +194,7 @@ def _gradients_of_rows(
     _, x, _, rstd, weight = operands
     if weight is not None and weight.dim() > layout.row_ndim:  # one (*row) for each slice
         weight = weight.expand(layout.affine_shape(x.shape))
-    d_input, *sums = results = partial_sums.allocated(x, weight, layout, mask, bias_dtype)
+    d_input, *sums = results = partial_sums.allocate(x, weight, layout, mask, bias_dtype)
     if not any(mask) or x.numel() == 0:
         return results
     operands = [*map(_contiguous, (*operands[:4], weight))]

@@ -1,4 +1,4 @@
-"""d_weight and d_bias from what the programs of a backward kernel leave: sums in the wide dtype, added up at the end.
+"""d_weight and d_bias from the partial sums that the programs of a backward kernel write in the wide dtype.
 
 How many programs share a sum depends on shapes alone. So its last bits are the same on every device.
 """
@@ -16,7 +16,7 @@ from ..kernels_cpu.operands import MaskedOutputs
 from ..layout import Layout
 
 Pair = Sequence[Tensor | None]
-"""Of d_weight and d_bias; None where nobody wants it."""
+"""Of d_weight and d_bias; None where the mask leaves one out."""
 
 #: Programs that share the rows of a call in a backward kernel, at most; two for each multiprocessor of a large GPU.
 SHARERS = 256
@@ -25,7 +25,7 @@ _CHUNK = 256
 _PARTS, _COLUMNS = 64, 32
 
 
-def allocated(
+def allocate(
     x: Tensor, weight: Tensor | None, layout: Layout, mask: Sequence[bool], bias_dtype: torch.dtype | None
 ) -> MaskedOutputs:
     """(d_input, d_weight, d_bias) for kernels to write, None where masked. Sums over no row at all are 0 already."""
@@ -53,7 +53,7 @@ def places(results: Pair, slices: int, parts: int, wide: torch.dtype) -> Pair:
 
 
 def add_up(partial: Pair, results: Pair) -> None:
-    """Write the results from what `places` has given and a kernel has filled."""
+    """Write the results: the sums of the partial sums, in the tensors of `places`, which a kernel has filled."""
     pairs = [(p, t) for p, t in zip(partial, results, strict=True) if p is not None and t is not None]
     if not pairs or pairs[0][0] is pairs[0][1]:
         return

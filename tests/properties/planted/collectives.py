@@ -49,8 +49,8 @@ FAULTS = (
         "scatter",
         "the wrong part",
         "movement",
-        "zip(x.split(parts, dim), devices, strict=False)",
-        "zip(x.roll(1, dim).split(parts, dim), devices, strict=False)",
+        "zip(x.split(lengths, dim), devices, strict=False)",
+        "zip(x.roll(1, dim).split(lengths, dim), devices, strict=False)",
     ),
     _fault(
         "scatter",
@@ -70,8 +70,8 @@ FAULTS = (
         "broadcast",
         "order of a bucket reversed",
         "movement",
-        "_joined([x.reshape(-1) for x in tensors], 0)",
-        "_joined([x.reshape(-1) for x in tensors[::-1]], 0)",
+        "_join([x.reshape(-1) for x in tensors], 0)",
+        "_join([x.reshape(-1) for x in tensors[::-1]], 0)",
     ),
     _fault(
         "broadcast",
@@ -194,8 +194,8 @@ FAULTS = (
         "broadcast",
         "a number negated on the way",
         "movement",
-        "_unpacked(fabric.copy(flat, device), members)",
-        "_unpacked(fabric.copy(flat * 1, device).mul_(-1), members)",
+        "_unpack(fabric.copy(flat, device), members)",
+        "_unpack(fabric.copy(flat * 1, device).mul_(-1), members)",
     ),
     _fault(
         "reduce_add_coalesced",

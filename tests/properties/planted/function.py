@@ -120,7 +120,7 @@ FAULTS = (
     ),
     _fault(
         "tangent of a written argument not updated",
-        ("rules", "        held.copy_(private.wrap_for_grad(tangent, level))\n", ""), "JVP",
+        ("rules", "        previous.copy_(private.wrap_for_grad(tangent, level))\n", ""), "JVP",
     ),
     _fault(
         "out_dims counted from the end taken as they are",

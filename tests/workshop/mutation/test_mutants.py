@@ -102,7 +102,7 @@ def test_a_planted_mutant_is_there_for_whoever_holds_the_function_and_then_gone(
 def test_a_closure_that_reads_fewer_variables_is_changed_in_place() -> None:
     # The kernel reads `aten` of the function around it; the mutant does not, and must fit the closure all the same.
     function = "forward_kernel.<locals>.kernel"
-    right = "aten(x if dtype is given else x.to(dtype), dim)"
+    right = "aten(x if dtype is input_dtype else x.to(dtype), dim)"
     with plant_mutant(_mutant("softmax/kernels_cpu.py", function, right, right[5:-6])):
         assert torch.ops.opassay.softmax(torch.zeros(3), 0, None)[0].tolist() == [0.0, 0.0, 0.0]
     assert torch.ops.opassay.softmax(torch.zeros(2), 0, None)[0].tolist() == [0.5, 0.5]
@@ -112,7 +112,7 @@ def test_a_closure_is_changed_whose_maker_reads_what_it_does_not() -> None:
     # The method around the function says `super`, for which Python gives it a variable that the function lacks.
     function = "Expression._around_kernel.<locals>.differentiated"
     plain = "[outputs[i] for i in present]"
-    attached = f"apply({plain}, *[found[i] for i in present])"
+    attached = f"apply({plain}, *[expressions[i] for i in present])"
 
     def differentiable_again() -> bool:
         x = torch.arange(6.0).reshape(2, 3).requires_grad_()
