@@ -1,4 +1,4 @@
-"""FWAD: forward AD of an op that torch ships, with whatever decompositions this process has for it."""
+"""FWAD: forward AD of an op of torch, with the decompositions that this process has installed for the op."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from ....oracles.op.declaration import Sample
 from ..purity import primal_with_tangents
 from .values import tangent
 
-#: Said of a cell where torch's own op refuses samples.
+#: The note of a cell where torch's own op refuses samples.
 REFUSED = "torch's op refuses some samples without a tangent, too; of these nothing was asked"
 
 

@@ -14,7 +14,7 @@ from opassay.oracles.bound.contract import contract
 from opassay.oracles.judge.judge import Judge
 from opassay.oracles.op.declaration import Op, Sample
 from opassay.properties.checks.compiling.compilation import compiled
-from opassay.properties.checks.compiling.variants import resized, revalued
+from opassay.properties.checks.compiling.variants import change_sizes, change_values
 from tests.oracles.planted_ops import declared, judged, sample, scaled, violation
 
 FACTOR = 2.0
@@ -122,8 +122,8 @@ def test_an_op_that_promises_no_single_graph_is_told_how_many_there_were() -> No
 
 def test_other_arguments_are_ones_that_the_op_takes() -> None:
     judge = Judge(_op(_times), "opassay", contract("float32"))
-    shapes = {tuple(tuple(a.shape) for a in size.args[:2]) for size in resized(judge, _sample())}
+    shapes = {tuple(tuple(a.shape) for a in size.args[:2]) for size in change_sizes(judge, _sample())}
     assert shapes == {((4, 10), (10,)), ((8, 5), (5,)), ((12, 15), (15,))}
-    changed = [args[2:] for _, args in revalued(judge, _sample(), apart=False)]
+    changed = [args[2:] for _, args in change_values(judge, _sample(), apart=False)]
     assert changed == [(2.25, True)]
-    assert [args[2:] for _, args in revalued(judge, _sample(), apart=True)] == [(2.25, False), (FACTOR, True)]
+    assert [args[2:] for _, args in change_values(judge, _sample(), apart=True)] == [(2.25, False), (FACTOR, True)]

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from opassay.properties.checks.layout import LAYOUTS, layouts, relaid
+from opassay.properties.checks.layout import LAYOUTS, lay_out, layouts
 from tests.oracles.planted_ops import (
     ALL,
     Subject,
@@ -95,7 +95,7 @@ def test_the_right_op_passes(dtype: str) -> None:
 @pytest.mark.parametrize("shape", [(), (3,), (2, 3), (2, 3, 4, 5), (0, 3), (1, 3)])
 def test_a_relaid_tensor_has_equal_values_and_canaries_on_both_sides(layout: str, shape: tuple[int, ...]) -> None:
     tensor = torch.randn(shape, generator=torch.Generator().manual_seed(5))
-    view, buffer = relaid(tensor, layout)
+    view, buffer = lay_out(tensor, layout)
     assert view.shape == tensor.shape
     assert torch.equal(view, tensor)
     assert view.untyped_storage().data_ptr() == buffer.untyped_storage().data_ptr()
@@ -107,7 +107,7 @@ def test_a_relaid_tensor_has_equal_values_and_canaries_on_both_sides(layout: str
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_the_layouts_are_what_their_names_say(layout: str) -> None:
     tensor: Any = torch.ones(2, 3, 4, 5)
-    view, _ = relaid(tensor, layout)
+    view, _ = lay_out(tensor, layout)
     assert view.is_contiguous() is (layout == "offset")
     assert (view.stride(0) == 0) is (layout == "expanded")
     assert view.is_contiguous(memory_format=torch.channels_last) is (layout == "channels_last")
@@ -116,7 +116,7 @@ def test_the_layouts_are_what_their_names_say(layout: str) -> None:
 
 @pytest.mark.parametrize("shape", [(2, 3, 4), (2, 3, 4, 5, 6)])
 def test_channels_lie_last_in_tensors_of_three_dims_and_of_five(shape: tuple[int, ...]) -> None:
-    view, _ = relaid(torch.ones(shape), "channels_last")
+    view, _ = lay_out(torch.ones(shape), "channels_last")
     assert view.stride(1) == 1
     assert view.movedim(1, -1).is_contiguous()
 
