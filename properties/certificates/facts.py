@@ -32,7 +32,7 @@ def facts(item: Data) -> Data:
     return {
         "sources": _files_of(op, item["op"], item["subject"]),
         "functions": functions,
-        "contract": {dtype: _allowed(op, item, dtype, functions) for dtype in DTYPES},
+        "contract": {dtype: _contract_facts(op, item, dtype, functions) for dtype in DTYPES},
         "properties": {code: question.title for code, question in PROPERTIES.items()},
         "environment": environment(),
     }
@@ -40,16 +40,16 @@ def facts(item: Data) -> Data:
 
 def _files_of(op: Op, name: str, subject: str) -> Data:
     # What torch compiles is torch's op, and what is interpreted are the kernels of the op that ships.
-    made_of = {"compiled": "torch", "triton": "opassay"}.get(subject, subject)
-    function = op.subjects.get(made_of)
+    source = {"compiled": "torch", "triton": "opassay"}.get(subject, subject)
+    function = op.subjects.get(source)
     return {
-        "op": files_of_subject(function, made_of == "opassay") if function is not None else {},
+        "op": files_of_subject(function, source == "opassay") if function is not None else {},
         "formula": files_of_formula(op.reference),
-        "declaration": files_of_module(_declared_in(name)),
+        "declaration": files_of_module(_module_of_declaration(name)),
     }
 
 
-def _declared_in(name: str) -> str:
+def _module_of_declaration(name: str) -> str:
     if name in CATALOG:
         package = __package__.rpartition(".")[0]
         return f"{package}.catalog.{CATALOG[name]}"
@@ -58,16 +58,16 @@ def _declared_in(name: str) -> str:
     return next(point.module for point in plugin_entry_points() if point.name == name)
 
 
-def _allowed(op: Op, item: Data, dtype: str, functions: list[str]) -> Data:
+def _contract_facts(op: Op, item: Data, dtype: str, functions: list[str]) -> Data:
     promises = promised(op, item["subject"]).promises
     where = arithmetic_of(item["subject"], item["device"])
-    found = contract(dtype, where, promises.order, flush=promises.flush, algorithms=promises.algorithms)
+    terms = contract(dtype, where, promises.order, flush=promises.flush, algorithms=promises.algorithms)
     return {
-        "accumulate": found.accumulate.name,
-        "stores": found.stores.name,
-        "ulps": {name: found.functions[name] for name in functions},
-        "roundings": found.roundings,
-        "scaling": found.scaling,
-        "flush": found.flush,
-        "algorithms": sorted(found.algorithms),
+        "accumulate": terms.accumulate.name,
+        "stores": terms.stores.name,
+        "ulps": {name: terms.functions[name] for name in functions},
+        "roundings": terms.roundings,
+        "scaling": terms.scaling,
+        "flush": terms.flush,
+        "algorithms": sorted(terms.algorithms),
     }

@@ -33,7 +33,7 @@ def files_of_subject(function: Callable[..., Any], ships: bool) -> dict[str, str
     Args:
         ships: whether it is the op of this package, or of whoever declared it, and not somebody else's.
     """
-    modules = sorted({found.__module__ for found in reachable(function)})
+    modules = sorted({each.__module__ for each in reachable(function)})
     if ships and not any(name.startswith(f"{_SHIPS}.") for name in modules):
         # Of some ops the declaration makes the function that is judged, from what it imports.
         imported = [other for name in modules if name.startswith(f"{_PACKAGE}.") for other in _imports(name)]
@@ -43,7 +43,7 @@ def files_of_subject(function: Callable[..., Any], ships: bool) -> dict[str, str
 
 def files_of_formula(formula: Callable[..., Any]) -> dict[str, str]:
     """Digests of the files that a formula consists of, by name."""
-    return _digests(_closure(sorted({found.__module__ for found in reachable(formula)}), _MEANS))
+    return _digests(_closure(sorted({each.__module__ for each in reachable(formula)}), _MEANS))
 
 
 def files_of_module(name: str) -> dict[str, str]:
@@ -51,7 +51,7 @@ def files_of_module(name: str) -> dict[str, str]:
     return _digests([name])
 
 
-def elementary_functions(formula: Callable[..., Any], known: Iterable[str]) -> list[str]:
+def elementary_functions(formula: Callable[..., Any], candidates: Iterable[str]) -> list[str]:
     """Which of these functions of NumPy the text of a formula names, or of what it calls; "power" also as `**`.
 
     A power with a whole number is a product and needs no function.
@@ -66,25 +66,25 @@ def elementary_functions(formula: Callable[..., Any], known: Iterable[str]) -> l
                     continue
                 case ast.BinOp(op=ast.Pow()):
                     names.add("power")
-    return sorted(names & set(known))
+    return sorted(names & set(candidates))
 
 
 def reachable(function: Callable[..., Any]) -> list[Any]:
     """The function, and the functions that it mentions, in modules that are neither torch's nor the judge's."""
-    found: dict[int, Any] = {}
+    functions: dict[int, Any] = {}
     waiting = [function]
     while waiting:
         one = inspect.unwrap(waiting.pop())
-        if id(one) in found:
+        if id(one) in functions:
             continue
         if isinstance(one, functools.partial):
             waiting.append(one.func)
         elif isinstance(one, types.FunctionType) and _is_own(one.__module__):
-            found[id(one)] = one
-            waiting += _mentioned(one)
+            functions[id(one)] = one
+            waiting += _mentions(one)
         elif isinstance(one, type) and _is_own(one.__module__):
-            found[id(one)] = one
-    return list(found.values())
+            functions[id(one)] = one
+    return list(functions.values())
 
 
 def _is_own(module: str) -> bool:
@@ -95,7 +95,7 @@ def _is_own(module: str) -> bool:
     return top not in sys.stdlib_module_names and top not in _OTHERS and _path(module) is not None
 
 
-def _mentioned(function: types.FunctionType) -> Iterator[Any]:
+def _mentions(function: types.FunctionType) -> Iterator[Any]:
     for cell in function.__closure__ or ():
         try:
             if callable(cell.cell_contents):
@@ -106,13 +106,13 @@ def _mentioned(function: types.FunctionType) -> Iterator[Any]:
         match node:
             case ast.Attribute(value=ast.Name(id=name), attr=part):
                 owner = function.__globals__.get(name)
-                found = getattr(owner, part, None) if isinstance(owner, types.ModuleType) else None
+                value = getattr(owner, part, None) if isinstance(owner, types.ModuleType) else None
             case ast.Name(id=name):
-                found = function.__globals__.get(name)
+                value = function.__globals__.get(name)
             case _:
                 continue
-        if isinstance(found, types.FunctionType | functools.partial | type):
-            yield found
+        if isinstance(value, types.FunctionType | functools.partial | type):
+            yield value
 
 
 def _tree(function: Any) -> ast.AST:
@@ -126,16 +126,16 @@ def _tree(function: Any) -> ast.AST:
 
 def _closure(modules: Iterable[str], prefix: str) -> list[str]:
     """The modules, and those below a package that they import, by way of each other."""
-    found: dict[str, None] = {}
+    names: dict[str, None] = {}
     waiting = [name for name in modules if name.startswith(f"{prefix}.") or not name.startswith(f"{_PACKAGE}.")]
     while waiting:
         name = waiting.pop()
-        if name in found or name in _ENDS:
+        if name in names or name in _ENDS:
             continue
-        found[name] = None
+        names[name] = None
         if name.startswith(f"{prefix}."):
             waiting += [other for other in _imports(name) if other.startswith(f"{prefix}.")]
-    return [name for name in found if not name.startswith(_ENDS[2:])]
+    return [name for name in names if not name.startswith(_ENDS[2:])]
 
 
 @functools.cache
@@ -145,16 +145,16 @@ def _imports(name: str) -> tuple[str, ...]:
     if path is None:
         return ()
     package = name if path.name == "__init__.py" else name.rpartition(".")[0]
-    found = []
+    names = []
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom):
             base = package.rsplit(".", node.level - 1)[0] if node.level else ""
             module = ".".join(filter(None, (base, node.module or "")))
             below = [f"{module}.{alias.name}" for alias in node.names]
-            found += [module, *(each for each in below if each.startswith(f"{_PACKAGE}.") and _path(each))]
+            names += [module, *(each for each in below if each.startswith(f"{_PACKAGE}.") and _path(each))]
         elif isinstance(node, ast.Import):
-            found += [alias.name for alias in node.names]
-    return tuple(found)
+            names += [alias.name for alias in node.names]
+    return tuple(names)
 
 
 def _path(name: str) -> Path | None:
@@ -166,10 +166,10 @@ def _path(name: str) -> Path | None:
 
 
 def _digests(modules: Iterable[str]) -> dict[str, str]:
-    found = {}
+    digests = {}
     for name in modules:
         path = _path(name)
         if path is not None:
             ending = "/__init__.py" if path.name == "__init__.py" else ".py"
-            found[name.replace(".", "/") + ending] = hashlib.sha256(path.read_bytes()).hexdigest()
-    return dict(sorted(found.items()))
+            digests[name.replace(".", "/") + ending] = hashlib.sha256(path.read_bytes()).hexdigest()
+    return dict(sorted(digests.items()))

@@ -16,7 +16,7 @@ from ...oracles.verdicts.verdict import Code
 from ...oracles.verdicts.violation import Unsupported
 
 
-def autocast(judge: Judge, sample: Sample) -> None:
+def check_autocast(judge: Judge, sample: Sample) -> None:
     """AUTOCAST: under autocast, the dtypes that torch's own op has there, and values in the accept set."""
 
     def cast(*args: Any) -> Any:

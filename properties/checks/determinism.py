@@ -20,7 +20,7 @@ RUNS = 3
 SINGLE_SUM = 65_536
 
 
-def deterministic(judge: Judge, sample: Sample) -> None:
+def check_determinism(judge: Judge, sample: Sample) -> None:
     """DET: forward and reverse mode, repeated; then under `torch.use_deterministic_algorithms` with 1, 2 and 3 threads.
 
     The number of threads is varied in the second part alone, because torch's own contract is that sums over rows may

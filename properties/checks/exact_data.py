@@ -47,7 +47,7 @@ def _widen(a: Ball, b: Ball) -> Ball:
     return Ball(a.centre, np.maximum(a.radii(), b.radii()), a.contract)
 
 
-def exact_data(judge: Judge, sample: Sample) -> None:
+def check_exact_data(judge: Judge, sample: Sample) -> None:
     """DATA: forward and reverse mode."""
     primal = judge.primal(sample)
     for word in ((), ("vjp",)):

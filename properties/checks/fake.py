@@ -30,7 +30,7 @@ SLICES = 7
 TORCHS = frozenset(("aten", "prim", "prims", "profiler", "c10d", "c10d_functional", "_c10d_functional"))
 
 
-def fakes(judge: Judge, sample: Sample) -> None:
+def check_fakes(judge: Judge, sample: Sample) -> None:
     """FAKE: shape, dtype, stride and device of forward and reverse mode outputs; under vmap of all tensors as well."""
     eager = _describe(_outputs_and_gradients(judge, sample.args, "eager"), with_device=True)
     with silent(_LOG), FakeTensorMode() as mode:

@@ -22,7 +22,7 @@ from ...oracles.verdicts.violation import Unsupported
 from .agreement import require_same
 
 
-def invariant(judge: Judge, sample: Sample) -> None:
+def check_invariance(judge: Judge, sample: Sample) -> None:
     """INV: see the module."""
     promised = judge.op.promises.invariant
     slices = None if promised is None else promised(sample.args, judge.arithmetic)

@@ -22,7 +22,7 @@ from ...reference.formats import FORMATS
 from .agreement import require_same
 
 
-def laws(judge: Judge, sample: Sample) -> None:
+def check_laws(judge: Judge, sample: Sample) -> None:
     """LAW: every declared relation, on finite results."""
     if not judge.op.laws:
         raise Unsupported(Code.NOT_APPLICABLE, f"{judge.op.name} declares no laws")

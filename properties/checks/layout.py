@@ -58,7 +58,7 @@ def _frame(tensor: Tensor, shape: tuple[int, ...], view: Any) -> tuple[Tensor, T
     return buffer, view(inner)
 
 
-def layouts(judge: Judge, sample: Sample) -> None:
+def check_layouts(judge: Judge, sample: Sample) -> None:
     """LAYOUT: values of both modes for inputs and cotangents in other layouts; the memory around them untouched."""
     rng = sample.seeded(Stream.LAYOUT)
     buffers: list[tuple[Tensor, Tensor]] = []

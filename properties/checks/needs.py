@@ -35,7 +35,7 @@ Optional = Sequence[Tensor | None]
 Pairs = Sequence[tuple[Tensor, Tensor]]
 
 
-def needed(judge: Judge, sample: Sample) -> None:
+def check_needs(judge: Judge, sample: Sample) -> None:
     """NEEDS: in reverse mode of first and second order, in forward mode, in `torch.func`; and for sets of outputs."""
     question, without = _NeedsQuestion(judge, sample), judge.op.promises.without
     question.cut_off()

@@ -25,7 +25,7 @@ from .agreement import require_same
 SETS = 15
 
 
-def pure(judge: Judge, sample: Sample) -> None:
+def check_purity(judge: Judge, sample: Sample) -> None:
     """PURE: inputs, version counters and the state of the process untouched; outputs share no memory with inputs.
 
     An argument that the op declares to write may change, but then its version counter must, too.
@@ -204,7 +204,7 @@ def _judge_schema(judge: Judge, sample: Sample) -> None:
     judge.call(checked, what="under SchemaCheckMode")
 
 
-def dual(judge: Judge, sample: Sample) -> None:
+def check_primal(judge: Judge, sample: Sample) -> None:
     """DUAL: the primal's bits and dtypes ignore requires_grad, tangents and transform levels."""
     problem = Problem(judge.op, sample.args)
     f = problem.subject(judge.subject)
@@ -218,7 +218,7 @@ def dual(judge: Judge, sample: Sample) -> None:
         wrong = f"returns a {kinds[1]} where its inputs require grad, and a {kinds[0]} where they do not"
         raise judge.broken(Code.ATTRIBUTE, wrong, path="requires_grad")
     if "jvp" not in judge.op.promises.without:
-        primal_with_tangents(judge, sample)
+        check_primal_with_tangents(judge, sample)
     if "func" in judge.op.promises.without:
         return
     through = judge.call(lambda: torch.func.vjp(f, *problem.inputs)[0], what="primal of func.vjp")
@@ -250,7 +250,7 @@ def _require_same_primal(
         judge.against(judge.path(sample, (), plain).expected(what), values, exactly=False)
 
 
-def primal_with_tangents(judge: Judge, sample: Sample) -> None:
+def check_primal_with_tangents(judge: Judge, sample: Sample) -> None:
     """The primal's bits and dtypes ignore tangents, on dual tensors and in func.jvp."""
     problem = Problem(judge.op, sample.args)
     f = problem.subject(judge.subject)
@@ -268,7 +268,7 @@ def primal_with_tangents(judge: Judge, sample: Sample) -> None:
     _require_same_primal(judge, sample, pushed, plain, "primal of func.jvp")
 
 
-def memory(judge: Judge, sample: Sample) -> None:
+def check_memory(judge: Judge, sample: Sample) -> None:
     """MEM: bytes kept for backward, each storage counted once, for several sets of inputs that require grad.
 
     These are every set of a few inputs; of many, all of them, each alone, and some sets that the sample decides.

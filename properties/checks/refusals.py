@@ -20,7 +20,7 @@ from ...oracles.verdicts.verdict import Code
 from ...oracles.verdicts.violation import Unsupported, Violation, clear, error_name, raised, said
 
 
-def refused(judge: Judge, sample: Sample) -> None:
+def check_refusals(judge: Judge, sample: Sample) -> None:
     """ERROR: type and text of every refusal of the op; the inputs keep their bits and versions."""
     if not judge.op.refusals:
         raise Unsupported(Code.NOT_APPLICABLE, f"{judge.op.name} documents no invalid input")

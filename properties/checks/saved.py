@@ -25,7 +25,7 @@ from ...oracles.verdicts.violation import Unsupported, Violation
 _REFUSALS = ("modified by an inplace operation", "modified inplace")
 
 
-def saved(judge: Judge, sample: Sample) -> None:
+def check_saved_tensors(judge: Judge, sample: Sample) -> None:
     """SAVE: no tensor is an attribute of a context, and writes between forward and backward are noticed."""
     problem = Problem(judge.op, sample.args)
     if not problem.wrt:

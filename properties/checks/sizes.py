@@ -18,7 +18,7 @@ from .layout import CANARY
 OFFSETS, STEP = 16, 5
 
 
-def sized(judge: Judge, sample: Sample) -> None:
+def check_sizes(judge: Judge, sample: Sample) -> None:
     """SIZE: operands at any alignment, with canaries around them; nothing around them read or written."""
     buffers: list[tuple[Tensor, Tensor]] = []
 

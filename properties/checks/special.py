@@ -36,7 +36,7 @@ def special_values(tensor: Tensor) -> tuple[float, ...]:
     )
 
 
-def specials(judge: Judge, sample: Sample) -> None:
+def check_special_values(judge: Judge, sample: Sample) -> None:
     """SPECIAL: forward and reverse mode with special values planted in each operand, and both modes with directions."""
     if not judge.op.promises.specials:
         raise Unsupported(Code.NOT_APPLICABLE, f"{judge.op.name} does not promise special values to be in its domain")

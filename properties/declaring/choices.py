@@ -1,7 +1,7 @@
 """What a sample is drawn from, by name: so that a cell knows which of the declared values its samples had.
 
 A strategy of Hypothesis does not tell what it chose from. `choose` is `st.sampled_from` with a name: while a draft is
-drawn inside of `recorded`, each choice is written down with all the values that it could have had.
+drawn inside of `record_choices`, each choice is written down with all the values that it could have had.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ class ChoiceRecord:
     def note(self, name: str, value: object, declared: tuple[str, ...]) -> None:
         """One more choice."""
         self.values.add((name, str(value)))
-        known = self.declared.get(name, ())
-        self.declared[name] = declared if known in ((), declared) else tuple(dict.fromkeys((*known, *declared)))
+        earlier = self.declared.get(name, ())
+        self.declared[name] = declared if earlier in ((), declared) else tuple(dict.fromkeys((*earlier, *declared)))
 
 
 #: The records that are being written, innermost last.
 _OPEN: list[ChoiceRecord] = []
 #: Strategies by what they draw from: to make one, and to have Hypothesis check it, takes longer than to draw from it.
-_MADE: dict[Hashable, st.SearchStrategy[object]] = {}
+_STRATEGIES: dict[Hashable, st.SearchStrategy[object]] = {}
 
 
 @contextlib.contextmanager
-def recorded() -> Iterator[ChoiceRecord]:
+def record_choices() -> Iterator[ChoiceRecord]:
     """The record of the choices that are made inside."""
     record = ChoiceRecord()
     _OPEN.append(record)
@@ -71,7 +71,7 @@ def choose(name: str, values: Sequence[Value]) -> st.SearchStrategy[Value]:
     """
     # The text of the values is the key, because 1, 1.0 and True are equal to Python and not to an op.
     key = (name, repr(values))
-    if key not in _MADE:
+    if key not in _STRATEGIES:
         declared = tuple(dict.fromkeys(map(str, values)))
 
         def note(value: Value) -> Value:
@@ -79,8 +79,8 @@ def choose(name: str, values: Sequence[Value]) -> st.SearchStrategy[Value]:
                 record.note(name, value, declared)
             return value
 
-        _MADE[key] = st.sampled_from(values).map(note)
-    return cast("st.SearchStrategy[Value]", _MADE[key])
+        _STRATEGIES[key] = st.sampled_from(values).map(note)
+    return cast("st.SearchStrategy[Value]", _STRATEGIES[key])
 
 
 def restrict(met: Collection[tuple[str, str]]) -> None:

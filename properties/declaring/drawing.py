@@ -64,8 +64,8 @@ def regime(draw: st.DrawFn, kind: str, weighted: Sequence[str] = strategies.WEIG
 def parameters(draw: st.DrawFn, dtype: str, names: Sequence[str]) -> dict[str, str | None]:
     """A dtype for each parameter, the same one for all, or None for one that is absent."""
     # The dtype stands twice in the choice below, so that a parameter is absent in a third of the samples.
-    kept = draw(choose("dtype of parameters", dtypes_beside(dtype)))
-    return {name: draw(choose(name, (kept, kept, None))) for name in names}
+    common = draw(choose("dtype of parameters", dtypes_beside(dtype)))
+    return {name: draw(choose(name, (common, common, None))) for name in names}
 
 
 def all_dims(ndim: int) -> tuple[int, ...]:
@@ -104,8 +104,8 @@ def rows(
         rng, regime, known: as for `values`. shape, dtype: of the tensor.
         table: (number of rows, elements of a row); by default a row is the last axis.
     """
-    found = values(rng, regime, table or (math.prod(shape[:-1]), math.prod(shape[-1:])), dtype, known)
-    return _in_shape(strategies.to_dtype(np.reshape(found, tuple(shape)), dtype), shape)
+    numbers = values(rng, regime, table or (math.prod(shape[:-1]), math.prod(shape[-1:])), dtype, known)
+    return _in_shape(strategies.to_dtype(np.reshape(numbers, tuple(shape)), dtype), shape)
 
 
 def _in_shape(tensor: Tensor, shape: Sequence[int]) -> Tensor:
@@ -175,8 +175,8 @@ def row_arguments(rng: Any, structure: Named, dtype: str, centres: Mapping[str, 
     inner, dtypes = structure["inner"], structure["parameters"]
     outer, table = structure["outer"], (math.prod(structure["outer"]), math.prod(inner))
     x = rows(rng, structure["regime"], (*outer, *inner), dtype, table=table)
-    given = {name: parameter(rng, inner, dtypes[name], centre) for name, centre in centres.items()}
-    return {"input": x, "normalized_shape": inner, **given, **structure["numbers"]}
+    weights = {name: parameter(rng, inner, dtypes[name], centre) for name, centre in centres.items()}
+    return {"input": x, "normalized_shape": inner, **weights, **structure["numbers"]}
 
 
 def normalized_rows(centres: Mapping[str, float], **numbers: Sequence[Any]) -> Callable[..., st.SearchStrategy[Draft]]:
@@ -212,9 +212,9 @@ def without(samples: Callable[..., Any], kind: str, why: str) -> Callable[..., A
     if kind not in KINDS:
         raise ValueError(f"kind={kind!r}: need one of {', '.join(KINDS)}")
 
-    def others(dtype: str, asked: str = "ordinary") -> Any:
-        if asked == kind:
+    def others(dtype: str, other: str = "ordinary") -> Any:
+        if other == kind:
             raise Unsupported(Code.NOT_APPLICABLE, why)
-        return samples(dtype, asked)
+        return samples(dtype, other)
 
     return others

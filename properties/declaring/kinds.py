@@ -58,14 +58,14 @@ def drafts_of(op: Op, dtype: str, kind: str, others: int = 0) -> st.SearchStrate
     """
     sizes, kind = kind == "sizes", "large" if kind == "sizes" else kind
     what = f"samples({dtype!r}, {kind!r})"
-    given = declared(what, lambda: op.samples(dtype, kind), op.samples)
-    if not isinstance(given, st.SearchStrategy):
-        raise DeclarationError(f"{what}: got {type(given).__name__}, need a Hypothesis strategy of Draft")
+    strategy = declared(what, lambda: op.samples(dtype, kind), op.samples)
+    if not isinstance(strategy, st.SearchStrategy):
+        raise DeclarationError(f"{what}: got {type(strategy).__name__}, need a Hypothesis strategy of Draft")
 
     @st.composite
     def drafts(draw: st.DrawFn) -> Draft:
-        with choices.recorded() as record, strategies.sizing(sizes):
-            first, *more = [declared(what, lambda: draw(given)) for _ in range(1 + others)]
+        with choices.record_choices() as record, strategies.sizing(sizes):
+            first, *more = [declared(what, lambda: draw(strategy)) for _ in range(1 + others)]
             for draft in (first, *more):
                 if not isinstance(draft, Draft):
                     raise DeclarationError(f"{what}: drew {type(draft).__name__}, need Draft")

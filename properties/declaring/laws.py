@@ -59,8 +59,8 @@ class Relation:
         read = signature.reader(what, self.calls, "rng")
 
         def calls(args: Args, rng: Any) -> list[Args] | None:
-            found = read(args, rng=rng)
-            return None if found is None else [signature.changed(what, args, changes) for changes in found]
+            all_changes = read(args, rng=rng)
+            return None if all_changes is None else [signature.changed(what, args, changes) for changes in all_changes]
 
         return Law(self.name, calls, signature.relation(what, self.relate), self.exact, self.word)
 
@@ -90,13 +90,13 @@ def pair(
     """
 
     @functools.wraps(change)
-    def calls(**given: Any) -> Sequence[Changes] | None:
-        changes = change(**given)
+    def calls(**named: Any) -> Sequence[Changes] | None:
+        changes = change(**named)
         return None if changes is None else ({}, changes)
 
     @functools.wraps(relate)
-    def relation(first: Outputs, second: Outputs, **given: Any) -> tuple[Any, Any]:
-        return second, relate(first, **given)
+    def relation(first: Outputs, second: Outputs, **named: Any) -> tuple[Any, Any]:
+        return second, relate(first, **named)
 
     return Relation(name, calls, relation, exact=exact)
 
@@ -127,13 +127,13 @@ def scale(
     if by is None and any(outputs):
         raise ValueError(f"outputs={tuple(outputs)}: need zeros where no factor is given as by=")
 
-    def change(rng: Any, **given: Any) -> Changes | None:
+    def change(rng: Any, **named: Any) -> Changes | None:
         # A power of two changes no significand, so every rounding of the second call is that of the first, unless
         # something overflows or underflows on the way; `_scales_exactly` keeps far from both.
         factor = 2.0 ** int(rng.integers(-3, 4)) if by is None else by
-        changes = {n: None if given[n] is None else given[n] * factor**power for n, power in powers.items()}
-        kept = all(_scales_exactly(given[n], new, factor ** powers[n]) for n, new in changes.items())
-        return changes if kept else None
+        changes = {n: None if named[n] is None else named[n] * factor**power for n, power in powers.items()}
+        is_exact = all(_scales_exactly(named[n], new, factor ** powers[n]) for n, new in changes.items())
+        return changes if is_exact else None
 
     def relate(first: Outputs) -> Outputs:
         return tuple(y * (by or 1.0) ** _at(outputs, i) for i, y in enumerate(first))
@@ -150,8 +150,8 @@ def mirror(*names: str, outputs: Sequence[int] = (-1,), exact: bool = True) -> R
         exact: as for `law`.
     """
 
-    def change(**given: Any) -> Changes:
-        return {name: None if x is None else -x for name, x in given.items()}
+    def change(**named: Any) -> Changes:
+        return {name: None if x is None else -x for name, x in named.items()}
 
     def relate(first: Outputs) -> Outputs:
         return tuple(y if _at(outputs, i) == 1 else -y for i, y in enumerate(first))
@@ -174,8 +174,8 @@ def permute(
         exact: as for `law`. when: (arguments by name) -> whether the law applies.
     """
 
-    def change(**given: Any) -> Changes | None:
-        tensors = {name: x for name, x in given.items() if x is not None}
+    def change(**named: Any) -> Changes | None:
+        tensors = {name: x for name, x in named.items() if x is not None}
         # A sample may have fewer axes than the law speaks of, and to roll a tensor without elements says nothing.
         if any(x.ndim <= axes[name] or not x.numel() for name, x in tensors.items()):
             return None
@@ -190,9 +190,9 @@ def permute(
 def linear(name: str) -> Relation:
     """Twice a tensor, twice the outputs."""
 
-    def change(**given: Any) -> Changes | None:
+    def change(**named: Any) -> Changes | None:
         # To double a number is exact, unless it overflows.
-        doubled = 2 * given[name]
+        doubled = 2 * named[name]
         return {name: doubled} if torch.isfinite(doubled).all() else None
 
     return pair(f"linear in {name}", _change_arguments((name,), change), lambda first: tuple(2 * y for y in first))
@@ -208,8 +208,8 @@ def sums(
         axes: (arguments by name) -> an axis or several. when: (arguments by name) -> whether the law applies.
     """
 
-    def relate(outputs: Outputs, **given: Any) -> tuple[Any, Any]:
-        total = outputs[0].sum(call(axes, given))
+    def relate(outputs: Outputs, **named: Any) -> tuple[Any, Any]:
+        total = outputs[0].sum(call(axes, named))
         return (total,), (torch.full_like(total, to),)
 
     return Relation(name, _change_arguments((), lambda: ({},), when), taking((), relate, axes), word=word)
@@ -258,12 +258,12 @@ def _change_arguments(
 ) -> Callable[..., Any]:
     """`change` of the arguments of these names, None where `when` does not hold of those that it has parameters for."""
 
-    def asked(**given: Any) -> Any:
-        if when is not None and not call(when, given):
+    def change_some(**named: Any) -> Any:
+        if when is not None and not call(when, named):
             return None
-        return change(**{name: given[name] for name in names})
+        return change(**{name: named[name] for name in names})
 
-    return taking(names, asked, when)
+    return taking(names, change_some, when)
 
 
 def _is_moderate(tensor: Tensor) -> bool:

@@ -71,8 +71,8 @@ def wrong(
         others: values that other arguments must have, for the mistake to be this one alone.
     """
 
-    def changes(**given: Any) -> Named | None:
-        value = given[argument]
+    def changes(**named: Any) -> Named | None:
+        value = named[argument]
         new = None if value is None else change(value)
         return None if new is None else {argument: new, **others}
 
@@ -151,9 +151,9 @@ def missing(
         error: what must be raised.
     """
 
-    def changes(**given: Any) -> Named | None:
-        needed = when is None or call(when, given)
-        return {argument: None} if needed and given[argument] is not None else None
+    def changes(**named: Any) -> Named | None:
+        needed = when is None or call(when, named)
+        return {argument: None} if needed and named[argument] is not None else None
 
     return Mistake(f"no {argument}", taking((argument,), changes, when), error, mentions, argument)
 

@@ -81,12 +81,12 @@ class Signature:
             ValueError: a name is that of no argument, or an argument without a default is not given.
         """
         self.require(what, named)
-        given = self._defaults | {self.usual(name): value for name, value in named.items()}
-        missing = [name for name in self.names if name not in given]
+        values = self._defaults | {self.usual(name): value for name, value in named.items()}
+        missing = [name for name in self.names if name not in values]
         if missing:
             raise ValueError(f"{what}: got no {missing[0]!r}, need a value for it: it has no default")
         # What `*args` stands for is one tuple among the named arguments, and single arguments in a call.
-        listed = tuple(given[name] for name in self.names)
+        listed = tuple(values[name] for name in self.names)
         return (*listed[:-1], *listed[-1]) if self._variadic else listed
 
     def changed(self, what: str, args: Args, changes: Named) -> Args:
@@ -137,10 +137,10 @@ class Signature:
         Args:
             what, others: as for `reader`. parameters, kinds: of the function, and which kinds of them get values.
         """
-        wanted = [p for p in parameters if p.kind in kinds]
-        self.require(what, (p.name for p in wanted if p.default is inspect.Parameter.empty and p.name not in others))
-        own = [(p.name, self.usual(p.name)) for p in wanted if p.name not in others and p.name in self]
-        further = [p.name for p in wanted if p.name in others]
+        eligible = [p for p in parameters if p.kind in kinds]
+        self.require(what, (p.name for p in eligible if p.default is inspect.Parameter.empty and p.name not in others))
+        own = [(p.name, self.usual(p.name)) for p in eligible if p.name not in others and p.name in self]
+        further = [p.name for p in eligible if p.name in others]
         takes_all = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters)
 
         def choose(args: Args, rest: Named) -> dict[str, Any]:
@@ -171,6 +171,6 @@ def taking(
     return function
 
 
-def call(function: Callable[..., Any], given: Named) -> Any:
+def call(function: Callable[..., Any], named: Named) -> Any:
     """The function of those of the given arguments that it has parameters for."""
-    return function(**{name: given[name] for name in inspect.signature(function).parameters if name in given})
+    return function(**{name: named[name] for name in inspect.signature(function).parameters if name in named})

@@ -184,10 +184,10 @@ def extents(draw: st.DrawFn, kind: str, count: int, limit: int) -> list[int]:
     """
     if kind == "large":
         return draw(_large_extents(count, limit)) if count else []
-    found = [draw(st.sampled_from((0, 1, 3) if kind == "empty" else EXTENTS)) for _ in range(count)]
-    if kind == "empty" and count and 0 not in found:
-        found[-1] = 0
-    return _limit_extents(found, limit)
+    lengths = [draw(st.sampled_from((0, 1, 3) if kind == "empty" else EXTENTS)) for _ in range(count)]
+    if kind == "empty" and count and 0 not in lengths:
+        lengths[-1] = 0
+    return _limit_extents(lengths, limit)
 
 
 @st.composite
@@ -217,12 +217,12 @@ def _large_extents(draw: st.DrawFn, count: int, limit: int) -> list[int]:
     return [*others[:long], extent, *others[long:]]
 
 
-def _limit_extents(found: list[int], limit: int) -> list[int]:
+def _limit_extents(lengths: list[int], limit: int) -> list[int]:
     """The extents, the largest of them halved until there are at most `limit` elements."""
-    while math.prod(found) > limit:
-        at = found.index(max(found))
-        found[at] = max(1, found[at] // 2)
-    return found
+    while math.prod(lengths) > limit:
+        at = lengths.index(max(lengths))
+        lengths[at] = max(1, lengths[at] // 2)
+    return lengths
 
 
 @st.composite

@@ -111,26 +111,26 @@ def custom_kernel(
         ValueError: a name is that of no argument or symbol, or an extent is of another kind.
     """
     offer, fixed = offer or Offer(), dict(constants or {})
-    for what, given in (("kernel", kernel), ("reference", reference)):
-        if not callable(given):
-            raise TypeError(f"{what}: got {type(given).__name__}, need a callable")
-    known = Shapes.of(shapes, sizes or {})
-    names = tuple(known.arguments)
-    wanted = names if differentiable is None else tuple(_several(differentiable))
-    wrong = [n for n in wanted if n not in names]
+    for what, function in (("kernel", kernel), ("reference", reference)):
+        if not callable(function):
+            raise TypeError(f"{what}: got {type(function).__name__}, need a callable")
+    by_symbol = Shapes.of(shapes, sizes or {})
+    names = tuple(by_symbol.arguments)
+    wrt = names if differentiable is None else tuple(_several(differentiable))
+    wrong = [n for n in wrt if n not in names]
     if wrong:
         raise ValueError(f"differentiable: got {wrong[0]!r}, need names of {', '.join(names)}")
-    _require_taken(kernel, reference, fixed)
+    _require_parameters(kernel, reference, fixed)
     call = _by_name("reference", reference, names, fixed)
     title = name or _kernel_name(kernel)
-    operands = tuple(np.ones(shape) for shape in known.at(known.smallest()).values())
+    operands = tuple(np.ones(shape) for shape in by_symbol.at(by_symbol.smallest()).values())
     formula = _formula(reference, call, operands, title)
     return Op(
         title,
         formula,
         {"opassay": offer.picked(_by_name("kernel", kernel, names, fixed))},
-        samples_by(known, regimes),
-        () if offer.max_order < 1 else wanted,
+        samples_by(by_symbol, regimes),
+        () if offer.max_order < 1 else wrt,
         offer.promises(_dtypes_of(formula, operands)),
     )
 
@@ -163,7 +163,7 @@ def replace_kernel(
     return replace(
         op,
         subjects={"opassay": offer.picked(kernel)},
-        samples=op.samples if supported is None else _filtered(op, supported),
+        samples=op.samples if supported is None else _filter_samples(op, supported),
         differentiable=op.differentiable if offer.max_order else (),
         promises=promises,
         kernels="",
@@ -192,16 +192,16 @@ def _kernel_name(function: Any) -> str:
     return "kernel" if name == "<lambda>" else name
 
 
-def _require_taken(kernel: Any, reference: Any, constants: Mapping[str, Any]) -> None:
+def _require_parameters(kernel: Any, reference: Any, constants: Mapping[str, Any]) -> None:
     """ValueError unless one of the two functions has each of the constants."""
     both = [_parameters(kernel), _parameters(reference)]
     for name in constants:
-        if not any(known is None or name in known or _takes_any(known) for known in both):
+        if not any(parameters is None or name in parameters or _takes_any(parameters) for parameters in both):
             raise ValueError(f"constants: got {name!r}, which is a parameter of neither kernel nor reference")
 
 
-def _takes_any(known: Mapping[str, inspect.Parameter]) -> bool:
-    return any(p.kind is inspect.Parameter.VAR_KEYWORD for p in known.values())
+def _takes_any(parameters: Mapping[str, inspect.Parameter]) -> bool:
+    return any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
 
 
 def _by_name(what: str, function: Any, names: Sequence[str], constants: Mapping[str, Any]) -> Callable[..., Any]:
@@ -210,23 +210,23 @@ def _by_name(what: str, function: Any, names: Sequence[str], constants: Mapping[
     Raises:
         ValueError: the function takes other arguments than these and the constants.
     """
-    known = _parameters(function)
-    given = {n: v for n, v in constants.items() if known is None or n in known or _takes_any(known)}
-    named = known is not None and all(n in known and known[n].kind in _NAMED for n in names)
+    parameters = _parameters(function)
+    options = {n: v for n, v in constants.items() if parameters is None or n in parameters or _takes_any(parameters)}
+    named = parameters is not None and all(n in parameters and parameters[n].kind in _NAMED for n in names)
     is_function = isinstance(function, type) and issubclass(function, torch.autograd.Function)
-    signature = None if known is None else inspect.Signature(list(known.values()))
+    signature = None if parameters is None else inspect.Signature(list(parameters.values()))
 
     def bound(*args: Any) -> inspect.BoundArguments | None:
         by_name, in_order = (dict(zip(names, args, strict=True)), ()) if named else ({}, args)
-        return None if signature is None else signature.bind(*in_order, **by_name, **given)
+        return None if signature is None else signature.bind(*in_order, **by_name, **options)
 
     def call(*args: Any) -> Any:
         if is_function:
-            taken = bound(*args)
-            assert taken is not None
-            taken.apply_defaults()
-            return function.apply(*taken.args)
-        return function(**dict(zip(names, args, strict=True)), **given) if named else function(*args, **given)
+            binding = bound(*args)
+            assert binding is not None
+            binding.apply_defaults()
+            return function.apply(*binding.args)
+        return function(**dict(zip(names, args, strict=True)), **options) if named else function(*args, **options)
 
     try:
         bound(*names)
@@ -287,22 +287,22 @@ def _dtypes_of(formula: Callable[..., Any], operands: Sequence[Any]) -> Callable
 # -------------------------------------------------------------------------------------------- what a kernel takes
 
 
-def _filtered(op: Op, supported: Callable[..., Any]) -> Callable[..., Any]:
+def _filter_samples(op: Op, supported: Callable[..., Any]) -> Callable[..., Any]:
     """The samples of an op that a kernel takes; what no such sample has is not declared as a value to be met."""
     read = Signature(op.reference).reader(f"{op.name}: supported", supported)
     met: dict[tuple[str, str], set[tuple[str, str]]] = {}
 
     @st.composite
-    def drawn(draw: st.DrawFn, dtype: str, kind: str, given: st.SearchStrategy[Draft]) -> Draft:
-        with choices.recorded() as record:
-            draft = draw(given)
+    def draw_supported(draw: st.DrawFn, dtype: str, kind: str, drafts: st.SearchStrategy[Draft]) -> Draft:
+        with choices.record_choices() as record:
+            draft = draw(drafts)
         assume(read(draft.fill(np.random.default_rng(0))))
-        found = met.setdefault((dtype, kind), set())
-        found |= record.values
-        choices.restrict(found)
+        values = met.setdefault((dtype, kind), set())
+        values |= record.values
+        choices.restrict(values)
         return draft
 
     def samples(dtype: str, kind: str = "ordinary") -> Any:
-        return drawn(dtype, kind, op.samples(dtype, kind))
+        return draw_supported(dtype, kind, op.samples(dtype, kind))
 
     return samples

@@ -67,22 +67,22 @@ class Shapes:
             raise TypeError(f"shapes: got {type(shapes).__name__}, {need}")
         if not shapes:
             raise ValueError("shapes: got none, need those of one tensor at least")
-        found = cls(
-            {name: tuple(_parsed(name, extents, e) for e in extents) for name, extents in shapes.items()},
+        instance = cls(
+            {name: tuple(_parse_extent(name, extents, e) for e in extents) for name, extents in shapes.items()},
             {symbol: tuple(allowed) for symbol, allowed in sizes.items()},
         )
-        for symbol, allowed in found.sizes.items():
-            if symbol not in found.symbols:
-                raise ValueError(f"sizes: got symbol {symbol!r}, need one of {', '.join(found.symbols)}")
+        for symbol, allowed in instance.sizes.items():
+            if symbol not in instance.symbols:
+                raise ValueError(f"sizes: got symbol {symbol!r}, need one of {', '.join(instance.symbols)}")
             if not allowed or not all(isinstance(n, int) and n > 0 for n in allowed):
                 raise ValueError(f"sizes: got {symbol}={allowed!r}, need whole numbers above zero")
-        return found
+        return instance
 
     @property
     def symbols(self) -> tuple[str, ...]:
         """All symbols; that of the last axis of the first tensor first, because that axis is its row."""
-        found = [symbol for extents in self.arguments.values() for _, symbol in reversed(extents) if symbol]
-        return tuple(dict.fromkeys(found))
+        symbols = [symbol for extents in self.arguments.values() for _, symbol in reversed(extents) if symbol]
+        return tuple(dict.fromkeys(symbols))
 
     @property
     def free(self) -> tuple[str, ...]:
@@ -108,27 +108,27 @@ class Shapes:
 
     def bands(self, symbol: str) -> tuple[str, ...]:
         """The bands that a symbol can be in, in an ordinary sample: the first, where fixed extents leave no room."""
-        found = [name for name, extents in BANDS.items() if self._fixed({symbol: min(extents)}) <= self.ordinary]
-        return tuple(found) or tuple(BANDS)[:1]
+        names = [name for name, extents in BANDS.items() if self._fixed({symbol: min(extents)}) <= self.ordinary]
+        return tuple(names) or tuple(BANDS)[:1]
 
     def _fixed(self, extents: Mapping[str, int]) -> int:
         """Elements of the largest tensor where free symbols are one but for these, and others as large as they get."""
-        found = {symbol: max(self.sizes.get(symbol, (1,))) for symbol in self.symbols}
-        return max(math.prod(shape) for shape in self.at(found | dict(extents)).values())
+        largest = {symbol: max(self.sizes.get(symbol, (1,))) for symbol in self.symbols}
+        return max(math.prod(shape) for shape in self.at(largest | dict(extents)).values())
 
     def within(self, extents: Mapping[str, int], limit: int) -> dict[str, int]:
         """The extents with at most `limit` elements in each tensor: the longest is kept for as long as it can be."""
-        found = dict(extents)
-        while max(math.prod(shape) for shape in self.at(found).values()) > limit:
-            long = sorted((s for s in self.free if found[s] > 1), key=lambda s: found[s])
+        smaller = dict(extents)
+        while max(math.prod(shape) for shape in self.at(smaller).values()) > limit:
+            long = sorted((s for s in self.free if smaller[s] > 1), key=lambda s: smaller[s])
             if not long:
                 break
             symbol = long[-2] if len(long) > 1 else long[-1]
-            found[symbol] = max(1, found[symbol] // 2)
-        return found
+            smaller[symbol] = max(1, smaller[symbol] // 2)
+        return smaller
 
 
-def _parsed(name: str, extents: Sequence[Extent], extent: Extent) -> tuple[int, str]:
+def _parse_extent(name: str, extents: Sequence[Extent], extent: Extent) -> tuple[int, str]:
     if isinstance(extent, int) and not isinstance(extent, bool) and extent >= 0:
         return extent, ""
     match = _EXTENT.fullmatch(extent) if isinstance(extent, str) else None
@@ -148,8 +148,8 @@ def samples_by(shapes: Shapes, regimes: Sequence[str]) -> Callable[..., st.Searc
     """
     unknown = [name for name in regimes if name not in strategies.REGIMES]
     if unknown or not regimes:
-        known = ", ".join(strategies.REGIMES)
-        raise ValueError(f"regimes: got {', '.join(map(repr, unknown)) or 'none'}, need some of {known}")
+        choices = ", ".join(strategies.REGIMES)
+        raise ValueError(f"regimes: got {', '.join(map(repr, unknown)) or 'none'}, need some of {choices}")
 
     @st.composite
     def samples(draw: st.DrawFn, dtype: str, kind: str = "ordinary") -> Draft:
@@ -179,23 +179,23 @@ def _draw_array(rng: Any, regime: str, shape: tuple[int, ...], dtype: str) -> to
 
 @st.composite
 def _extents(draw: st.DrawFn, shapes: Shapes, kind: str) -> dict[str, int]:
-    found = {symbol: draw(choose(f"extent {symbol}", allowed)) for symbol, allowed in shapes.sizes.items()}
+    extents = {symbol: draw(choose(f"extent {symbol}", allowed)) for symbol, allowed in shapes.sizes.items()}
     if kind == "empty":
         if not shapes.free:
             raise Unsupported(Code.NOT_APPLICABLE, "sizes= allows no extent of zero")
-        found |= {symbol: draw(st.sampled_from((1, 3))) for symbol in shapes.free}
-        found[draw(choose("without elements", shapes.free))] = 0
-        return found
+        extents |= {symbol: draw(st.sampled_from((1, 3))) for symbol in shapes.free}
+        extents[draw(choose("without elements", shapes.free))] = 0
+        return extents
     if kind == "large":
-        drawn = draw(strategies.extents(kind, len(shapes.free), strategies.LARGEST))
-        return shapes.within(found | dict(zip(shapes.free, drawn, strict=True)), strategies.LARGEST)
+        lengths = draw(strategies.extents(kind, len(shapes.free), strategies.LARGEST))
+        return shapes.within(extents | dict(zip(shapes.free, lengths, strict=True)), strategies.LARGEST)
     bands = {symbol: draw(choose(f"extent {symbol}", shapes.bands(symbol))) for symbol in shapes.free}
-    found |= {symbol: draw(st.sampled_from(BANDS[band])) for symbol, band in bands.items()}
-    found = shapes.within(found, shapes.ordinary)
+    extents |= {symbol: draw(st.sampled_from(BANDS[band])) for symbol, band in bands.items()}
+    extents = shapes.within(extents, shapes.ordinary)
     for symbol, band in bands.items():
-        if found[symbol] not in BANDS[band]:
-            settle(f"extent {symbol}", _band_of(found[symbol]))
-    return found
+        if extents[symbol] not in BANDS[band]:
+            settle(f"extent {symbol}", _band_of(extents[symbol]))
+    return extents
 
 
 def _band_of(extent: int) -> str:

@@ -68,8 +68,8 @@ def _specs(draw: st.DrawFn, dtype: str, kind: str) -> Spec:
         uses[0] = "free"
     free = [i for i, use in enumerate(uses) if use == "free"]
     steps = [i for i, use in enumerate(uses) if use == "step"]
-    written = [draw(_draw_written_term(i, free, exact or half)) for i, use in enumerate(uses) if use == "written"]
-    special = [(Term(((i, "same"),)), "identity") for i, use in enumerate(uses) if use == "returned"] + written
+    written_terms = [draw(_draw_written_term(i, free, exact or half)) for i, use in enumerate(uses) if use == "written"]
+    special = [(Term(((i, "same"),)), "identity") for i, use in enumerate(uses) if use == "returned"] + written_terms
     count = draw(choose("terms", (1, 1, 2, 3)))
     ordinary = [(draw(_terms(free, steps, exact)), "fresh") for _ in range(count)]
     if draw(choose("marked", (False, True))):
@@ -79,7 +79,7 @@ def _specs(draw: st.DrawFn, dtype: str, kind: str) -> Spec:
     # need; neither is saved.
     saved = [i for i, use in enumerate(uses) if use in ("free", "step")]
     extras = draw(choose("extras", (False, True)))
-    told = draw(choose("told", (*TOLD, "nothing", "nothing")))
+    last = draw(choose("told", (*TOLD, "nothing", "nothing")))
     # What is returned as it is shares memory with its argument, which no slice of a vmap does.
     alone = all(use != "returned" for use in uses)
     return Spec(
@@ -96,15 +96,15 @@ def _specs(draw: st.DrawFn, dtype: str, kind: str) -> Spec:
         saves_outputs=not half and draw(choose("saves_outputs", (False, True))),
         broadcasts=draw(choose("broadcasts", (False, True))),
         # Where a tangent that is to be written does not come as zeros, there is none that could be written.
-        materializes=any(t.factors[0][1] == "filled" for t, _ in written)
+        materializes=any(t.factors[0][1] == "filled" for t, _ in written_terms)
         or draw(choose("materializes", (False, True))),
         frugal=draw(choose("frugal", (False, True))),
         # A loop over slices rounds the gradient of a shared argument once per slice, and the sum once more.
         rule=draw(choose("rule", ("generated",) if half else _rules(pairs))),
         number_at=draw(choose("number_at", range(arity + 1))),
         last_dim=draw(choose("last_dim", (False, True))),
-        told=told,
-        called=draw(choose("called", CALLED if told != "nothing" else CALLED[:1])),
+        told=last,
+        called=draw(choose("called", CALLED if last != "nothing" else CALLED[:1])),
         under_vmap=alone and draw(choose("under_vmap", (False, True))),
     )
 

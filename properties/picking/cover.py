@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from ...oracles.judge.tally import Tally
 from ...oracles.op.declaration import Draft
-from .drafting import Drafts, Drawn
+from .drafting import Drafts, DrawnDraft
 
 Pair = tuple[str, str]
 #: How many drafts there are for each sample, and at least.
@@ -46,32 +46,32 @@ class Cover:
         Args:
             drafts: to pick from. samples: how many the cell is to have. seed: decides between equals.
         """
-        self._drawn, self.declared = _enough(drafts, max(DRAFTS_EACH * samples, DRAFTS_LEAST))
+        self._drafts, self.declared = _draw_enough(drafts, max(DRAFTS_EACH * samples, DRAFTS_LEAST))
         self._rng = np.random.default_rng(seed)
-        values = [sorted(one.draft.values) for one in self._drawn]
+        values = [sorted(one.draft.values) for one in self._drafts]
         self._names = [name for name, _ in dict.fromkeys(itertools.chain.from_iterable(values))]
         self._values = _table(values)
         self._pairs = _table([list(itertools.combinations(of, 2)) for of in values])
         self._new_values, self._new_pairs = np.ones(self._values.shape[1]), np.ones(self._pairs.shape[1])
-        self._left = np.ones(len(values))
+        self._unpicked = np.ones(len(values))
         # What a cell of so many samples is asked for comes before what it may have.
         owed = {name: SAMPLES_EACH * len(values) <= samples for name, values in self.declared.items()}
         self._owed = np.array([owed[name] for name in self._names], float)
         self.picked = 0
 
-    def picks(self, count: int) -> Iterator[Drawn]:
+    def picks(self, count: int) -> Iterator[DrawnDraft]:
         """So many drafts, and a few more if they lack a value that is asked for; none twice while there are others."""
-        for number in range(count + EXTRA if self._drawn else 0):
+        for number in range(count + EXTRA if self._drafts else 0):
             if number >= count and not self._owed @ self._new_values:
                 return
-            if not self._left.any():
-                self._left[:] = 1
-            at = int(np.argmax(np.where(self._left > 0, self._gain(), -1.0)))
-            self._left[at] = 0
+            if not self._unpicked.any():
+                self._unpicked[:] = 1
+            at = int(np.argmax(np.where(self._unpicked > 0, self._gain(), -1.0)))
+            self._unpicked[at] = 0
             self._new_values[self._values[at] > 0] = 0
             self._new_pairs[self._pairs[at] > 0] = 0
             self.picked += 1
-            yield self._drawn[at]
+            yield self._drafts[at]
 
     def _gain(self) -> npt.NDArray[np.float64]:
         """What is new in each draft."""
@@ -91,17 +91,17 @@ class Cover:
         return [(name, value) for name, values in self.declared.items() for value in values if (name, value) not in met]
 
 
-def _enough(drafts: Drafts, count: int) -> tuple[Sequence[Drawn], dict[str, tuple[str, ...]]]:
+def _draw_enough(drafts: Drafts, count: int) -> tuple[Sequence[DrawnDraft], dict[str, tuple[str, ...]]]:
     """So many drafts, and more while there is a declared value that none has; and all declared values."""
-    drawn = drafts.first(count)
+    candidates = drafts.first(count)
     while True:
-        found = {pair for one in drawn for pair in one.draft.values}
-        declared = _declared([one.draft for one in drawn])
-        lacking = any((name, value) not in found for name, values in declared.items() for value in values)
-        if not lacking or len(drawn) >= SEARCHED or len(drawn) < count:
-            return drawn, declared
+        pairs = {pair for one in candidates for pair in one.draft.values}
+        declared = _declared([one.draft for one in candidates])
+        lacking = any((name, value) not in pairs for name, values in declared.items() for value in values)
+        if not lacking or len(candidates) >= SEARCHED or len(candidates) < count:
+            return candidates, declared
         count += count // 2
-        drawn = drafts.first(count)
+        candidates = drafts.first(count)
 
 
 def _declared(drafts: Sequence[Draft]) -> dict[str, tuple[str, ...]]:
@@ -126,10 +126,10 @@ class ValueCover:
     """Which of the declared values the samples of a cell had.
 
     Attributes:
-        told: for the reason of a verdict. lacking: why the cell is weak; empty if it is not.
+        text: for the reason of a verdict. lacking: why the cell is weak; empty if it is not.
     """
 
-    told: tuple[str, ...] = ()
+    text: tuple[str, ...] = ()
     lacking: str = ""
 
 
@@ -142,15 +142,15 @@ def coverage(cover: Cover, tally: Tally) -> ValueCover:
     unmet = cover.unmet(tally.met())
     unjudged = sorted(tally.starved_values())
     missing = [pair for pair in unmet if SAMPLES_EACH * len(cover.declared[pair[0]]) <= cover.picked]
-    found = [(f"no element could be judged with {_in_words(unjudged)}", unjudged)]
-    found += [(f"no sample had {_in_words(missing)}", missing)]
-    lacking = "; ".join(text for text, pairs in found if pairs)
+    reasons = [(f"no element could be judged with {_describe_pairs(unjudged)}", unjudged)]
+    reasons += [(f"no sample had {_describe_pairs(missing)}", missing)]
+    lacking = "; ".join(text for text, pairs in reasons if pairs)
     declared = sum(len(values) for values in cover.declared.values())
     met, pairs = cover.pairs()
-    told = f"{declared - len(unmet)} of {declared} declared values and {met} of {pairs} pairs of them"
-    return ValueCover((told + (f" (not {_in_words(unmet)})" if unmet else ""),), lacking)
+    words = f"{declared - len(unmet)} of {declared} declared values and {met} of {pairs} pairs of them"
+    return ValueCover((words + (f" (not {_describe_pairs(unmet)})" if unmet else ""),), lacking)
 
 
-def _in_words(pairs: Sequence[Pair]) -> str:
+def _describe_pairs(pairs: Sequence[Pair]) -> str:
     named = ", ".join(f"{name} {value}" for name, value in pairs[:NAMED])
     return named + (f" and {len(pairs) - NAMED} more" if len(pairs) > NAMED else "")

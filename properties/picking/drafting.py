@@ -24,13 +24,13 @@ from .. import worlds
 from ..declaring.kinds import drafts_of
 
 #: How many drafts in a row may be given up by their strategy before there are no more.
-GIVEN_UP = 50
+ATTEMPTS = 50
 #: The part of the choices of Hypothesis that is the draft's own comes first; the seed of the data is the last.
 Choices = tuple[Any, ...]
 
 
 @dataclass(frozen=True)
-class Drawn:
+class DrawnDraft:
     """A draft, and the choices of Hypothesis that it was made of."""
 
     draft: Draft
@@ -43,31 +43,31 @@ class Drafts:
     def __init__(self, strategy: st.SearchStrategy[Draft], seed: int) -> None:
         self.strategy = strategy
         self._seeds = Random(seed)
-        self._drawn: list[Drawn] = []
+        self._drafts: list[DrawnDraft] = []
         self._ended = False
 
-    def first(self, count: int) -> Sequence[Drawn]:
+    def first(self, count: int) -> Sequence[DrawnDraft]:
         """The first drafts, so many, or all if there are fewer."""
-        while len(self._drawn) < count and not self._ended:
+        while len(self._drafts) < count and not self._ended:
             one = self._next()
             self._ended = one is None
             if one is not None:
-                self._drawn.append(one)
-        return self._drawn[:count]
+                self._drafts.append(one)
+        return self._drafts[:count]
 
-    def after(self, start: int) -> Iterator[Drawn]:
+    def after(self, start: int) -> Iterator[DrawnDraft]:
         """The drafts from number `start` on."""
         while len(self.first(start + 1)) > start:
-            yield self._drawn[start]
+            yield self._drafts[start]
             start += 1
 
-    def _next(self) -> Drawn | None:
-        for _ in range(GIVEN_UP):
+    def _next(self) -> DrawnDraft | None:
+        for _ in range(ATTEMPTS):
             data = ConjectureData(random=Random(self._seeds.getrandbits(64)))
             try:
                 with BuildContext(data, wrapped_test=drafts_of):
                     draft = data.draw(self.strategy)
-                return Drawn(draft, tuple(data.choices))
+                return DrawnDraft(draft, tuple(data.choices))
             except (hypothesis.errors.UnsatisfiedAssumption, StopTest):
                 continue
         return None
@@ -86,14 +86,14 @@ def drafts(op: Op, dtype: str, kind: str, seed: int, others: int = 0) -> Drafts:
     # How many places there are is a fact of the process, and part of a draft. The sampler itself is kept beside its
     # drafts, so that no other one can get its number.
     key = (id(op.samples), dtype, kind, seed, others, worlds.here())
-    if key not in _MADE:
-        while len(_MADE) >= KEPT:
-            del _MADE[next(iter(_MADE))]
+    if key not in _CACHE:
+        while len(_CACHE) >= CACHE_SIZE:
+            del _CACHE[next(iter(_CACHE))]
         digest = hashlib.sha256(f"{op.name}:{dtype}:{kind}:{seed}".encode()).digest()
-        _MADE[key] = op.samples, Drafts(strategy, int.from_bytes(digest[:8], "big"))
-    return _MADE[key][1]
+        _CACHE[key] = op.samples, Drafts(strategy, int.from_bytes(digest[:8], "big"))
+    return _CACHE[key][1]
 
 
 #: Of how many samplers, dtypes and kinds drafts are kept: those of a few ops.
-KEPT = 64
-_MADE: dict[tuple[Any, ...], tuple[Any, Drafts]] = {}
+CACHE_SIZE = 64
+_CACHE: dict[tuple[Any, ...], tuple[Any, Drafts]] = {}

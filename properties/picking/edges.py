@@ -34,12 +34,12 @@ def closest(judge: Judge, sample: Sample) -> float:
     problem = Problem(judge.op, sample.args, sample.kept)
     with judge.tally.clock("generate"):
         read = balls(problem.formula((), len(dtypes)), problem.arrays(), judge.contract_of(0))
-    found = 0.5
+    nearest = 0.5
     for ball, dtype in zip(read, dtypes, strict=False):
         centre = np.asarray(ball.centre, dtype=np.float64)
         with np.errstate(all="ignore"):
             unit = ulp_array(FORMATS[dtype_name(dtype)], centre)
             apart = np.abs(np.abs(centre / unit) % 1.0 - 0.5)
             telling = np.isfinite(centre) & (centre != 0) & (ball.radii() < apart * unit)
-        found = min(found, float(np.min(apart[telling], initial=0.5)))
-    return found
+        nearest = min(nearest, float(np.min(apart[telling], initial=0.5)))
+    return nearest

@@ -65,21 +65,21 @@ def _prefer_to_die() -> None:
         return  # a system that does not allow it: the limits above hold all the same
 
 
-def _answered(question: dict[str, Any]) -> dict[str, Any]:
+def _answer(question: dict[str, Any]) -> dict[str, Any]:
     """The answer to a question. Whatever imports torch is imported here, once the limits of `_enter_world` hold."""
     if "load" in question:
-        return {"loaded": _loaded(question["load"])}
+        return {"loaded": _load(question["load"])}
     if "replay" in question:
-        return _replayed(Path(question["replay"]))
+        return _replay(Path(question["replay"]))
     if "runner" in question:
         return _item_result(question["runner"], question["item"])
     from ..verification import Settings, run_cell
 
     cell = Cell(*question["cell"])
     if "retell" in question:
-        return _retold(cell, question["settings"], Path(question["retell"]))
-    verdict = _timed(cell, lambda: run_cell(cell, Settings(**question["settings"])))
-    return {"verdict": as_data(verdict), "notes": _predicted(cell, verdict)}
+        return _retell(cell, question["settings"], Path(question["retell"]))
+    verdict = _time_verdict(cell, lambda: run_cell(cell, Settings(**question["settings"])))
+    return {"verdict": as_data(verdict), "notes": _predict_cost(cell, verdict)}
 
 
 def _item_result(runner: str, item: dict[str, Any]) -> dict[str, Any]:
@@ -91,7 +91,7 @@ def _item_result(runner: str, item: dict[str, Any]) -> dict[str, Any]:
         return {"error": f"{type(err).__name__}: {err}"}
 
 
-def _loaded(name: str) -> str:
+def _load(name: str) -> str:
     """What is wrong with an op's declaration; empty if it can be loaded.
 
     Everything is caught: a module that calls `sys.exit` while it is imported must not end the run quietly.
@@ -101,21 +101,21 @@ def _loaded(name: str) -> str:
     except (SelectionError, PluginError) as err:
         return str(err)
     except BaseException as err:
-        return f"{type(err).__name__}: {err}{_raised_at(err)}"
+        return f"{type(err).__name__}: {err}{_place_of_error(err)}"
     return ""
 
 
-def _raised_at(err: BaseException) -> str:
+def _place_of_error(err: BaseException) -> str:
     """Where in a file of the op's author an exception was raised; empty where it was raised in ours alone."""
     ours = Path(__file__).resolve().parents[2]
     frames = [frame for frame in traceback.extract_tb(err.__traceback__) if Path(frame.filename).is_file()]
-    found = [frame for frame in frames if not Path(frame.filename).resolve().is_relative_to(ours)]
+    outside = [frame for frame in frames if not Path(frame.filename).resolve().is_relative_to(ours)]
     # A failed import ends in lines of importlib, which are in no file that the author could mend.
-    theirs = [frame for frame in found if Path(frame.filename).parent.name != "importlib"]
+    theirs = [frame for frame in outside if Path(frame.filename).parent.name != "importlib"]
     return f" ({theirs[-1].filename}:{theirs[-1].lineno})" if theirs else ""
 
 
-def _replayed(path: Path) -> dict[str, Any]:
+def _replay(path: Path) -> dict[str, Any]:
     from ..verification import replay_case
 
     try:
@@ -124,7 +124,7 @@ def _replayed(path: Path) -> dict[str, Any]:
         return {"refused": str(err)}
 
 
-def _retold(cell: Cell, settings: dict[str, Any], told: Path) -> dict[str, Any]:
+def _retell(cell: Cell, settings: dict[str, Any], path: Path) -> dict[str, Any]:
     from ...oracles.programs.ending import ending
     from ...oracles.verdicts.case import case_id, load_case
     from ..verification import Settings, retell_cell
@@ -132,13 +132,13 @@ def _retold(cell: Cell, settings: dict[str, Any], told: Path) -> dict[str, Any]:
     def tell(case: str) -> None:
         name = case_id(cell, case)
         program = ending(load_op(cell.op), cell, load_case(case)[1], name)
-        told.write_text(json.dumps([name, case, program]), encoding="utf-8")
+        path.write_text(json.dumps([name, case, program]), encoding="utf-8")
 
     retell_cell(cell, Settings(**settings), tell)
     return {"retold": True}
 
 
-def _timed(cell: Cell, run: Callable[[], Verdict]) -> Verdict:
+def _time_verdict(cell: Cell, run: Callable[[], Verdict]) -> Verdict:
     """The verdict; an exception that comes out of the framework is the verdict `error`, never the end of the worker."""
     start = time.perf_counter()
     try:
@@ -156,7 +156,7 @@ def _timed(cell: Cell, run: Callable[[], Verdict]) -> Verdict:
     return verdict
 
 
-def _predicted(cell: Cell, verdict: Verdict) -> list[str]:
+def _predict_cost(cell: Cell, verdict: Verdict) -> list[str]:
     """What the report says about the cost over many ranks, where an op was judged over ranks."""
     if PROPERTIES[cell.property].where is not Where.WORLD or verdict.outcome not in CHECKED:
         return []
@@ -167,7 +167,7 @@ def _predicted(cell: Cell, verdict: Verdict) -> list[str]:
 
 def main() -> None:
     """Serve the pool that started this process."""
-    serve(_enter_world, _answered)
+    serve(_enter_world, _answer)
 
 
 if __name__ == "__main__":

@@ -49,7 +49,7 @@ def patterns_of_shard(dtype: str, shard: int) -> Iterator[Bits]:
         raise ValueError(f"sweep: got shard={shard}, need 0 to {shards - 1} for dtype={dtype}")
     unsigned = _UNSIGNED[fmt.bits]
     if not is_exhaustive(dtype):
-        yield _drawn(fmt, shard)
+        yield _draw_patterns(fmt, shard)
         return
     length = 2**fmt.bits // shards
     for start in range(shard * length, (shard + 1) * length, _AT_ONCE):
@@ -61,11 +61,11 @@ def neighbours(bits: Bits, fmt: Format, random: np.random.Generator, count: int)
     """Arguments near given ones at every distance: a random number of last bits of the mantissa is drawn anew."""
     chosen = random.choice(bits, count).astype(np.uint64)
     last = random.integers(1, fmt.precision - 1, count, dtype=np.uint64)
-    drawn = random.integers(0, 2**63, count, dtype=np.uint64) & ((np.uint64(1) << last) - np.uint64(1))
-    return (chosen ^ drawn).astype(_UNSIGNED[fmt.bits])
+    tails = random.integers(0, 2**63, count, dtype=np.uint64) & ((np.uint64(1) << last) - np.uint64(1))
+    return (chosen ^ tails).astype(_UNSIGNED[fmt.bits])
 
 
-def _drawn(fmt: Format, shard: int) -> Bits:
+def _draw_patterns(fmt: Format, shard: int) -> Bits:
     random = np.random.default_rng(shard)
     exponents = np.arange(fmt.exponent_max - fmt.exponent_min + 2, dtype=np.uint64)  # 0 is that of the subnormals
     lively = np.array([exponent - fmt.exponent_min + 1 for exponent in _LIVELY], dtype=np.uint64)

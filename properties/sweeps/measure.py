@@ -55,20 +55,20 @@ class _Truth:
     """What the wider format says of the arguments of one part; an array of that format each.
 
     Attributes:
-        given: the arguments.
+        arguments: of the part.
         values: the function's; infinite ones, and those beyond the largest number, as the power of two that follows it.
         ulps: those of the values, in the measured format.
         normal: which values are in the normal range; NaN counts as one of them.
     """
 
-    given: Wide
+    arguments: Wide
     values: Wide
     ulps: Wide
     normal: npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
-class Measured:
+class ShardResult:
     """What one shard showed.
 
     Attributes:
@@ -90,12 +90,12 @@ def measure(name: str, dtype: str, shard: int, device: str = "cpu") -> dict[str,
         ArithmeticError: the wider format is less accurate than this measurement needs.
     """
     function, fmt = FUNCTIONS[name], FORMATS[dtype]
-    found = Measured(0, 0, LargestError(), LargestError())
+    result = ShardResult(0, 0, LargestError(), LargestError())
     for bits in patterns_of_shard(dtype, shard):
-        found = _with_part(found, function, fmt, bits, device)
+        result = _with_part(result, function, fmt, bits, device)
     if not is_exhaustive(dtype):
-        found = _climbed(function, fmt, found, device, np.random.default_rng([shard, 1]))
-    return {"function": name, "dtype": dtype, "device": device, "shard": shard, **asdict(found)}
+        result = _climb(function, fmt, result, device, np.random.default_rng([shard, 1]))
+    return {"function": name, "dtype": dtype, "device": device, "shard": shard, **asdict(result)}
 
 
 def error_of(function: ElementaryFunction, fmt: Format, argument: float, result: float) -> float:
@@ -105,31 +105,31 @@ def error_of(function: ElementaryFunction, fmt: Format, argument: float, result:
         if gmpy2.is_nan(value) or np.isnan(result):
             return 0.0 if gmpy2.is_nan(value) and np.isnan(result) else float("inf")
         largest = gmpy2.mpfr(2) ** (fmt.exponent_max + 1)
-        value, given = (min(max(number, -largest), largest) for number in (value, gmpy2.mpfr(result)))
+        value, output = (min(max(number, -largest), largest) for number in (value, gmpy2.mpfr(result)))
         exponent = gmpy2.frexp(value)[0] - 1 if value else fmt.exponent_min
         exponent = min(max(exponent, fmt.exponent_min), fmt.exponent_max)
-        return float(abs(given - value) / gmpy2.mpfr(2) ** (exponent - fmt.precision + 1))
+        return float(abs(output - value) / gmpy2.mpfr(2) ** (exponent - fmt.precision + 1))
 
 
-def _with_part(known: Measured, function: ElementaryFunction, fmt: Format, bits: Bits, device: str) -> Measured:
+def _with_part(earlier: ShardResult, function: ElementaryFunction, fmt: Format, bits: Bits, device: str) -> ShardResult:
     """What is known of a shard, and what one more part of it shows."""
     import torch
 
     contiguous = torch.from_numpy(bits.view(f"i{fmt.bits // 8}")).view(getattr(torch, fmt.name)).to(device)
     truth = _truth(function, fmt, _wide(fmt, contiguous))
-    misrounded, worst = known.misrounded, [known.normal, known.subnormal]
+    misrounded, worst = earlier.misrounded, [earlier.normal, earlier.subnormal]
     for layout in _LAYOUTS:
         tensor = contiguous if layout == "contiguous" else torch.stack([contiguous, contiguous], 1)[:, 0]
         results = _wide(fmt, function.computed(tensor))
         errors = _errors(fmt, truth, results)
-        _check(function, fmt, truth.given, results, errors)
+        _check(function, fmt, truth.arguments, results, errors)
         misrounded += int(np.count_nonzero(errors > 0.5))
         for kind, chosen in enumerate((truth.normal, ~truth.normal)):
             for place in _near_the_worst(fmt, errors, chosen, worst[kind].ulps):
-                exact = error_of(function, fmt, _argument_at(truth.given, place), _argument_at(results, place))
+                exact = error_of(function, fmt, _argument_at(truth.arguments, place), _argument_at(results, place))
                 if exact > worst[kind].ulps:
                     worst[kind] = LargestError(exact, f"{int(bits[place]):0{fmt.bits // 4}x}", layout)
-    return Measured(known.inputs + len(bits), misrounded, *worst)
+    return ShardResult(earlier.inputs + len(bits), misrounded, *worst)
 
 
 def _wide(fmt: Format, tensor: torch.Tensor) -> Wide:
@@ -137,17 +137,17 @@ def _wide(fmt: Format, tensor: torch.Tensor) -> Wide:
     return values.astype(np.longdouble) if fmt.bits == 64 else values
 
 
-def _truth(function: ElementaryFunction, fmt: Format, given: Wide) -> _Truth:
+def _truth(function: ElementaryFunction, fmt: Format, arguments: Wide) -> _Truth:
     """The function's values of these arguments by the wider format."""
     with np.errstate(all="ignore"):
-        values = function.centre(given)
+        values = function.centre(arguments)
         largest = values.dtype.type(2) ** (fmt.exponent_max + 1)
         values = np.clip(values, -largest, largest)
         size = np.abs(values)
         # A long double that the cast to float64 rounds up to a power of two would have twice its ulp.
         narrow = size.astype(np.float64)
         narrow = np.where(narrow > size, np.nextafter(narrow, 0.0), narrow) if narrow.dtype != size.dtype else narrow
-        return _Truth(given, values, ulp_array(fmt, narrow), ~(size < fmt.smallest_normal))
+        return _Truth(arguments, values, ulp_array(fmt, narrow), ~(size < fmt.smallest_normal))
 
 
 def _errors(fmt: Format, truth: _Truth, results: Wide) -> Wide:
@@ -161,21 +161,21 @@ def _errors(fmt: Format, truth: _Truth, results: Wide) -> Wide:
     return errors
 
 
-def _check(function: ElementaryFunction, fmt: Format, given: Wide, results: Wide, errors: Wide) -> None:
+def _check(function: ElementaryFunction, fmt: Format, arguments: Wide, results: Wide, errors: Wide) -> None:
     """That the wider format's errors are MPFR's, for some arguments of the part, evenly spread."""
-    for index in range(0, len(given), _CHECKED_EVERY):
-        exact = error_of(function, fmt, _argument_at(given, index), _argument_at(results, index))
+    for index in range(0, len(arguments), _CHECKED_EVERY):
+        exact = error_of(function, fmt, _argument_at(arguments, index), _argument_at(results, index))
         if not (exact == errors[index] or abs(exact - errors[index]) <= _unsure(fmt, exact)):
             raise ArithmeticError(
                 f"sweep: the wider format gives an error of {float(errors[index])!r} ulp, MPFR one of {exact!r}, for "
-                f"argument={_argument_at(given, index)!r}; need a difference of at most {_unsure(fmt, exact)} ulp"
+                f"argument={_argument_at(arguments, index)!r}; need a difference of at most {_unsure(fmt, exact)} ulp"
             )
 
 
-def _near_the_worst(fmt: Format, errors: Wide, chosen: npt.NDArray[np.bool_], known: float) -> Sequence[int]:
+def _near_the_worst(fmt: Format, errors: Wide, chosen: npt.NDArray[np.bool_], record: float) -> Sequence[int]:
     """Where MPFR must decide which of the chosen errors is the largest; nowhere, if all are below the largest known."""
     largest = float(errors.max(initial=-1.0, where=chosen))
-    if largest < 0.0 or largest + _unsure(fmt, largest) <= known:
+    if largest < 0.0 or largest + _unsure(fmt, largest) <= record:
         return []
     near = chosen & (errors >= largest - 2 * _unsure(fmt, largest))
     places: list[int] = np.flatnonzero(near)[:_DECIDED].tolist()
@@ -191,13 +191,13 @@ def _argument_at(values: Wide, index: int) -> float:
     return float(values[index])
 
 
-def _climbed(
-    function: ElementaryFunction, fmt: Format, found: Measured, device: str, random: np.random.Generator
-) -> Measured:
+def _climb(
+    function: ElementaryFunction, fmt: Format, result: ShardResult, device: str, random: np.random.Generator
+) -> ShardResult:
     """A search from the worst argument that is known: neighbours at every distance, and again from a worse one."""
     for _ in range(_ROUNDS):
-        starts = [np.uint64(int(worst.bits, 16)) for worst in (found.normal, found.subnormal) if worst.bits]
+        starts = [np.uint64(int(worst.bits, 16)) for worst in (result.normal, result.subnormal) if worst.bits]
         if not starts:
-            return found
-        found = _with_part(found, function, fmt, neighbours(np.array(starts), fmt, random, _NEAR), device)
-    return found
+            return result
+        result = _with_part(result, function, fmt, neighbours(np.array(starts), fmt, random, _NEAR), device)
+    return result

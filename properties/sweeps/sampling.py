@@ -42,29 +42,29 @@ def sample_arguments(dtype: str, every: int = EVERY) -> Any:
     return values[np.isfinite(values)]
 
 
-def worst_of(name: str, dtype: str, given: Any) -> tuple[float, float]:
+def worst_of(name: str, dtype: str, arguments: Any) -> tuple[float, float]:
     """The largest error in ulps among the results in the normal range of the dtype, and its argument."""
-    wide = given.astype(np.longdouble) if dtype == "float64" else given
+    wide = arguments.astype(np.longdouble) if dtype == "float64" else arguments
     fmt = FORMATS[dtype]
     with np.errstate(all="ignore"):
         true = _CENTRES.get(name, getattr(np, name, None))(wide)  # type: ignore[misc]
         size = np.abs(true).astype(np.float64)
         judged = np.isfinite(true) & (size >= fmt.smallest_normal) & (size <= fmt.max / 2)
         worst = (-1.0, math.nan)
-        for found in _computed(name, fmt, given):
-            errors = np.where(judged, np.abs(found - true) / ulp_array(fmt, size), -1.0).astype(np.float64)
+        for results in _compute(name, fmt, arguments):
+            errors = np.where(judged, np.abs(results - true) / ulp_array(fmt, size), -1.0).astype(np.float64)
             place = int(np.argmax(errors))
-            worst = max(worst, (float(errors[place]), float(given[place])))
+            worst = max(worst, (float(errors[place]), float(arguments[place])))
     return worst
 
 
-def _computed(name: str, fmt: Format, given: Any) -> Iterator[Any]:
+def _compute(name: str, fmt: Format, arguments: Any) -> Iterator[Any]:
     import torch
 
     if name in _NUMPY_ALONE:
-        yield getattr(np, name)(given.astype(np.float32 if fmt.bits == 32 else np.float64)).astype(np.float64)
+        yield getattr(np, name)(arguments.astype(np.float32 if fmt.bits == 32 else np.float64)).astype(np.float64)
         return
-    tensor = torch.from_numpy(given).to(getattr(torch, fmt.name))
+    tensor = torch.from_numpy(arguments).to(getattr(torch, fmt.name))
     for each in (tensor, torch.stack([tensor, tensor], 1)[:, 0]):  # code for whole vectors, and for single elements
         yield getattr(torch, name)(each).double().numpy()
 
@@ -74,13 +74,13 @@ def table() -> Iterator[str]:
     yield "| function | dtype | arguments | worst (ulp) | at | contract (ulp) |"
     yield "| --- | --- | --- | --- | --- | --- |"
     for dtype in ("bfloat16", "float16", "float32", "float64"):
-        given = sample_arguments(dtype)
+        arguments = sample_arguments(dtype)
         for name in SAMPLED:
             if name in _NUMPY_ALONE and FORMATS[dtype].bits < 32:
                 continue
-            worst, place = worst_of(name, dtype, given)
+            worst, place = worst_of(name, dtype, arguments)
             allowed = promised(name, dtype, CPU_FUNCTIONS)
-            yield f"| {name} | {dtype} | {given.size:,} | {worst:.6g} | {place.hex()} | {allowed:.6g} |"
+            yield f"| {name} | {dtype} | {arguments.size:,} | {worst:.6g} | {place.hex()} | {allowed:.6g} |"
 
 
 if __name__ == "__main__":

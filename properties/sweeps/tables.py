@@ -60,8 +60,8 @@ class Log:
 
     def heading(self) -> str:
         """The first line of the file."""
-        said = {"tool": _TOOL, "schema": SCHEMA, **vars(self.key), "environment": dict(self.environment)}
-        return json.dumps(said)
+        fields = {"tool": _TOOL, "schema": SCHEMA, **vars(self.key), "environment": dict(self.environment)}
+        return json.dumps(fields)
 
 
 @dataclass(frozen=True)
@@ -124,13 +124,13 @@ def join(logs: Iterable[Log]) -> list[Log]:
     """
     joined: dict[Key, Log] = {}
     for log in logs:
-        known = joined.setdefault(log.key, Log(log.key, log.environment))
-        other = difference(known.environment, log.environment)
+        whole = joined.setdefault(log.key, Log(log.key, log.environment))
+        other = difference(whole.environment, log.environment)
         if other:
             raise SweepError(
                 f"{log.key.file}: logs of one sweep differ in {other}; need folders of one kind of machine"
             )
-        known.shards.update(log.shards)
+        whole.shards.update(log.shards)
     return list(joined.values())
 
 
@@ -163,7 +163,7 @@ def _sweep_row(log: Log, contract: Mapping[str, float]) -> Swept:
     shards = list(log.shards.values())
     inputs = sum(shard["inputs"] for shard in shards)
     worst, below = (
-        max((shard[kind] for shard in shards), key=lambda found: float(found["ulps"]))
+        max((shard[kind] for shard in shards), key=lambda error: float(error["ulps"]))
         for kind in ("normal", "subnormal")
     )
     return Swept(

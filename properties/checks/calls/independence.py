@@ -26,7 +26,7 @@ from ....oracles.verdicts.violation import Violation
 from ..agreement import require_same
 from .interrupted import call_expecting_error, interrupted
 from .memory import require_no_growth, require_release, set_aside
-from .threads import in_other_threads
+from .threads import check_threads
 from .truth import Truth, establish_truth, observe_truth
 
 #: Calls without gradients in a row, of which every result is compared: of most samples; of the first sample of a cell,
@@ -40,7 +40,7 @@ FAILING = 12
 _REBIRTHS = 32
 
 
-def independent(judge: Judge, sample: Sample) -> None:
+def check_independence(judge: Judge, sample: Sample) -> None:
     """CALLS: see the module."""
     try:
         with set_aside():
@@ -60,7 +60,7 @@ def _judge_calls(judge: Judge, sample: Sample) -> None:
         _same_addresses(judge, first, second, grad)
     _two_graphs(judge, first, second)
     _in_turn(judge, first, others)
-    in_other_threads(judge, first, second)
+    check_threads(judge, first, second)
     _after_errors(judge, first)
     require_release(judge, first, "a call")
     if judge.tally.samples % MANY_SHARE == 0:

@@ -48,7 +48,7 @@ class _Turns:
         self._may_run[1 - own].release()
 
 
-def in_other_threads(judge: Judge, first: Truth, second: Truth) -> None:
+def check_threads(judge: Judge, first: Truth, second: Truth) -> None:
     """Violation unless calls in other threads return what they must."""
     both = (first, second)
     _run(judge, [functools.partial(first.find_difference, judge, 1)], "in another thread")

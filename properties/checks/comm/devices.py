@@ -19,12 +19,12 @@ from ....oracles.op.placement import Homes, Promise
 from ....oracles.op.transforms import engines_of
 from ....oracles.verdicts.verdict import Code
 from ....oracles.verdicts.violation import Unsupported
-from .ranks import partitioned, some_words
+from .ranks import check_partition, some_words
 
 HOST = -1  # the number of the host among places
 
 
-def communicated(judge: Judge, sample: Sample) -> None:
+def check_places(judge: Judge, sample: Sample) -> None:
     """COMM: over the ranks that the op runs on, and over the devices."""
     ranks, devices = judge.op.ranks, judge.op.devices
     if ranks is None and devices is None:
@@ -35,7 +35,7 @@ def communicated(judge: Judge, sample: Sample) -> None:
             for promise in places.promises() if places is not None else ():
                 _require_promise(judge, promise)
     if ranks is not None and (judge.subject_name == OWN or judge.subject_name in ranks.peers):
-        partitioned(judge, sample)
+        check_partition(judge, sample)
     if devices is not None and (judge.subject_name == OWN or judge.subject_name in devices.peers):
         _judge_on_devices(judge, sample)
 

@@ -154,7 +154,7 @@ _MISTAKES = (
 )  # fmt: skip
 
 
-def failing(judge: Judge, ranks: Ranks, size: int, wrong: int, op: Program) -> None:
+def check_failures(judge: Judge, ranks: Ranks, size: int, wrong: int, op: Program) -> None:
     """Violation unless every mistake of one rank ends all ranks, with an error that says what each rank did.
 
     Args:

@@ -28,7 +28,7 @@ from ....oracles.op.placement import Ranks
 from ....oracles.op.transforms import FIRST, SECOND, Word, word_name
 from ....oracles.verdicts.verdict import Code
 from ....reference.formats import FORMATS, ulp_array
-from .failing import failing
+from .failing import check_failures
 
 #: How an operand or a result is spread over the ranks: one of the three words, or the rank that is its home.
 Kind = str | int
@@ -38,7 +38,7 @@ _DUAL = {CUT: CUT, SHARED: PARTIAL, PARTIAL: SHARED}
 SECONDS = 2
 
 
-def partitioned(judge: Judge, sample: Sample) -> None:
+def check_partition(judge: Judge, sample: Sample) -> None:
     """Judge values, first derivatives, and some second ones, on a partition that the sample decides."""
     ranks = judge.op.ranks
     assert ranks is not None
@@ -51,7 +51,7 @@ def partitioned(judge: Judge, sample: Sample) -> None:
         _judge_word(judge, sample, word, bounds)
     # An op of a batch in parts may make no call at all, and then no rank can disagree with its calls.
     if judge.subject_name == OWN and ranks.homes is not None and ranks.may_fail():
-        failing(judge, ranks, size, int(rng.integers(size)), lambda comm: ranks.call(comm, *sample.args))
+        check_failures(judge, ranks, size, int(rng.integers(size)), lambda comm: ranks.call(comm, *sample.args))
 
 
 def some_words(rng: Any, subject: str) -> list[Word]:

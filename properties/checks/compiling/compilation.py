@@ -33,7 +33,7 @@ TRACED = "float32"
 _ANY = torch.export.Dim.AUTO
 
 
-def compiled(judge: Judge, sample: Sample) -> None:
+def check_compilation(judge: Judge, sample: Sample) -> None:
     """COMP: see the module."""
     sizes = change_sizes(judge, sample)
     _values(judge, sample, [size for size in sizes if size.constants])

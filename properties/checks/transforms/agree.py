@@ -41,7 +41,7 @@ class Opaque:
 LOOP = Engine(ENGINES["func"].jvp, ENGINES["func"].vjp, functools.partial(loop, stack=torch.stack))
 
 
-def agreeing(judge: Judge, sample: Sample) -> None:
+def check_agreement(judge: Judge, sample: Sample) -> None:
     """AGREE: vmap with loops, autograd with torch.func, jvp with vjp, second derivatives with each other."""
     if not isinstance(judge.op.reference, Opaque):
         raise Unsupported(Code.NOT_APPLICABLE, f"{judge.op.name} has a formula, which it is judged against")

@@ -25,7 +25,7 @@ WORDS = 8
 _MANY = 64
 
 
-def nested(judge: Judge, sample: Sample) -> None:
+def check_nesting(judge: Judge, sample: Sample) -> None:
     """NEST: vmap of vmap, vmap of every path, every path of vmap, rows and columns of a jacobian, jacobians, hessian.
 
     Weights are batched in every vmap, and in some words shared by the slices of the inner or of the outer vmap. Some
@@ -45,7 +45,7 @@ def nested(judge: Judge, sample: Sample) -> None:
     for word in judge.offered(words):
         judge.hold(sample, word, exactly=False)
     if not judge.op.promises.without:
-        jacobians(judge, sample)
+        check_jacobians(judge, sample)
 
 
 def _at_the_end(sample: Sample) -> frozenset[int]:
@@ -67,7 +67,7 @@ def _sharing_weights(judge: Judge, sample: Sample) -> Vmap:
 def _apart(judge: Judge, sample: Sample, batched: Vmap) -> tuple[Vmap, Vmap]:
     """The vmaps over inputs alone, as for per-sample gradients, and over directions alone, as in jacrev and jacfwd.
 
-    `jacobians` judges small inputs alone, and one input and one output of each sample.
+    `check_jacobians` judges small inputs alone, and one input and one output of each sample.
     """
     inputs = len(Problem(judge.op, sample.args).wrt)
     # At least one operand must be batched, so an op without differentiable inputs keeps the directions batched.
@@ -93,7 +93,7 @@ def _depend_on(judge: Judge, problem: Problem, batched: set[int]) -> bool:
     return bool(passive) or all(np.isnan(centre).any() for centre in centres if centre.size)
 
 
-def words(judge: Judge, sample: Sample) -> None:
+def check_words(judge: Judge, sample: Sample) -> None:
     """WORD: some nestings of jvp, vjp and vmap for each sample, of every depth up to the one that the op promises."""
     depth = judge.op.promises.nesting
     if not depth:
@@ -104,7 +104,7 @@ def words(judge: Judge, sample: Sample) -> None:
         judge.hold(sample, every[i], exactly=False)
 
 
-def jacobians(judge: Judge, sample: Sample, limit: int = 16) -> None:
+def check_jacobians(judge: Judge, sample: Sample, limit: int = 16) -> None:
     """jacrev, jacfwd and hessian of one output in one input, chosen from the inputs of at most `limit` elements."""
     problem = Problem(judge.op, sample.args, sample.kept)
     # The formula's jacobian takes a pass per element of this input, and its hessian takes passes of second order.

@@ -18,34 +18,34 @@ from ....oracles.verdicts.verdict import Code
 from ....reference.formats import FORMATS
 
 
-def forward(judge: Judge, sample: Sample) -> None:
+def check_values(judge: Judge, sample: Sample) -> None:
     """FWD: values, and the dtypes that the op promises."""
     judge.hold(sample, ())
 
 
-def reverse(judge: Judge, sample: Sample) -> None:
+def check_vjp(judge: Judge, sample: Sample) -> None:
     """VJP, through autograd and through torch.func."""
     _words(judge, sample, (("vjp",),))
 
 
-def tangent(judge: Judge, sample: Sample) -> None:
+def check_jvp(judge: Judge, sample: Sample) -> None:
     """JVP, through dual tensors and through torch.func."""
     _words(judge, sample, (("jvp",),))
 
 
-def forward_and_reverse(judge: Judge, sample: Sample) -> None:
+def check_empty(judge: Judge, sample: Sample) -> None:
     """EMPTY: values, first and second gradients; the formula decides what an op returns for no elements."""
-    forward(judge, sample)
+    check_values(judge, sample)
     if judge.op.differentiable:
         _words(judge, sample, (("vjp",), ("vjp", "vjp")))
 
 
-def second(judge: Judge, sample: Sample) -> None:
+def check_second_order(judge: Judge, sample: Sample) -> None:
     """ORD2: all four compositions, differentiated in primals and in directions."""
     _words(judge, sample, SECOND)
 
 
-def third(judge: Judge, sample: Sample) -> None:
+def check_third_order(judge: Judge, sample: Sample) -> None:
     """ORD3: reverse over reverse over reverse, and a mixed word."""
     _words(judge, sample, THIRD)
 
@@ -56,7 +56,7 @@ def _words(judge: Judge, sample: Sample, words: Sequence[Word]) -> None:
             judge.hold(sample, word, engine)
 
 
-def adjoint(judge: Judge, sample: Sample) -> None:
+def check_adjointness(judge: Judge, sample: Sample) -> None:
     """ADJ: |⟨ȳ, Jv⟩ − ⟨Jᵀȳ, v⟩| within the sum of the bounds of Jv and Jᵀȳ."""
     judge.offered((("jvp",),))
     # The directions of this word are a tangent of every input, and then a cotangent of every output.

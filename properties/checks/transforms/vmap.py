@@ -37,7 +37,7 @@ SLICES = PROPERTIES["VMAP"].slices
 COMBINATIONS = 16
 
 
-def vmapped(judge: Judge, sample: Sample) -> None:
+def check_vmap(judge: Judge, sample: Sample) -> None:
     """VMAP: in_dims None, first, last and middle for every tensor, all outputs, out_dims first and last."""
     judge.offered(((Vmap(SLICES),),))
     tensors = [i for i, a in enumerate(sample.args) if isinstance(a, torch.Tensor)]

@@ -24,28 +24,28 @@ from ....oracles.op.script import Spelt
 from ....oracles.verdicts.verdict import Code
 from ..agreement import Args, outputs_of, require_equal, require_equal_calls, require_same
 from ..layout import require_contiguous, require_strides
-from .extents import many_slices, more_dims, one_slice
-from .following import subclasses, under_a_mode
-from .graphs import graphs
-from .identity import identity
-from .module_calls import state_of_module
+from .extents import check_many_slices, check_more_dims, check_one_slice
+from .following import check_subclasses, check_under_mode
+from .graphs import check_graphs
+from .identity import check_identity
+from .module_calls import check_module_state
 
 
-def called_in_other_ways(judge: Judge, sample: Sample) -> None:
+def check_ways(judge: Judge, sample: Sample) -> None:
     """WAYS: see the module."""
     _judge_spellings(judge, sample)
     _judge_defaults(judge, sample)
     _judge_parameters(judge, sample)
     _judge_modes(judge, sample)
-    graphs(judge, sample)
+    check_graphs(judge, sample)
     _judge_deterministic_mode(judge, sample)
-    many_slices(judge, sample)
-    one_slice(judge, sample)
-    more_dims(judge, sample)
-    state_of_module(judge, sample)
-    identity(judge, sample)
-    under_a_mode(judge, sample)
-    subclasses(judge, sample)
+    check_many_slices(judge, sample)
+    check_one_slice(judge, sample)
+    check_more_dims(judge, sample)
+    check_module_state(judge, sample)
+    check_identity(judge, sample)
+    check_under_mode(judge, sample)
+    check_subclasses(judge, sample)
 
 
 # -------------------------------------------------------------------------------------------------------- arguments

@@ -20,7 +20,7 @@ SLICES, CHUNK = 33, 5
 MOST_DIMS = 6
 
 
-def many_slices(judge: Judge, sample: Sample) -> None:
+def check_many_slices(judge: Judge, sample: Sample) -> None:
     """Compare vmap over many slices, whole and in chunks, with a call for each slice."""
     if "vmap" in judge.op.promises.without:
         return
@@ -39,7 +39,7 @@ def many_slices(judge: Judge, sample: Sample) -> None:
                           what)  # fmt: skip
 
 
-def one_slice(judge: Judge, sample: Sample) -> None:
+def check_one_slice(judge: Judge, sample: Sample) -> None:
     """Compare vmap over one slice of each tensor with the plain call; it may be refused if two slices are refused."""
     if "vmap" in judge.op.promises.without:
         return
@@ -91,7 +91,7 @@ def _tensors_of(sample: Sample, args: Args) -> Args:
 # ------------------------------------------------------------------------------------------------------------- dims
 
 
-def more_dims(judge: Judge, sample: Sample) -> None:
+def check_more_dims(judge: Judge, sample: Sample) -> None:
     """Judge tensors of five and six dims, where the op accepts them; a refusal is no failure."""
     most = max((a.ndim for a in sample.args if isinstance(a, Tensor)), default=0)
     for dims in range(max(most + 1, MOST_DIMS - 1), MOST_DIMS + 1):

@@ -52,7 +52,7 @@ class _OverridingTensor(Tensor):
         return super().__torch_function__(func, types, tuple(args), dict(kwargs or {}))  # type: ignore[no-untyped-call]
 
 
-def under_a_mode(judge: Judge, sample: Sample) -> None:
+def check_under_mode(judge: Judge, sample: Sample) -> None:
     """Violation unless the production op's derivatives under a dispatch mode have the bits of those without."""
     if judge.subject_name != OWN:
         return
@@ -65,7 +65,7 @@ def under_a_mode(judge: Judge, sample: Sample) -> None:
         require_same(judge, derivatives, need, what)
 
 
-def subclasses(judge: Judge, sample: Sample) -> None:
+def check_subclasses(judge: Judge, sample: Sample) -> None:
     """Violation where the production op passes by an operand's type that overrides the operators it reaches."""
     if judge.subject_name != OWN:
         return

@@ -49,7 +49,7 @@ class _Graph:
         return [torch.zeros_like(t) if g is None else g for g, t in zip(grads, self.leaves, strict=True)]
 
 
-def graphs(judge: Judge, sample: Sample) -> None:
+def check_graphs(judge: Judge, sample: Sample) -> None:
     """Judge gradients of several graphs alive at once, in another order, and of one graph several times."""
     parts = [sample, *(sample.with_args(_of_slice(sample, args)) for args in sample.slices[:2])]
     first = _call_in_graph(judge, sample)

@@ -21,7 +21,7 @@ from ....oracles.verdicts.verdict import Code
 WHERE = "as an identity"
 
 
-def identity(judge: Judge, sample: Sample) -> None:
+def check_identity(judge: Judge, sample: Sample) -> None:
     """Judge an op that promises to be an identity, for each set of arguments with needs, and of those with tangents."""
     if not judge.op.promises.identity:
         return

@@ -67,7 +67,7 @@ class ModuleSubject:
         return output if built.result is None else output.to(built.result)
 
 
-def state_of_module(judge: Judge, sample: Sample) -> None:
+def check_module_state(judge: Judge, sample: Sample) -> None:
     """Judge the state of a module: saved and loaded, in evaluation and in training; other subjects have none."""
     subject = judge.op.implementation(judge.subject_name)
     if not isinstance(subject, ModuleSubject):

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from opassay.properties.checks.layout import LAYOUTS, lay_out, layouts
+from opassay.properties.checks.layout import LAYOUTS, check_layouts, lay_out
 from tests.oracles.planted_ops import (
     ALL,
     Subject,
@@ -80,7 +80,7 @@ FAULTS: dict[str, tuple[Subject, set[str]]] = {
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_planted_fault_is_found(name: str) -> None:
     subject, codes = FAULTS[name]
-    found = violations(layouts, declared(subject), [sample(seed) for seed in SEEDS])
+    found = violations(check_layouts, declared(subject), [sample(seed) for seed in SEEDS])
     assert set(found) - {"-"} <= codes
     assert len(found) - found.count("-") >= 2, found
 
@@ -88,7 +88,7 @@ def test_a_planted_fault_is_found(name: str) -> None:
 @pytest.mark.parametrize("dtype", ALL)
 def test_the_right_op_passes(dtype: str) -> None:
     given = [sample(seed, dtype, (2, 3, 4)[: seed % 4], 5) for seed in range(12)]
-    assert set(violations(layouts, declared(scaled), given, dtype)) == {"-"}
+    assert set(violations(check_layouts, declared(scaled), given, dtype)) == {"-"}
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -129,8 +129,8 @@ def test_an_output_must_have_the_strides_that_are_promised() -> None:
         return scaled(x, w).contiguous()
 
     given = [sample(seed, "float32", (3, 2, 2), 4) for seed in range(8)]
-    assert "ATTRIBUTE" in violations(layouts, promising, given)
-    assert set(violations(layouts, replace(promising, subjects={"opassay": made_anew}), given)) == {"-"}
+    assert "ATTRIBUTE" in violations(check_layouts, promising, given)
+    assert set(violations(check_layouts, replace(promising, subjects={"opassay": made_anew}), given)) == {"-"}
 
 
 def test_one_element_of_stride_0_is_written_as_any_other() -> None:
@@ -145,7 +145,7 @@ def test_one_element_of_stride_0_is_written_as_any_other() -> None:
 
     def found(subject: Subject) -> list[str]:
         op = replace(accumulating(subject), reference=lambda x, w, total: (x * w, total * 0.0 + 2.0))
-        return violations(layouts, op, [accumulating_sample(1)])
+        return violations(check_layouts, op, [accumulating_sample(1)])
 
     assert found(writes) == ["-"]
     assert found(refuses) == ["RAISED"]
@@ -162,5 +162,5 @@ def test_a_nan_that_is_written_may_have_another_sign_in_a_view() -> None:
         return x * w
 
     op = replace(accumulating(writes), reference=lambda x, w, total: (x * w, total + np.nan))
-    assert violations(layouts, op, [accumulating_sample(seed) for seed in range(2)]) == ["-", "-"]
+    assert violations(check_layouts, op, [accumulating_sample(seed) for seed in range(2)]) == ["-", "-"]
     assert signs == {True, False}
