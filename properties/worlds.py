@@ -46,8 +46,8 @@ class World:
         if self.comm == "nccl" and device != "cuda":
             return f"nccl moves tensors of CUDA devices; these are on {device}"
         count, size = torch.cuda.device_count(), self.size or 2
-        # Each rank of NCCL needs a GPU, and so does each device of the "cuda" fabric. The "folded" fabric needs a single
-        # GPU, so its truth value counts as 1.
+        # Each rank of NCCL needs a GPU, and so does each device of the "cuda" fabric. The "folded" fabric needs one,
+        # and its truth value counts as 1.
         needed = max(size if self.comm == "nccl" or self.fabric == "cuda" else 0, self.fabric == "folded")
         return "" if count >= needed else f"{count} CUDA device{'s' * (count != 1)}, needs {int(needed)}"
 

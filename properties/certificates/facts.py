@@ -1,4 +1,4 @@
-"""What is known of an op without asking it anything. It imports torch, so the command line has it from a worker."""
+"""Facts about an op that need no call of it. This module imports torch, so it runs in a worker alone."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def facts(item: Data) -> Data:
 
     Returns:
         `sources`: of the op, its formula and its declaration, file -> SHA-256. `functions`: elementary functions that
-        the formula's text names. `contract`: dtype -> what an evaluation may do. `properties`: code -> title, of every
-        property that there is. `environment`: of this process.
+        the formula's text names. `contract`: dtype -> the errors that an evaluation may make. `properties`: code ->
+        title, of all properties. `environment`: of this process.
     """
     op = load_op(item["op"])
     functions = elementary_functions(op.reference, CPU_FUNCTIONS)
@@ -39,7 +39,7 @@ def facts(item: Data) -> Data:
 
 
 def _files_of(op: Op, name: str, subject: str) -> Data:
-    # What torch compiles is torch's op, and what is interpreted are the kernels of the op that ships.
+    # The subject "compiled" is torch's op, compiled; "triton" are the interpreted kernels of the op that ships.
     source = {"compiled": "torch", "triton": "opassay"}.get(subject, subject)
     function = op.subjects.get(source)
     return {

@@ -1,9 +1,9 @@
-"""The source files that an op consists of, and their digests: what ships, what it means, and how it is declared.
+"""The source files of an op, and their digests: those of its implementation, its formula and its declaration.
 
-A digest is of a whole file, because a function means nothing without what stands around it. What ships is every file of
-`impl` that the op's function is defined in or imports, by way of other files, too; so a change to what all ops share
-changes all of them. The formula is every file of `reference` that it imports, without the readings, which belong to the
-judge. Of an op of somebody else, only the files in which its functions are defined are known to be its own.
+A digest is of a whole file, because a function depends on the rest of its file. The implementation consists of every
+file of `impl` in which the op's function is defined, or which such a file imports, directly or not; so a change to a
+shared file changes all ops. The formula consists of every file of `reference` that it imports, without the readings,
+which belong to the judge. Of an op of another package, only the files in which its functions are defined count.
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ from typing import Any
 
 _PACKAGE = __name__.partition(".")[0]
 _SHIPS, _MEANS = f"{_PACKAGE}.impl", f"{_PACKAGE}.reference"
-#: Packages whose versions a certificate names, so their source is not a part of any op.
+#: Packages whose versions a certificate names, so their source files belong to no op.
 _OTHERS = frozenset({"torch", "numpy", "mpmath", "gmpy2", "hypothesis", "triton"})
 #: Modules whose imports are not followed: they offer every op by name, or are readings of a formula.
 _ENDS = (_SHIPS, _MEANS, *(f"{_MEANS}.{room}" for room in ("array", "exact", "derivative")))
 
 
 def files_of_subject(function: Callable[..., Any], ships: bool) -> dict[str, str]:
-    """Digests of the files that an implementation consists of, by name; none for one that is built into torch.
+    """Digests of the files of an implementation, by name; none for an op that is built into torch.
 
     Args:
-        ships: whether it is the op of this package, or of whoever declared it, and not somebody else's.
+        ships: whether it is the production op of the declaration, and not another subject.
     """
     modules = sorted({each.__module__ for each in reachable(function)})
     if ships and not any(name.startswith(f"{_SHIPS}.") for name in modules):
-        # Of some ops the declaration makes the function that is judged, from what it imports.
+        # The declarations of some ops make the judged function of functions that they import.
         imported = [other for name in modules if name.startswith(f"{_PACKAGE}.") for other in _imports(name)]
         modules += [name for name in imported if name.startswith(f"{_SHIPS}.")]
     return _digests(_closure(modules, _SHIPS))
 
 
 def files_of_formula(formula: Callable[..., Any]) -> dict[str, str]:
-    """Digests of the files that a formula consists of, by name."""
+    """Digests of the files of a formula, by name."""
     return _digests(_closure(sorted({each.__module__ for each in reachable(formula)}), _MEANS))
 
 
@@ -52,9 +52,9 @@ def files_of_module(name: str) -> dict[str, str]:
 
 
 def elementary_functions(formula: Callable[..., Any], candidates: Iterable[str]) -> list[str]:
-    """Which of these functions of NumPy the text of a formula names, or of what it calls; "power" also as `**`.
+    """The functions of NumPy, of `candidates`, that the text of a formula, or of a function that it calls, names.
 
-    A power with a whole number is a product and needs no function.
+    "power" is also named by `**`, unless the exponent is a whole number: then it is a product.
     """
     names: set[str] = set()
     for function in reachable(formula):
@@ -70,7 +70,7 @@ def elementary_functions(formula: Callable[..., Any], candidates: Iterable[str])
 
 
 def reachable(function: Callable[..., Any]) -> list[Any]:
-    """The function, and the functions that it mentions, in modules that are neither torch's nor the judge's."""
+    """The function, and the functions that it mentions, directly or not, in modules of the op (`_is_own`)."""
     functions: dict[int, Any] = {}
     waiting = [function]
     while waiting:
@@ -90,7 +90,7 @@ def reachable(function: Callable[..., Any]) -> list[Any]:
 def _is_own(module: str) -> bool:
     top, _, rest = module.partition(".")
     if top == _PACKAGE:
-        # Of this package only what ships and what it means; the catalog wraps both, and is told as the declaration.
+        # Of this package only implementations, formulas, and the catalog, whose declarations wrap both.
         return rest.split(".")[0] in ("impl", "reference", "properties") and not module.startswith(_ENDS[2:])
     return top not in sys.stdlib_module_names and top not in _OTHERS and _path(module) is not None
 
@@ -125,7 +125,7 @@ def _tree(function: Any) -> ast.AST:
 
 
 def _closure(modules: Iterable[str], prefix: str) -> list[str]:
-    """The modules, and those below a package that they import, by way of each other."""
+    """The modules, and those below the package `prefix` that they import, directly or not."""
     names: dict[str, None] = {}
     waiting = [name for name in modules if name.startswith(f"{prefix}.") or not name.startswith(f"{_PACKAGE}.")]
     while waiting:
@@ -140,7 +140,7 @@ def _closure(modules: Iterable[str], prefix: str) -> list[str]:
 
 @functools.cache
 def _imports(name: str) -> tuple[str, ...]:
-    """Modules that a module imports, anywhere in its text; names of what is in them are left out."""
+    """Modules that a module imports, anywhere in its text; imported names that are no modules are left out."""
     path = _path(name)
     if path is None:
         return ()

@@ -100,7 +100,7 @@ def declare(
         example=example,
         documented={name: _documented(signature, title, of) for name, of in (documented or {}).items()},
     )
-    # These two speak of arguments as the op numbers and labels them, so the op has to exist before they can be read.
+    # `saved` and `aliases` use the op's numbers and labels of arguments, so they are read when the op exists.
     budget = None if saved is None else _saved_by_position(signature, op, saved)
     shared = None if aliases is None else _aliases_by_position(signature, op, aliases)
     sliced = None if invariant is None else _invariant_by_position(signature, title, invariant)
@@ -116,7 +116,7 @@ def declare(
 
 
 def _documented(signature: Signature, title: str, of: Documented) -> Documented:
-    """What a subject documents, its functions read by position; ValueError for a name that is no argument's."""
+    """The documentation of a subject, with functions of arguments by position; ValueError for an unknown name."""
     what = f"{title}: documented"
     signature.require(what, of.differentiable or ())
     limits = tuple(
@@ -129,7 +129,7 @@ def _documented(signature: Signature, title: str, of: Documented) -> Documented:
 
 
 def _by_position(signature: Signature, title: str, samples: Callable[..., Any]) -> Callable[..., Any]:
-    """Samples whose drafts fill a tuple. What is no strategy of drafts stays as it is, for whoever asks to say so."""
+    """Samples whose drafts fill a tuple. An object that is no strategy is returned as it is; `drafts_of` refuses it."""
 
     def filled(draft: Any) -> Any:
         def fill(rng: Any) -> Any:

@@ -116,7 +116,7 @@ def make_mistake(base: Any, name: str, x: Tensor) -> Any:
     try:
         return wrong.call(type(base)("Mistaken", (base,), methods), x)
     except (TypeError, RuntimeError) as err:
-        # The error is about the author's class. As an error of the op `function` its text must begin with the op's name.
+        # The error is about the author's class. As an error of the op `function` it must begin with the op's name.
         raise type(err)(f"function: {err}") from err
 
 

@@ -1,4 +1,4 @@
-"""Anybody's custom function as an op: judged like every other, against a formula or against what its forward says."""
+"""Any custom function as an op, judged by a given formula or by the one that is traced from its forward."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def _require_function(function: Any) -> Callable[..., Any]:
 
 
 def _drawer(forward: Callable[..., Any], samples: Samples) -> Callable[[Any], Args]:
-    """(generator) -> the arguments of one call, by position, with defaults."""
+    """A function: (generator) -> the arguments of one call, by position, with defaults."""
     if callable(samples):
         draw = samples
         return lambda rng: _bind(forward, draw(rng))
@@ -111,7 +111,7 @@ def _bind(forward: Callable[..., Any], row: Any) -> Args:
 
 
 def _observe_writes(forward: Callable[..., Any], args: Args) -> tuple[tuple[int, ...], tuple[int | None, ...]]:
-    """Positions of the arguments that forward writes, and per floating output the argument whose memory it shares."""
+    """Positions of the arguments that forward writes, and for each floating output the argument whose memory it has."""
     copies = [a.detach().clone() if isinstance(a, torch.Tensor) else a for a in args]
     # Torch counts in `_version` how often a tensor is written, through views of it as well.
     before = {i: a._version for i, a in enumerate(copies) if isinstance(a, torch.Tensor)}
@@ -128,7 +128,7 @@ def _observe_writes(forward: Callable[..., Any], args: Args) -> tuple[tuple[int,
 def _formula(forward: Callable[..., Any], reference: Callable[..., Any] | None, first: Args) -> Any:
     if reference is not None:
         functools.update_wrapper(stated := functools.partial(reference), reference)
-        # Algorithms that the user has declared belong to the formula, and the wrapped one has to show them as well.
+        # Algorithms that the user has declared belong to the formula, so the wrapper has to have them as well.
         declare_all(stated, declared(reference))
         return stated
     traced = formula_of(forward)
@@ -136,7 +136,7 @@ def _formula(forward: Callable[..., Any], reference: Callable[..., Any] | None, 
         traced(*(a.detach().double().numpy() if is_float(a) else _as_numpy(a) for a in first))
     except UntraceableError as err:
         return Opaque(f"no formula: {str(err).splitlines()[0]}")
-    except Exception as err:  # a reading of NumPy alone: what it lacks, other readings lack
+    except Exception as err:  # NumPy has the most functions of all readings, so no other reading would succeed
         return Opaque(f"no formula: {type(err).__name__}: {err}")
     return traced
 
@@ -146,7 +146,7 @@ def _as_numpy(value: Any) -> Any:
 
 
 def _apply(function: Any, writes: Sequence[int], *args: Any) -> tuple[Any, ...]:
-    """The tensors among the leaves of the outputs; arguments that are written are copied first."""
+    """Call a function on copies of the arguments that it writes; the tensors among the leaves of its outputs."""
     copies = [a.clone() if i in writes and isinstance(a, torch.Tensor) else a for i, a in enumerate(args)]
     return tuple(t for t in pytree.tree_leaves(function.apply(*copies)) if isinstance(t, torch.Tensor))
 
@@ -158,7 +158,7 @@ def _dtypes_when_called(forward: Callable[..., Any], args: Args) -> tuple[torch.
 
 
 def _strategy(draw: Callable[[Any], Args], dtype: str, kind: str = "ordinary") -> st.SearchStrategy[Draft]:
-    """Drafts whose first slice is a given sample, and whose further slices have other values in its tensors."""
+    """Drafts whose first slice is a sample of the user, and whose further slices have other values in its tensors."""
     if kind in KINDS:
         raise Unsupported(Code.NOT_APPLICABLE, f"the samples that were given are not {KINDS[kind]}")
 
@@ -171,7 +171,7 @@ def _strategy(draw: Callable[[Any], Args], dtype: str, kind: str = "ordinary") -
 
 
 class _UserDraft(Draft):
-    """A draft whose sample is one that was given; its slices have values between those."""
+    """A draft of a sample of the user; its further slices have values between those of the sample."""
 
     def sample(self, seed: int, slices: int = 0) -> Sample:
         rest = tuple(self.fill(np.random.default_rng([seed, i])) for i in range(slices))
@@ -180,13 +180,13 @@ class _UserDraft(Draft):
 
 
 def _fill_arguments(args: Args, rng: Any, dtype: torch.dtype) -> Args:
-    """The arguments, floating tensors in the dtype; with a generator, of values between those that they have."""
+    """The arguments with floating tensors of a dtype; with a generator, of values between those of each tensor."""
     return tuple(_between(a, rng).to(dtype).contiguous() if is_float(a) else a for a in args)
 
 
 def _between(tensor: torch.Tensor, rng: Any) -> torch.Tensor:
     values = tensor.detach().to(torch.float64)
-    # Without a generator the values stay as they were given: the first slice is the user's own sample.
+    # Without a generator the values do not change: the first slice is the user's own sample.
     if rng is None or not values.numel():
         return values
     flat = values.reshape(-1).numpy()

@@ -1,16 +1,16 @@
 """The worker process: a question per line in, an answer per line out, until there are no more questions.
 
 Ops run here and in the helpers of this process; the owner, a `places.pool.Pool`, only asks. The first line says where
-to judge: `{"world": [comm, fabric, size], "memory": bytes, "join": bool}`, where `join` makes it rank 0 of those that
-torchrun started; the answer is `{"ready": environment}`. Then comes any of
+to judge: `{"world": [comm, fabric, size], "memory": bytes, "join": bool}`, where `join` makes this process rank 0 of
+the processes that torchrun started; the answer is `{"ready": environment}`. Each further line is one of
 
-- `{"load": name}`: import the declaration of an op; `{"loaded": ""}`, or what is wrong with it.
+- `{"load": name}`: import the declaration of an op; `{"loaded": text}`, empty or what is wrong with the declaration.
 - `{"cell": [op, property, dtype, device, subject], "settings": {...}}`: `{"verdict": {...}, "notes": [...]}`.
-- the same with `"retell": path`: the case file of each sample is written to that file before the sample is judged, and
-  with it the program that it makes; `{"retold": true}`, if the process lives.
-- `{"replay": path}`: judge the sample of a case file; `{"verdict": {...}}`, or `{"refused": why}` for no case file.
+- the same with `"retell": path`: before each sample is judged, its case file and its program are written to that path;
+  `{"retold": true}`, if the process survives.
+- `{"replay": path}`: judge the sample of a case file; `{"verdict": {...}}`, or `{"refused": why}` if it is none.
 - `{"runner": "module:function", "item": {...}}`: call that function with an item of other work; `{"result": {...}}`, or
-  `{"error": what it raised}`.
+  `{"error": text}` of the exception that it raised.
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ from ..table import PROPERTIES, Where
 
 
 def _enter_world(hello: dict[str, Any]) -> dict[str, str]:
-    """Imports torch and goes where the owner says; what this process is."""
+    """Set the memory limit, import torch and enter the owner's world; the environment of this process."""
     limit = int(hello["memory"])
     if limit:
         # A hard limit of -1 is no limit; a soft limit above a hard one would be refused.
         _, hard = resource.getrlimit(resource.RLIMIT_DATA)
         resource.setrlimit(resource.RLIMIT_DATA, (limit if hard < 0 else min(limit, hard), hard))
     _prefer_to_die()
-    import torch  # after the limits above, which hold for what it takes
+    import torch  # after the limits above, which must include torch's own memory
 
     from .. import verification  # noqa: F401 (so that the first cell does not pay for it)
     from ..engine.environment import environment
 
     torch.set_num_threads(1)
     world = worlds.World(*hello["world"])
-    if hello["join"] and worlds.launched():  # rank 0 of those that torchrun started: the others wait for it
+    if hello["join"] and worlds.launched():  # this is rank 0, for which the ranks that torchrun started wait
         from ..places.gathering import join
 
         join(world)
@@ -58,7 +58,7 @@ def _enter_world(hello: dict[str, Any]) -> dict[str, str]:
 
 
 def _prefer_to_die() -> None:
-    """Where memory runs out all the same, the kernel is to end this process, not one of the user's."""
+    """Ask the kernel to end this process first where memory runs out, rather than one of the user's."""
     try:
         Path("/proc/self/oom_score_adj").write_text("900", encoding="ascii")
     except OSError:
@@ -66,7 +66,7 @@ def _prefer_to_die() -> None:
 
 
 def _answer(question: dict[str, Any]) -> dict[str, Any]:
-    """The answer to a question. Whatever imports torch is imported here, once the limits of `_enter_world` hold."""
+    """The answer to a question. Modules that import torch are imported here, after `_enter_world` set its limits."""
     if "load" in question:
         return {"loaded": _load(question["load"])}
     if "replay" in question:
@@ -83,7 +83,7 @@ def _answer(question: dict[str, Any]) -> dict[str, Any]:
 
 
 def _item_result(runner: str, item: dict[str, Any]) -> dict[str, Any]:
-    """What a function of the address `runner` makes of an item; what it raises is a fault of the program."""
+    """The result of the function at `runner` for an item, or the text of its exception, a fault of the program."""
     module, _, function = runner.partition(":")
     try:
         return {"result": getattr(importlib.import_module(module), function)(item)}
@@ -94,7 +94,7 @@ def _item_result(runner: str, item: dict[str, Any]) -> dict[str, Any]:
 def _load(name: str) -> str:
     """What is wrong with an op's declaration; empty if it can be loaded.
 
-    Everything is caught: a module that calls `sys.exit` while it is imported must not end the run quietly.
+    Every exception is caught: a module that calls `sys.exit` while it is imported must not end the run silently.
     """
     try:
         load_op(name)
@@ -106,7 +106,7 @@ def _load(name: str) -> str:
 
 
 def _place_of_error(err: BaseException) -> str:
-    """Where in a file of the op's author an exception was raised; empty where it was raised in ours alone."""
+    """The line of the op's author where an exception was raised, in parentheses; empty if it was raised in ours."""
     ours = Path(__file__).resolve().parents[2]
     frames = [frame for frame in traceback.extract_tb(err.__traceback__) if Path(frame.filename).is_file()]
     outside = [frame for frame in frames if not Path(frame.filename).resolve().is_relative_to(ours)]
@@ -139,11 +139,11 @@ def _retell(cell: Cell, settings: dict[str, Any], path: Path) -> dict[str, Any]:
 
 
 def _time_verdict(cell: Cell, run: Callable[[], Verdict]) -> Verdict:
-    """The verdict; an exception that comes out of the framework is the verdict `error`, never the end of the worker."""
+    """The verdict with its time; an exception of the framework gives the verdict `error`, not the end of the worker."""
     start = time.perf_counter()
     try:
-        # What runs here has guards of its own, so an exception that comes through is a fault of those guards. It must
-        # not end a worker that other ops share.
+        # `run` has guards of its own, so an exception that passes them is a fault of the guards. It must not end a
+        # worker that other ops share.
         verdict = run()
     except Exception as err:
         trace = without_requests("".join(traceback.format_exception(err, limit=-12)))
@@ -157,7 +157,7 @@ def _time_verdict(cell: Cell, run: Callable[[], Verdict]) -> Verdict:
 
 
 def _predict_cost(cell: Cell, verdict: Verdict) -> list[str]:
-    """What the report says about the cost over many ranks, where an op was judged over ranks."""
+    """The report's lines about the cost over many ranks, where an op was judged over ranks; else nothing."""
     if PROPERTIES[cell.property].where is not Where.WORLD or verdict.outcome not in CHECKED:
         return []
     from ..engine.predictions import predictions

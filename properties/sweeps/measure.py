@@ -1,9 +1,9 @@
-"""The measurement of one shard: how far a function's results are off, in ulps, and the argument that is worst.
+"""The measurement of one shard: the errors of a function's results, in ulps, and the argument with the largest error.
 
-The error of a result is |result - f(x)| over the ulp of f(x), as everywhere in opassay. An infinite result stands for
-the power of two that follows the largest finite number, and so does a value beyond it: a function that overflows early
-or late has a finite error like any other. Results below the normal range are counted apart, because a device that
-flushes them to zero is off by millions of ulps there and nowhere else.
+The error of a result is |result - f(x)| over the ulp of f(x), as everywhere in opassay. An infinite result counts as
+the power of two that follows the largest finite number, and so does a value beyond that number: a function that
+overflows early or late has a finite error like any other. Results below the normal range are counted apart, because a
+device that flushes them to zero has errors of millions of ulps there, and nowhere else.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
 #: Bits of MPFR's results: their own rounding error is 2^-147 ulp of the widest format.
 _PRECISION = 200
-#: How many of the worst arguments by the wider format MPFR decides, in each part; every so many arguments, one checks
-#: the wider format.
+#: The worst arguments of each part by the wider format whose errors MPFR computes; and the distance of arguments at
+#: which MPFR checks the wider format.
 _DECIDED, _CHECKED_EVERY = 32, 2**12
-#: How far the wider format's error may be off, in ulps of the measured format. Its functions are within 8 of its own
-#: ulps, and it has 29 bits more than binary32, 11 more than binary64.
+#: The largest mistake of an error by the wider format, in ulps of the measured format, by its bits. The wider format's
+#: functions are within 8 of its own ulps, and it has 29 bits more than binary32, 11 more than binary64.
 _UNSURE = {16: 2.0**-30, 32: 2.0**-25, 64: 2.0**-7}
 _ROUNDS, _NEAR = 12, 2**14
 _LAYOUTS = ("contiguous", "strided")
@@ -40,9 +40,9 @@ class LargestError:
     """The largest error among results of one kind, and where it is.
 
     Attributes:
-        ulps: the error, by MPFR; -1 where there was no such result, infinite where one of result and value is NaN.
+        ulps: the error, by MPFR; -1 if there was no such result, infinite if only one of result and value is NaN.
         bits: the argument's bit pattern, hexadecimal.
-        layout: that of the tensor the argument stood in: vectorised code and the code for single elements may differ.
+        layout: of the argument's tensor, because vectorised code and code for single elements may differ.
     """
 
     ulps: float = -1.0
@@ -52,13 +52,13 @@ class LargestError:
 
 @dataclass(frozen=True)
 class _Truth:
-    """What the wider format says of the arguments of one part; an array of that format each.
+    """The function's values at the arguments of one part, by the wider format; arrays of that format.
 
     Attributes:
         arguments: of the part.
-        values: the function's; infinite ones, and those beyond the largest number, as the power of two that follows it.
-        ulps: those of the values, in the measured format.
-        normal: which values are in the normal range; NaN counts as one of them.
+        values: of the function; those beyond the largest number are the power of two that follows it.
+        ulps: the ulp of each value in the measured format.
+        normal: which values are in the normal range; NaN counts as normal.
     """
 
     arguments: Wide
@@ -69,12 +69,12 @@ class _Truth:
 
 @dataclass(frozen=True)
 class ShardResult:
-    """What one shard showed.
+    """The measurement of one shard; its fields are those of a line of a log.
 
     Attributes:
-        inputs: arguments measured, in each layout.
-        misrounded: results, in both layouts, that are further than half an ulp from the value.
-        normal, subnormal: the worst of the results in the normal range, and of those below it.
+        inputs: the number of arguments, each measured in every layout.
+        misrounded: the number of results, in both layouts, with an error above half an ulp.
+        normal, subnormal: the largest error of results in the normal range, and below it.
     """
 
     inputs: int
@@ -84,7 +84,7 @@ class ShardResult:
 
 
 def measure(name: str, dtype: str, shard: int, device: str = "cpu") -> dict[str, Any]:
-    """One shard of one function, as the log keeps it.
+    """Measure one shard of one function: the data of a line of a log.
 
     Raises:
         ArithmeticError: the wider format is less accurate than this measurement needs.
@@ -112,7 +112,7 @@ def error_of(function: ElementaryFunction, fmt: Format, argument: float, result:
 
 
 def _with_part(earlier: ShardResult, function: ElementaryFunction, fmt: Format, bits: Bits, device: str) -> ShardResult:
-    """What is known of a shard, and what one more part of it shows."""
+    """The earlier result of a shard, and the measurement of one more part, as one result."""
     import torch
 
     contiguous = torch.from_numpy(bits.view(f"i{fmt.bits // 8}")).view(getattr(torch, fmt.name)).to(device)
@@ -138,7 +138,7 @@ def _wide(fmt: Format, tensor: torch.Tensor) -> Wide:
 
 
 def _truth(function: ElementaryFunction, fmt: Format, arguments: Wide) -> _Truth:
-    """The function's values of these arguments by the wider format."""
+    """The function's values at these arguments, by the wider format."""
     with np.errstate(all="ignore"):
         values = function.centre(arguments)
         largest = values.dtype.type(2) ** (fmt.exponent_max + 1)
@@ -162,7 +162,7 @@ def _errors(fmt: Format, truth: _Truth, results: Wide) -> Wide:
 
 
 def _check(function: ElementaryFunction, fmt: Format, arguments: Wide, results: Wide, errors: Wide) -> None:
-    """That the wider format's errors are MPFR's, for some arguments of the part, evenly spread."""
+    """ArithmeticError unless the wider format's errors are those of MPFR, at evenly spread arguments of the part."""
     for index in range(0, len(arguments), _CHECKED_EVERY):
         exact = error_of(function, fmt, _argument_at(arguments, index), _argument_at(results, index))
         if not (exact == errors[index] or abs(exact - errors[index]) <= _unsure(fmt, exact)):
@@ -173,7 +173,7 @@ def _check(function: ElementaryFunction, fmt: Format, arguments: Wide, results: 
 
 
 def _near_the_worst(fmt: Format, errors: Wide, chosen: npt.NDArray[np.bool_], record: float) -> Sequence[int]:
-    """Where MPFR must decide which of the chosen errors is the largest; nowhere, if all are below the largest known."""
+    """Places of chosen errors that may be the largest, for MPFR to decide; none, if all are below the record."""
     largest = float(errors.max(initial=-1.0, where=chosen))
     if largest < 0.0 or largest + _unsure(fmt, largest) <= record:
         return []
@@ -183,7 +183,7 @@ def _near_the_worst(fmt: Format, errors: Wide, chosen: npt.NDArray[np.bool_], re
 
 
 def _unsure(fmt: Format, error: float) -> float:
-    # A large error is rounded itself: it is a number of the wider format, too.
+    # A large error is itself rounded to the wider format, so the mistake grows with it.
     return _UNSURE[fmt.bits] * max(1.0, abs(error)) if np.isfinite(error) else 0.0
 
 
@@ -194,7 +194,7 @@ def _argument_at(values: Wide, index: int) -> float:
 def _climb(
     function: ElementaryFunction, fmt: Format, result: ShardResult, device: str, random: np.random.Generator
 ) -> ShardResult:
-    """A search from the worst argument that is known: neighbours at every distance, and again from a worse one."""
+    """The result after a search near the worst arguments, at every distance, repeated from worse ones."""
     for _ in range(_ROUNDS):
         starts = [np.uint64(int(worst.bits, 16)) for worst in (result.normal, result.subnormal) if worst.bits]
         if not starts:

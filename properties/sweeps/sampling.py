@@ -1,8 +1,8 @@
 """`python -m opassay.properties.sweeps.sampling`: torch's functions on a sample of arguments, as a table.
 
-What this is for: the contract needs a figure for every function, and a sweep of all float32 numbers takes minutes for
-each, which is too long for a test. A sample says how far a function is off at least, which is enough to see a contract
-that is too tight, and no proof that it holds. The truth is NumPy's, in the next wider format.
+What this is for: the contract needs a bound for every function, and a sweep of all float32 numbers takes minutes for
+each function, which is too long for a test. A sample gives a lower limit of the largest error, which shows a contract
+that is too tight and does not prove one. The exact values are approximated by NumPy in the next wider format.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from ...oracles.bound.rounding.functions import erf_centre, erfc_centre
 from ...reference.formats import FORMATS, Format, ulp_array
 from .tables import promised
 
-#: Of float32 every so many bit patterns, and of float64 so many arguments, drawn with a seed.
+#: The distance of the bit patterns of float32, and the number of arguments of float64, which are drawn with the seed.
 EVERY, DRAWN, SEED = 1021, 200_000, 0
 _CENTRES: dict[str, Callable[[Any], Any]] = {"erf": erf_centre, "erfc": erfc_centre}
-#: What has no counterpart in torch, or more arguments than one.
+#: Functions that torch does not have; and functions of two arguments, or without a counterpart in NumPy.
 _NUMPY_ALONE = frozenset({"cbrt"})
 _OTHERS = frozenset({"power", "sigmoid", "arctan2", "hypot"})
 SAMPLED = tuple(sorted(set(CPU_FUNCTIONS) - _OTHERS))
