@@ -311,7 +311,7 @@ _TABLE = (
 PROPERTIES: dict[str, Property] = {row.code: row for row in _TABLE}
 
 
-def bound(checks: Mapping[str, Check]) -> dict[str, Check]:
+def bind_checks(checks: Mapping[str, Check]) -> dict[str, Check]:
     """The checks by code, in the table's order.
 
     Raises:

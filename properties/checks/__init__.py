@@ -4,7 +4,7 @@ A check takes a judge and a sample, tells the judge's tally what it judged, and 
 promise. The codes must be exactly those of `properties.table`, or this import fails.
 """
 
-from ..table import bound
+from ..table import bind_checks
 from .autocast import check_autocast
 from .calls.independence import check_independence
 from .comm.devices import check_places
@@ -36,7 +36,7 @@ from .transforms.values import (
 from .transforms.vmap import check_vmap
 from .ways.calling import check_ways
 
-CHECKS = bound(
+CHECKS = bind_checks(
     {
         "FWD": check_values,
         "VJP": check_vjp,

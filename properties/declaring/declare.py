@@ -150,8 +150,8 @@ def _saved_by_position(
 ) -> Callable[[Args, frozenset[int]], int]:
     read = signature.reader(f"{op.name}: saved", saved, "wanted")
 
-    def by_position(args: Args, wanted: Collection[int]) -> int:
-        size: int = read(args, wanted={signature.usual(op.argument(i)) for i in wanted})
+    def by_position(args: Args, positions: Collection[int]) -> int:
+        size: int = read(args, wanted={signature.usual(op.argument(i)) for i in positions})
         return size
 
     return by_position

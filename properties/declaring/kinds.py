@@ -58,14 +58,14 @@ def drafts_of(op: Op, dtype: str, kind: str, others: int = 0) -> st.SearchStrate
     """
     sizes, kind = kind == "sizes", "large" if kind == "sizes" else kind
     what = f"samples({dtype!r}, {kind!r})"
-    strategy = declared(what, lambda: op.samples(dtype, kind), op.samples)
+    strategy = call_declaration(what, lambda: op.samples(dtype, kind), op.samples)
     if not isinstance(strategy, st.SearchStrategy):
         raise DeclarationError(f"{what}: got {type(strategy).__name__}, need a Hypothesis strategy of Draft")
 
     @st.composite
     def drafts(draw: st.DrawFn) -> Draft:
         with choices.record_choices() as record, strategies.sizing(sizes):
-            first, *more = [declared(what, lambda: draw(strategy)) for _ in range(1 + others)]
+            first, *more = [call_declaration(what, lambda: draw(strategy)) for _ in range(1 + others)]
             for each in (first, *more):
                 if not isinstance(each, Draft):
                     raise DeclarationError(f"{what}: drew {type(each).__name__}, need Draft")
@@ -86,7 +86,7 @@ def class_of(extent: int) -> str:
     return str(least) if above and above[0] == least + 1 else f"{least} to {above[0] - 1}" if above else f"{least} up"
 
 
-def declared(what: str, give: Callable[[], Any], function: Any = None) -> Any:
+def call_declaration(what: str, give: Callable[[], Any], function: Any = None) -> Any:
     """The result of a call of one of the declaration's functions.
 
     Args:
@@ -161,7 +161,7 @@ def sample_of(draft: Draft, seed: int, slices: int, kind: str) -> Sample:
     Raises:
         DeclarationError: the draft raised, gave no arguments, or no sample of its kind.
     """
-    sample: Sample = declared("samples: fill of a Draft", lambda: draft.sample(seed, slices))
+    sample: Sample = call_declaration("samples: fill of a Draft", lambda: draft.sample(seed, slices))
     # A list would pass for arguments in most places, and fail far from here, where arguments are joined as tuples.
     for args in (sample.args, *sample.slices, *sample.others):
         if not isinstance(args, tuple):

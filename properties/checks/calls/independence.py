@@ -24,7 +24,7 @@ from ....oracles.op.transforms import Vmap
 from ....oracles.verdicts.verdict import Code
 from ....oracles.verdicts.violation import Violation
 from ..agreement import require_same
-from .interrupted import call_expecting_error, interrupted
+from .interrupted import call_expecting_error
 from .memory import require_no_growth, require_release, set_aside
 from .threads import check_threads
 from .truth import Truth, establish_truth, observe_truth
@@ -212,7 +212,7 @@ def _after_errors(judge: Judge, truth: Truth) -> None:
     truth.ask(judge, truth.copies(), "after calls that were refused")
     for number in range(1, FAILING + 1):
         arguments = truth.copies()
-        if not interrupted(functools.partial(_forward_and_backward, judge, truth, arguments), number):
+        if not call_interrupted(functools.partial(_forward_and_backward, judge, truth, arguments), number):
             return
         truth.ask(judge, truth.copies(), f"after a call in which torch's function number {number} failed")
 

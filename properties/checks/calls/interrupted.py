@@ -38,7 +38,7 @@ class AtEveryFunction(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-def interrupted(call: Callable[[], Any], at: int) -> bool:
+def call_interrupted(call: Callable[[], Any], at: int) -> bool:
     """Make a call in which torch's function number `at` fails; whether there was a function of that number.
 
     The result or the exception of the call is not judged.
