@@ -24,7 +24,7 @@ from ....oracles.op.transforms import Vmap
 from ....oracles.verdicts.verdict import Code
 from ....oracles.verdicts.violation import Violation
 from ..agreement import require_same
-from .interrupted import call_expecting_error
+from .interrupted import call_expecting_error, call_interrupted
 from .memory import require_no_growth, require_release, set_aside
 from .threads import check_threads
 from .truth import Truth, establish_truth, observe_truth
