@@ -1,4 +1,4 @@
-"""Digests of the source that is installed, by which two places can tell whether they have the same."""
+"""A digest of the installed source, by which two machines can tell whether theirs are the same."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ ROOT = Path(__file__).parents[1]
 @functools.cache
 def source_digest() -> str:
     """SHA-256 of the names and the bytes of every Python file of opassay that is installed."""
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for name, path in sorted(_files()):
-        found.update(f"{name}\n{hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
-    return found.hexdigest()
+        digest.update(f"{name}\n{hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
+    return digest.hexdigest()
 
 
 def _files() -> Iterator[tuple[str, Path]]:

@@ -1,4 +1,4 @@
-"""Verdicts as a text table, and whether they hold. Standard library only."""
+"""Verdicts as a text table, and whether all of them hold. This module imports the standard library alone."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from dataclasses import replace
 
 from ..oracles.verdicts.verdict import HELD, Outcome, Verdict, failure_text
 
-#: Outcomes that do not speak against what was judged.
+#: Outcomes that are no evidence against the implementation.
 _FINE = HELD | {Outcome.UNSUPPORTED, Outcome.NOT_RUN}
 
 
 def ok(verdicts: Iterable[Verdict]) -> bool:
     """Whether none of the verdicts is a failure, an error or a crash, and one at least is "verified".
 
-    What was not asked, because it does not apply or is not offered, speaks against nothing; nor does "weak".
+    A question that was not asked, because it does not apply or the op does not offer it, is no failure; nor is "weak".
     """
-    found = [verdict.outcome for verdict in verdicts]
-    return Outcome.VERIFIED in found and all(outcome in _FINE for outcome in found)
+    outcomes = [verdict.outcome for verdict in verdicts]
+    return Outcome.VERIFIED in outcomes and all(outcome in _FINE for outcome in outcomes)
 
 
 def table(verdicts: Sequence[Verdict]) -> str:
@@ -38,6 +38,6 @@ def cards(verdicts: Iterable[Verdict]) -> str:
 
 
 def _without_case(verdict: Verdict) -> Verdict:
-    """A verdict that names no case file: none is written where there is no report."""
+    """The verdict without the name of its case file, because no case file is written where there is no report."""
     failure = verdict.failure
     return verdict if failure is None else replace(verdict, failure=replace(failure, case_id=""))

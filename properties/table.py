@@ -1,4 +1,4 @@
-"""The table of properties: what can be asked of an op, in words, and of which samples each question is asked.
+"""The table of properties: the questions that can be asked of an op, in words, and the samples for each question.
 
 This table alone says which properties there are; `opassay list` reads it, so it imports neither torch nor a check.
 `properties.checks` binds each code to the function that judges one sample.
@@ -14,22 +14,22 @@ from typing import TypeVar
 Check = TypeVar("Check", bound=Callable[..., object])
 
 DTYPES = ("float64", "float32", "bfloat16", "float16")
-#: Questions whose errors are also told by the magnitude of the operands and by the length of sums.
+#: Questions whose errors are also counted by the magnitude of the operands and by the length of sums.
 BINNED = ("FWD", "VJP")
 #: The share of large samples in questions about values.
 LARGE = 0.08
 #: The share of samples with results next to a rounding boundary.
 EDGES = 0.04
-#: The precedence of a question of which nothing is known yet.
+#: The precedence of a question that has no place among the others.
 LAST = 100
 
 
 class Where(enum.Enum):
     """In which process a property is judged."""
 
-    HERE = "here"  # in the process that is asked
-    PREPARED = "prepared process"  # in processes of its own, where something was installed first, and for good
-    WORLD = "world"  # here too, but with the ranks and devices that this process was told to use
+    HERE = "here"  # in the process that gets the question
+    PREPARED = "prepared process"  # in processes of their own, in which something was installed first, for good
+    WORLD = "world"  # in this process, with the ranks and devices of its world (`worlds`)
 
 
 @dataclass(frozen=True)
@@ -39,26 +39,26 @@ class Property:
     Attributes:
         code: the name that the command line, the report and the case files use.
         title: the question in a few words, for the report.
-        asks: what is done and what has to come out, in whole sentences. fault: an example of a mistake that it sees.
+        asks: what the check does and what the op must return, in whole sentences. fault: a mistake that it detects.
         precedence: its place among the questions that a wrong implementation is asked one by one: those in which most
             mistakes show have the lowest numbers, those that take long the highest.
-        kind: of the samples that the check takes: "ordinary", "integers", "empty", "large", or "sizes": large
-            ones of chosen extents.
-        large: the share of samples of kind "large" among those of another kind: one at least.
-        edges: the share of samples with results next to a rounding boundary, one at least; besides the others.
-        most: elements of a large sample's axes together.
-        ample: whether the first sample has two elements or more along every axis: where there are one or two samples in
-            all, they would be of one element each, because the simplest sample always comes first.
+        kind: of the samples: "ordinary", "integers", "empty", "large", or "sizes", which are large samples of chosen
+            extents.
+        large: the share of samples of kind "large" among those of another kind; at least one sample.
+        edges: the share of further samples with results next to a rounding boundary; at least one sample.
+        most: the largest number of elements of a large sample's tensor.
+        ample: whether the first sample has two elements or more along every axis. A cell of one or two samples would
+            otherwise have samples of one element each, because the simplest sample always comes first.
         slices: how many further samples of the same structure the check needs for batches.
         others: how many further samples of other structures the check calls the op with, in turn with the sample.
-        effort: how many examples are drawn, relative to a profile's number of them.
-        dtypes: the dtypes in which it is asked.
+        effort: the number of samples relative to the profile's number.
+        dtypes: the dtypes in which the question is asked.
         compiles: whether the check judges paths only (`Judge.hold`), so that it can be asked of compiled code.
-        requires: what an op must offer for it to be asked (`Promises.without`).
-        interprets: whether it is asked of kernels that are interpreted: each program of them takes milliseconds.
+        requires: the names in `Promises.without` that an op must offer for the question to be asked.
+        interprets: whether it is asked of interpreted kernels, each program of which takes milliseconds.
         where: in which process it is judged.
-        no_program: why its failures are not written as programs of torch and the implementation alone, in a sentence;
-            empty where they are.
+        no_program: why no failure is written as a program of torch and the implementation alone, in a sentence; empty
+            where failures are written so.
     """
 
     code: str
@@ -82,18 +82,18 @@ class Property:
     no_program: str = ""
 
     def large_of(self, examples: int) -> int:
-        """How many samples of `examples` are large: one at least, but none where there are two or fewer."""
+        """How many of `examples` samples are large: at least one, but none of two or fewer."""
         return max(1, round(self.large * examples)) if self.large and examples > 2 else 0
 
     def edges_of(self, examples: int) -> int:
-        """How many samples besides `examples` have results next to a rounding boundary: as many as `large_of` says."""
+        """How many samples besides `examples` have results next to a rounding boundary: one or more, as `large_of`."""
         return max(1, round(self.edges * examples)) if self.edges and examples > 2 else 0
 
     def subject_of(self, subject: str) -> str:
         """The implementation that is judged in a cell of that subject.
 
-        A process is prepared for torch's own op, which is then judged there whether it was prepared or not: the cell's
-        subject says which of the two processes answers.
+        A prepared process judges torch's own op with and without its preparation; the cell's subject says which of the
+        two processes answers. So the implementation is "torch" in both.
         """
         return "torch" if self.where is Where.PREPARED else subject
 
@@ -214,7 +214,7 @@ _TABLE = (
         "A shape rule for torch.compile that names float32 where the kernel returns float16.",
         precedence=12, effort=0.4, requires=("fake",),
     ),
-    # One compilation takes as long as thousands of calls, hence the smallest effort of all.
+    # One compilation takes as long as thousands of calls, so COMP has the smallest effort.
     Property(
         "COMP", "torch.compile and torch.export: other sizes, other values, reloaded",
         "The op is compiled by torch.compile and exported, called again with other sizes and values, saved and loaded;"
@@ -311,7 +311,7 @@ _TABLE = (
 PROPERTIES: dict[str, Property] = {row.code: row for row in _TABLE}
 
 
-def bound(checks: Mapping[str, Check]) -> dict[str, Check]:
+def bind_checks(checks: Mapping[str, Check]) -> dict[str, Check]:
     """The checks by code, in the table's order.
 
     Raises:

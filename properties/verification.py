@@ -1,8 +1,8 @@
-"""What a user calls: the verdict of a cell, of a case file, of an op, of a custom function.
+"""The functions that users call: for the verdict of a cell, of a case file, of an op, of a custom function.
 
-Here, and nowhere else, a question meets the place where it is judged: in this process, in processes that are prepared
-for it, or by this process and others that are the ranks of a world. Each place judges by the engine, which knows no
-place; so neither has to look the other up by name.
+This module alone chooses the place where a question is judged: this process, processes that are prepared for the
+question, or this process together with others as the ranks of a world. Each place calls the engine, which imports no
+place; so neither imports the other.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ __all__ = [
 
 
 def place_of(cell: Cell) -> Place:
-    """Where a cell is judged; "here" also where there is no such property, which is said there."""
+    """The place where a cell is judged; for an unknown property it is `Here`, whose verdict says that."""
     if cell.subject == INTERPRETED:
         return interpreted_place()
     question = PROPERTIES.get(cell.property)
@@ -52,14 +52,14 @@ def place_of(cell: Cell) -> Place:
 
 
 def run_cell(cell: Cell, settings: Settings, op: Op | None = None) -> Verdict:
-    """The verdict of a cell. Faults of the framework become a verdict too ("error"), never an exception.
+    """The verdict of a cell. A fault of the framework gives a verdict, too ("error"), and no exception.
 
     Args:
-        cell: what to ask. settings: how much.
+        cell: the question. settings: how much is asked.
         op: the declaration, where it is not one of the catalog or of a plugin.
 
     Raises:
-        KeyboardInterrupt: a signal came (or what else the caller's signal handler raises); there is no verdict then.
+        KeyboardInterrupt: a signal came (or another exception of the caller's signal handler); there is no verdict.
     """
     return guarded(cell, lambda: place_of(cell).judge(cell, settings, op))
 
@@ -75,10 +75,10 @@ def replay_case(text: str) -> Verdict:
 
 
 def retell_cell(cell: Cell, settings: Settings, tell: Callable[[str], None]) -> Verdict | None:
-    """Judge a cell of the catalog again, and tell the case file of every sample before it is judged.
+    """Judge a cell of the catalog again, and call `tell` with the case file of each sample before it is judged.
 
-    This finds the sample by which a process ends: the one that was told last. None for a cell that is not judged in
-    this process.
+    This finds the sample that ends the process: the last one of which the case file was told. None for a cell that is
+    not judged in this process.
 
     Raises:
         KeyboardInterrupt: as `run_cell`.
@@ -105,7 +105,7 @@ def verify(
         settings: profile, seed and examples; profile "commit" by default.
 
     Raises:
-        TypeError: `op` is none. ValueError: there is no such property, dtype or device.
+        TypeError: `op` is no op. ValueError: there is no such property, dtype or device.
     """
     if not isinstance(op, Op):
         raise TypeError(f"op: got a {type(op).__name__}, need an op: what declare gives, or load_op of its name")
@@ -140,7 +140,7 @@ def verify_function(
     Raises:
         TypeError, ValueError: as `custom_function`.
     """
-    # The declaration is made once for all cells, because making it calls the function and traces it.
+    # All cells share one declaration, because each new one would call the function and trace it again.
     op = custom_function(
         function, samples, reference, constant=constant, specials=specials, flush=flush, algorithms=algorithms
     )
@@ -210,9 +210,9 @@ def verify_kernel(
         TypeError, ValueError: as `custom_kernel`.
     """
     offer = Offer(without, max_order, specials, flush, algorithms, outputs)
-    given = {"constants": constants, "sizes": sizes, "differentiable": differentiable}
+    options = {"constants": constants, "sizes": sizes, "differentiable": differentiable}
     if isinstance(reference, (str, Op)):
-        extra = [name for name, value in {"shapes": shapes, **given}.items() if value is not None]
+        extra = [name for name, value in {"shapes": shapes, **options}.items() if value is not None]
         if extra:
             raise ValueError(f"{extra[0]}: got one, and the declaration of an op has its own")
         op = kernel_of_op(kernel, reference, supported=supported, offer=offer)

@@ -1,12 +1,11 @@
-"""Where ops over several places run, and which helpers this process has: all that it knows of itself.
+"""Where ops over several places run, and which helper processes this process has.
 
-What this is for: the declaration of an op over ranks or devices says what runs there; this module says what the ranks
-and devices are while a cell is judged: ranks in lockstep and logical devices, unless this process is told otherwise.
+What this is for: the declaration of an op over ranks or devices says what runs on them; this module decides what the
+ranks and devices are while a cell is judged: ranks in lockstep and logical devices, unless `enter` sets another world.
 
-What is hard here: a declaration is made when its module is imported, and the process may enter another world after
-that. So declarations hold these functions and never what they return. `_HERE` is the only state of `properties`; a
-helper process that is started for a cell is kept there, so that whoever ends this process can end all of them without
-knowing what they are for.
+What is hard here: a declaration is made when its module is imported, and the process may enter another world later. So
+declarations hold the functions of this module and never their results. `_HERE` is the only state of `properties`; it
+has the helper processes that were started for cells, so that `leave` can end all of them, whatever they are for.
 """
 
 from __future__ import annotations
@@ -18,17 +17,17 @@ from typing import Any, Protocol
 
 from .names import COMMS, FABRICS
 
-#: Places of a sample, where the world has no number of its own.
+#: The largest number of places of a sample, where the world has no fixed number.
 MOST = 8
 
 
 @dataclass(frozen=True)
 class World:
-    """What a process judges COMM on.
+    """The ranks and devices over which a process judges COMM.
 
     Attributes:
         comm: one of `COMMS`; with "gloo" and "nccl" this process is one rank of `size`.
-        fabric: one of `FABRICS`. size: how many places every sample has; None: 1 to `MOST`.
+        fabric: one of `FABRICS`. size: how many places every sample has; 1 to `MOST` if None.
     """
 
     comm: str = COMMS[0]
@@ -37,20 +36,20 @@ class World:
 
     @property
     def in_processes(self) -> bool:
-        """Whether the ranks are processes, of which this is one; else they are threads of this process."""
+        """Whether the ranks are processes, of which this process is one; else they are threads of this process."""
         return self.comm != COMMS[0]
 
     def lacks(self, device: str) -> str:
-        """What this machine lacks to be that world, for tensors on a device; empty if nothing."""
+        """What this machine lacks for this world, for tensors on a device, in words; empty if nothing."""
         import torch  # not at the top: the command line names worlds, too, and never loads torch
 
         if self.comm == "nccl" and device != "cuda":
             return f"nccl moves tensors of CUDA devices; these are on {device}"
-        found, size = torch.cuda.device_count(), self.size or 2
-        # Ranks of NCCL need a GPU each, and so do the devices of the "cuda" fabric. The "folded" one is a single GPU
-        # several times, for which the truth value counts as 1.
+        count, size = torch.cuda.device_count(), self.size or 2
+        # Each rank of NCCL needs a GPU, and so does each device of the "cuda" fabric. The "folded" fabric needs one,
+        # and its truth value counts as 1.
         needed = max(size if self.comm == "nccl" or self.fabric == "cuda" else 0, self.fabric == "folded")
-        return "" if found >= needed else f"{found} CUDA device{'s' * (found != 1)}, needs {int(needed)}"
+        return "" if count >= needed else f"{count} CUDA device{'s' * (count != 1)}, needs {int(needed)}"
 
     def __str__(self) -> str:
         number = self.size or f"1 to {MOST}"
@@ -64,7 +63,7 @@ class Peers:
     """Ranks in other processes.
 
     Attributes:
-        tell: that they judge a case file, too. run: a program on every rank; what each of them returned.
+        tell: has the ranks judge a case file, too. run: runs a program on every rank; returns their results.
     """
 
     tell: Callable[[str], None]
@@ -72,15 +71,15 @@ class Peers:
 
 
 class Helper(Protocol):
-    """Processes that this one has started, or has joined, for cells that cannot be judged in it alone."""
+    """Processes that this process has started, or has joined, for cells that it cannot judge alone."""
 
     def close(self) -> object:
-        """End them, or leave them; a helper that has ended already takes this without an error."""
+        """End the processes, or leave their group; no error if they have ended already."""
 
 
 @dataclass
 class _Here:
-    """The world of this process, the other ranks where they are processes, and helpers by what they are for."""
+    """The world of this process, the other ranks where they are processes, and the helpers by name."""
 
     world: World = field(default_factory=World)
     peers: Peers | None = None
@@ -96,7 +95,7 @@ def here() -> World:
 
 
 def enter(world: World, peers: Peers | None = None) -> None:
-    """Judge COMM in a world from now on. A process that is one of its ranks already stays that, with its peers."""
+    """Judge COMM in a world from now on. A process that is a rank of this world already keeps its peers."""
     if peers is not None or world != _HERE.world:
         _HERE.world, _HERE.peers = world, peers
 
@@ -110,31 +109,30 @@ def launched() -> bool:
 
 
 def helper(name: str) -> Any:
-    """The helper that is kept under a name, or None."""
+    """The helper of a name, or None."""
     return _HERE.helpers.get(name)
 
 
 def helper_of(name: str, start: Callable[[], Any]) -> Any:
-    """The helper of a name; it is started, and kept, where there is none."""
+    """The helper of a name, which is started if there is none."""
     if name not in _HERE.helpers:
         keep(name, start())
     return _HERE.helpers[name]
 
 
-def keep(name: str, started: Helper) -> None:
-    """Keep a helper for the next cell that needs it, and until this process leaves."""
-    _HERE.helpers[name] = started
+def keep(name: str, process: Helper) -> None:
+    """Keep a helper for the next cell that needs it, until `dismiss` or `leave`."""
+    _HERE.helpers[name] = process
 
 
 def dismiss(name: str) -> None:
     """End the helper of a name, if there is one."""
-    found = _HERE.helpers.pop(name, None)
-    if found is not None:
-        found.close()
+    if name in _HERE.helpers:
+        _HERE.helpers.pop(name).close()
 
 
 def leave() -> None:
-    """End all helpers, and be where a fresh process is; the other ranks, if there are any, may go."""
+    """End all helpers and return to the world of a fresh process; other ranks, if there are any, may end."""
     try:
         for name in list(_HERE.helpers):
             dismiss(name)
@@ -152,12 +150,12 @@ def tell(case: str) -> None:
 
 
 def size(args: Any, rng: Any) -> int:
-    """How many ranks a partition has."""
+    """The number of ranks of a partition, drawn where the world has no fixed number."""
     return _HERE.world.size or int(rng.integers(1, MOST + 1))
 
 
 def places() -> tuple[int, ...]:
-    """Numbers of places to draw from; the smallest first."""
+    """Numbers of places from which a declaration draws; two come first, for which Hypothesis simplifies."""
     if _HERE.world.size:
         return (_HERE.world.size,)
     most = MOST
@@ -165,19 +163,19 @@ def places() -> tuple[int, ...]:
         import torch  # not at the top: see `World.lacks`
 
         most = torch.cuda.device_count()
-    # Two places are drawn even where there are fewer GPUs: samples are drawn in ordinary cells, too, which have all
-    # places on one device, and COMM has refused its cell before that (`World.lacks`).
+    # Two places are drawn even where there are fewer GPUs, because ordinary cells draw samples, too, and have all
+    # places on one device. A cell of COMM has been refused before that (`World.lacks`).
     return tuple(n for n in (2, 1, 3, 4, 5, 7, MOST) if n <= max(most, 2))
 
 
 def run(size: int, program: Callable[[Any], Any]) -> list[Any]:
-    """What a program of a rank's comm returns on every rank."""
+    """The results of a program on all ranks; each gets its rank's comm."""
     if _HERE.peers is not None:
         return _HERE.peers.run(program)
     from ..impl.comm import LockstepWorld  # not at the top: it imports torch
 
-    # The order in which ranks take their turns is random, so that no program passes by the luck of one order, but its
-    # seed is fixed, so that a failing sample fails again.
+    # The order in which ranks take their turns is random, so that no program passes thanks to one order. The seed is
+    # fixed, so that a failing sample fails again.
     return LockstepWorld(size, order="random", seed=size, forward_mode=True).run(program)
 
 
@@ -187,7 +185,7 @@ def may_fail() -> bool:
 
 
 def fabric(size: int) -> Any:
-    """So many devices."""
+    """A fabric of `size` devices."""
     from ..impl.comm import CudaFabric, FoldedFabric, HostFabric  # not at the top: they import torch
 
     if _HERE.world.fabric == "host":

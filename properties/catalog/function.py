@@ -29,7 +29,7 @@ def _returned_arguments(spec: str) -> list[str | None]:
 
 
 def _written_otherwise(spec: str) -> tuple[Named, Named]:
-    return {}, {"spec": spec_of(spec).written_otherwise().text()}
+    return {}, {"spec": spec_of(spec).restyle().text()}
 
 
 def _law(word: tuple[str, ...]) -> laws.Relation:

@@ -1,1 +1,1 @@
-"""What a certificate says of an op beside the verdicts on it: its declaration, its contract, and its source."""
+"""Facts about an op for its certificate, beside the verdicts: its declaration, its contract, and its source."""

@@ -1,4 +1,4 @@
-"""What is known of an op without asking it anything. It imports torch, so the command line has it from a worker."""
+"""Facts about an op that need no call of it. This module imports torch, so it runs in a worker alone."""
 
 from __future__ import annotations
 
@@ -24,32 +24,32 @@ def facts(item: Data) -> Data:
 
     Returns:
         `sources`: of the op, its formula and its declaration, file -> SHA-256. `functions`: elementary functions that
-        the formula's text names. `contract`: dtype -> what an evaluation may do. `properties`: code -> title, of every
-        property that there is. `environment`: of this process.
+        the formula's text names. `contract`: dtype -> the errors that an evaluation may make. `properties`: code ->
+        title, of all properties. `environment`: of this process.
     """
     op = load_op(item["op"])
     functions = elementary_functions(op.reference, CPU_FUNCTIONS)
     return {
         "sources": _files_of(op, item["op"], item["subject"]),
         "functions": functions,
-        "contract": {dtype: _allowed(op, item, dtype, functions) for dtype in DTYPES},
+        "contract": {dtype: _contract_facts(op, item, dtype, functions) for dtype in DTYPES},
         "properties": {code: question.title for code, question in PROPERTIES.items()},
         "environment": environment(),
     }
 
 
 def _files_of(op: Op, name: str, subject: str) -> Data:
-    # What torch compiles is torch's op, and what is interpreted are the kernels of the op that ships.
-    made_of = {"compiled": "torch", "triton": "opassay"}.get(subject, subject)
-    function = op.subjects.get(made_of)
+    # The subject "compiled" is torch's op, compiled; "triton" are the interpreted kernels of the op that ships.
+    source = {"compiled": "torch", "triton": "opassay"}.get(subject, subject)
+    function = op.subjects.get(source)
     return {
-        "op": files_of_subject(function, made_of == "opassay") if function is not None else {},
+        "op": files_of_subject(function, source == "opassay") if function is not None else {},
         "formula": files_of_formula(op.reference),
-        "declaration": files_of_module(_declared_in(name)),
+        "declaration": files_of_module(_module_of_declaration(name)),
     }
 
 
-def _declared_in(name: str) -> str:
+def _module_of_declaration(name: str) -> str:
     if name in CATALOG:
         package = __package__.rpartition(".")[0]
         return f"{package}.catalog.{CATALOG[name]}"
@@ -58,16 +58,16 @@ def _declared_in(name: str) -> str:
     return next(point.module for point in plugin_entry_points() if point.name == name)
 
 
-def _allowed(op: Op, item: Data, dtype: str, functions: list[str]) -> Data:
+def _contract_facts(op: Op, item: Data, dtype: str, functions: list[str]) -> Data:
     promises = promised(op, item["subject"]).promises
     where = arithmetic_of(item["subject"], item["device"])
-    found = contract(dtype, where, promises.order, flush=promises.flush, algorithms=promises.algorithms)
+    terms = contract(dtype, where, promises.order, flush=promises.flush, algorithms=promises.algorithms)
     return {
-        "accumulate": found.accumulate.name,
-        "stores": found.stores.name,
-        "ulps": {name: found.functions[name] for name in functions},
-        "roundings": found.roundings,
-        "scaling": found.scaling,
-        "flush": found.flush,
-        "algorithms": sorted(found.algorithms),
+        "accumulate": terms.accumulate.name,
+        "stores": terms.stores.name,
+        "ulps": {name: terms.functions[name] for name in functions},
+        "roundings": terms.roundings,
+        "scaling": terms.scaling,
+        "flush": terms.flush,
+        "algorithms": sorted(terms.algorithms),
     }

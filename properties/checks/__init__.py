@@ -4,62 +4,70 @@ A check takes a judge and a sample, tells the judge's tally what it judged, and 
 promise. The codes must be exactly those of `properties.table`, or this import fails.
 """
 
-from ..table import bound
-from .autocast import autocast
-from .calls.independence import independent
-from .comm.devices import communicated
-from .compiling.compilation import compiled
-from .determinism import deterministic
-from .exact_data import exact_data
-from .fake import fakes
-from .invariance import invariant
-from .laws import laws
-from .layout import layouts
-from .needs import needed
-from .purity import dual, memory, pure
-from .refusals import refused
-from .saved import saved
-from .sizes import sized
-from .special import specials
-from .transforms.agree import agreeing
-from .transforms.forward_ad import forward_ad
-from .transforms.nesting import nested, words
-from .transforms.values import adjoint, forward, forward_and_reverse, reverse, second, tangent, third
-from .transforms.vmap import vmapped
-from .ways.calling import called_in_other_ways
+from ..table import bind_checks
+from .autocast import check_autocast
+from .calls.independence import check_independence
+from .comm.devices import check_places
+from .compiling.compilation import check_compilation
+from .determinism import check_determinism
+from .exact_data import check_exact_data
+from .fake import check_fakes
+from .invariance import check_invariance
+from .laws import check_laws
+from .layout import check_layouts
+from .needs import check_needs
+from .purity import check_memory, check_primal, check_purity
+from .refusals import check_refusals
+from .saved import check_saved_tensors
+from .sizes import check_sizes
+from .special import check_special_values
+from .transforms.agree import check_agreement
+from .transforms.forward_ad import check_forward_ad
+from .transforms.nesting import check_nesting, check_words
+from .transforms.values import (
+    check_adjointness,
+    check_empty,
+    check_jvp,
+    check_second_order,
+    check_third_order,
+    check_values,
+    check_vjp,
+)
+from .transforms.vmap import check_vmap
+from .ways.calling import check_ways
 
-CHECKS = bound(
+CHECKS = bind_checks(
     {
-        "FWD": forward,
-        "VJP": reverse,
-        "JVP": tangent,
-        "ORD2": second,
-        "ORD3": third,
-        "ADJ": adjoint,
-        "VMAP": vmapped,
-        "NEST": nested,
-        "WORD": words,
-        "DUAL": dual,
-        "LAW": laws,
-        "DATA": exact_data,
-        "LAYOUT": layouts,
-        "SPECIAL": specials,
-        "EMPTY": forward_and_reverse,
-        "ERROR": refused,
-        "PURE": pure,
-        "FAKE": fakes,
-        "COMP": compiled,
-        "DET": deterministic,
-        "SIZE": sized,
-        "INV": invariant,
-        "AUTOCAST": autocast,
-        "MEM": memory,
-        "COMM": communicated,
-        "SAVE": saved,
-        "CALLS": independent,
-        "NEEDS": needed,
-        "AGREE": agreeing,
-        "FWAD": forward_ad,
-        "WAYS": called_in_other_ways,
+        "FWD": check_values,
+        "VJP": check_vjp,
+        "JVP": check_jvp,
+        "ORD2": check_second_order,
+        "ORD3": check_third_order,
+        "ADJ": check_adjointness,
+        "VMAP": check_vmap,
+        "NEST": check_nesting,
+        "WORD": check_words,
+        "DUAL": check_primal,
+        "LAW": check_laws,
+        "DATA": check_exact_data,
+        "LAYOUT": check_layouts,
+        "SPECIAL": check_special_values,
+        "EMPTY": check_empty,
+        "ERROR": check_refusals,
+        "PURE": check_purity,
+        "FAKE": check_fakes,
+        "COMP": check_compilation,
+        "DET": check_determinism,
+        "SIZE": check_sizes,
+        "INV": check_invariance,
+        "AUTOCAST": check_autocast,
+        "MEM": check_memory,
+        "COMM": check_places,
+        "SAVE": check_saved_tensors,
+        "CALLS": check_independence,
+        "NEEDS": check_needs,
+        "AGREE": check_agreement,
+        "FWAD": check_forward_ad,
+        "WAYS": check_ways,
     }
 )

@@ -1,7 +1,7 @@
-"""One way to a result against another one of the same subject: the same bits, or both within the bound.
+"""Two ways of computing one result with the same subject: their results have the same bits, or lie within the bound.
 
 What this is for: whether a call is compiled, reloaded, or spelt in another way, its result may differ from that of the
-plain call by rounding alone. Where all bits are equal nothing has to be read; where they are not, the formula decides.
+plain call by rounding alone. Where all bits are equal the formula need not be read; where some are not, it decides.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ Args = tuple[Any, ...]
 
 
 def outputs_of(judge: Judge, args: Args) -> tuple[Tensor, ...] | None:
-    """The outputs of the production op, or of the subject where there is none; None where it refuses the arguments.
+    """The outputs of the production op, or of the subject where there is no production op; None for a refusal.
 
-    The production op is asked because it checks its arguments, as others need not.
+    The production op is asked because it checks its arguments; other implementations may accept wrong ones.
 
     Raises:
-        Violation: it raises what is no refusal.
+        Violation: the op raises an exception that is no refusal.
     """
     op = judge.op
-    return unless_refused(judge, op.subject(OWN) if OWN in op.subjects else judge.subject, args)
+    return call_unless_refused(judge, op.subject(OWN) if OWN in op.subjects else judge.subject, args)
 
 
-def unless_refused(judge: Judge, function: Subject, args: Args) -> tuple[Tensor, ...] | None:
-    """The outputs of a function without derivatives, None where it raises one of `REFUSALS`; see `outputs_of`."""
+def call_unless_refused(judge: Judge, function: Subject, args: Args) -> tuple[Tensor, ...] | None:
+    """The outputs of a function called without gradients; None where it raises one of `REFUSALS` (see `outputs_of`)."""
     try:
         with torch.no_grad():
             return flat_outputs(judge.call(function, *args))
@@ -61,8 +61,8 @@ def require_equal_calls(judge: Judge, sample: Sample, function: Subject, what: s
     """Violation unless a function gives what the subject gives at a sample: values, and first gradients.
 
     Args:
-        judge: of the subject. sample: the arguments. function: another way to call it.
-        what: the way, in messages. backward: whether gradients are asked for, too.
+        judge: of the subject. sample: the arguments. function: another way to call the subject.
+        what: the name of that way in messages. backward: whether gradients are compared, too.
     """
     with torch.no_grad():
         plain = judge.primal(sample)
@@ -74,27 +74,27 @@ def require_equal_calls(judge: Judge, sample: Sample, function: Subject, what: s
             got = judge.primal(sample, function, what)
         require_equal(judge, path.along((), ()), got, plain, what)
         return
-    got, gradients = called_and_differentiated(judge, path, function, what)
-    _, need = called_and_differentiated(judge, path, judge.subject, "vjp")
+    got, gradients = call_and_differentiate(judge, path, function, what)
+    _, need = call_and_differentiate(judge, path, judge.subject, "vjp")
     require_equal(judge, path.along((), ()), got, plain, what)
     require_equal(judge, path, gradients, need, f"{what}, vjp")
 
 
-def called_and_differentiated(
+def call_and_differentiate(
     judge: Judge, path: Path, function: Subject, what: str
 ) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
-    """The outputs of one call, and the gradients that the path's cotangents give; zeros where there is none.
+    """The outputs of one call, and its gradients for the path's cotangents; zeros for an input that has no gradient.
 
     Args:
-        judge: calls the function. path: of the word ("vjp",). function: what is called. what: its name in messages.
+        judge: calls the function. path: of the word ("vjp",). function: the one to call. what: its name in messages.
     """
     leaves = [t.detach().requires_grad_() for t in path.problem.inputs]
-    told = functools.partial(along_path, path.along((), ())) if path.around else None
-    outputs = judge.call(path.problem.subject(function), *leaves, what=what, told=told)
+    script = functools.partial(along_path, path.along((), ())) if path.around else None
+    outputs = judge.call(path.problem.subject(function), *leaves, what=what, told=script)
     pairs = [(y, g) for y, g in zip(outputs, path.directions, strict=False) if y.requires_grad]
-    targets, given = [y for y, _ in pairs], [g for _, g in pairs]
-    found = judge.call(lambda: torch.autograd.grad(targets, leaves, given, allow_unused=True), what=f"{what}, vjp")
-    gradients = [torch.zeros_like(t) if g is None else g for g, t in zip(found, leaves, strict=True)]
+    targets, directions = [y for y, _ in pairs], [g for _, g in pairs]
+    grads = judge.call(lambda: torch.autograd.grad(targets, leaves, directions, allow_unused=True), what=f"{what}, vjp")
+    gradients = [torch.zeros_like(t) if g is None else g for g, t in zip(grads, leaves, strict=True)]
     return tuple(y.detach() for y in outputs), tuple(gradients)
 
 
@@ -102,8 +102,8 @@ def require_equal(judge: Judge, path: Path, got: Sequence[Any], need: Sequence[A
     """Violation unless two lists of outputs are equal bit for bit, or `got` is within the bound of the path.
 
     Args:
-        judge: its tally counts the elements. path: what both lists are outputs of.
-        got, need: the outputs, and those of the plain call. what: what messages call the first.
+        judge: its tally counts the elements. path: the path along which both lists were computed.
+        got, need: the outputs, and those of the plain call. what: the name of `got` in messages.
     """
     names = path.names()
     if len(got) != len(need):
@@ -115,9 +115,9 @@ def require_equal(judge: Judge, path: Path, got: Sequence[Any], need: Sequence[A
         ):
             if mine != plain:
                 wrong = f"{name} got {kind}={mine}, the plain call has {plain}"
-                found = judge.broken(Code.ATTRIBUTE, wrong, where=what)
+                violation = judge.broken(Code.ATTRIBUTE, wrong, where=what)
                 expression = f"str(tuple(outputs[{i}].shape))" if kind == "shape" else f"str(outputs[{i}].dtype)[6:]"
-                raise found.showing(attribute(path, expression, str(plain)) if path.around else None)
+                raise violation.showing(attribute(path, expression, str(plain)) if path.around else None)
     if all(map(same_results, got, need)):
         judge.tally.count(sum(int(a.numel()) for a in got))
         return
@@ -132,8 +132,8 @@ def require_same(judge: Judge, got: Sequence[Any], need: Sequence[Any], path: st
     """Violation unless two lists of outputs are equal bit for bit; see `same_results` about NaN.
 
     Args:
-        judge: its tally counts the elements. got, need: the outputs, and what they must be.
-        path: what messages call the outputs. code: of the violation.
+        judge: its tally counts the elements. got, need: the outputs, and those that they must equal.
+        path: the name of the outputs in messages. code: of the violation.
     """
     if len(got) != len(need):
         raise judge.broken(code, f"got {len(got)} outputs, need {len(need)}", where=path)

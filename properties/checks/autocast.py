@@ -16,8 +16,8 @@ from ...oracles.verdicts.verdict import Code
 from ...oracles.verdicts.violation import Unsupported
 
 
-def autocast(judge: Judge, sample: Sample) -> None:
-    """AUTOCAST: the dtypes that torch's own op gives there, and values in the accept set."""
+def check_autocast(judge: Judge, sample: Sample) -> None:
+    """AUTOCAST: under autocast, the dtypes that torch's own op has there, and values in the accept set."""
 
     def cast(*args: Any) -> Any:
         with torch.autocast(judge.device, dtype=torch.bfloat16):
@@ -32,7 +32,7 @@ def autocast(judge: Judge, sample: Sample) -> None:
     under = Spelt(cast, lines)
 
     got = flat_outputs(judge.call(under, *sample.args, what="under autocast"))
-    _same_dtype_as_torch(judge, sample, got[0], lines)
+    _require_torch_dtype(judge, sample, got[0], lines)
     judge.hold(sample, (), function=under, exactly=False)
     judge.hold(sample, ("vjp",), "eager", function=under, exactly=False)
     if "vmap" in judge.op.promises.without:
@@ -46,11 +46,11 @@ def autocast(judge: Judge, sample: Sample) -> None:
             raise judge.broken(Code.ATTRIBUTE, wrong, where="vmap under autocast", path="autocast")
 
 
-def _same_dtype_as_torch(judge: Judge, sample: Sample, got: Any, lines: tuple[str, ...]) -> None:
+def _require_torch_dtype(judge: Judge, sample: Sample, got: Any, lines: tuple[str, ...]) -> None:
     """The production op's dtype under autocast is that of torch's own op, where torch takes these arguments.
 
     Args:
-        got: the first output. lines: of a program that calls the op so.
+        got: the first output of the production op. lines: of a program that calls an op under autocast.
     """
     if judge.subject_name != OWN or "torch" not in judge.op.subjects:
         return
@@ -61,6 +61,6 @@ def _same_dtype_as_torch(judge: Judge, sample: Sample, got: Any, lines: tuple[st
         return
     if got.dtype != need.dtype:
         wrong = f"got dtype={dtype_name(got.dtype)}, need {dtype_name(need.dtype)}"
-        found = judge.broken(Code.ATTRIBUTE, wrong, where="under autocast", path="autocast")
+        violation = judge.broken(Code.ATTRIBUTE, wrong, where="under autocast", path="autocast")
         path = replace(judge.path(sample, (), ()), around=lines)
-        raise found.showing(attribute(path, "str(outputs[0].dtype)", str(need.dtype)))
+        raise violation.showing(attribute(path, "str(outputs[0].dtype)", str(need.dtype)))

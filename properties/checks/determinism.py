@@ -12,26 +12,27 @@ from ...oracles.programs import particular as programs
 from ...oracles.verdicts.verdict import Code
 from ...oracles.verdicts.violation import Violation
 from .agreement import require_equal, require_same
-from .layout import relaid
+from .layout import lay_out
 
 THREADS = (1, 2, 3)
 RUNS = 3
-#: torch shares a sum with a single result among threads from somewhere below so many elements on, in every format.
+#: A sum with a single result that torch shares among threads in every format: its threshold lies below this length.
 SINGLE_SUM = 65_536
 
 
-def deterministic(judge: Judge, sample: Sample) -> None:
+def check_determinism(judge: Judge, sample: Sample) -> None:
     """DET: forward and reverse mode, repeated; then under `torch.use_deterministic_algorithms` with 1, 2 and 3 threads.
 
-    torch's own contract stands behind the split: sums over rows may depend on how many threads share them, unless the
-    user asks for deterministic algorithms. Tensors of four dims and of five are laid out with channels last, too: there
-    kernels of images take other ways. The production op is to be right in that mode, which no other property switches
-    on, and where it promises so, its gradients of gradients do not hang on threads either.
+    The number of threads is varied in the second part alone, because torch's own contract is that sums over rows may
+    depend on it unless the user asks for deterministic algorithms. Tensors of four and of five dims are also laid out
+    with channels last, for which kernels of images have code of their own. The production op must also be right under
+    deterministic algorithms, which no other property switches on; where it promises so, its second gradients must not
+    depend on the number of threads either.
     """
     _call_repeatedly(judge, sample)
     if any(_of_images(a) for a in sample.args):
         _call_repeatedly(
-            judge, sample.with_args([relaid(a, "channels_last")[0] if _of_images(a) else a for a in sample.args])
+            judge, sample.with_args([lay_out(a, "channels_last")[0] if _of_images(a) else a for a in sample.args])
         )
 
 
@@ -40,9 +41,9 @@ def _of_images(argument: object) -> bool:
 
 
 def _call_repeatedly(judge: Judge, sample: Sample) -> None:
-    threads, asked = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
+    threads, enabled = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
     try:
-        _repeated(judge, sample)
+        _judge_runs(judge, sample)
     except Violation as violation:
         if violation.code is not Code.BITS:
             raise
@@ -52,31 +53,30 @@ def _call_repeatedly(judge: Judge, sample: Sample) -> None:
         raise
     finally:
         torch.set_num_threads(threads)
-        torch.use_deterministic_algorithms(asked)
+        torch.use_deterministic_algorithms(enabled)
 
 
-def _repeated(judge: Judge, sample: Sample) -> None:
-    # A difference from run to run comes from threads that race, so the runs are made with as many as are asked
-    # about.
+def _judge_runs(judge: Judge, sample: Sample) -> None:
+    # A difference from run to run comes from threads that race, so the runs use the largest number of threads.
     torch.set_num_threads(max(THREADS))
-    first = _everything(judge, sample)
+    first = _run(judge, sample)
     for run in range(1, RUNS):
-        require_same(judge, _everything(judge, sample), first, f"run {run + 1} with {max(THREADS)} threads")
+        require_same(judge, _run(judge, sample), first, f"run {run + 1} with {max(THREADS)} threads")
     torch.use_deterministic_algorithms(True)
     torch.set_num_threads(THREADS[0])
-    plain, first = first, _everything(judge, sample)
-    second = _second(judge, sample)
+    plain, first = first, _run(judge, sample)
+    second = _second_gradients(judge, sample)
     if judge.subject_name == OWN:
-        _right_in_this_mode(judge, sample, first, plain)
+        _judge_deterministic_mode(judge, sample, first, plain)
     for count in THREADS[1:]:
         torch.set_num_threads(count)
         what = f"{count} threads, deterministic algorithms on"
-        require_same(judge, _everything(judge, sample), first, what)
-        require_same(judge, _second(judge, sample), second, f"{what}, vjp∘vjp")
+        require_same(judge, _run(judge, sample), first, what)
+        require_same(judge, _second_gradients(judge, sample), second, f"{what}, vjp∘vjp")
 
 
-def _right_in_this_mode(judge: Judge, sample: Sample, got: list[Tensor], plain: list[Tensor]) -> None:
-    """Violation unless what deterministic algorithms give has the bits that others gave, or lies in the accept set."""
+def _judge_deterministic_mode(judge: Judge, sample: Sample, got: list[Tensor], plain: list[Tensor]) -> None:
+    """Violation unless results under deterministic algorithms have the bits of the others, or lie in the accept set."""
     gradients = len(judge.op.differentiable_positions(sample.args))
     path = judge.path(sample, ("vjp",), plain[: len(plain) - gradients], "eager")
     count, what = len(path.primal), "deterministic algorithms on"
@@ -84,18 +84,18 @@ def _right_in_this_mode(judge: Judge, sample: Sample, got: list[Tensor], plain: 
     require_equal(judge, path, got[count:], plain[count:], f"{what}, vjp")
 
 
-def _second(judge: Judge, sample: Sample) -> list[Tensor]:
-    """The gradients of gradients, where the op promises their bits: of sums that torch shares among threads."""
+def _second_gradients(judge: Judge, sample: Sample) -> list[Tensor]:
+    """The second gradients, where the op promises their bits and torch shares its sums among threads; else nothing."""
     largest = max((a.numel() for a in sample.args if isinstance(a, Tensor)), default=0)
     if not (largest >= SINGLE_SUM and judge.subject_name == OWN and judge.op.promises.steady):
         return []
     with torch.no_grad():
         primal = judge.primal(sample)
-    found = judge.run(judge.path(sample, ("vjp", "vjp"), primal, "eager"), what="vjp∘vjp")
-    return [t.detach() for t in found]
+    grads = judge.run(judge.path(sample, ("vjp", "vjp"), primal, "eager"), what="vjp∘vjp")
+    return [t.detach() for t in grads]
 
 
-def _everything(judge: Judge, sample: Sample) -> list[Tensor]:
+def _run(judge: Judge, sample: Sample) -> list[Tensor]:
     with torch.no_grad():
         primal = judge.primal(sample)
     grads = judge.run(judge.path(sample, ("vjp",), primal, "eager"), what="vjp")

@@ -1,9 +1,8 @@
 """DATA: where every partial result is exact in any order, the output must be equal bit for bit.
 
 On integers times a power of two, sums and products that stay below 2^p are exact, whatever the order, the tree or the
-number of partial sums. The rounding reading knows it where the contract has a lattice
-(`oracles.bound.rounding.lattice`). Elements whose radius is still zero at the end, whichever of the formula's
-algorithms is taken, must be exact.
+number of partial sums. Where the contract has a lattice (`oracles.bound.rounding.lattice`), the rounding reading gives
+such numbers a radius of zero. An output element whose radius is zero in every algorithm of the formula must be exact.
 """
 
 from __future__ import annotations
@@ -27,41 +26,41 @@ from ...reference.algorithms import Inapplicable, algorithms
 from ...reference.formats import FORMATS, round_array
 
 
-def _read(expected: Expected, contract: Contract) -> tuple[Ball, ...]:
-    """The outputs, with a radius of zero only where they are exact in any order of every algorithm of the formula."""
+def _read_all_algorithms(expected: Expected, contract: Contract) -> tuple[Ball, ...]:
+    """The outputs as balls; a radius is zero only where every algorithm of the formula is exact in any order."""
     terms = contract.on_lattice
     centres = [np.asarray(v, dtype=terms.centre_type) for v in expected.operands]
-    found: tuple[Ball, ...] = ()
+    balls: tuple[Ball, ...] = ()
     for formula in (expected.formula, *algorithms(expected.formula)):
         try:
             with np.errstate(all="ignore"):
                 read = tuple(formula(*(Ball(c, None, terms) for c in centres)))
         except Inapplicable:
             continue
-        # A difference x - m that is zero is exact, but not the x a - m a that an algorithm may make of it.
-        found = tuple(map(_less_exact, found, read)) if found else read
-    return found
+        # A difference x - m that is zero is exact; x a - m a, which another algorithm may compute instead, need not be.
+        balls = tuple(map(_widen, balls, read)) if balls else read
+    return balls
 
 
-def _less_exact(a: Ball, b: Ball) -> Ball:
+def _widen(a: Ball, b: Ball) -> Ball:
     """The first of two readings of an output, with the larger radius of the two."""
     return Ball(a.centre, np.maximum(a.radii(), b.radii()), a.contract)
 
 
-def exact_data(judge: Judge, sample: Sample) -> None:
+def check_exact_data(judge: Judge, sample: Sample) -> None:
     """DATA: forward and reverse mode."""
     primal = judge.primal(sample)
     for word in ((), ("vjp",)):
-        drawn = judge.path(sample, word, primal, "eager")
-        # The cotangents must be small integers, too; products with any other numbers would round, and nothing could be
-        # asked.
-        path = drawn.along(word, [(d * 2).round() for d in drawn.directions])
+        path = judge.path(sample, word, primal, "eager")
+        # The cotangents must be small integers, too: products with other numbers would be rounded, and no element would
+        # have to be exact.
+        path = path.along(word, [(d * 2).round() for d in path.directions])
         computed = judge.run(path, what="vjp") if word else primal
         expected = path.expected(word_name(word))
         with judge.tally.clock("reference"):
-            read = _read(expected, judge.contract)
-        told = functools.partial(along_path, path)
-        judge.require_outputs(computed, read, expected.path, told)
+            read = _read_all_algorithms(expected, judge.contract)
+        script = functools.partial(along_path, path)
+        judge.require_outputs(computed, read, expected.path, script)
         for number, (name, tensor, ball) in enumerate(zip(expected.names, computed, read, strict=True)):
             certain = ball.radii() == 0
             got, fmt = to_array(tensor), FORMATS[dtype_name(tensor.dtype)]
@@ -71,7 +70,9 @@ def exact_data(judge: Judge, sample: Sample) -> None:
             if wrong.any():
                 at = tuple(int(i) for i in np.argwhere(wrong)[0])
                 lines = [f"{name}{list(at)}: got {float(got[at]).hex()}, need {float(need[at]).hex()} in any order"]
-                found = judge.broken(Code.BITS, f"{name} is not exact on exact data", lines, where=expected.path)
+                violation = judge.broken(Code.BITS, f"{name} is not exact on exact data", lines, where=expected.path)
                 exact = float(need[at])
                 fault = Fault(number, at, repr(exact), Edges(exact, exact))
-                raise found.showing(functools.partial(of_element, told, fault, f"{judge.op.name} {name}{list(at)}"))
+                raise violation.showing(
+                    functools.partial(of_element, script, fault, f"{judge.op.name} {name}{list(at)}")
+                )

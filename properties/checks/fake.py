@@ -1,4 +1,4 @@
-"""FAKE: what meta and fake tensors promise is what eager tensors are, under vmap, too."""
+"""FAKE: the attributes that meta and fake tensors promise are those of eager tensors, under vmap, too."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ from ...oracles.verdicts.verdict import Code
 from ...oracles.verdicts.violation import Violation
 from .layout import transposed
 
-#: The log of a call that fails on fake tensors, whose last line the verdict tells.
+#: The log to which torch writes about a call that fails on fake tensors. The verdict has the error, so it is silenced.
 _LOG = "torch._subclasses.fake_tensor"
 
-#: Of a batch; other than the sides of most small tensors, so that an axis in the place of another is seen.
+#: Slices of a batch: a number that few small tensors have as an extent, so that swapped axes are seen.
 SLICES = 7
 #: Namespaces of operators whose shape rules are torch's own.
 TORCHS = frozenset(("aten", "prim", "prims", "profiler", "c10d", "c10d_functional", "_c10d_functional"))
 
 
-def fakes(judge: Judge, sample: Sample) -> None:
+def check_fakes(judge: Judge, sample: Sample) -> None:
     """FAKE: shape, dtype, stride and device of forward and reverse mode outputs; under vmap of all tensors as well."""
-    eager = _described(_outputs_and_gradients(judge, sample.args, "eager"), with_device=True)
+    eager = _describe(_outputs_and_gradients(judge, sample.args, "eager"), with_device=True)
     with silent(_LOG), FakeTensorMode() as mode:
         fake = [mode.from_tensor(a) if isinstance(a, torch.Tensor) else a for a in sample.args]
         _compare(
             judge,
-            _described(_outputs_and_gradients(judge, fake, "fake tensors"), with_device=True),
+            _describe(_outputs_and_gradients(judge, fake, "fake tensors"), with_device=True),
             eager,
             "fake tensors",
             _telling(judge, sample, "fake tensors"),
@@ -47,7 +47,7 @@ def fakes(judge: Judge, sample: Sample) -> None:
     bare = [{k: v for k, v in row.items() if k != "device"} for row in eager]
     _compare(
         judge,
-        _described(_outputs_and_gradients(judge, meta, "meta tensors"), with_device=False),
+        _describe(_outputs_and_gradients(judge, meta, "meta tensors"), with_device=False),
         bare,
         "meta tensors",
         _telling(judge, sample, "meta tensors"),
@@ -58,23 +58,23 @@ def fakes(judge: Judge, sample: Sample) -> None:
         with _Rules(judge):
             _outputs_and_gradients(judge, args, "eager, transposed, watched")
     if judge.op.promises.contiguous and judge.subject_name == OWN:
-        _fakes_of_transposed(judge, sample)
+        _judge_transposed(judge, sample)
     if "vmap" not in judge.op.promises.without:
-        _fakes_in_batches(judge, sample)
+        _judge_batches(judge, sample)
 
 
-def _fakes_of_transposed(judge: Judge, sample: Sample) -> None:
-    """Fake tensors in another memory order: a shape rule that hands the strides of an operand on is seen."""
+def _judge_transposed(judge: Judge, sample: Sample) -> None:
+    """Fake tensors in another memory order, which show a shape rule that copies the strides of an operand."""
     args = [transposed(a) if isinstance(a, Tensor) else a for a in sample.args]
     what = "fake tensors, transposed"
-    eager = _described(_outputs_and_gradients(judge, args, "eager, transposed"), with_device=True)
+    eager = _describe(_outputs_and_gradients(judge, args, "eager, transposed"), with_device=True)
     with silent(_LOG), FakeTensorMode() as mode:
         fake = [mode.from_tensor(a) if isinstance(a, torch.Tensor) else a for a in args]
-        _compare(judge, _described(_outputs_and_gradients(judge, fake, what), with_device=True), eager, what)
+        _compare(judge, _describe(_outputs_and_gradients(judge, fake, what), with_device=True), eager, what)
 
 
 class _Rules(TorchDispatchMode):
-    """Holds every operator that is called to its shape rule: a compiler believes those of inner operators, too."""
+    """Compares every operator that is called with its shape rule: a compiler relies on those of inner ones, too."""
 
     def __init__(self, judge: Judge) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -84,28 +84,28 @@ class _Rules(TorchDispatchMode):
         outputs = func(*args, **(kwargs or {}))
         if func.namespace not in TORCHS and outputs is not None:
             mode, plain = FakeTensorMode(), tree_map_only(torch.Tensor, torch.Tensor.detach, (args, kwargs or {}))
-            given = tree_map_only(torch.Tensor, mode.from_tensor, plain)
+            fakes = tree_map_only(torch.Tensor, mode.from_tensor, plain)
             with silent(_LOG), mode:
-                promised = func(*given[0], **given[1])
+                promised = func(*fakes[0], **fakes[1])
             what = f"the shape rule of {func.namespace}::{func.__name__.partition('.')[0]}"
             _compare(self._judge, _rows(promised), _rows(outputs), what)
         return outputs
 
 
 def _rows(outputs: Any) -> list[dict[str, Any]]:
-    """What is compared of an operator's outputs, some of which may be None."""
+    """The compared attributes of an operator's outputs, some of which may be None."""
     each = outputs if isinstance(outputs, (tuple, list)) else (outputs,)
-    return [row for y in each for row in (_described([y], True) if isinstance(y, torch.Tensor) else [{"value": y}])]
+    return [row for y in each for row in (_describe([y], True) if isinstance(y, torch.Tensor) else [{"value": y}])]
 
 
-def _fakes_in_batches(judge: Judge, sample: Sample) -> None:
-    """A fake tensor that is a batch: what a vmap rule makes of it, the shape rules of the op and of its gradient read.
+def _judge_batches(judge: Judge, sample: Sample) -> None:
+    """Fake tensors under vmap: the shape rules of the op and of its gradient read the shapes that a vmap rule makes.
 
-    Slices are equal, because no values are compared. Of whether a batch is computed at all, VMAP tells.
+    All slices are equal, because no values are compared. Whether a batch can be computed at all, VMAP judges.
     """
     args = [torch.stack([a] * SLICES) if isinstance(a, torch.Tensor) else a for a in sample.args]
     try:
-        eager = _described(_outputs_and_gradients(judge, args, "eager, vmap", batched=True), with_device=True)
+        eager = _describe(_outputs_and_gradients(judge, args, "eager, vmap", batched=True), with_device=True)
     except Violation as violation:
         if violation.code is Code.RAISED:
             return
@@ -113,11 +113,11 @@ def _fakes_in_batches(judge: Judge, sample: Sample) -> None:
     what = "fake tensors, vmap"
     with silent(_LOG), FakeTensorMode() as mode:
         fake = [mode.from_tensor(a) if isinstance(a, torch.Tensor) else a for a in args]
-        _compare(judge, _described(_outputs_and_gradients(judge, fake, what, batched=True), True), eager, what)
+        _compare(judge, _describe(_outputs_and_gradients(judge, fake, what, batched=True), True), eager, what)
 
 
 def _outputs_and_gradients(judge: Judge, args: Sequence[Any], what: str, batched: bool = False) -> list[Tensor]:
-    """The outputs and the gradients of one call; where `batched`, of one under vmap, every tensor a batch."""
+    """The outputs and the gradients of one call; if `batched`, of a call under vmap with a batch of every tensor."""
     problem = Problem(judge.op, args)
     leaves = [t.detach().requires_grad_() for t in problem.inputs]
     if batched:
@@ -131,7 +131,7 @@ def _outputs_and_gradients(judge: Judge, args: Sequence[Any], what: str, batched
     return [*outputs, *flat_outputs(gradients(judge, outputs, leaves, ones, f"{what}, vjp"))]
 
 
-def _described(tensors: Sequence[Tensor], with_device: bool) -> list[dict[str, Any]]:
+def _describe(tensors: Sequence[Tensor], with_device: bool) -> list[dict[str, Any]]:
     rows = []
     for t in tensors:
         row: dict[str, Any] = {"shape": tuple(t.shape), "dtype": t.dtype}

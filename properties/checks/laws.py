@@ -1,6 +1,6 @@
 """LAW: metamorphic relations, bit for bit where the declaration says exact, else within the sum of all bounds.
 
-A subject that documents no equal bits is held to the bounds in all of them.
+A subject whose documentation promises no equal bits is held to the bounds in every relation.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ...reference.formats import FORMATS
 from .agreement import require_same
 
 
-def laws(judge: Judge, sample: Sample) -> None:
+def check_laws(judge: Judge, sample: Sample) -> None:
     """LAW: every declared relation, on finite results."""
     if not judge.op.laws:
         raise Unsupported(Code.NOT_APPLICABLE, f"{judge.op.name} declares no laws")
@@ -32,28 +32,28 @@ def laws(judge: Judge, sample: Sample) -> None:
         calls = law.calls(sample.args, sample.seeded(Stream.LAW, i))
         if calls is None:
             continue
-        made = [_Call(judge, law, sample.with_args(args)) for args in calls]
+        evaluations = [_Call(judge, law, sample.with_args(args)) for args in calls]
         try:
-            _relation(judge, law, sample.args, made)
+            _judge_relation(judge, law, sample.args, evaluations)
         except Violation:
             raise
         except Exception:
             # A relation may assume outputs of the formula's shapes. If the subject's have others, that is the failure.
-            for call in made:
+            for call in evaluations:
                 call.require_outputs()
             raise
 
 
-def _relation(judge: Judge, law: Law, args: Sequence[Any], made: Sequence[_Call]) -> None:
-    left, right = law.relate(args, *(call.outputs for call in made))
-    # A relation that adds or subtracts results makes NaN of infinities, so it says nothing about them; SPECIAL does.
+def _judge_relation(judge: Judge, law: Law, args: Sequence[Any], evaluations: Sequence[_Call]) -> None:
+    left, right = law.relate(args, *(call.outputs for call in evaluations))
+    # A relation that adds or subtracts infinite results gives NaN, so it says nothing about them; SPECIAL judges these.
     if not all(bool(torch.isfinite(y).all()) for y in right):
         judge.tally.count(not_judged=sum(y.numel() for y in right))
     elif law.exact and judge.op.documented_by(judge.subject_name).bits:
         # A law is one between numbers, and +0 and −0 are the same number. Adding zero gives both the same bits.
         require_same(judge, [y + 0.0 for y in left], [y + 0.0 for y in right], f"law: {law.name}")
     else:
-        _within_bounds(judge, law, args, made)
+        _require_within_bounds(judge, law, args, evaluations)
 
 
 class _Call:
@@ -70,7 +70,7 @@ class _Call:
         return self.judge.read(self._path.expected())
 
     def require_outputs(self) -> None:
-        """Violation unless the outputs are as many, and shaped, as the formula's."""
+        """Violation unless the outputs have the number and the shapes of the formula's outputs."""
         self.judge.require_outputs(self.outputs, self._read(), self.what)
 
     def half_widths(self) -> list[Any]:
@@ -79,11 +79,11 @@ class _Call:
         return [ball.half_widths(FORMATS[dtype_name(y.dtype)]) for ball, y in pairs]
 
 
-def _within_bounds(judge: Judge, law: Law, args: Sequence[Any], made: Sequence[_Call]) -> None:
-    """|left − right| at most what errors of all outputs within their bounds can make of it."""
-    counts = [len(call.outputs) for call in made]
-    values = tuple(y.detach().double().cpu() for call in made for y in call.outputs)
-    widths = [torch.from_numpy(np.asarray(w)) for call in made for w in call.half_widths()]
+def _require_within_bounds(judge: Judge, law: Law, args: Sequence[Any], evaluations: Sequence[_Call]) -> None:
+    """Violation unless |left − right| is at most what errors of all outputs within their bounds can add up to."""
+    counts = [len(call.outputs) for call in evaluations]
+    values = tuple(y.detach().double().cpu() for call in evaluations for y in call.outputs)
+    widths = [torch.from_numpy(np.asarray(w)) for call in evaluations for w in call.half_widths()]
 
     def difference(*flat: Tensor) -> tuple[Tensor, ...]:
         rest = iter(flat)

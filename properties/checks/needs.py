@@ -1,12 +1,13 @@
 """NEEDS: every gradient is the same whichever others are asked for, and what needs none gets none.
 
-What this is for: a backward that skips what nobody needs has a branch for every set of needs, and a test that always
-asks for all gradients takes one of them. A gradient may land in its neighbour's place, be zero because another one was
-not wanted, or be lost in the second derivative alone. Of several outputs a user may differentiate some.
+What this is for: a backward that skips the gradients that nobody needs has a branch for every set of needed ones, and a
+test that always asks for all gradients takes one branch. In the others a gradient may land in its neighbour's place, be
+zero because another one was not needed, or be lost in the second derivative alone. A user may also differentiate some
+of several outputs.
 
-What is hard here: which bits are right. The gradients where all inputs need one are held against the formula elsewhere;
-where a set of needs gives other bits, because it is served by another kernel, say, the formula decides: along the same
-path, with a direction of zero for what takes no part.
+What is hard here: to know which bits are right. The gradients of a call where all inputs need one are judged by VJP.
+Where another set of needed gradients gives other bits, because another kernel serves it, say, the formula decides:
+along the same path, with a direction of zero for every input or output that takes no part.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from ...oracles.op.paths import Path, Problem
 from ...oracles.verdicts.verdict import Code
 from ...oracles.verdicts.violation import Unsupported, Violation
 
-#: Of so many inputs every set is asked for; of more, all, none, each alone, all but each, and some that are drawn.
+#: Of up to this many inputs every set is asked for; of more, all, none, each alone, all but each, and `DRAWN` others.
 EVERY = 4
 DRAWN = 8
 
@@ -34,41 +35,41 @@ Optional = Sequence[Tensor | None]
 Pairs = Sequence[tuple[Tensor, Tensor]]
 
 
-def needed(judge: Judge, sample: Sample) -> None:
+def check_needs(judge: Judge, sample: Sample) -> None:
     """NEEDS: in reverse mode of first and second order, in forward mode, in `torch.func`; and for sets of outputs."""
-    asked, without = _NeedsQuestion(judge, sample), judge.op.promises.without
-    asked.cut_off()
-    asked.of_some_outputs()
+    question, without = _NeedsQuestion(judge, sample), judge.op.promises.without
+    question.cut_off()
+    question.of_some_outputs()
     if "double" not in without:
-        asked.beside_outputs()
+        question.beside_outputs()
     if "vmap" not in without:
-        asked.in_a_batch()
-    for needs in _choose_sets(len(asked.problem.wrt), sample):
-        asked.first(needs)
+        question.in_a_batch()
+    for needs in _choose_sets(len(question.problem.wrt), sample):
+        question.first(needs)
         if needs:
-            asked.accumulated(needs)
+            question.accumulate(needs)
             if "func" not in without:
-                asked.by_func(needs)
+                question.by_func(needs)
             if "double" not in without:
-                asked.second(needs)
+                question.second(needs)
             if "jvp" not in without:
-                asked.forward(needs)
+                question.forward(needs)
 
 
 def _choose_sets(count: int, sample: Sample) -> list[frozenset[int]]:
-    """Sets of so many inputs: all of them, or a choice that every two inputs tell apart."""
+    """Sets of `count` inputs: every set, or some; any two inputs differ in whether one of the sets has them."""
     whole = (1 << count) - 1
     numbers: Sequence[int] = range(whole + 1)
     if count > EVERY:
         rng = sample.generator(Stream.NEEDS)
         alone = [1 << i for i in range(count)]
-        drawn = [int.from_bytes(rng.bytes(count // 8 + 1), "big") & whole for _ in range(DRAWN)]
-        numbers = [0, whole, *alone, *(whole - one for one in alone), *drawn]
+        random = [int.from_bytes(rng.bytes(count // 8 + 1), "big") & whole for _ in range(DRAWN)]
+        numbers = [0, whole, *alone, *(whole - one for one in alone), *random]
     return [frozenset(i for i in range(count) if number >> i & 1) for number in dict.fromkeys(numbers)]
 
 
 class _Cut(torch.autograd.Function):
-    """A function without a gradient: autograd gives the node before it None, and not zeros."""
+    """A function without a gradient: autograd passes None, and not zeros, to the node before it."""
 
     @staticmethod
     def forward(ctx: Any, y: Tensor) -> Tensor:
@@ -80,7 +81,12 @@ class _Cut(torch.autograd.Function):
 
 
 class _NeedsQuestion:
-    """One subject at one sample: its gradients where all inputs need one, and the questions about other sets."""
+    """One subject at one sample: its gradients where all inputs need one, and the questions about other sets.
+
+    Attributes:
+        reverse, twice, pushed: the paths vjp, vjp∘vjp and jvp, where all inputs take part. cotangents: of `reverse`.
+        need: the gradients where all inputs need one; graph: the same with a graph (`_build_graph`).
+    """
 
     def __init__(self, judge: Judge, sample: Sample) -> None:
         self.judge, self.problem = judge, Problem(judge.op, sample.args)
@@ -93,92 +99,94 @@ class _NeedsQuestion:
         self.reverse, self.twice, self.pushed = draw(("vjp",)), draw(("vjp", "vjp")), draw(("jvp",))
         self.cotangents = self.reverse.directions
         every = frozenset(range(len(self.problem.wrt)))
-        leaves, outputs = self._called(every)
+        leaves, outputs = self._call(every)
         self.need = gradients(judge, outputs, leaves, self.cotangents)
-        self.graph = self._graph(every, directions=True)
+        self.graph = self._build_graph(every, through_cotangents=True)
 
     # ------------------------------------------------------------------------------------------------ the questions
 
     def first(self, needs: frozenset[int]) -> None:
-        """Reverse mode."""
-        leaves, outputs = self._called(needs)
+        """Reverse mode where the inputs `needs` need a gradient."""
+        leaves, outputs = self._call(needs)
         if not needs and any(y.requires_grad for y in outputs):
-            raise self._broken(needs, "an output requires a gradient, and no input does", "forward")
+            raise self._violation(needs, "an output requires a gradient, and no input does", "forward")
         if needs and any(y.requires_grad for y in outputs):
-            found = _of(needs, gradients(self.judge, outputs, _among(leaves, needs), self.cotangents), len(leaves))
-            self._same(self.reverse, self.need, found, needs, "vjp")
+            grads = _at_positions(
+                needs, gradients(self.judge, outputs, _select(leaves, needs), self.cotangents), len(leaves)
+            )
+            self._require_same(self.reverse, self.need, grads, needs, "vjp")
 
     def cut_off(self) -> None:
-        """Where what comes after the op has no gradient of its outputs, the op's node gets None for each."""
-        leaves, outputs = self._called(frozenset(range(len(self.problem.wrt))))
+        """Reverse mode where the op's node gets None for every cotangent: no function after it has a gradient."""
+        leaves, outputs = self._call(frozenset(range(len(self.problem.wrt))))
         tracked = [y for y in outputs if y.requires_grad]
         if not tracked:
             return
         what, cut = "vjp without cotangents", cast(Callable[[Tensor], Tensor], _Cut.apply)
         ends = [cut(y) for y in tracked]
-        found = self.judge.call(lambda: torch.autograd.grad(ends, leaves, ends, allow_unused=True), what=what)
-        for i, grad in enumerate(found):
+        grads = self.judge.call(lambda: torch.autograd.grad(ends, leaves, ends, allow_unused=True), what=what)
+        for i, grad in enumerate(grads):
             self.judge.tally.count(1)
             if grad is not None and bool((grad != 0).any()):
-                raise self._broken(frozenset(), f"the gradient of {self._name(i)} is not zero", what)
+                raise self._violation(frozenset(), f"the gradient of {self._name(i)} is not zero", what)
 
     def of_some_outputs(self) -> None:
         """Reverse mode with cotangents of each output alone, and of all but each, against zeros for the others."""
         count = len(self.primal)
         every = frozenset(range(len(self.problem.wrt)))
-        leaves, outputs = self._called(every)
+        leaves, outputs = self._call(every)
         numbers = frozenset(i for i, y in enumerate(outputs) if y.requires_grad)
         sets = {frozenset((i,)) for i in numbers} | {numbers - {i} for i in numbers}
         for some in sorted(sets - {numbers, frozenset()}, key=sorted):
-            given = [g if i in some else torch.zeros_like(g) for i, g in enumerate(self.cotangents)]
-            need = gradients(self.judge, outputs, leaves, given, retained=True)
+            cotangents = [g if i in some else torch.zeros_like(g) for i, g in enumerate(self.cotangents)]
+            need = gradients(self.judge, outputs, leaves, cotangents, retained=True)
             what = f"vjp with cotangents of {', '.join(f'out[{i}]' for i in sorted(some))} of {count} outputs"
-            found = gradients(
-                self.judge, _among(outputs, some), leaves, _among(self.cotangents, some), what, retained=True
+            grads = gradients(
+                self.judge, _select(outputs, some), leaves, _select(self.cotangents, some), what, retained=True
             )
-            self._same(self.reverse.along(("vjp",), given), need, found, every, what)
+            self._require_same(self.reverse.along(("vjp",), cotangents), need, grads, every, what)
 
     def beside_outputs(self) -> None:
-        """Outputs and first gradients in one backward, as a penalty on gradients has them: two ways to every input.
+        """One backward from outputs and first gradients, as of a penalty on gradients: two ways to every input.
 
-        With a cotangent of zero for the gradients it gives those of the outputs alone, and with one of zero for the
-        outputs the gradients of gradients.
+        With zeros as cotangents of the gradients it must give the gradients of the outputs alone, and with zeros for
+        the outputs the second derivatives.
         """
         count = len(self.problem.wrt)
-        leaves, outputs = self._called(frozenset(range(count)))
+        leaves, outputs = self._call(frozenset(range(count)))
         tracked = [(y, g) for y, g in zip(outputs, self.cotangents, strict=True) if y.requires_grad]
         if not tracked:
             return
         first = gradients(self.judge, outputs, leaves, self.cotangents, graph=True)
-        given = self.twice.directions[-count:]
-        further = [(dx, v) for dx, v in zip(first, given, strict=True) if dx is not None and dx.requires_grad]
+        directions = self.twice.directions[-count:]
+        further = [(dx, v) for dx, v in zip(first, directions, strict=True) if dx is not None and dx.requires_grad]
         if not further:
             return
         what = "vjp with cotangents of the outputs, and zeros for their gradients"
         self._beside(self.reverse, leaves, tracked, further, what)
-        path = self.twice.along(("vjp", "vjp"), (*self.cotangents, *given))
+        path = self.twice.along(("vjp", "vjp"), (*self.cotangents, *directions))
         self._beside(path, leaves, further, tracked, "vjp∘vjp, with zeros for the outputs beside their gradients")
 
-    def _beside(self, path: Path, leaves: Sequence[Tensor], asked: Pairs, others: Pairs, what: str) -> None:
-        """Violation unless a backward from others, with zeros as cotangents, changes nothing.
+    def _beside(self, path: Path, leaves: Sequence[Tensor], pairs: Pairs, others: Pairs, what: str) -> None:
+        """Violation unless a backward from further tensors as well, with zeros as cotangents, changes no gradient.
 
         Args:
-            path: whose derivatives are asked. leaves: the inputs. asked: what is derived, with its cotangents.
-            others: further tensors; of their cotangents only the shapes count. what: what messages call this.
+            path: whose derivatives are computed. leaves: the inputs. pairs: tensors to differentiate, with cotangents.
+            others: further tensors, with cotangents that are not read. what: the name of this question in messages.
         """
-        (targets, cotangents), (beside, _) = zip(*asked, strict=True), zip(*others, strict=True)
+        (targets, cotangents), (beside, _) = zip(*pairs, strict=True), zip(*others, strict=True)
         zeros = tuple(torch.zeros_like(t) for t in beside)
         need = gradients(self.judge, targets, leaves, cotangents, retained=True)
         nothing = gradients(self.judge, beside, leaves, zeros, retained=True)
-        found = gradients(self.judge, targets + beside, leaves, cotangents + zeros, what, retained=True)
-        # Zero times a slope that is not finite is NaN, and the formula knows of no second way.
+        grads = gradients(self.judge, targets + beside, leaves, cotangents + zeros, what, retained=True)
+        # Zero times a slope that is not finite is NaN. The formula has no such product, so nothing can be compared.
         if not any(grad is not None and bool((grad != 0).any()) for grad in nothing):
-            self._same(path, need, found, frozenset(range(len(leaves))), what)
+            self._require_same(path, need, grads, frozenset(range(len(leaves))), what)
 
     def in_a_batch(self) -> None:
-        """Two cotangents at once, `is_grads_batched`: the first as any, the second zero."""
+        """Reverse mode of a batch of two cotangents (`is_grads_batched`), the ordinary one and zeros."""
         every = frozenset(range(len(self.problem.wrt)))
-        leaves, outputs = self._called(every)
+        leaves, outputs = self._call(every)
         pairs = [(y, g) for y, g in zip(outputs, self.cotangents, strict=True) if y.requires_grad]
         if not pairs:
             return
@@ -186,13 +194,13 @@ class _NeedsQuestion:
         batch = [torch.stack((g, torch.zeros_like(g))) for _, g in pairs]
         options = {"is_grads_batched": True, "allow_unused": True}
         what = "vjp of a batch of cotangents"
-        found = self.judge.call(lambda: torch.autograd.grad(targets, leaves, batch, **options), what=what)
-        rows = [None if grad is None else grad[0] for grad in found]
-        self._same(self.reverse, self.need, rows, every, what)
+        grads = self.judge.call(lambda: torch.autograd.grad(targets, leaves, batch, **options), what=what)
+        rows = [None if grad is None else grad[0] for grad in grads]
+        self._require_same(self.reverse, self.need, rows, every, what)
 
-    def accumulated(self, needs: frozenset[int]) -> None:
-        """`backward` adds to what is in `grad`, and to nothing else: twice the gradient after two calls."""
-        leaves, outputs = self._called(needs)
+    def accumulate(self, needs: frozenset[int]) -> None:
+        """`backward` adds the gradient to `grad` and to nothing else: two calls give twice the gradient."""
+        leaves, outputs = self._call(needs)
         for times in (1, 2):
             if times > 1:
                 outputs = list(self.judge.call(self.f, *leaves, what="forward"))
@@ -203,33 +211,33 @@ class _NeedsQuestion:
             self.judge.call(torch.autograd.backward, *zip(*tracked, strict=True), what="backward")
             for i, leaf in enumerate(leaves):
                 if leaf.grad is not None and i not in needs:
-                    raise self._broken(needs, f"{self._name(i)} got a gradient, and needs none", "backward")
+                    raise self._violation(needs, f"{self._name(i)} got a gradient, and needs none", "backward")
             # The double of a number is exact unless it overflows, and so is its half unless it is the smallest.
             halves = [None if leaf.grad is None else leaf.grad / times for leaf in leaves]
             pairs = [(h * times, leaf.grad) for h, leaf in zip(halves, leaves, strict=True) if h is not None]
             if all(grad is None or torch.equal(double, grad) for double, grad in pairs):
-                self._same(self.reverse, self.need, halves, needs, f"backward, {times} of 2 times")
+                self._require_same(self.reverse, self.need, halves, needs, f"backward, {times} of 2 times")
 
     def by_func(self, needs: frozenset[int]) -> None:
-        """`torch.func` on the arguments that need a gradient, the others closed over."""
+        """`torch.func` of the arguments that need a gradient; the function closes over the others."""
 
         def some(*chosen: Tensor) -> Any:
-            given = dict(zip(sorted(needs), chosen, strict=True))
-            return self.f(*(given.get(i, x) for i, x in enumerate(self.problem.inputs)))
+            leaves = dict(zip(sorted(needs), chosen, strict=True))
+            return self.f(*(leaves.get(i, x) for i, x in enumerate(self.problem.inputs)))
 
-        chosen = _among(self.problem.inputs, needs)
-        found = self.judge.call(lambda: torch.func.vjp(some, *chosen)[1](self.cotangents), what="func.vjp")
-        self._same(self.reverse, self.need, _of(needs, found, len(self.need)), needs, "func.vjp")
+        chosen = _select(self.problem.inputs, needs)
+        grads = self.judge.call(lambda: torch.func.vjp(some, *chosen)[1](self.cotangents), what="func.vjp")
+        self._require_same(self.reverse, self.need, _at_positions(needs, grads, len(self.need)), needs, "func.vjp")
         if "jvp" in self.judge.op.promises.without:
             return
-        pushed, need = self._pushed_along(needs)
-        tangents = tuple(_among(pushed.directions, needs))
+        pushed, need = self._push_along(needs)
+        tangents = tuple(_select(pushed.directions, needs))
         moved = self.judge.call(lambda: torch.func.jvp(some, tuple(chosen), tangents)[1], what="func.jvp")
-        self._same(pushed, need, moved, frozenset(range(len(moved))), "func.jvp")
+        self._require_same(pushed, need, moved, frozenset(range(len(moved))), "func.jvp")
 
     def forward(self, needs: frozenset[int]) -> None:
         """Forward mode with tangents of some inputs, against tangents of zero for the others."""
-        path, need = self._pushed_along(needs)
+        path, need = self._push_along(needs)
         tangents = path.directions
         with forward_ad.dual_level():
             operands = [
@@ -237,120 +245,131 @@ class _NeedsQuestion:
                 for i, (x, t) in enumerate(zip(self.problem.inputs, tangents, strict=True))
             ]
             outputs = self.judge.call(self.f, *operands, what="jvp")
-            found = [forward_ad.unpack_dual(y).tangent for y in outputs]
-        self._same(path, need, found, frozenset(range(len(found))), f"jvp with tangents of {self._names(needs)}")
+            derivatives = [forward_ad.unpack_dual(y).tangent for y in outputs]
+        self._require_same(
+            path, need, derivatives, frozenset(range(len(derivatives))), f"jvp with tangents of {self._names(needs)}"
+        )
 
-    def _pushed_along(self, needs: frozenset[int]) -> tuple[Path, Optional]:
-        """Forward mode with tangents of some inputs and zeros for the others, and what it gives."""
+    def _push_along(self, needs: frozenset[int]) -> tuple[Path, Optional]:
+        """The path of forward mode with tangents of some inputs and zeros for the others, and its outputs."""
         tangents = [t if i in needs else torch.zeros_like(t) for i, t in enumerate(self.pushed.directions)]
         path = self.pushed.along(("jvp",), tangents)
         return path, self.judge.run(path, what="jvp")
 
     def second(self, needs: frozenset[int]) -> None:
-        """Reverse mode of the gradients that are needed, with and without cotangents that need one, too."""
+        """Reverse mode of the gradients `needs`, where the cotangents need a gradient, too, and where they do not."""
         count = len(self.problem.wrt)
-        given = [v if i in needs else torch.zeros_like(v) for i, v in enumerate(self.twice.directions[-count:])]
-        path = self.twice.along(("vjp", "vjp"), (*self.cotangents, *given))
-        need = self._derived(*self.graph, needs, given)
-        for directions in (True, False):
-            leaves, cotangents, grads = self._graph(needs, directions)
-            found = self._derived(leaves, cotangents, grads, needs, given)
-            wanted = needs | (frozenset(range(count, count + len(cotangents))) if directions else frozenset())
-            self._same(path, need, found, wanted, "vjp∘vjp")
+        directions = [v if i in needs else torch.zeros_like(v) for i, v in enumerate(self.twice.directions[-count:])]
+        path = self.twice.along(("vjp", "vjp"), (*self.cotangents, *directions))
+        need = self._differentiate_graph(*self.graph, needs, directions)
+        for through_cotangents in (True, False):
+            leaves, cotangents, grads = self._build_graph(needs, through_cotangents)
+            derivatives = self._differentiate_graph(leaves, cotangents, grads, needs, directions)
+            positions = needs | (
+                frozenset(range(count, count + len(cotangents))) if through_cotangents else frozenset()
+            )
+            self._require_same(path, need, derivatives, positions, "vjp∘vjp")
 
     # --------------------------------------------------------------------------------------------------- the calls
 
-    def _called(self, needs: frozenset[int]) -> tuple[list[Tensor], list[Tensor]]:
+    def _call(self, needs: frozenset[int]) -> tuple[list[Tensor], list[Tensor]]:
         """Fresh inputs, some of which need a gradient, and the outputs of a call on them."""
         leaves = [t.detach().clone().requires_grad_(i in needs) for i, t in enumerate(self.problem.inputs)]
         outputs = list(self.judge.call(self.f, *leaves, what="forward"))
         for i, leaf in enumerate(leaves):
             if leaf.requires_grad is not (i in needs) or leaf.grad is not None or not leaf.is_leaf:
-                raise self._broken(needs, f"{self._name(i)} has another need of a gradient after the call", "forward")
+                raise self._violation(
+                    needs, f"{self._name(i)} has another need of a gradient after the call", "forward"
+                )
         return leaves, outputs
 
-    def _graph(self, needs: frozenset[int], directions: bool) -> tuple[list[Tensor], list[Tensor], Optional]:
-        """Inputs, cotangents, and gradients that can be differentiated; cotangents need one with `directions`."""
-        leaves, outputs = self._called(needs)
-        cotangents = [g.detach().clone().requires_grad_(directions) for g in self.cotangents]
+    def _build_graph(
+        self, needs: frozenset[int], through_cotangents: bool
+    ) -> tuple[list[Tensor], list[Tensor], Optional]:
+        """Inputs, cotangents, and gradients with a graph; with `through_cotangents` the cotangents need a gradient."""
+        leaves, outputs = self._call(needs)
+        cotangents = [g.detach().clone().requires_grad_(through_cotangents) for g in self.cotangents]
         pairs = [(y, g) for y, g in zip(outputs, cotangents, strict=True) if y.requires_grad]
         if not pairs:
             return leaves, cotangents, [None] * len(leaves)
-        targets, given = zip(*pairs, strict=True)
-        chosen = _among(leaves, needs)
-        found = self.judge.call(
-            lambda: torch.autograd.grad(targets, chosen, given, create_graph=True, allow_unused=True), what="vjp"
+        targets, target_cotangents = zip(*pairs, strict=True)
+        chosen = _select(leaves, needs)
+        grads = self.judge.call(
+            lambda: torch.autograd.grad(targets, chosen, target_cotangents, create_graph=True, allow_unused=True),
+            what="vjp",
         )
-        return leaves, cotangents, _of(needs, found, len(leaves))
+        return leaves, cotangents, _at_positions(needs, grads, len(leaves))
 
-    def _derived(
+    def _differentiate_graph(
         self, leaves: Sequence[Tensor], cotangents: Sequence[Tensor], grads: Optional,
-        needs: frozenset[int], given: Sequence[Tensor],
+        needs: frozenset[int], directions: Sequence[Tensor],
     ) -> Optional:  # fmt: skip
         """The second derivatives in inputs and cotangents; None where there is none.
 
         Args:
-            leaves, cotangents, grads: as of `_graph`. needs: of which gradients. given: a cotangent of each gradient.
+            leaves, cotangents, grads: of `_build_graph`. needs: which gradients. directions: one for each gradient.
         """
-        pairs = [(grads[i], given[i]) for i in sorted(needs)]
+        pairs = [(grads[i], directions[i]) for i in sorted(needs)]
         tracked = [(g, v) for g, v in pairs if g is not None and g.requires_grad]
         operands = [*leaves, *cotangents]
         chosen = [x for x in operands if x.requires_grad]
         if not tracked or not chosen:
             return [None] * len(operands)
-        targets, directions = zip(*tracked, strict=True)
+        targets, target_directions = zip(*tracked, strict=True)
         options = {"retain_graph": True, "allow_unused": True}
-        found = iter(
-            self.judge.call(lambda: torch.autograd.grad(targets, chosen, directions, **options), what="vjp∘vjp")
+        derivatives = iter(
+            self.judge.call(lambda: torch.autograd.grad(targets, chosen, target_directions, **options), what="vjp∘vjp")
         )
-        return [next(found) if x.requires_grad else None for x in operands]
+        return [next(derivatives) if x.requires_grad else None for x in operands]
 
     # ---------------------------------------------------------------------------------------------- the comparison
 
-    def _same(self, path: Path, need: Optional, found: Optional, wanted: frozenset[int], what: str) -> None:
-        """Violation unless all that is wanted has the dtype and bits that it must have, or lies in its accept set.
+    def _require_same(
+        self, path: Path, need: Optional, results: Optional, positions: frozenset[int], what: str
+    ) -> None:
+        """Violation unless results have the dtypes and bits that they must have, or lie in their accept sets.
 
         Args:
-            path: by which the formula decides where the bits are others. need: what it must be; None is zero.
-            found: what it is. wanted: which of them. what: what messages call this.
+            path: along which the formula decides where the bits differ. need: what the results must be; None is zero.
+            results: what they are. positions: those to compare. what: the name of this question in messages.
         """
-        for i in sorted(wanted):
-            got, must = found[i], need[i]
+        for i in sorted(positions):
+            got, must = results[i], need[i]
             self.judge.tally.count(1)
             if got is None or must is None:
                 rest = must if got is None else got
                 if rest is not None and bool((rest != 0).any()):
-                    self._zero(path, i, None if got is None else got.detach(), rest, wanted, what)
+                    self._require_zero(path, i, None if got is None else got.detach(), rest, positions, what)
             elif got.dtype is not must.dtype:
-                raise self._broken(wanted, f"{path.names()[i]} got dtype={got.dtype}, need {must.dtype}", what)
+                raise self._violation(positions, f"{path.names()[i]} got dtype={got.dtype}, need {must.dtype}", what)
             elif not same_results(got.detach(), must.detach()):
-                self._judged(path, i, got.detach(), wanted, what)
+                self._judge_one(path, i, got.detach(), positions, what)
 
-    def _zero(
-        self, path: Path, i: int, got: Tensor | None, rest: Tensor, wanted: frozenset[int], what: str
+    def _require_zero(
+        self, path: Path, i: int, got: Tensor | None, rest: Tensor, positions: frozenset[int], what: str
     ) -> None:  # fmt: skip
-        """Violation unless a derivative that is missing may be zero, and one that should be missing may be what it is.
+        """Violation unless the formula allows a derivative to be missing, or to be there, where the other call differs.
 
-        The other one may be NaN, where a direction of zero met an overflow; so the formula decides.
+        The formula decides because the derivative that is there may be NaN, where a direction of zero met an overflow.
 
         Args:
-            path, wanted, what: as for `_same`. i: which of the outputs. got: what there is of it, None for nothing.
-            rest: what there was the other time.
+            path, positions, what: as for `_require_same`. i: which output. got: the derivative, or None.
+            rest: the derivative that is there, of this call or of the one that it is compared with.
         """
         try:
-            self._judged(path, i, torch.zeros_like(rest) if got is None else got, wanted, what)
+            self._judge_one(path, i, torch.zeros_like(rest) if got is None else got, positions, what)
         except Violation as violation:
             wrong = "missing, need it" if got is None else "there, need none"
-            raise self._broken(wanted, f"{path.names()[i]} is {wrong}", what) from violation
+            raise self._violation(positions, f"{path.names()[i]} is {wrong}", what) from violation
 
-    def _judged(self, path: Path, i: int, got: Tensor, wanted: frozenset[int], what: str) -> None:
-        expected = path.expected(f"{what} where {self._names(wanted)} need a gradient")
+    def _judge_one(self, path: Path, i: int, got: Tensor, positions: frozenset[int], what: str) -> None:
+        expected = path.expected(f"{what} where {self._names(positions)} need a gradient")
         self.judge.output(expected, i, got, self._read(path)[i])
 
     def _read(self, path: Path) -> Any:
         return self.judge.read(path.expected())
 
-    def _broken(self, needs: frozenset[int], wrong: str, what: str) -> Any:
+    def _violation(self, needs: frozenset[int], wrong: str, what: str) -> Any:
         return self.judge.broken(
             Code.VALUE, wrong, [f"of the inputs, these need a gradient: {self._names(needs)}"], where=what
         )
@@ -362,11 +381,11 @@ class _NeedsQuestion:
         return ", ".join(self._name(i) for i in sorted(needs) if i < len(self.problem.wrt)) or "none"
 
 
-def _among(tensors: Sequence[Tensor], needs: frozenset[int]) -> list[Tensor]:
+def _select(tensors: Sequence[Tensor], needs: frozenset[int]) -> list[Tensor]:
     return [tensors[i] for i in sorted(needs)]
 
 
-def _of(needs: frozenset[int], found: Sequence[Any], count: int) -> list[Any]:
-    """What was found for the needed ones, None in the places of the others."""
-    given = dict(zip(sorted(needs), found, strict=True))
-    return [given.get(i) for i in range(count)]
+def _at_positions(needs: frozenset[int], results: Sequence[Any], count: int) -> list[Any]:
+    """The results, which are of the inputs `needs` in order, by position; None in the places of the other inputs."""
+    by_position = dict(zip(sorted(needs), results, strict=True))
+    return [by_position.get(i) for i in range(count)]

@@ -1,4 +1,4 @@
-"""ERROR: documented invalid input raises the documented error, before anything is written."""
+"""ERROR: documented invalid input raises the documented error, before the call writes to any argument."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ...oracles.verdicts.verdict import Code
 from ...oracles.verdicts.violation import Unsupported, Violation, clear, error_name, raised, said
 
 
-def refused(judge: Judge, sample: Sample) -> None:
+def check_refusals(judge: Judge, sample: Sample) -> None:
     """ERROR: type and text of every refusal of the op; the inputs keep their bits and versions."""
     if not judge.op.refusals:
         raise Unsupported(Code.NOT_APPLICABLE, f"{judge.op.name} documents no invalid input")
@@ -36,7 +36,7 @@ def refused(judge: Judge, sample: Sample) -> None:
         tensors = [a for a in args if isinstance(a, torch.Tensor)]
         before = [(t.clone(), t._version) for t in tensors]
         if promised:
-            _must_raise(judge, refusal, args)
+            _require_error(judge, refusal, args)
         elif not _raises_clearly(judge, refusal, args):
             continue
         for t, (copy, version) in zip(tensors, before, strict=True):
@@ -45,7 +45,7 @@ def refused(judge: Judge, sample: Sample) -> None:
         judge.tally.count(1)
 
 
-def _must_raise(judge: Judge, refusal: Refusal, args: tuple[object, ...]) -> None:
+def _require_error(judge: Judge, refusal: Refusal, args: tuple[object, ...]) -> None:
     need = refusal.error.__name__
     try:
         process.undisturbed(judge.op.implementation(judge.subject_name), args)
@@ -55,18 +55,18 @@ def _must_raise(judge: Judge, refusal: Refusal, args: tuple[object, ...]) -> Non
         # Only the production op promises what the text mentions; other subjects promise no more than the type.
         wrong = _badly_worded(str(err), judge.op.promises.called, refusal) if judge.subject_name == OWN else ""
         if wrong:
-            found = judge.broken(Code.NOT_RAISED, wrong, said(err), path=refusal.name)
-            raise found.showing(_telling(judge, refusal, args)) from err
+            violation = judge.broken(Code.NOT_RAISED, wrong, said(err), path=refusal.name)
+            raise violation.showing(_telling(judge, refusal, args)) from err
         return
     except BaseException as err:
         interrupt.reraise()
         title = f"{judge.op.name}: {refusal.name} raised {error_name(err)}, need {need}"
         # An exception that asks to end the process, such as SystemExit, is wrong on any input, valid or not.
         code = Code.NOT_RAISED if isinstance(err, Exception) else Code.RAISED
-        found = Violation(code, title, said(err)[:1], refusal.name)
-        raise found.showing(_telling(judge, refusal, args)) from err
-    found = judge.broken(Code.NOT_RAISED, f"accepted {refusal.name}, need {need}", path=refusal.name)
-    raise found.showing(_telling(judge, refusal, args))
+        violation = Violation(code, title, said(err)[:1], refusal.name)
+        raise violation.showing(_telling(judge, refusal, args)) from err
+    violation = judge.broken(Code.NOT_RAISED, f"accepted {refusal.name}, need {need}", path=refusal.name)
+    raise violation.showing(_telling(judge, refusal, args))
 
 
 def _telling(judge: Judge, refusal: Refusal, args: tuple[object, ...]) -> Telling | None:
@@ -83,34 +83,35 @@ def _telling(judge: Judge, refusal: Refusal, args: tuple[object, ...]) -> Tellin
 
 
 def _badly_worded(text: str, called: Sequence[str], refusal: Refusal) -> str:
-    """What is wrong with the text of an error: whose it is said to be, or what it does not mention; empty if nothing.
+    """What is wrong with the text of an error: the op that it names, or a missing word; empty where it is right.
 
     Args:
-        text: of the error. called: names, one of which it begins with, if there are any. refusal: what was refused.
+        text: of the error. called: names of the op, with one of which the text must begin; empty if it need not.
+        refusal: the refusal whose words the text must mention.
     """
     if called:
         head, _, text = text.partition(": ")
         if head not in called:
             return f"the error for {refusal.name} begins with {head[:40]!r}, need {' or '.join(dict.fromkeys(called))}"
-    # What stands before the colon is the op, so the name of an argument counts after it alone, and as a whole word.
+    # The op's name stands before the colon, so an argument's name is looked for after the colon, as a whole word.
     missing = [word for word in refusal.mentions if not re.search(_whole(word), text)]
     return f"the error for {refusal.name} does not mention {missing[0]!r}" if missing else ""
 
 
 def _whole(word: str) -> str:
-    """A pattern for a text where its first and last letter are no part of a longer word."""
+    """A pattern that finds a word, or a phrase, where it is no part of a longer word."""
     first, last = (r"\b" if re.fullmatch(r"\w", letter) else "" for letter in (word[:1], word[-1:]))
     return first + re.escape(word) + last
 
 
 def _raises_clearly(judge: Judge, refusal: Refusal, args: tuple[object, ...]) -> bool:
-    """Whether the subject refuses what it does not document as invalid; if it does, an error of its kind is enough."""
+    """Whether the subject refuses input that it does not document as invalid; Violation where the error is unclear."""
     try:
         process.undisturbed(judge.op.implementation(judge.subject_name), args)
     except Unsupported:
         raise
     except Exception as err:
-        # No documentation says of which type the error is, so any will do that says something.
+        # No documentation says of which type the error is, so any error will do whose text says what is wrong.
         if not clear(err):
             title = f"{judge.op.name}: {refusal.name} raised {error_name(err)}, need an error that says what is wrong"
             raise Violation(Code.NOT_RAISED, title, said(err)[:1], refusal.name) from err

@@ -1,8 +1,8 @@
-"""SAVE: what is kept for backward is kept where autograd sees it.
+"""SAVE: tensors that a call keeps for backward are saved where autograd sees them.
 
-A tensor that was saved has a version; a write to it before backward is an error, or does not matter. A tensor hidden on
-a context has none: backward would use the new values, double backward would lose derivatives, and the graph keeps
-itself alive.
+Autograd knows the version of a saved tensor, so a write to it before backward is an error, or does not matter. It knows
+nothing of a tensor that is hidden on a context: backward would use the new values, double backward would lose
+derivatives, and the graph would keep itself alive.
 """
 
 from __future__ import annotations
@@ -25,31 +25,31 @@ from ...oracles.verdicts.violation import Unsupported, Violation
 _REFUSALS = ("modified by an inplace operation", "modified inplace")
 
 
-def saved(judge: Judge, sample: Sample) -> None:
+def check_saved_tensors(judge: Judge, sample: Sample) -> None:
     """SAVE: no tensor is an attribute of a context, and writes between forward and backward are noticed."""
     problem = Problem(judge.op, sample.args)
     if not problem.wrt:
         raise Unsupported(Code.NOT_DIFFERENTIABLE, f"{judge.op.name} declares no differentiable argument")
-    leaves, outputs = _called_afresh(judge, problem)
-    _nothing_hidden(judge, outputs)
-    _nothing_beside_the_graph(judge, problem)
+    leaves, outputs = _call_afresh(judge, problem)
+    _require_nothing_hidden(judge, outputs)
+    _require_nothing_beside_graph(judge, problem)
     tracked = [i for i, y in enumerate(outputs) if y.requires_grad]
     if not tracked:
         return
     cotangents = judge.path(sample, ("vjp",), [outputs[i] for i in tracked]).directions
-    need = _gradients_of_inputs(judge, leaves, outputs, tracked, cotangents)
+    need = _differentiate(judge, leaves, outputs, tracked, cotangents)
     # Each write gets a forward pass of its own, because a write makes the graph useless for the next one.
     for which in range(len(leaves) + len(outputs)):
         _write_between(judge, problem, which, tracked, cotangents, need)
 
 
-def _called_afresh(judge: Judge, problem: Problem) -> tuple[list[Tensor], list[Tensor]]:
+def _call_afresh(judge: Judge, problem: Problem) -> tuple[list[Tensor], list[Tensor]]:
     """Fresh copies of the inputs, and the outputs of a call on them."""
     leaves = [t.detach().clone().requires_grad_() for t in problem.inputs]
     return leaves, list(judge.call(problem.subject(judge.subject), *leaves, what="forward"))
 
 
-def _gradients_of_inputs(
+def _differentiate(
     judge: Judge, leaves: Sequence[Tensor], outputs: Sequence[Tensor], tracked: Sequence[int], cotangents: Any
 ) -> list[Tensor | None]:
     """The gradients of the inputs, None where an input has none.
@@ -78,7 +78,7 @@ def _write_between(
         tracked: positions of the outputs that require grad. cotangents: one for each of those.
         need: the gradients without the write.
     """
-    leaves, outputs = _called_afresh(judge, problem)
+    leaves, outputs = _call_afresh(judge, problem)
     names = [judge.op.label(i) for i in problem.wrt]
     name = names[which] if which < len(leaves) else f"output {which - len(leaves)}"
     with torch.no_grad():
@@ -88,7 +88,7 @@ def _write_between(
         except RuntimeError:  # The target is a view that autograd refuses to write, so nothing can go wrong here.
             return
     try:
-        got = _gradients_of_inputs(judge, leaves, outputs, tracked, cotangents)
+        got = _differentiate(judge, leaves, outputs, tracked, cotangents)
     except Violation as violation:
         # `Judge.call` reports whatever a subject raised as a violation, so the refusal of autograd is found as its
         # cause.
@@ -104,10 +104,10 @@ def _write_between(
     judge.tally.count(1)
 
 
-def _nothing_hidden(judge: Judge, outputs: Sequence[Tensor]) -> None:
+def _require_nothing_hidden(judge: Judge, outputs: Sequence[Tensor]) -> None:
     for node in _nodes(outputs):
         # Only nodes of custom functions written in Python have a context whose attributes could hide a tensor. Nodes
-        # of torch's own operators keep theirs where autograd sees them.
+        # of torch's own operators keep their tensors where autograd sees them.
         if not isinstance(node, torch.autograd.function.BackwardCFunction):
             continue
         for name, value in vars(node).items():
@@ -118,15 +118,15 @@ def _nothing_hidden(judge: Judge, outputs: Sequence[Tensor]) -> None:
         judge.tally.count(1)
 
 
-def _nothing_beside_the_graph(judge: Judge, problem: Problem) -> None:
-    """Violation where a tensor that the call made lives on and neither the graph nor the caller holds it.
+def _require_nothing_beside_graph(judge: Judge, problem: Problem) -> None:
+    """Violation where a tensor that the call made lives on, although neither the graph nor the caller holds it.
 
-    The graph is made to hold no tensor. What lives then is held by a closure, a module, a class, or what else autograd
-    does not know. What an earlier call has left there already is no tensor that this call made.
+    Hooks make the graph hold no tensor. A tensor that lives on all the same is held by a closure, a module, a class, or
+    another object that autograd does not know. Tensors of earlier calls do not count.
     """
     leaves = [t.detach().clone().requires_grad_() for t in problem.inputs]
     f = problem.subject(judge.subject)
-    # What exists by now is set aside, so that what the collector still lists was made by the call.
+    # Objects that exist by now are frozen, so that all objects that the collector lists later were made by the call.
     gc.freeze()
     try:
         with saved_tensors_hooks(lambda t: None, lambda nothing: nothing):
@@ -135,8 +135,8 @@ def _nothing_beside_the_graph(judge: Judge, problem: Problem) -> None:
         living = [t for t in gc.get_objects() if isinstance(t, torch.Tensor)]
     finally:
         gc.unfreeze()
-    known = {t.untyped_storage().data_ptr() for t in (*leaves, *outputs, *problem.passive)}
-    hidden = [t for t in living if t.numel() and t.untyped_storage().data_ptr() not in known]
+    addresses = {t.untyped_storage().data_ptr() for t in (*leaves, *outputs, *problem.passive)}
+    hidden = [t for t in living if t.numel() and t.untyped_storage().data_ptr() not in addresses]
     if hidden:
         lines = [f"shape={tuple(t.shape)}, dtype={dtype_name(t.dtype)}" for t in hidden]
         raise judge.broken(Code.MEMORY, "keeps a tensor that is neither an output nor saved on the graph", lines)
@@ -144,12 +144,12 @@ def _nothing_beside_the_graph(judge: Judge, problem: Problem) -> None:
 
 
 def _nodes(outputs: Sequence[Tensor]) -> Iterator[Any]:
-    seen: set[Any] = set()
+    nodes: set[Any] = set()
     ahead: list[Any] = [y.grad_fn for y in outputs]
     while ahead:
         node = ahead.pop()
-        if node is None or node in seen:
+        if node is None or node in nodes:
             continue
-        seen.add(node)
+        nodes.add(node)
         yield node
         ahead += [parent for parent, _ in node.next_functions]

@@ -1,4 +1,4 @@
-"""SIZE: values and reverse mode where one dim is at, or next to, a size at which kernels change their ways."""
+"""SIZE: values and reverse mode where one dim is at, or next to, a size at which kernels take other code."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from ...oracles.programs.particular import around_views
 from ...oracles.verdicts.verdict import Code
 from .layout import CANARY
 
-#: Operands begin at each of so many elements behind an address that every vector load takes.
+#: Operands begin 0 to 15 elements behind an address that every vector load takes; neighbours differ by `STEP`.
 OFFSETS, STEP = 16, 5
 
 
-def sized(judge: Judge, sample: Sample) -> None:
+def check_sizes(judge: Judge, sample: Sample) -> None:
     """SIZE: operands at any alignment, with canaries around them; nothing around them read or written."""
     buffers: list[tuple[Tensor, Tensor]] = []
 
     def lay(t: Tensor) -> Tensor:
-        # Of as many samples as there are offsets each operand has all of them, and operands of one sample differ.
+        # Over `OFFSETS` samples in a row each operand has every offset; the operands of one sample have different ones.
         view, buffer = at_offset(t, (sample.turn + STEP * len(buffers)) % OFFSETS)
         buffers.append((buffer, buffer.clone()))
         return view
@@ -37,12 +37,12 @@ def sized(judge: Judge, sample: Sample) -> None:
         judge.against(path.expected(told=telling(path)), judge.run(path), exactly=False)
     for buffer, before in buffers:
         if not same_bits(buffer, before):
-            found = judge.broken(Code.MUTATED, "wrote into or around an input", path="forward + vjp")
-            raise found.showing(functools.partial(around_views, path))
+            violation = judge.broken(Code.MUTATED, "wrote into or around an input", path="forward + vjp")
+            raise violation.showing(functools.partial(around_views, path))
 
 
 def at_offset(tensor: Tensor, offset: int) -> tuple[Tensor, Tensor]:
-    """A contiguous tensor of equal values that begins so many elements into its buffer, and the buffer: canaries."""
+    """A contiguous tensor of equal values that begins `offset` elements into a buffer of canaries, and the buffer."""
     canary = float("nan") if is_float(tensor) else CANARY
     count = tensor.numel()
     buffer = torch.full((count + 2 * OFFSETS,), canary, dtype=tensor.dtype, device=tensor.device)

@@ -1,7 +1,7 @@
 """SPECIAL: NaN, infinities, zeros, subnormals and the largest finite value, at one site of one argument.
 
-A derivative is linear in its direction, so cotangents and tangents get such values, too: none may be lost, or reach a
-result that does not depend on it.
+A derivative is linear in its direction, so cotangents and tangents get such values, too: no value may be lost, or reach
+a result that does not depend on it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ...oracles.verdicts.violation import Unsupported
 from ...reference.formats import FORMATS
 
 _MODES: tuple[Word, ...] = (("vjp",), ("jvp",))
-#: So many of the special values are planted in each operand of a sample, and in each argument that the op writes.
+#: How many special values are planted in each operand of a sample, and in each argument that the op writes.
 VALUES = 3
 
 
@@ -36,26 +36,26 @@ def special_values(tensor: Tensor) -> tuple[float, ...]:
     )
 
 
-def specials(judge: Judge, sample: Sample) -> None:
+def check_special_values(judge: Judge, sample: Sample) -> None:
     """SPECIAL: forward and reverse mode with special values planted in each operand, and both modes with directions."""
     if not judge.op.promises.specials:
         raise Unsupported(Code.NOT_APPLICABLE, f"{judge.op.name} does not promise special values to be in its domain")
     rng = sample.seeded(Stream.SPECIAL)
     problem = Problem(judge.op, sample.args)
-    # An op without gradients has no operand that they are taken in; its values are asked for all the same.
+    # An op without gradients has no differentiable operands, so its values are judged in all of its operands.
     for i in (*(problem.wrt if judge.op.differentiable else problem.fixed), *judge.op.written(sample.args)):
-        # Three samples one after the other have all values in each of their arguments. Other arguments begin with
-        # others, so that a sample has more than three of them.
-        for planted in _planted(sample.args[i], VALUES * (sample.turn + i), VALUES, rng):
+        # Three samples in a row have all values in each argument. The arguments of one sample begin with different
+        # values, so that it has more than three.
+        for planted in _plant(sample.args[i], VALUES * (sample.turn + i), VALUES, rng):
             laced = sample.with_args([*sample.args[:i], planted, *sample.args[i + 1 :]])
             judge.hold(laced, ())
             if judge.op.differentiable:
                 judge.hold(laced, ("vjp",), "eager")
     if judge.op.differentiable:
-        _in_directions(judge, sample, rng)
+        _judge_directions(judge, sample, rng)
 
 
-def _in_directions(judge: Judge, sample: Sample, rng: Any) -> None:
+def _judge_directions(judge: Judge, sample: Sample, rng: Any) -> None:
     """Special values in every cotangent of reverse mode, and in every tangent of forward mode.
 
     A derivative is linear in its direction. So an infinity or a NaN in it must not be lost, nor reach a result that
@@ -66,23 +66,22 @@ def _in_directions(judge: Judge, sample: Sample, rng: Any) -> None:
     count = 1 if judge.light else VALUES
     for word in _MODES if "jvp" not in judge.op.promises.without else _MODES[:1]:
         path = judge.path(sample, word, primal, "eager")
-        # The first directions are those of the word; each has another value than its neighbour, and over nine samples
-        # one after the other every value.
+        # Each direction gets another value than its neighbour, and over nine samples in a row every value.
         for i, direction in enumerate(path.directions):
-            for planted in _planted(direction, 4 * sample.turn + 2 * i, count, rng):
+            for planted in _plant(direction, 4 * sample.turn + 2 * i, count, rng):
                 laced = path.along(word, [*path.directions[:i], planted, *path.directions[i + 1 :]])
                 computed = judge.run(laced)
                 name = f"{path.name} with a special value in direction {i}"
                 expected = laced.expected(name, told=telling(laced))
-                # The ball knows what a finite direction gives; the exact reading alone, what NaN and infinities do.
+                # A ball bounds results of finite directions; results of NaN and infinities the exact reading alone has.
                 judge.against(expected, computed, exactly=not (judge.light and expected.finite))
 
 
-def _planted(tensor: Tensor, first: int, count: int, rng: Any) -> Iterator[Tensor]:
-    """Copies of a tensor with one special value each, at one site each; none of a tensor without elements.
+def _plant(tensor: Tensor, first: int, count: int, rng: Any) -> Iterator[Tensor]:
+    """Copies of a tensor with one special value each, at one site each; no copy of a tensor without elements.
 
     Args:
-        tensor: what is copied. first, count: which of the special values are planted. rng: draws the sites.
+        tensor: the original. first, count: number of the first special value, and how many follow. rng: draws sites.
     """
     if not tensor.numel():
         return

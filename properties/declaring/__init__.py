@@ -1,1 +1,1 @@
-"""What a declaration is made of: arguments by name, laws, refusals, and what samples have in common."""
+"""The parts of a declaration: arguments by name, laws, refusals, and strategies for samples."""

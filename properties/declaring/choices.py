@@ -1,7 +1,7 @@
-"""What a sample is drawn from, by name: so that a cell knows which of the declared values its samples had.
+"""Named choices, so that a cell knows all values that a declaration may draw, and those that its samples had.
 
-A strategy of Hypothesis does not tell what it chose from. `choose` is `st.sampled_from` with a name: while a draft is
-drawn inside of `recorded`, each choice is written down with all the values that it could have had.
+A strategy of Hypothesis does not say from which values it draws. `choose` is `st.sampled_from` with a name: while a
+draft is drawn inside of `record_choices`, each choice is recorded, with all values that it could have had.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ class ChoiceRecord:
     declared: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     def note(self, name: str, value: object, declared: tuple[str, ...]) -> None:
-        """One more choice."""
+        """Record a choice, and the values among which it was."""
         self.values.add((name, str(value)))
-        known = self.declared.get(name, ())
-        self.declared[name] = declared if known in ((), declared) else tuple(dict.fromkeys((*known, *declared)))
+        earlier = self.declared.get(name, ())
+        self.declared[name] = declared if earlier in ((), declared) else tuple(dict.fromkeys((*earlier, *declared)))
 
 
-#: The records that are being written, innermost last.
+#: The open records, innermost last.
 _OPEN: list[ChoiceRecord] = []
-#: Strategies by what they draw from: to make one, and to have Hypothesis check it, takes longer than to draw from it.
-_MADE: dict[Hashable, st.SearchStrategy[object]] = {}
+#: Strategies by name and values, because to make one, and to have Hypothesis check it, takes longer than a draw.
+_STRATEGIES: dict[Hashable, st.SearchStrategy[object]] = {}
 
 
 @contextlib.contextmanager
-def recorded() -> Iterator[ChoiceRecord]:
-    """The record of the choices that are made inside."""
+def record_choices() -> Iterator[ChoiceRecord]:
+    """The record of all choices inside the block."""
     record = ChoiceRecord()
     _OPEN.append(record)
     try:
@@ -52,10 +52,10 @@ def recorded() -> Iterator[ChoiceRecord]:
 
 
 def settle(name: str, value: object, *, always: bool = False) -> None:
-    """What was chosen under a name does not reach the op, which gets this value instead.
+    """Record this value under a name instead of the chosen one, which does not reach the op.
 
     Args:
-        always: whether that is so in every draft, so that what was chosen from is not declared.
+        always: whether that is so in every draft, so that the values to choose from are not declared either.
     """
     for record in _OPEN:
         record.values = {pair for pair in record.values if pair[0] != name} | {(name, str(value))}
@@ -67,11 +67,11 @@ def choose(name: str, values: Sequence[Value]) -> st.SearchStrategy[Value]:
     """One of the values, each as often as it is listed; shrinks towards the first, which is to be the simplest.
 
     Args:
-        name: of what is chosen, for the report: that of an argument, or of a part of the structure.
+        name: of an argument, or of a part of the structure, for the report.
     """
     # The text of the values is the key, because 1, 1.0 and True are equal to Python and not to an op.
     key = (name, repr(values))
-    if key not in _MADE:
+    if key not in _STRATEGIES:
         declared = tuple(dict.fromkeys(map(str, values)))
 
         def note(value: Value) -> Value:
@@ -79,12 +79,12 @@ def choose(name: str, values: Sequence[Value]) -> st.SearchStrategy[Value]:
                 record.note(name, value, declared)
             return value
 
-        _MADE[key] = st.sampled_from(values).map(note)
-    return cast("st.SearchStrategy[Value]", _MADE[key])
+        _STRATEGIES[key] = st.sampled_from(values).map(note)
+    return cast("st.SearchStrategy[Value]", _STRATEGIES[key])
 
 
 def restrict(met: Collection[tuple[str, str]]) -> None:
-    """Of what was declared only these values can be had: the others are of drafts that an op does not take."""
+    """Declare only these of the recorded values: drafts with other ones are never accepted."""
     for record in _OPEN:
         for name, values in record.declared.items():
             record.declared[name] = tuple(value for value in values if (name, value) in met)

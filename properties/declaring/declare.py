@@ -100,21 +100,23 @@ def declare(
         example=example,
         documented={name: _documented(signature, title, of) for name, of in (documented or {}).items()},
     )
-    # These two speak of arguments as the op numbers and labels them, so the op has to exist before they can be read.
-    kept = None if saved is None else _saved_by_position(signature, op, saved)
+    # `saved` and `aliases` use the op's numbers and labels of arguments, so they are read when the op exists.
+    budget = None if saved is None else _saved_by_position(signature, op, saved)
     shared = None if aliases is None else _aliases_by_position(signature, op, aliases)
     sliced = None if invariant is None else _invariant_by_position(signature, title, invariant)
     strided = None if strides is None else signature.reader(f"{title}: strides", strides)
-    promises = dataclasses.replace(op.promises, saved=kept, aliases=shared, invariant=sliced, strides=strided)
+    promises = dataclasses.replace(op.promises, saved=budget, aliases=shared, invariant=sliced, strides=strided)
     if resolved is None:
         return dataclasses.replace(op, promises=promises)
     what = f"{title}: resolved"
-    known = signature.reader(what, resolved)
-    return dataclasses.replace(op, promises=promises, resolved=lambda args: signature.changed(what, args, known(args)))
+    resolve = signature.reader(what, resolved)
+    return dataclasses.replace(
+        op, promises=promises, resolved=lambda args: signature.changed(what, args, resolve(args))
+    )
 
 
 def _documented(signature: Signature, title: str, of: Documented) -> Documented:
-    """What a subject documents, its functions read by position; ValueError for a name that is no argument's."""
+    """The documentation of a subject, with functions of arguments by position; ValueError for an unknown name."""
     what = f"{title}: documented"
     signature.require(what, of.differentiable or ())
     limits = tuple(
@@ -127,18 +129,18 @@ def _documented(signature: Signature, title: str, of: Documented) -> Documented:
 
 
 def _by_position(signature: Signature, title: str, samples: Callable[..., Any]) -> Callable[..., Any]:
-    """Samples whose drafts fill a tuple. What is no strategy of drafts stays as it is, for whoever asks to say so."""
+    """Samples whose drafts fill a tuple. An object that is no strategy is returned as it is; `drafts_of` refuses it."""
 
     def filled(draft: Any) -> Any:
         def fill(rng: Any) -> Any:
-            given = draft.fill(rng)
-            return signature.args(f"{title}: samples", given) if isinstance(given, Mapping) else given
+            arguments = draft.fill(rng)
+            return signature.args(f"{title}: samples", arguments) if isinstance(arguments, Mapping) else arguments
 
         return dataclasses.replace(draft, fill=fill) if isinstance(draft, Draft) else draft
 
     def by_position(dtype: str, kind: str = "ordinary") -> Any:
-        given = samples(dtype, kind)
-        return given.map(filled) if isinstance(given, st.SearchStrategy) else given
+        strategy = samples(dtype, kind)
+        return strategy.map(filled) if isinstance(strategy, st.SearchStrategy) else strategy
 
     return by_position
 
@@ -148,9 +150,9 @@ def _saved_by_position(
 ) -> Callable[[Args, frozenset[int]], int]:
     read = signature.reader(f"{op.name}: saved", saved, "wanted")
 
-    def by_position(args: Args, wanted: Collection[int]) -> int:
-        kept: int = read(args, wanted={signature.usual(op.argument(i)) for i in wanted})
-        return kept
+    def by_position(args: Args, positions: Collection[int]) -> int:
+        size: int = read(args, wanted={signature.usual(op.argument(i)) for i in positions})
+        return size
 
     return by_position
 
@@ -173,15 +175,15 @@ def _invariant_by_position(
     read = signature.reader(f"{title}: invariant", invariant, "device")
 
     def by_position(args: Args, device: str) -> Slices | None:
-        found: Slices | None = read(args, device=device)
-        if found is None:
+        slices: Slices | None = read(args, device=device)
+        if slices is None:
             return None
-        signature.require(f"{title}: invariant", (*found.arguments, *found.counts, *found.given))
+        signature.require(f"{title}: invariant", (*slices.arguments, *slices.counts, *slices.given))
         return Slices(
-            {signature.own(name): axis for name, axis in found.arguments.items()},
-            found.outputs,
-            tuple(map(signature.own, found.counts)),
-            {signature.own(name): value for name, value in found.given.items()},
+            {signature.own(name): axis for name, axis in slices.arguments.items()},
+            slices.outputs,
+            tuple(map(signature.own, slices.counts)),
+            {signature.own(name): value for name, value in slices.given.items()},
         )
 
     return by_position

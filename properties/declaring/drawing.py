@@ -1,7 +1,7 @@
-"""What samples of many ops have in common: regimes of rows, parameters, cotangents, masks, numbers.
+"""Parts of the samples of many ops: regimes of rows, parameters, cotangents, masks, numbers.
 
-The order of draws is part of every family's samples: the same seed gives the same samples only as long as nothing is
-drawn earlier or later than before.
+The order of draws decides the samples of every family: a seed gives the same samples only if no draw is added, removed
+or moved.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ Tensor = torch.Tensor
 Regimes = dict[str, strategies.Rows]
 
 HALF = ("bfloat16", "float16")
-#: What norms add to a variance: the usual one, a large one, small ones, and none.
+#: Values of eps, which norms add to a variance: the usual one, a large one, small ones, and zero.
 EPS = (1e-5, 1e-5, 1e-5, 1e-3, 1e-8, 1e-12, 0.0)
-#: The same for backward ops, which take 1/√(σ² + ε) as an argument: that must be finite.
+#: The same for backward ops, whose argument 1/√(σ² + ε) must be finite.
 POSITIVE_EPS = EPS[:-1]
-#: Which gradients of (input, weight, bias) a backward op is asked for; all of them most of the time.
+#: Values of `output_mask`: which gradients of (input, weight, bias) a backward op computes; mostly all of them.
 MASKS = ((True, True, True), (True, True, True), (True, False, True), (False, True, True))
 #: Kinds of samples.
 KINDS = ("ordinary", "empty", "integers", "large")
@@ -48,7 +48,7 @@ def wide_dtype(tensor: Tensor) -> torch.dtype:
 
 
 def bytes_of(tensor: Tensor | None) -> int:
-    """Bytes of a tensor; none of None."""
+    """Bytes of a tensor; 0 for None."""
     return 0 if tensor is None else tensor.numel() * tensor.element_size()
 
 
@@ -66,8 +66,8 @@ def regime(draw: st.DrawFn, kind: str, weighted: Sequence[str] = strategies.WEIG
 def parameters(draw: st.DrawFn, dtype: str, names: Sequence[str]) -> dict[str, str | None]:
     """A dtype for each parameter, the same one for all, or None for one that is absent."""
     # The dtype stands twice in the choice below, so that a parameter is absent in a third of the samples.
-    kept = draw(choose("dtype of parameters", dtypes_beside(dtype)))
-    return {name: draw(choose(name, (kept, kept, None))) for name in names}
+    common = draw(choose("dtype of parameters", dtypes_beside(dtype)))
+    return {name: draw(choose(name, (common, common, None))) for name in names}
 
 
 def all_dims(ndim: int) -> tuple[int, ...]:
@@ -76,7 +76,7 @@ def all_dims(ndim: int) -> tuple[int, ...]:
 
 
 def without_axes() -> st.SearchStrategy[bool]:
-    """Whether a tensor has no axes, which one in twenty has."""
+    """Whether a tensor has no axes; true in one of twenty draws."""
     return choose("without axes", (False,) * 19 + (True,))
 
 
@@ -106,12 +106,12 @@ def rows(
         rng, regime, known: as for `values`. shape, dtype: of the tensor.
         table: (number of rows, elements of a row); by default a row is the last axis.
     """
-    found = values(rng, regime, table or (math.prod(shape[:-1]), math.prod(shape[-1:])), dtype, known)
-    return _in_shape(strategies.to_dtype(np.reshape(found, tuple(shape)), dtype), shape)
+    numbers = values(rng, regime, table or (math.prod(shape[:-1]), math.prod(shape[-1:])), dtype, known)
+    return _in_shape(strategies.to_dtype(np.reshape(numbers, tuple(shape)), dtype), shape)
 
 
 def _in_shape(tensor: Tensor, shape: Sequence[int]) -> Tensor:
-    """NumPy makes a vector of what has no axes when it is copied."""
+    """The tensor, without axes where the shape has none: a copy of an array without axes is a vector in NumPy."""
     return tensor if shape else tensor.reshape(())
 
 
@@ -122,8 +122,8 @@ def parameter(rng: Any, shape: Sequence[int], dtype: str | None, centre: float) 
 
 def cotangent(rng: Any, shape: Sequence[int], dtype: str, kind: str) -> Tensor:
     """A gradient of an output; of small integers for kind "integers"."""
-    # The normal numbers are drawn even where integers replace them: to leave them out would change the other
-    # data of such a sample, and the same seed would no longer give the same sample.
+    # The normal numbers are drawn even where integers replace them. Without this draw the other data of such a sample
+    # would change, and the same seed would no longer give the same sample.
     values = np.asarray(rng.standard_normal(tuple(shape)))
     if kind == "integers":
         values = np.asarray(strategies.integers(rng, tuple(shape), FORMATS[dtype]))
@@ -157,7 +157,7 @@ def samples_of(
 def row_structures(
     draw: st.DrawFn, dtype: str, kind: str, centres: Mapping[str, float], numbers: Mapping[str, Sequence[Any]]
 ) -> dict[str, Any]:
-    """What samples of an op of rows have in common: shapes, dtypes of parameters, regime, numbers.
+    """The structure of a sample of an op of rows: shapes, dtypes of parameters, regime, numbers.
 
     Args:
         dtype, kind: of the samples. centres, numbers: as for `normalized_rows`.
@@ -179,8 +179,8 @@ def row_arguments(rng: Any, structure: Named, dtype: str, centres: Mapping[str, 
     inner, dtypes = structure["inner"], structure["parameters"]
     outer, table = structure["outer"], (math.prod(structure["outer"]), math.prod(inner))
     x = rows(rng, structure["regime"], (*outer, *inner), dtype, table=table)
-    given = {name: parameter(rng, inner, dtypes[name], centre) for name, centre in centres.items()}
-    return {"input": x, "normalized_shape": inner, **given, **structure["numbers"]}
+    weights = {name: parameter(rng, inner, dtypes[name], centre) for name, centre in centres.items()}
+    return {"input": x, "normalized_shape": inner, **weights, **structure["numbers"]}
 
 
 def normalized_rows(centres: Mapping[str, float], **numbers: Sequence[Any]) -> Callable[..., st.SearchStrategy[Draft]]:
@@ -216,9 +216,9 @@ def without(samples: Callable[..., Any], kind: str, why: str) -> Callable[..., A
     if kind not in KINDS:
         raise ValueError(f"kind={kind!r}: need one of {', '.join(KINDS)}")
 
-    def others(dtype: str, asked: str = "ordinary") -> Any:
-        if asked == kind:
+    def others(dtype: str, other: str = "ordinary") -> Any:
+        if other == kind:
             raise Unsupported(Code.NOT_APPLICABLE, why)
-        return samples(dtype, asked)
+        return samples(dtype, other)
 
     return others

@@ -1,4 +1,4 @@
-"""What a sample of each kind has to be, and what a declaration that gives another says."""
+"""What a sample of each kind must be, and the error about a declaration that gives another one."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from ...oracles.op.declaration import Draft, Op, Sample, is_float, to_array
 from ...oracles.verdicts.violation import Unsupported
 from . import choices, strategies
 
-#: Integers of samples of kind "integers", as multiples of their tensor's power of two, are at most so large.
+#: The largest integer in samples of kind "integers", as a multiple of its tensor's power of two.
 LARGEST_INTEGER = 2.0**8
-#: The first extents of the classes that extents are sorted into: none, one, fewer than a vector, a vector and more.
+#: The first extents of the classes of extents: none, one, fewer than a vector, a vector and more.
 EXTENT_CLASSES = (0, 1, 2, 9)
 
 
@@ -38,19 +38,19 @@ _FOLDERS = ("reference", "impl", "oracles", "properties", "reports")
 
 
 class DeclarationError(BaseException):
-    """The declaration of an op does not give what it has to; the text names the field and says what it gave.
+    """A function of a declaration raised, or gave a wrong object; the text names the field and the object.
 
-    Not an Exception, because Hypothesis takes every Exception for a failure of the op, which it would shrink.
+    This is no Exception, because Hypothesis takes every Exception for a failure of the op and would shrink it.
     """
 
 
 def drafts_of(op: Op, dtype: str, kind: str, others: int = 0) -> st.SearchStrategy[Draft]:
     """The op's drafts of a kind; whatever its declaration raises becomes a DeclarationError.
 
-    Those of kind "sizes" are the large ones, with an axis of a chosen extent.
+    Drafts of kind "sizes" are large ones with an axis of a chosen extent.
 
     Args:
-        others: how many drafts of other structures each draft has with it.
+        others: how many drafts of other structures come with each draft.
 
     Raises:
         Unsupported: the op offers no samples of this kind.
@@ -58,51 +58,51 @@ def drafts_of(op: Op, dtype: str, kind: str, others: int = 0) -> st.SearchStrate
     """
     sizes, kind = kind == "sizes", "large" if kind == "sizes" else kind
     what = f"samples({dtype!r}, {kind!r})"
-    given = declared(what, lambda: op.samples(dtype, kind), op.samples)
-    if not isinstance(given, st.SearchStrategy):
-        raise DeclarationError(f"{what}: got {type(given).__name__}, need a Hypothesis strategy of Draft")
+    strategy = call_declaration(what, lambda: op.samples(dtype, kind), op.samples)
+    if not isinstance(strategy, st.SearchStrategy):
+        raise DeclarationError(f"{what}: got {type(strategy).__name__}, need a Hypothesis strategy of Draft")
 
     @st.composite
     def drafts(draw: st.DrawFn) -> Draft:
-        with choices.recorded() as record, strategies.sizing(sizes):
-            first, *more = [declared(what, lambda: draw(given)) for _ in range(1 + others)]
-            for draft in (first, *more):
-                if not isinstance(draft, Draft):
-                    raise DeclarationError(f"{what}: drew {type(draft).__name__}, need Draft")
-            drawn: Draft = first
-            for name in regimes_of(drawn.regime):
+        with choices.record_choices() as record, strategies.sizing(sizes):
+            first, *more = [call_declaration(what, lambda: draw(strategy)) for _ in range(1 + others)]
+            for each in (first, *more):
+                if not isinstance(each, Draft):
+                    raise DeclarationError(f"{what}: drew {type(each).__name__}, need Draft")
+            draft: Draft = first
+            for name in regimes_of(draft.regime):
                 record.note("regime", name, (name,))
-        for name, extent in drawn.extents.items():
+        for name, extent in draft.extents.items():
             record.note(f"{name} of", class_of(extent), (class_of(extent),))
-        return replace(drawn, values=frozenset(record.values), declared=record.declared, others=tuple(more))
+        return replace(draft, values=frozenset(record.values), declared=record.declared, others=tuple(more))
 
     return drafts()
 
 
 def class_of(extent: int) -> str:
-    """Which of the classes an extent of an ordinary sample is in: "1", "2 to 8"."""
+    """The name of the class of an extent of an ordinary sample: "1", "2 to 8"."""
     least = max(first for first in EXTENT_CLASSES if first <= extent)
     above = [first for first in EXTENT_CLASSES if first > extent]
     return str(least) if above and above[0] == least + 1 else f"{least} to {above[0] - 1}" if above else f"{least} up"
 
 
-def declared(what: str, give: Callable[[], Any], function: Any = None) -> Any:
-    """What the declaration gives.
+def call_declaration(what: str, give: Callable[[], Any], function: Any = None) -> Any:
+    """The result of a call of one of the declaration's functions.
 
     Args:
-        what: the field, and what it is asked for. give: asks for it.
-        function: what is called; where it is written is said of a call that does not fit.
+        what: the field, with its arguments. give: makes the call.
+        function: the function; the error says where it is written, if no line of the declaration raised.
 
     Raises:
-        Unsupported: as raised. DeclarationError: anything else was raised.
+        Unsupported: as raised. DeclarationError: another exception was raised.
     """
     try:
         return give()
     except (Unsupported, DeclarationError, hypothesis.errors.UnsatisfiedAssumption):
         raise
     except hypothesis.errors.HypothesisException as err:
-        # By most of its exceptions Hypothesis steers its own test, and they have to reach it. This one says that a
-        # strategy was made from wrong arguments, which is a mistake of the declaration.
+        # By most of its exceptions Hypothesis steers its own test, so they have to reach it. InvalidArgument says that
+        # a strategy was made from wrong arguments, which is a mistake of the declaration.
         if not isinstance(err, hypothesis.errors.InvalidArgument):
             raise
         raise DeclarationError(_raised(what, err, function)) from err
@@ -117,24 +117,24 @@ def _raised(what: str, err: Exception, function: Any) -> str:
 
 
 def place_of(function: Callable[..., Any]) -> str:
-    """Where a function is written."""
+    """The file and the first line of a function; "no source" where it has none."""
     code = getattr(inspect.unwrap(getattr(function, "func", function)), "__code__", None)
     return "no source" if code is None else f"{code.co_filename}:{code.co_firstlineno}"
 
 
 def line_of(err: BaseException) -> str:
-    """The last line of the traceback that is the declaration's own: of no library, and of ours only of the catalog."""
+    """The last line of a traceback that belongs to a declaration: to no library, and of this package to the catalog."""
     frame = author_frame(err) or traceback.extract_tb(err.__traceback__)[-1]
     return f"{frame.filename}:{frame.lineno}"
 
 
 def is_ours(frame: traceback.FrameSummary) -> bool:
-    """Whether a line is of this package."""
+    """Whether a line belongs to this package."""
     return any(Path(frame.filename).is_relative_to(_PACKAGE / folder) for folder in _FOLDERS)
 
 
 def author_frame(err: BaseException) -> traceback.FrameSummary | None:
-    """The last frame of the traceback that is a declaration's: see `line_of`."""
+    """The last frame of a traceback that belongs to a declaration (see `line_of`); None if there is none."""
     here = _PACKAGE / "properties"
     libraries = [Path(module.__file__ or "").parent for module in (hypothesis, torch, np)]
     libraries.append(Path(sysconfig.get_paths()["stdlib"]))
@@ -145,8 +145,8 @@ def author_frame(err: BaseException) -> traceback.FrameSummary | None:
         if is_ours(frame):
             formula = path.parent == _PACKAGE / "reference" and path.stem not in _READINGS
             return formula or path.is_relative_to(here / "catalog") or path.is_relative_to(here / "functions")
-        # This is asked before the standard library, whose folder may have the installed packages in it: the op's author
-        # may have installed the declaration, too.
+        # Installed packages come before the standard library, whose folder may contain theirs: an installed package
+        # that is no library of ours may be the declaration.
         if path.is_relative_to(installed):
             return not any(path.is_relative_to(folder) for folder in libraries[:-1])
         return not any(path.is_relative_to(folder) for folder in libraries)
@@ -161,9 +161,8 @@ def sample_of(draft: Draft, seed: int, slices: int, kind: str) -> Sample:
     Raises:
         DeclarationError: the draft raised, gave no arguments, or no sample of its kind.
     """
-    sample: Sample = declared("samples: fill of a Draft", lambda: draft.sample(seed, slices))
-    # A list would pass for arguments in most places, and fail far from here where arguments are put together as
-    # tuples.
+    sample: Sample = call_declaration("samples: fill of a Draft", lambda: draft.sample(seed, slices))
+    # A list would pass for arguments in most places, and fail far from here, where arguments are joined as tuples.
     for args in (sample.args, *sample.slices, *sample.others):
         if not isinstance(args, tuple):
             raise DeclarationError(f"samples: fill of a Draft gave {type(args).__name__}, need a tuple of arguments")

@@ -1,7 +1,7 @@
 """Modules as subjects: how a module is built of the arguments of a call of its op.
 
-Some calls have no constructor that fits: that of a module has no parameter for a bias without a weight. The module is
-given such parameters after it was made.
+For some calls no constructor fits: that of a module has no parameter for a bias without a weight. So parameters are set
+or removed after the construction.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Module:
     """How a module is built of the arguments of a call.
 
     Attributes:
-        name: of the class in `impl`, if it has one. build: `torch.nn` or `impl` -> the arguments of a call -> a module.
+        name: of the class. build: `torch.nn` or `impl`, the source of the class -> (arguments of a call) -> the module.
     """
 
     name: str
@@ -45,7 +45,7 @@ def without_missing(module: torch.nn.Module, parameters: dict[str, torch.Tensor 
 
 
 def with_dim(name: str) -> Module:
-    """The module of that name, which is built of an op's `dim`."""
+    """A module of the class of that name, which is built of an op's `dim`."""
 
     def of(source: Any) -> Callable[..., Built]:
         def build(x: torch.Tensor, dim: int, dtype: Any = None) -> Built:

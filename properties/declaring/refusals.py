@@ -14,13 +14,13 @@ from .signature import Args, Named, Signature, call, taking
 
 @dataclass(frozen=True)
 class Mistake:
-    """A refusal before it is known which op it is of.
+    """A refusal before it belongs to an op.
 
     Attributes:
         name: the mistake in a few words.
-        change: (arguments by name) -> what changes in a valid call, by name; None where this mistake cannot be made.
-        error: what must be raised. mentions: what its text must have in it.
-        argument: if there are no mentions, the argument whose name the text must have in it, as the op itself names it.
+        change: (arguments by name) -> the changed arguments of a valid call; None where this mistake cannot be made.
+        error: the type that must be raised. mentions: words that its text must have.
+        argument: if there are no mentions, the argument whose name in the op the text must have.
     """
 
     name: str
@@ -53,8 +53,8 @@ def refusal(name: str, change: Callable[..., Named | None], error: type[Exceptio
 
     Args:
         name: the mistake in a few words.
-        change: (arguments by name) -> what changes in a valid call, by name; None where this mistake cannot be made.
-        error: what must be raised. mentions: what its text must have in it.
+        change: (arguments by name) -> the changed arguments of a valid call; None where this mistake cannot be made.
+        error: the type that must be raised. mentions: words that its text must have.
     """
     return Mistake(name, change, error, mentions)
 
@@ -62,17 +62,17 @@ def refusal(name: str, change: Callable[..., Named | None], error: type[Exceptio
 def wrong(
     argument: str, name: str, change: Callable[[Any], Any], error: type[Exception], *mentions: str, **others: Any
 ) -> Mistake:
-    """One argument changed by a function of its value; not made where the argument, or what becomes of it, is None.
+    """One argument changed by a function of its value; not made where the value, or the wrong value, is None.
 
     Args:
         argument: its name. name: the mistake in a few words.
         change: (value) -> the wrong value.
-        error: what must be raised. mentions: what its text must have in it, by default the argument's name.
-        others: values that other arguments must have, for the mistake to be this one alone.
+        error: the type that must be raised. mentions: words that its text must have; by default the argument's name.
+        others: values of other arguments, by which this is the only mistake of the call.
     """
 
-    def changes(**given: Any) -> Named | None:
-        value = given[argument]
+    def changes(**named: Any) -> Named | None:
+        value = named[argument]
         new = None if value is None else change(value)
         return None if new is None else {argument: new, **others}
 
@@ -91,8 +91,7 @@ def integer(argument: str, *mentions: str, **others: Any) -> Mistake:
     """A tensor of int64 instead of a floating one: RuntimeError."""
 
     def integers(tensor: torch.Tensor) -> torch.Tensor:
-        # Only the dtype is to be wrong, and zeros are valid integers whatever the tensor held; NaN could not be
-        # converted.
+        # The dtype alone must be wrong. Zeros are valid integers whatever the tensor had, while NaN has no integer.
         return torch.zeros_like(tensor, dtype=torch.int64)
 
     return wrong(argument, f"integer {argument}", integers, RuntimeError, *mentions, **others)
@@ -104,7 +103,7 @@ def not_an_int(argument: str, *mentions: str) -> Mistake:
 
 
 def its_type(argument: str, *mentions: str) -> Mistake:
-    """The type of the right value, such as `float`, instead of a value: TypeError."""
+    """The type of the right value, such as `float`, instead of the value: TypeError."""
     return wrong(argument, f"{argument} is a type", type, TypeError, *mentions)
 
 
@@ -119,7 +118,7 @@ def shape(argument: str, *mentions: str) -> Mistake:
 
 
 def another_dtype(argument: str, *mentions: str) -> Mistake:
-    """A tensor of float64, or of float32 where it is that already: RuntimeError."""
+    """A tensor of float64, or of float32 where the right one is of float64: RuntimeError."""
 
     def converted(tensor: torch.Tensor) -> torch.Tensor:
         return tensor.to(torch.float32 if tensor.dtype is torch.float64 else torch.float64)
@@ -132,7 +131,7 @@ def elsewhere(argument: str, *mentions: str) -> Mistake:
     return wrong(argument, f"{argument} on another device", lambda tensor: tensor.to("meta"), RuntimeError, *mentions)
 
 
-#: Of a backward op that is given what the forward op returned.
+#: Mistakes in calls of a backward op, whose arguments include outputs of the forward op.
 STATISTICS = (
     shape("grad_out"), another_dtype("grad_out"), shape("mean"), another_dtype("rstd"), elsewhere("mean", "device"),
     not_a_tensor("grad_out"), not_a_tensor("mean"),
@@ -146,14 +145,14 @@ def missing(
     """None instead of an argument that is needed.
 
     Args:
-        argument: its name. mentions: what the error must have in its text, by default that name.
-        when: (arguments by name) -> whether it is needed; by default, always.
-        error: what must be raised.
+        argument: its name. mentions: words that the error's text must have; by default that name.
+        when: (arguments by name) -> whether the argument is needed; by default always.
+        error: the type that must be raised.
     """
 
-    def changes(**given: Any) -> Named | None:
-        needed = when is None or call(when, given)
-        return {argument: None} if needed and given[argument] is not None else None
+    def changes(**named: Any) -> Named | None:
+        needed = when is None or call(when, named)
+        return {argument: None} if needed and named[argument] is not None else None
 
     return Mistake(f"no {argument}", taking((argument,), changes, when), error, mentions, argument)
 

@@ -1,9 +1,9 @@
 """The arguments of an op by name.
 
-The oracles know a call as a tuple, in the order of the op's signature. A declaration speaks of names instead: its
-functions say by the names of their own parameters which arguments they want, so `lambda input: (input.dtype,)` is a
-promise about `input`, wherever that stands in the signature. What is hard here is that torch gives one argument
-different names in different ops; a declaration may use either of them.
+To the oracles a call is a tuple in the order of the op's signature. A declaration uses names instead: its functions
+get those arguments of which they have parameters, so `lambda input: (input.dtype,)` is a promise about `input`, at any
+position of the signature. What is hard here: torch has different names for one argument in different ops; a declaration
+may use any of them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 from .kinds import DeclarationError
 
 Args = tuple[Any, ...]
-#: Arguments by name. That of `*args` is the tuple of all arguments that it stands for.
+#: Arguments by name. The name of `*args` has the tuple of all arguments in its place.
 Named = Mapping[str, Any]
 
 #: A name that torch gives to an argument in some ops, and the name that it gives to the same argument in others.
@@ -37,13 +37,12 @@ class Signature:
     """The arguments of an op, as its formula names them.
 
     Attributes:
-        names: in order, each the usual one of several names (`SYNONYMS`); that of `*args` is the last.
+        names: in order, of synonyms the usual one (`SYNONYMS`); the name of `*args` is the last.
     """
 
     def __init__(self, formula: Callable[..., Any]) -> None:
         parameters = inspect.signature(formula).parameters
-        # A formula may have both names of a pair, for two arguments of different meaning. Then each of them keeps its
-        # own.
+        # A formula may have both names of a pair of synonyms, for two arguments. Then each of them keeps its own name.
         self.names = tuple(n if SYNONYMS.get(n) in parameters else SYNONYMS.get(n, n) for n in parameters)
         self._own = dict(zip(self.names, parameters, strict=True))
         self._variadic = any(p.kind is inspect.Parameter.VAR_POSITIONAL for p in parameters.values())
@@ -51,7 +50,7 @@ class Signature:
         self._defaults = {name: p.default for name, p in pairs if p.default is not inspect.Parameter.empty}
 
     def usual(self, name: str) -> str:
-        """The name by which an argument is known here."""
+        """The usual name of an argument: of synonyms the one in `names`."""
         return name if name in self.names else SYNONYMS.get(name, name)
 
     def own(self, name: str) -> str:
@@ -62,7 +61,7 @@ class Signature:
         return self.usual(name) in self.names
 
     def require(self, what: str, names: Iterable[str]) -> None:
-        """ValueError unless the op has arguments of all of these names; `what` says who asks for them."""
+        """ValueError unless the op has arguments of all of these names; `what` is the field that uses them."""
         for name in names:
             if name not in self:
                 raise ValueError(f"{what}: got argument {name!r}, need one of {', '.join(self.names)}")
@@ -75,18 +74,18 @@ class Signature:
         return dict(zip(self.names, (*args[:first], tuple(args[first:])), strict=True))
 
     def args(self, what: str, named: Named) -> Args:
-        """The arguments of a call in order; one that is not given has its default.
+        """The arguments of a call in order; one that is not named has its default.
 
         Raises:
-            ValueError: a name is that of no argument, or an argument without a default is not given.
+            ValueError: a name is that of no argument, or an argument without a default is not named.
         """
         self.require(what, named)
-        given = self._defaults | {self.usual(name): value for name, value in named.items()}
-        missing = [name for name in self.names if name not in given]
+        values = self._defaults | {self.usual(name): value for name, value in named.items()}
+        missing = [name for name in self.names if name not in values]
         if missing:
             raise ValueError(f"{what}: got no {missing[0]!r}, need a value for it: it has no default")
-        # What `*args` stands for is one tuple among the named arguments, and single arguments in a call.
-        listed = tuple(given[name] for name in self.names)
+        # The arguments of `*args` are one tuple in `named`, and single arguments in a call.
+        listed = tuple(values[name] for name in self.names)
         return (*listed[:-1], *listed[-1]) if self._variadic else listed
 
     def changed(self, what: str, args: Args, changes: Named) -> Args:
@@ -101,16 +100,16 @@ class Signature:
             raise DeclarationError(str(err)) from err
 
     def of_these(self, named: Named) -> dict[str, Any]:
-        """Those of the arguments of a family of ops that this op has."""
+        """The arguments, of a family of ops, that this op has."""
         return {name: value for name, value in named.items() if name in self}
 
     def reader(self, what: str, function: Callable[..., Any], *others: str) -> Callable[..., Any]:
         """A function of arguments by name as a function of (arguments in order, further values by keyword).
 
         Args:
-            what: who asks, for errors.
+            what: the field, for errors.
             function: gets the arguments that it has parameters for; all of them if it has a parameter `**named`.
-            others: names of the further values that it may have parameters for ("rng").
+            others: names of further values that it may have parameters for ("rng").
 
         Raises:
             ValueError: a parameter without a default is neither an argument nor one of the others.
@@ -132,21 +131,20 @@ class Signature:
     def _chooser(
         self, what: str, parameters: Iterable[inspect.Parameter], kinds: tuple[Any, ...], others: tuple[str, ...]
     ) -> Callable[[Args, Named], dict[str, Any]]:
-        """(arguments, further values) -> those of them that there are parameters of these kinds for.
+        """A function: (arguments, further values) -> those of them that the parameters get, by name.
 
         Args:
-            what, others: as for `reader`. parameters, kinds: of the function, and which kinds of them get values.
+            what, others: as for `reader`. parameters: of the function. kinds: the kinds of parameters that get values.
         """
-        wanted = [p for p in parameters if p.kind in kinds]
-        self.require(what, (p.name for p in wanted if p.default is inspect.Parameter.empty and p.name not in others))
-        own = [(p.name, self.usual(p.name)) for p in wanted if p.name not in others and p.name in self]
-        further = [p.name for p in wanted if p.name in others]
+        eligible = [p for p in parameters if p.kind in kinds]
+        self.require(what, (p.name for p in eligible if p.default is inspect.Parameter.empty and p.name not in others))
+        own = [(p.name, self.usual(p.name)) for p in eligible if p.name not in others and p.name in self]
+        further = [p.name for p in eligible if p.name in others]
         takes_all = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters)
 
         def choose(args: Args, rest: Named) -> dict[str, Any]:
             named = self.named(args)
-            # An argument that has a parameter of its own is taken out, so that `**named` does not get it a second
-            # time.
+            # An argument that has a parameter of its own is removed, so that `**named` does not get it a second time.
             chosen = {name: named.pop(usual) for name, usual in own}
             return chosen | {name: rest[name] for name in further if name in rest} | (named if takes_all else {})
 
@@ -156,11 +154,11 @@ class Signature:
 def taking(
     names: Iterable[str], function: Callable[..., Any], also_of: Callable[..., Any] | None = None
 ) -> Callable[..., Any]:
-    """A function of `**named` as one of named parameters, for functions whose arguments are known when they are made.
+    """The function of `**named`, with a signature of named parameters, from which `reader` takes what it gets.
 
     Args:
-        names: of its parameters. function: gets what is given of them, by keyword.
-        also_of: a function whose parameters it has, too, with their defaults; it may be left without those.
+        names: of its parameters. function: gets arguments of these names by keyword.
+        also_of: a function whose parameters are added, with their defaults.
     """
     keyword = inspect.Parameter.KEYWORD_ONLY
     parameters = {name: inspect.Parameter(name, keyword) for name in names}
@@ -171,6 +169,6 @@ def taking(
     return function
 
 
-def call(function: Callable[..., Any], given: Named) -> Any:
-    """The function of those of the given arguments that it has parameters for."""
-    return function(**{name: given[name] for name in inspect.signature(function).parameters if name in given})
+def call(function: Callable[..., Any], named: Named) -> Any:
+    """Call a function with those of the arguments that it has parameters for."""
+    return function(**{name: named[name] for name in inspect.signature(function).parameters if name in named})

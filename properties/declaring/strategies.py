@@ -25,21 +25,21 @@ Rows = Callable[[Generator, tuple[int, ...], Format], Any]
 
 #: Extents around vector widths, primes and odd ones; small first, so that shrinking ends at 1.
 EXTENTS: tuple[int, ...] = (1, 2, 3, 4, 5, 7, 8, 9, 13, 15, 16, 17, 31, 32, 33)
-#: Extents of the long axis of a large sample: one less, the same and one more than where kernels change their ways
-#: (vectors, warps, blocks, second stages), and beyond all of those as often again. Shrinks towards 73.
+#: Extents of the long axis of a large sample: the sizes at which kernels take other code (vectors, warps, blocks,
+#: second stages), one less and one more, and sizes beyond all of those. Shrinks towards 73.
 LARGE_EXTENTS: tuple[int, ...] = (
     *(73, 63, 64, 65, 71, 72, 127, 128, 129, 1023, 1024, 1025, 4095, 4096),
     *(4097, 4099, *(4160, 4224, 5000, 5003, 4999) * 4, 8191, 8192, 8193, 16_385, 32_769),
 )
-#: Extents of the other axes of a large sample: of the first, which is a row where there are rows, and of the rest. Rows
-#: of one or two elements have no gradient to speak of in a norm.
+#: Extents of the other axes of a large sample: of the first axis, which is a row where there are rows, and of the rest.
+#: The gradient of a norm in rows of one or two elements is zero, or nearly so.
 SHORT_ROWS: tuple[int, ...] = (3, 4)
 SHORT_EXTENTS: tuple[int, ...] = (1, 1, 2)
 #: Extents of a large sample in which no axis is much longer than the others.
 MIDDLE_EXTENTS: tuple[int, ...] = (9, 17, 33, 63, 64, 65, 127, 129, 257, 512)
-#: Elements of a tensor: none has more, and most large ones stay below the second.
+#: Elements of a large sample's tensor: at most the first number, and mostly at most the second.
 LARGEST, MOSTLY = 70_000, 16_500
-#: Elements of an ordinary sample's tensors, where an op has no reason for fewer.
+#: The largest number of elements of an ordinary sample's tensors, where an op does not set a smaller one.
 ORDINARY = 72
 
 
@@ -59,7 +59,7 @@ def _benign(rng: Generator, shape: tuple[int, ...], fmt: Format) -> Any:
 
 
 def _offset(rng: Generator, shape: tuple[int, ...], fmt: Format) -> Any:
-    """Mean far above the spread, up to where half the digits are gone."""
+    """Mean far above the spread, up to where the mean takes half of the digits."""
     size = 2.0 ** rng.uniform(2, fmt.precision / 2)
     return rng.standard_normal(shape) + size * rng.choice([-1.0, 1.0])
 
@@ -107,8 +107,8 @@ def _many_binades(rng: Generator, shape: tuple[int, ...], fmt: Format) -> Any:
 def _bit_patterns(rng: Generator, shape: tuple[int, ...], fmt: Format) -> Any:
     """Every finite bit pattern equally likely; for the wide formats, exponents within a quarter of the range.
 
-    Of bfloat16, those above 2^60 are scaled down: in binary32, where it is accumulated, the square of one of them takes
-    its whole row beyond overflow, so that nothing of it could be judged. Regime "huge" goes there.
+    Patterns of bfloat16 above 2^60 are scaled down: the square of one overflows in binary32, where rows are
+    accumulated, so that no element of its row could be judged. Regime "huge" has such numbers.
     """
     if fmt.bits > 16:
         signs = rng.choice([-1.0, 1.0], shape)
@@ -137,7 +137,7 @@ WEIGHTED = ("benign",) * 4 + ("large offset", "small variance") * 2 + tuple(REGI
 
 
 def regimes(kind: str = "ordinary", weighted: Sequence[str] = WEIGHTED) -> st.SearchStrategy[str]:
-    """Names of input regimes; shrinks towards "benign", which is half of the large samples: those are about sizes."""
+    """Names of input regimes; shrinks towards "benign", the regime of half of the large samples, which test sizes."""
     if _SIZING:
         return choose("regime", ("benign",))
     return choose("regime", (("benign",) * len(weighted) if kind == "large" else ()) + tuple(weighted))
@@ -148,8 +148,8 @@ def integers(rng: Generator, shape: tuple[int, ...], fmt: Format) -> Any:
     return rng.integers(-3, 4, shape) * 2.0 ** int(rng.integers(-4, 5))
 
 
-#: Where kernels change their ways, in bands of like extents: vectors and warps, their tails, odd tails of a block,
-#: blocks, limits of a grid and of 16 bits, and what takes seconds.
+#: Extents at which kernels take other code, in bands: vectors and warps, their tails, odd tails of a block, blocks,
+#: limits of a grid and of 16 bits, and extents whose samples take seconds.
 SIZE_BANDS: tuple[tuple[int, ...], ...] = (
     (32, 64, 128),
     (31, 33, 63, 65, 127, 129),
@@ -159,15 +159,15 @@ SIZE_BANDS: tuple[tuple[int, ...], ...] = (
     (65_536, 65_537),
     (2**17 + 1, 2**18 - 1, 2**20, 2**20 + 1),
 )
-#: Extents of the other axes of such a sample: of the first, which is a row where there are rows, and of the rest.
+#: Extents of the other axes of a sample with such an extent: of the first axis, and of the rest.
 SIZE_ROWS, SIZE_OTHERS = (3, 2), (1, 2)
-#: Whether drafts of such sizes are being drawn.
+#: Not empty while drafts with an axis of an extent in `SIZE_BANDS` are drawn.
 _SIZING: list[bool] = []
 
 
 @contextlib.contextmanager
 def sizing(wanted: bool) -> Iterator[None]:
-    """Large samples that are drawn inside have one axis of an extent in `SIZE_BANDS`, and benign data."""
+    """Give large samples that are drawn inside one axis of an extent in `SIZE_BANDS`, and benign data."""
     if wanted:
         _SIZING.append(True)
     try:
@@ -187,14 +187,14 @@ _one_of = functools.cache(st.sampled_from)
 def extents(draw: st.DrawFn, kind: str, count: int, limit: int) -> list[int]:
     """Extents of `count` axes with at most `limit` elements together; shrinks towards 1.
 
-    "empty" has at least one zero. "large" has one long axis, any of them, and short ones; or all of a middling length.
+    Kind "empty" has at least one zero. Kind "large" has one long axis and short ones, or all of a middling length.
     """
     if kind == "large":
         return draw(_large_extents(count, limit)) if count else []
-    found = [draw(_one_of((0, 1, 3) if kind == "empty" else EXTENTS)) for _ in range(count)]
-    if kind == "empty" and count and 0 not in found:
-        found[-1] = 0
-    return _limit_extents(found, limit)
+    lengths = [draw(_one_of((0, 1, 3) if kind == "empty" else EXTENTS)) for _ in range(count)]
+    if kind == "empty" and count and 0 not in lengths:
+        lengths[-1] = 0
+    return _limit_extents(lengths, limit)
 
 
 @functools.cache
@@ -202,7 +202,7 @@ def extents(draw: st.DrawFn, kind: str, count: int, limit: int) -> list[int]:
 def _large_extents(draw: st.DrawFn, count: int, limit: int) -> list[int]:
     long = draw(st.integers(0, count - 1))
     if _SIZING:
-        # Of an op that splits its budget among many tensors, none has more than twice its part.
+        # In samples of an op that splits its budget among many tensors, no tensor gets more than twice its share.
         bands = [band for band in SIZE_BANDS if limit == LARGEST or band[-1] <= 2 * limit]
         extent = draw(_one_of(draw(_one_of(tuple(bands)))))
         others = [draw(_one_of(SIZE_OTHERS if i or not long else SIZE_ROWS)) for i in range(count - 1)]
@@ -216,8 +216,8 @@ def _large_extents(draw: st.DrawFn, count: int, limit: int) -> list[int]:
         middling = [draw(_one_of(MIDDLE_EXTENTS)) for _ in range(count)]
         return _limit_extents(middling, draw(_one_of((budget, limit))))
     extent = min(draw(_one_of(LARGE_EXTENTS)), limit)
-    # The first axis is the row. Where it is not the long one itself, it gets at least three elements, because shorter
-    # rows have hardly a gradient in a norm.
+    # The first axis is the row. Where another axis is the long one, the row gets at least three elements, because the
+    # gradient of a norm in shorter rows is zero, or nearly so.
     others = [draw(_one_of(SHORT_EXTENTS if i or not long else SHORT_ROWS)) for i in range(count - 1)]
     room = min(max(SHORT_ROWS[-1], budget // extent), limit // extent)
     others = [*others[:1], *([1] * (count - 2) if math.prod(others) > room else others[1:])]
@@ -225,12 +225,12 @@ def _large_extents(draw: st.DrawFn, count: int, limit: int) -> list[int]:
     return [*others[:long], extent, *others[long:]]
 
 
-def _limit_extents(found: list[int], limit: int) -> list[int]:
+def _limit_extents(lengths: list[int], limit: int) -> list[int]:
     """The extents, the largest of them halved until there are at most `limit` elements."""
-    while math.prod(found) > limit:
-        at = found.index(max(found))
-        found[at] = max(1, found[at] // 2)
-    return found
+    while math.prod(lengths) > limit:
+        at = lengths.index(max(lengths))
+        lengths[at] = max(1, lengths[at] // 2)
+    return lengths
 
 
 @functools.cache

@@ -1,4 +1,4 @@
-"""Whose implementations an op of the catalog is asked of."""
+"""The subjects of the ops of the catalog: implementations, by name."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from .modules import Module
 def ours(
     formula: Callable[..., Any], module: Module | None = None, **others: Callable[..., Any]
 ) -> dict[str, Callable[..., Any]]:
-    """The production op, which has the name of its formula, others by the name of their subject, and its modules."""
+    """The production op, which has the name of its formula; other subjects by name; and the modules of the op."""
     production = {"opassay": getattr(impl, formula.__name__)}
     return {**production, **others, **({} if module is None else module.subjects())}
 
 
 def with_aten(formula: Callable[..., Any], name: str = "") -> dict[str, Callable[..., Any]]:
-    """The production op, aten's op of that name (the formula's by default), and what torch decomposes it into."""
+    """The production op, aten's op of that name (by default the formula's), and torch's decomposition of the latter."""
     name = name or formula.__name__
     return ours(formula, torch=getattr(torch.ops.aten, name).default, decomposition=getattr(decompositions, name))

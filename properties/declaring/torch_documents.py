@@ -1,7 +1,7 @@
 """What torch documents of its own implementations, the subject "torch" of the ops of the catalog.
 
-Every entry says where torch's documentation has it (version 2.13). What that does not say is no excuse, so torch is
-held to the op's own promises in everything else.
+Every entry names the page of torch's documentation (version 2.13) that states it. Where the documentation says nothing,
+torch is held to the op's own promises.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import torch
 from ...oracles.op.documented import Documented, Limit
 
 _ACCURACY = "notes/numerical_accuracy"
-#: Of floating tensors of several dtypes.
+#: torch's ops may refuse floating tensors of several dtypes.
 MIXED = Limit(
     "floating tensors of several dtypes",
     "tensor_attributes, torch.dtype: type promotion is documented for arithmetic operations alone",
@@ -52,13 +52,13 @@ EMPTY = Limit(
     "torch.ops.aten: ops are not public, and nothing is documented of tensors without elements",
     where=lambda **named: any(isinstance(t, torch.Tensor) and not t.numel() for t in named.values()),
 )
-#: A torch.autograd.Function of the old style.
+#: The limits of a torch.autograd.Function of the old style.
 OLD_STYLE = Limit(
     "no torch.func, no forward AD",
     "notes/extending.func: an autograd.Function without setup_context and jvp offers neither",
     error=r"setup_context|must implement the jvp function",
 )
-#: torch.compile is told which extents may change, and the code has to take any other one.
+#: COMP marks the extents that may change, and torch.compile refuses to compile code for one extent alone then.
 SPECIALISED = Limit(
     "an extent that code is specialised to",
     "torch._dynamo.mark_dynamic: marking an extent that is specialised is an error",
@@ -76,8 +76,9 @@ UNBATCHED = Limit(
 PLAIN = Documented(
     source="torch's documentation",
     limits=(MIXED, FORWARD_AD, SPECIALISED, UNBATCHED),
-    # No page of torch's says how many bytes are kept for backward, what strides a result has, nor what error a wrong
-    # argument gives; and one says that slices of a batch need not have the bits that they have alone.
+    # No page of torch's documentation says how many bytes are kept for backward, which strides a result has, or which
+    # error a wrong argument raises; and one page says that slices of a batch need not have the bits that they have
+    # alone.
     promises={"saved": None, "invariant": None, "strides": None},
     not_asked={
         "MEM": "no documentation says how many bytes are kept for backward",
@@ -87,9 +88,9 @@ PLAIN = Documented(
     bits=False,
     refuses=(),
 )
-#: A backward op by aten's name.
+#: Backward ops of aten.
 BACKWARD = dataclasses.replace(PLAIN, limits=(*PLAIN.limits, UNDOCUMENTED_DERIVATIVE))
-#: That of layer norm.
+#: The backward op of layer norm.
 ROWS_BACKWARD = dataclasses.replace(BACKWARD, limits=(*BACKWARD.limits, ABSENT))
 
 TARGET = Limit(
@@ -103,7 +104,7 @@ CLASSES = Limit(
     where=lambda **named: named["input" if "input" in named else "self"].shape[_classes(named)] == 0,
 )
 _WEIGHT = "torch.nn.NLLLoss and CrossEntropyLoss: weight is a manual rescaling weight given to each class"
-#: Losses differentiate in their input, in whatever order that comes.
+#: Losses are differentiable in their input to any order.
 LOSS = dataclasses.replace(PLAIN, source=_WEIGHT, differentiable=("input",), limits=(TARGET, CLASSES, *PLAIN.limits))
 LOSS_FORWARD = dataclasses.replace(LOSS, differentiable=("self",))
 LOSS_BACKWARD = dataclasses.replace(
@@ -112,9 +113,9 @@ LOSS_BACKWARD = dataclasses.replace(
 #: torch.softmax and torch.log_softmax: "If specified, the input tensor is cast to dtype before the operation".
 ROWS = dataclasses.replace(PLAIN, casts=lambda dtype: dtype)
 _OF_HOOK = {**PLAIN.promises, "one_graph": False, "identity": False}
-#: The Function behind the full backward hooks of modules. torch.compile breaks a graph where it must.
+#: The Function behind the full backward hooks of modules, at which torch.compile may break the graph.
 HOOK = dataclasses.replace(PLAIN, limits=(OLD_STYLE, *PLAIN.limits), promises=_OF_HOOK)
-#: No half type is named for it.
+#: Local response norm: its page names no half type.
 WINDOW = dataclasses.replace(PLAIN, source="torch.nn.LocalResponseNorm", dtypes=("float64", "float32"))
 #: torch.nn.GroupNorm: "Input: (N, C, *)".
 CHANNELS = Limit(
@@ -127,10 +128,10 @@ GROUPS_BACKWARD = dataclasses.replace(GROUPS, limits=(*GROUPS.limits, UNDOCUMENT
 
 
 def by(documented: Documented) -> dict[str, Documented]:
-    """What torch's functions document, and torch's modules, which call them.
+    """The documentation of torch's functions, and of torch's modules, which call them.
 
-    A module is built of each call's arguments. Users build one first and compile it then, so compiled code that builds
-    modules is asked of nobody.
+    A module subject builds a module in each call. Users build a module first and compile it then, so COMP does not ask
+    compiled code to build modules.
     """
     built = "a module is built before it is compiled, and compiled code that builds one need not work"
     module = dataclasses.replace(documented, not_asked={**documented.not_asked, "COMP": built})
@@ -138,20 +139,20 @@ def by(documented: Documented) -> dict[str, Documented]:
 
 
 def aten(documented: Documented) -> dict[str, Documented]:
-    """The same of an op of torch.ops.aten. Some of them end the process where an argument is wrong."""
+    """The documentation of an op of torch.ops.aten; some of these ops end the process where an argument is wrong."""
     limits = (*documented.limits, STRIDED, EMPTY)
     unchecked = "ops of torch.ops.aten are not public, and nothing is documented of wrong arguments"
     return by(dataclasses.replace(documented, limits=limits, not_asked={**documented.not_asked, "ERROR": unchecked}))
 
 
 def of_op(documented: Documented, internal: bool) -> dict[str, Documented]:
-    """`aten` of an op that is internal to torch, `by` of a function of torch."""
+    """`aten` for an op that is internal to torch, `by` for a function of torch."""
     return aten(documented) if internal else by(documented)
 
 
 def _mixed(named: Mapping[str, Any]) -> bool:
     floats = {t.dtype for t in named.values() if isinstance(t, torch.Tensor) and t.is_floating_point()}
-    # Backward ops take the dtype that their input had besides, which may be another one than that of their tensors.
+    # Backward ops have the dtype of the forward op's input as an argument. It may differ from that of their tensors.
     other = named.get("input_dtype")
     return len(floats | ({other} if isinstance(other, torch.dtype) else set())) > 1
 

@@ -190,7 +190,7 @@ def _answered(opened: Opened, samples: Samples) -> Verdict:
     covered = samples.covered()
     if covered.lacking:
         return Verdict(cell, Outcome.WEAK, Code.VALUE_NOT_MET, covered.lacking, measure, timing=timing)
-    counted = (f"held on {measure.samples} samples, {measure.judged} elements", *covered.told)
+    counted = (f"held on {measure.samples} samples, {measure.judged} elements", *covered.text)
     reason = "; ".join((*counted, *tally.notes))
     return Verdict(cell, Outcome.VERIFIED, Code.HELD, reason, measure, timing=timing)
 

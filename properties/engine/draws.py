@@ -24,7 +24,7 @@ from ..checks.determinism import SINGLE_SUM
 from ..declaring import strategies
 from ..declaring.kinds import DeclarationError, drafts_of, largest_of
 from ..picking import edges
-from ..picking.drafting import Drawn
+from ..picking.drafting import DrawnDraft
 from ..table import Property
 from .draft_filters import PATIENCE, Ample, Every, OneLong, longest
 from .limits import processor_seconds
@@ -63,7 +63,7 @@ class _Enough(BaseException):
 class Found(Exception):
     """A draft that failed, with the seed of its data; the violation is the cause."""
 
-    def __init__(self, drawn: Drawn, data: int) -> None:
+    def __init__(self, drawn: DrawnDraft, data: int) -> None:
         super().__init__(drawn, data)
         self.drawn, self.data = drawn, data
 
@@ -209,7 +209,7 @@ def starved(tally: Tally) -> set[tuple[str, str]]:
     return {*tally.starved_values(), *(("regime", name) for name in tally.starved())}
 
 
-def run(drawn: Iterable[Drawn], ask: Ask, choice: Every, seed_of: Callable[[Draft], int]) -> None:
+def run(drawn: Iterable[DrawnDraft], ask: Ask, choice: Every, seed_of: Callable[[Draft], int]) -> None:
     """Ask of the drafts that are chosen, each with a seed of its own.
 
     Args:

@@ -31,7 +31,7 @@ from ..checks import CHECKS
 from ..declaring import kinds
 from ..picking import drafting, edges
 from ..picking.cover import Cover, ValueCover, coverage
-from ..picking.drafting import Drawn
+from ..picking.drafting import DrawnDraft
 from ..table import Property
 from . import declarations, draws
 from .documented_limits import ask
@@ -278,7 +278,7 @@ class Picked:
             self._counting = True
 
     def _run(
-        self, kind: str, drawn: Iterator[Drawn], drafts: st.SearchStrategy[Draft], limits: hypothesis.settings,
+        self, kind: str, drawn: Iterator[DrawnDraft], drafts: st.SearchStrategy[Draft], limits: hypothesis.settings,
         choice: Every, seeds: Callable[[Draft], int],
     ) -> None:  # fmt: skip
         """Judge drafts. The first that fails is made simple; after it the others are judged for a while.

@@ -1,6 +1,6 @@
-"""A generated function as its author would write it: the class for a `Spec`, and the call that is judged.
+"""A generated function as an author would write it: the class for a `Spec`, and the call that is judged.
 
-All arithmetic is in float64 and rounded once per output, so that half types are judged as a careful author's code.
+All arithmetic is in float64 and rounded once per output, as careful authors do in half types.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from . import mistakes
 from .spec import Spec, spec_of
 
 Args = tuple[Any, ...]
-#: What comes last among the arguments, by the name of a spec for it; it has no derivative.
+#: The last argument, which has no derivative, by its name in a spec (`Spec.told`).
 LAST: dict[str, Any] = {"text": "text", "tuple": (2, (3, 4)), "list": [2, 3], "complex": torch.tensor([1.0 + 2.0j])}
 with torch.inference_mode():
     LAST["integers"] = torch.tensor([2, 3])
@@ -34,7 +34,7 @@ VALUES: dict[str, Callable[[Tensor], Tensor]] = {
     "step": lambda x: (x > 0).to(x.dtype),
     "filled": torch.ones_like,
 }
-#: Derivatives as functions of the argument; where there is none, it is zero.
+#: Derivatives as functions of the argument; those of the other functions are zero.
 SLOPES: dict[str, Callable[[Tensor], Tensor]] = {
     "same": torch.ones_like,
     "square": lambda x: 2 * x,
@@ -47,31 +47,31 @@ _IN_PLACE: dict[str, Callable[[Tensor], Tensor]] = {"exp": Tensor.exp_, "tanh": 
 
 
 def call(base: Any, spec: str, *tensors: Tensor) -> tuple[Any, ...]:
-    """The floating outputs of the function of a spec's text, whose class derives from `base`; writes no argument.
+    """The floating outputs of the function of a spec's text, whose class derives from `base`; writes to no argument.
 
     Raises:
         ValueError: the text is that of no spec.
-        AssertionError: the outputs come in another container, or with other values that are no floating tensors.
+        AssertionError: the outputs are in another container, or an output that is no floating tensor is wrong.
     """
-    told = spec_of(spec)
-    if told.mistake:
-        return (mistakes.made(base, told.mistake, tensors[0]),)
-    # Of a container that torch's own functions do not take, their vmap says so by an assertion: no clear error.
-    if not told.under_vmap or base is torch.autograd.Function:
-        return _call_function(base, told, *tensors)
-    # Two equal slices, of which the first is taken: what the second adds to a derivative is zero, unless slices mix.
-    dims = tuple(-1 if i == 0 else None for i in range(told.arity))
+    function = spec_of(spec)
+    if function.mistake:
+        return (mistakes.make_mistake(base, function.mistake, tensors[0]),)
+    # Under vmap torch's own functions refuse most containers by an assertion, which is no clear error.
+    if not function.under_vmap or base is torch.autograd.Function:
+        return _call_function(base, function, *tensors)
+    # Two equal slices, of which the first is returned: the second adds zero to a derivative, unless slices mix.
+    dims = tuple(-1 if i == 0 else None for i in range(function.arity))
     slices = [t if d is None else t.unsqueeze(d).expand(*t.shape, 2) for t, d in zip(tensors, dims, strict=True)]
-    batched = torch.func.vmap(functools.partial(_call_function, base, told), in_dims=dims)(*slices)
-    # The order in which torch lays a batch out depends on the strides of axes of one element, and those of meta tensors
-    # differ from those of others.
+    batched = torch.func.vmap(functools.partial(_call_function, base, function), in_dims=dims)(*slices)
+    # The order in which torch lays a batch out depends on the strides of axes of one element, and these strides differ
+    # between meta tensors and others.
     return tuple(y[0].contiguous() for y in batched)
 
 
-def _call_function(base: Any, told: Spec, *tensors: Tensor) -> tuple[Any, ...]:
-    given = _given(told, tensors)
-    apply, args = class_of(base, told).apply, arguments(told, given)
-    match told.called:
+def _call_function(base: Any, spec: Spec, *tensors: Tensor) -> tuple[Any, ...]:
+    copies = _copy_written(spec, tensors)
+    apply, args = class_of(base, spec).apply, arguments(spec, copies)
+    match spec.called:
         case "by position":
             outputs = apply(*args)
         case "by default":
@@ -79,49 +79,50 @@ def _call_function(base: Any, told: Spec, *tensors: Tensor) -> tuple[Any, ...]:
         case _:
             outputs = apply(*args[:-1], last=args[-1])
     leaves, structure = pytree.tree_flatten(outputs)
-    expected = pytree.tree_structure(contained(told, [0] * (len(told.terms) + 3 * told.extras)))
+    expected = pytree.tree_structure(contained(spec, [0] * (len(spec.terms) + 3 * spec.extras)))
     _require(structure == expected, f"container: got {structure}, need {expected}")
-    if told.extras:
+    if spec.extras:
         *leaves, number, nothing, counts = leaves
-        found = (number, nothing, counts.dtype, counts.requires_grad)
-        _require(found == (7, None, torch.int64, False), f"outputs that are no floating tensors: got {found}")
+        others = (number, nothing, counts.dtype, counts.requires_grad)
+        _require(others == (7, None, torch.int64, False), f"outputs that are no floating tensors: got {others}")
     return tuple(leaves)
 
 
-def _given(told: Spec, tensors: Sequence[Tensor]) -> list[Tensor]:
-    """The tensors, with copies of those that are written; one that is filled belongs to the vmaps of what fills it."""
-    given = [t.clone() if i in told.dirty else t for i, t in enumerate(tensors)]
-    for term in told.terms:
+def _copy_written(spec: Spec, tensors: Sequence[Tensor]) -> list[Tensor]:
+    """The tensors, with copies of those that are written; a filled one is batched where its source is batched."""
+    copies = [t.clone() if i in spec.dirty else t for i, t in enumerate(tensors)]
+    for term in spec.terms:
         (at, name), *others = term.factors
         if name == "filled":
-            # Zeros like another tensor are batched as it is, and have no tangent, so that the call gives it the first.
+            # `zeros_like` gives zeros that are batched as the source is and have no tangent, so that the call sets the
+            # first tangent.
             zeros = (torch.zeros_like(tensors[i]) for i, _ in others)
-            given[at] = functools.reduce(torch.add, zeros, tensors[at]).contiguous()
-    return given
+            copies[at] = functools.reduce(torch.add, zeros, tensors[at]).contiguous()
+    return copies
 
 
 def _require(holds: bool, text: str) -> None:
-    """What the contract of a custom function promises its author."""
+    """AssertionError where a promise that custom functions make to their authors is broken."""
     if not holds:
         raise AssertionError(text)
 
 
 def arguments(spec: Spec, tensors: Sequence[Any]) -> Args:
-    """The arguments in order: tensors, with the number among them, and what is told last; or tensors alone."""
+    """The arguments in order: tensors with the number among them, and then the last argument; or tensors alone."""
     if spec.told == "nothing":
         return tuple(tensors)
     return (*tensors[: spec.number_at], 2.0, *tensors[spec.number_at :], LAST[spec.told])
 
 
 def tensors_of(spec: Spec, args: Sequence[Any]) -> tuple[Any, ...]:
-    """What comes in the places of the tensors."""
+    """The items of `args` in the places of the tensors."""
     if spec.told == "nothing":
         return tuple(args)
     return (*args[: spec.number_at], *args[spec.number_at + 1 : -1])
 
 
 def contained(spec: Spec, leaves: Sequence[Any]) -> Any:
-    """Leaves in the container of a spec; their order is that of the tree."""
+    """Leaves in the container of a spec, in the order of the tree."""
     match spec.container:
         case "one":
             return leaves[0]
@@ -136,26 +137,26 @@ def contained(spec: Spec, leaves: Sequence[Any]) -> Any:
 
 @functools.lru_cache(maxsize=256)
 def class_of(base: Any, spec: Spec) -> Any:
-    """The class, made once: its static methods are closures over the spec."""
+    """The class of a spec, whose static methods close over the spec; made once."""
     members: dict[str, Any] = {
         "forward": staticmethod(_forward_of(spec)),
         "setup_context": staticmethod(functools.partial(_setup_context, spec)),
-        "backward": staticmethod(functools.partial(_backward_as_written, spec)),
-        "jvp": staticmethod(functools.partial(_jvp_as_written, spec)),
+        "backward": staticmethod(functools.partial(_run_backward, spec)),
+        "jvp": staticmethod(functools.partial(_run_jvp, spec)),
     }
     if spec.rule == "generated":
         members["generate_vmap_rule"] = True
     else:
         rule = _slices if spec.rule == "slices" else _one_call
-        # The rule calls the class that it is part of. That is bound below, before anybody can call the rule.
-        members["vmap"] = staticmethod(lambda *given: rule(made, spec, *given))
-    made = type(base)("Generated", (base,), members)
-    return made
+        # The rule calls the class that it is part of. The name is bound below, before anybody can call the rule.
+        members["vmap"] = staticmethod(lambda *args: rule(generated, spec, *args))
+    generated = type(base)("Generated", (base,), members)
+    return generated
 
 
 def _forward_of(spec: Spec) -> Callable[..., Any]:
-    """The static method, which says of itself which arguments it takes, and what the last one is by default."""
-    forward: Any = functools.partial(_forward_as_written, spec)
+    """The static method `forward`, with a signature: its parameters, and the default of the last one."""
+    forward: Any = functools.partial(_run_forward, spec)
     one_by_one = inspect.Parameter.POSITIONAL_OR_KEYWORD
     parameters = [inspect.Parameter(f"x{i}", one_by_one) for i in range(spec.arity + (spec.told != "nothing"))]
     if spec.told != "nothing":
@@ -175,18 +176,17 @@ def _value(term: Term, number: float, wide: Sequence[Tensor]) -> Tensor:
     value = torch.as_tensor(1.0, dtype=torch.float64)
     for at, name in term.factors:
         value = value * VALUES[name](wide[at])
-    # The number among the arguments is always 2, so this leaves the formula as it is, unless the machinery hands over
-    # another number.
+    # The number among the arguments is always 2, so this factor is 1, unless the machinery passes another number.
     value = value * (term.number * number / 2.0)
     return _whole_sum(value) if term.total else value
 
 
 def _whole_sum(value: Tensor) -> Tensor:
-    """The sum of all elements, with the same bits on any number of threads where that is asked for."""
+    """The sum of all elements; under deterministic algorithms with the same bits on any number of threads."""
     return sums.total(value, range(value.dim()))
 
 
-def _forward_as_written(spec: Spec, *args: Any) -> Any:
+def _run_forward(spec: Spec, *args: Any) -> Any:
     number = 2.0
     if spec.told != "nothing":
         number, last = args[spec.number_at], args[-1]
@@ -221,22 +221,21 @@ def _setup_context(spec: Spec, ctx: Any, inputs: Args, output: Any) -> None:
     ctx.save_for_backward(*(tensors[i] for i in spec.backward_order), *outputs)
     ctx.save_for_forward(*outputs, *(tensors[i] for i in spec.forward_order))
     ctx.mark_dirty(*(tensors[i] for i in sorted(spec.dirty)))
-    # The leaves after the terms are the extras, which have no way of being written; so the two sequences differ in
-    # length.
+    # The leaves after the terms are the extras, which have no entry in `ways`, so the two sequences differ in length.
     marked = [leaf for leaf, way in zip(leaves, spec.ways, strict=False) if way == "marked"]
     ctx.mark_non_differentiable(*marked, *(leaf for leaf in leaves[len(spec.terms) :] if isinstance(leaf, Tensor)))
     ctx.set_materialize_grads(spec.materializes)
 
 
 def _saved_outputs(spec: Spec) -> list[int]:
-    """Positions of the outputs that derivatives are taken from."""
-    found = []
+    """Positions of the outputs that are saved, because their derivatives are functions of the value."""
+    positions = []
     for j, (term, way) in enumerate(zip(spec.terms, spec.ways, strict=True)):
         alone = len(term.factors) == 1 and term.number == 1.0 and not term.total
-        wanted = way == "dirty" or (spec.saves_outputs and way == "fresh")
-        if alone and wanted and term.factors[0][1] in SLOPES_OF_VALUE:
-            found.append(j)
-    return found
+        from_output = way == "dirty" or (spec.saves_outputs and way == "fresh")
+        if alone and from_output and term.factors[0][1] in SLOPES_OF_VALUE:
+            positions.append(j)
+    return positions
 
 
 def _slope_of_factor(
@@ -249,8 +248,8 @@ def _slope_of_factor(
         return None
     if j in outputs:
         return SLOPES_OF_VALUE[name](outputs[j])
-    # This slope is a constant and needs no saved argument. An argument that was written over, or is returned, has not
-    # been saved.
+    # This slope is a constant and needs no saved argument. An argument that is written over, or is returned, was not
+    # saved.
     if len(term.factors) == 1 and name == "same":
         return torch.as_tensor(term.number, dtype=torch.float64)
     slope = SLOPES[name](wide[at]) * term.number
@@ -260,7 +259,7 @@ def _slope_of_factor(
     return slope
 
 
-def _backward_as_written(spec: Spec, ctx: Any, *grads: Any) -> Any:
+def _run_backward(spec: Spec, ctx: Any, *grads: Any) -> Any:
     _require(len(grads) == len(ctx.leaf_shapes), f"cotangents: got {len(grads)}, need {len(ctx.leaf_shapes)}")
     for g, shape in zip(grads, ctx.leaf_shapes, strict=True):
         _require(g is None or g.shape == shape, f"cotangent: got {g if g is None else tuple(g.shape)}, need {shape}")
@@ -268,21 +267,21 @@ def _backward_as_written(spec: Spec, ctx: Any, *grads: Any) -> Any:
     saved = ctx.saved_tensors
     wide = {i: _in_float64(t) for i, t in zip(spec.backward_order, saved, strict=False)}
     outputs = {j: _in_float64(t) for j, t in zip(_saved_outputs(spec), saved[len(spec.backward_order) :], strict=True)}
-    # Every operand is made wide once: the derivative of each conversion is a rounding.
+    # Every operand is converted to float64 once, because the derivative of each conversion is a rounding.
     cotangents = [None if g is None else _in_float64(g) for g in grads[: len(spec.terms)]]
-    # Autograd answers for every argument, also for the number and the text, which stand among the tensors.
+    # `needs_input_grad` has an entry for every argument, the number and the text among them.
     needed = tensors_of(spec, ctx.needs_input_grad)
-    found: list[Any] = []
+    gradients: list[Any] = []
     for i in range(spec.arity):
-        # A frugal author leaves out the gradients that nobody asks for, and autograd has to take None for them.
+        # A frugal author leaves out the gradients that nobody needs, and autograd has to accept None for them.
         if i in spec.constants or (spec.frugal and not needed[i]):
-            found.append(None)
+            gradients.append(None)
             continue
         parts = list(_contributions(spec, i, cotangents, wide, outputs))
-        found.append(_gathered(spec, parts, ctx.shapes[i]))
+        gradients.append(_gather(spec, parts, ctx.shapes[i]))
     if spec.told == "nothing":
-        return tuple(found) if spec.arity > 1 else found[0]
-    return (*found[: spec.number_at], None, *found[spec.number_at :], None)
+        return tuple(gradients) if spec.arity > 1 else gradients[0]
+    return (*gradients[: spec.number_at], None, *gradients[spec.number_at :], None)
 
 
 def _contributions(
@@ -300,15 +299,15 @@ def _contributions(
                 yield grads[j] * slope
 
 
-def _gathered(spec: Spec, parts: list[Tensor], shape: Any) -> Tensor | None:
-    """The sum of the parts in an argument's shape; one part alone may be left in the shape it was broadcast to.
+def _gather(spec: Spec, parts: list[Tensor], shape: Any) -> Tensor | None:
+    """The sum of the parts in an argument's shape; a single part may keep the shape to which it was broadcast.
 
-    In float64: autograd rounds it to the argument's dtype, after it was summed over a batch that shares the argument.
+    It is in float64: autograd sums it over a batch that shares the argument, and rounds it to the argument's dtype.
     """
     if not parts:
         return None
-    # What is left to torch's engine it sums with bits that depend on the number of threads, also where deterministic
-    # algorithms are asked for; an author who keeps to these has to sum here.
+    # The bits of a sum that is left to torch's engine depend on the number of threads, even under deterministic
+    # algorithms; so then an author has to sum here.
     if spec.broadcasts and len(parts) == 1 and not torch.are_deterministic_algorithms_enabled():
         (part,) = parts
         return part.expand(torch.broadcast_shapes(part.shape, shape))
@@ -316,23 +315,23 @@ def _gathered(spec: Spec, parts: list[Tensor], shape: Any) -> Tensor | None:
 
 
 def _sum_to_shape(part: Tensor, shape: Any) -> Tensor:
-    """Summed over what was broadcast, and broadcast where a factor that was summed over was not."""
+    """The part, summed over the axes along which the argument was broadcast, and broadcast to the other axes."""
     whole = part.expand(torch.broadcast_shapes(part.shape, shape))
     before = whole.dim() - len(shape)
     dims = [d for d in range(whole.dim()) if d < before or (shape[d - before] == 1 and whole.shape[d] != 1)]
     return sums.total(whole, dims).reshape(shape)
 
 
-def _jvp_as_written(spec: Spec, ctx: Any, *given: Any) -> Args:
-    tangents = tensors_of(spec, given)
+def _run_jvp(spec: Spec, ctx: Any, *all_tangents: Any) -> Args:
+    tangents = tensors_of(spec, all_tangents)
     if spec.told != "nothing":
         zeros = spec.told == "complex" and spec.materializes
-        _require((given[-1] is not None) is zeros, f"a tangent of what has none: got {given[-1]!r}")
+        _require((all_tangents[-1] is not None) is zeros, f"a tangent of what has none: got {all_tangents[-1]!r}")
     saved = ctx.saved_tensors
     chosen = _saved_outputs(spec)
     outputs = {j: _in_float64(t) for j, t in zip(chosen, saved, strict=False)}
     wide = {i: _in_float64(t) for i, t in zip(spec.forward_order, saved[len(chosen) :], strict=True)}
-    # What is written over must not be needed again, and the derivative of a product needs its factors.
+    # Tangents that are written over are copied first, because the derivative of a product needs those of its factors.
     copies = [t.clone() if i in spec.dirty and t is not None else t for i, t in enumerate(tangents)]
     widened = [None if t is None else _in_float64(t) for t in copies]
     moved = [_tangent(spec, j, ctx.dtype, tangents, widened, (wide, outputs)) for j in range(len(spec.terms))]
@@ -348,8 +347,7 @@ def _tangent(
     if way == "marked" or (way in ("identity", "dirty") and first is None):
         return None
     if way == "identity":
-        # Torch wants the tangent to relate to the argument's tangent as the output relates to the argument: as a view
-        # of it.
+        # Torch requires that the tangent is a view of the argument's tangent, as the output is one of the argument.
         return first.view_as(first)
     parts = []
     for slot, (at, _) in enumerate(term.factors):
@@ -369,7 +367,7 @@ def _tangent(
 
 
 def _slices(cls: Any, spec: Spec, info: Any, in_dims: Any, *args: Any) -> tuple[Any, Any]:
-    """One call per slice."""
+    """A vmap rule of one call per slice."""
     calls = []
     for k in range(info.batch_size):
         pairs = zip(args, in_dims, strict=True)
@@ -384,7 +382,7 @@ def _slices(cls: Any, spec: Spec, info: Any, in_dims: Any, *args: Any) -> tuple[
 
 
 def _one_call(cls: Any, spec: Spec, info: Any, in_dims: Any, *args: Any) -> tuple[Any, Any]:
-    """One call on the whole batch, first or last: for functions of elements of one shape."""
+    """A vmap rule of one call on the whole batch, as the first or last axis: for elementwise functions of one shape."""
     at = -1 if spec.last_dim else 0
 
     def moved(arg: Any, dim: int | None) -> Any:

@@ -1,8 +1,8 @@
-"""Anybody's kernel as an op: a callable, what it means in plain PyTorch or NumPy, and the shapes that it takes.
+"""Any kernel as an op: a callable, its meaning in plain PyTorch or NumPy, and the shapes of its arguments.
 
-What is hard here: a kernel is a function of tensors that says nothing of itself. What it does not offer has to be said
-for it, so that it is not failed for that; and what its reference is written in has to be found out. PyTorch is tried
-first: NumPy's functions do not take the tensors without values that a spec is traced with.
+What is hard here: a kernel declares nothing. So its caller says what it does not offer, and it is not failed for that.
+And a reference does not say whether it is written in PyTorch or NumPy. PyTorch is tried first, with the tensors without
+values by which a spec is traced: NumPy's functions refuse these.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from ..declaring.signature import Signature
 from .old_style import forward_of
 from .shapes import Extent, Shapes, samples_by
 
-#: What a kernel is asked if nothing else is said: values, gradients, memory, exact data, edges of the domain.
+#: The default properties of a kernel: values, gradients, memory, exact data, edges of the domain.
 KERNEL_PROPERTIES = ("FWD", "VJP", "LAYOUT", "SPECIAL", "PURE", "DET", "EMPTY", "DATA")
-#: What a kernel does not offer if nothing else is said: most have a backward, which torch.func refuses, and no more.
+#: What a kernel by default does not offer: most kernels have a backward that torch.func refuses, and no jvp.
 KERNEL_WITHOUT = ("func", "jvp")
 _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
@@ -54,7 +54,7 @@ class Offer:
     outputs: Sequence[int] | None = None
 
     def lacking(self) -> frozenset[str]:
-        """All that is not offered, the orders of derivatives among it."""
+        """All names that are not offered, those for orders of derivatives among them."""
         orders = {name for most, name in ((2, "double"), (3, "triple")) if self.max_order < most}
         return frozenset(_several(self.without)) | orders
 
@@ -66,7 +66,7 @@ class Offer:
         )  # fmt: skip
 
     def picked(self, call: Callable[..., Any]) -> Callable[..., Any]:
-        """The kernel, with those of its outputs that are judged."""
+        """The kernel as a function that returns the judged outputs alone."""
 
         def subject(*args: Any) -> tuple[Any, ...]:
             leaves = [t for t in pytree.tree_leaves(call(*args)) if isinstance(t, torch.Tensor)]
@@ -111,26 +111,26 @@ def custom_kernel(
         ValueError: a name is that of no argument or symbol, or an extent is of another kind.
     """
     offer, fixed = offer or Offer(), dict(constants or {})
-    for what, given in (("kernel", kernel), ("reference", reference)):
-        if not callable(given):
-            raise TypeError(f"{what}: got {type(given).__name__}, need a callable")
-    known = Shapes.of(shapes, sizes or {})
-    names = tuple(known.arguments)
-    wanted = names if differentiable is None else tuple(_several(differentiable))
-    wrong = [n for n in wanted if n not in names]
+    for what, function in (("kernel", kernel), ("reference", reference)):
+        if not callable(function):
+            raise TypeError(f"{what}: got {type(function).__name__}, need a callable")
+    by_symbol = Shapes.of(shapes, sizes or {})
+    names = tuple(by_symbol.arguments)
+    wrt = names if differentiable is None else tuple(_several(differentiable))
+    wrong = [n for n in wrt if n not in names]
     if wrong:
         raise ValueError(f"differentiable: got {wrong[0]!r}, need names of {', '.join(names)}")
-    _require_taken(kernel, reference, fixed)
+    _require_parameters(kernel, reference, fixed)
     call = _by_name("reference", reference, names, fixed)
     title = name or _kernel_name(kernel)
-    operands = tuple(np.ones(shape) for shape in known.at(known.smallest()).values())
+    operands = tuple(np.ones(shape) for shape in by_symbol.at(by_symbol.smallest()).values())
     formula = _formula(reference, call, operands, title)
     return Op(
         title,
         formula,
         {"opassay": offer.picked(_by_name("kernel", kernel, names, fixed))},
-        samples_by(known, regimes),
-        () if offer.max_order < 1 else wanted,
+        samples_by(by_symbol, regimes),
+        () if offer.max_order < 1 else wrt,
         offer.promises(_dtypes_of(formula, operands)),
     )
 
@@ -163,7 +163,7 @@ def replace_kernel(
     return replace(
         op,
         subjects={"opassay": offer.picked(kernel)},
-        samples=op.samples if supported is None else _filtered(op, supported),
+        samples=op.samples if supported is None else _filter_samples(op, supported),
         differentiable=op.differentiable if offer.max_order else (),
         promises=promises,
         kernels="",
@@ -176,7 +176,7 @@ def replace_kernel(
 
 
 def _parameters(function: Any) -> Mapping[str, inspect.Parameter] | None:
-    """The parameters by name; None where there is no telling."""
+    """The parameters by name; None where Python cannot read them."""
     if isinstance(function, type) and issubclass(function, torch.autograd.Function):
         function = forward_of(function)
     elif isinstance(function, torch.nn.Module):
@@ -192,41 +192,41 @@ def _kernel_name(function: Any) -> str:
     return "kernel" if name == "<lambda>" else name
 
 
-def _require_taken(kernel: Any, reference: Any, constants: Mapping[str, Any]) -> None:
-    """ValueError unless one of the two functions has each of the constants."""
+def _require_parameters(kernel: Any, reference: Any, constants: Mapping[str, Any]) -> None:
+    """ValueError unless each constant is a parameter of one of the two functions."""
     both = [_parameters(kernel), _parameters(reference)]
     for name in constants:
-        if not any(known is None or name in known or _takes_any(known) for known in both):
+        if not any(parameters is None or name in parameters or _takes_any(parameters) for parameters in both):
             raise ValueError(f"constants: got {name!r}, which is a parameter of neither kernel nor reference")
 
 
-def _takes_any(known: Mapping[str, inspect.Parameter]) -> bool:
-    return any(p.kind is inspect.Parameter.VAR_KEYWORD for p in known.values())
+def _takes_any(parameters: Mapping[str, inspect.Parameter]) -> bool:
+    return any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
 
 
 def _by_name(what: str, function: Any, names: Sequence[str], constants: Mapping[str, Any]) -> Callable[..., Any]:
-    """A function of the tensors in order that calls `function` by their names, or in order where it has other ones.
+    """A function of the tensors in order that passes them to `function` by name if it has these names, else in order.
 
     Raises:
-        ValueError: the function takes other arguments than these and the constants.
+        ValueError: the function does not accept these tensors and the constants.
     """
-    known = _parameters(function)
-    given = {n: v for n, v in constants.items() if known is None or n in known or _takes_any(known)}
-    named = known is not None and all(n in known and known[n].kind in _NAMED for n in names)
+    parameters = _parameters(function)
+    options = {n: v for n, v in constants.items() if parameters is None or n in parameters or _takes_any(parameters)}
+    named = parameters is not None and all(n in parameters and parameters[n].kind in _NAMED for n in names)
     is_function = isinstance(function, type) and issubclass(function, torch.autograd.Function)
-    signature = None if known is None else inspect.Signature(list(known.values()))
+    signature = None if parameters is None else inspect.Signature(list(parameters.values()))
 
     def bound(*args: Any) -> inspect.BoundArguments | None:
         by_name, in_order = (dict(zip(names, args, strict=True)), ()) if named else ({}, args)
-        return None if signature is None else signature.bind(*in_order, **by_name, **given)
+        return None if signature is None else signature.bind(*in_order, **by_name, **options)
 
     def call(*args: Any) -> Any:
         if is_function:
-            taken = bound(*args)
-            assert taken is not None
-            taken.apply_defaults()
-            return function.apply(*taken.args)
-        return function(**dict(zip(names, args, strict=True)), **given) if named else function(*args, **given)
+            binding = bound(*args)
+            assert binding is not None
+            binding.apply_defaults()
+            return function.apply(*binding.args)
+        return function(**dict(zip(names, args, strict=True)), **options) if named else function(*args, **options)
 
     try:
         bound(*names)
@@ -247,7 +247,7 @@ def _formula(reference: Any, call: Callable[..., Any], operands: Sequence[Any], 
         names = tuple(inspect.signature(call).parameters)
         declare_all(call, tuple(Algorithm(_by_name("reference", o.formula, names, {}), o.name) for o in others))
         return call
-    # NumPy's functions take a tensor for an array of numbers; of a tensor without numbers, on "meta", they refuse that.
+    # NumPy's functions convert tensors to arrays, but not tensors on "meta", which have no numbers.
     why = _fails(call, [torch.empty(o.shape, device="meta") for o in operands])
     if why and not _fails(call, operands):
         return call
@@ -260,7 +260,7 @@ def _formula(reference: Any, call: Callable[..., Any], operands: Sequence[Any], 
 
 
 def _fails(call: Callable[..., Any], operands: Sequence[Any]) -> str:
-    """Why a function of these gives nothing of their kind; empty if it does."""
+    """Why a function of tensors, or of arrays, does not return the same kind; empty if it does."""
     kind = torch.Tensor if isinstance(operands[0], torch.Tensor) else (np.ndarray, np.generic)
     try:
         leaves = pytree.tree_leaves(call(*operands))
@@ -271,7 +271,7 @@ def _fails(call: Callable[..., Any], operands: Sequence[Any]) -> str:
 
 
 def _dtypes_of(formula: Callable[..., Any], operands: Sequence[Any]) -> Callable[..., tuple[torch.dtype, ...]]:
-    """The dtypes of the outputs: those that a spec has, and those of the arguments for a formula in NumPy."""
+    """The promised dtypes of the outputs: those of the spec, or, of a formula in NumPy, that of the arguments."""
     if not isinstance(formula, SpecFormula):
         count = len(pytree.tree_leaves(formula(*operands)))
         return lambda args: (next(a.dtype for a in args if is_float(a)),) * count
@@ -287,22 +287,22 @@ def _dtypes_of(formula: Callable[..., Any], operands: Sequence[Any]) -> Callable
 # -------------------------------------------------------------------------------------------- what a kernel takes
 
 
-def _filtered(op: Op, supported: Callable[..., Any]) -> Callable[..., Any]:
-    """The samples of an op that a kernel takes; what no such sample has is not declared as a value to be met."""
+def _filter_samples(op: Op, supported: Callable[..., Any]) -> Callable[..., Any]:
+    """The samples of an op that a kernel supports; values that no supported sample has are not declared."""
     read = Signature(op.reference).reader(f"{op.name}: supported", supported)
     met: dict[tuple[str, str], set[tuple[str, str]]] = {}
 
     @st.composite
-    def drawn(draw: st.DrawFn, dtype: str, kind: str, given: st.SearchStrategy[Draft]) -> Draft:
-        with choices.recorded() as record:
-            draft = draw(given)
+    def draw_supported(draw: st.DrawFn, dtype: str, kind: str, drafts: st.SearchStrategy[Draft]) -> Draft:
+        with choices.record_choices() as record:
+            draft = draw(drafts)
         assume(read(draft.fill(np.random.default_rng(0))))
-        found = met.setdefault((dtype, kind), set())
-        found |= record.values
-        choices.restrict(found)
+        values = met.setdefault((dtype, kind), set())
+        values |= record.values
+        choices.restrict(values)
         return draft
 
     def samples(dtype: str, kind: str = "ordinary") -> Any:
-        return drawn(dtype, kind, op.samples(dtype, kind))
+        return draw_supported(dtype, kind, op.samples(dtype, kind))
 
     return samples

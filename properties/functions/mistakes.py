@@ -1,4 +1,4 @@
-"""Mistakes of those who write or call custom functions, each with the error that it must raise."""
+"""Mistakes in writing or calling a custom function, each with the error that it must raise."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class FunctionMistake:
     """One mistake.
 
     Attributes:
-        call: (the function, a tensor) -> a call that must be refused.
-        error: what must be raised. mentions: what its text must have in it.
-        members: of the class, which doubles its argument, in place of those that it has; None takes one away.
+        call: (the function, a tensor) -> makes the call that must be refused.
+        error: its type. mentions: words that its text must have.
+        members: members of the class that replace those of a class that doubles its argument; None removes one.
     """
 
     call: Callable[[Any, Tensor], Any]
@@ -34,16 +34,16 @@ def _apply_plainly(f: Any, x: Tensor) -> Any:
     return f.apply(x)
 
 
-def _batched(f: Any, x: Tensor) -> Any:
+def _call_under_vmap(f: Any, x: Tensor) -> Any:
     return torch.func.vmap(f.apply)(x.unsqueeze(0))
 
 
-def _pulled(f: Any, x: Tensor) -> Any:
+def _pull_under_vmap(f: Any, x: Tensor) -> Any:
     slices = x.unsqueeze(0)
     return torch.func.vjp(torch.func.vmap(f.apply), slices)[1](slices)
 
 
-def _pushed(f: Any, x: Tensor) -> Any:
+def _push(f: Any, x: Tensor) -> Any:
     return torch.func.jvp(f.apply, (x,), (x,))
 
 
@@ -71,30 +71,30 @@ WRONG: dict[str, FunctionMistake] = {
         _apply_plainly, RuntimeError, ("backward", "vjp"), {"vjp": lambda ctx, g: 2 * g}
     ),
     "no setup_context under vmap": FunctionMistake(
-        _batched, RuntimeError, ("setup_context",), {"forward": lambda ctx, x: 2 * x, "setup_context": None}
+        _call_under_vmap, RuntimeError, ("setup_context",), {"forward": lambda ctx, x: 2 * x, "setup_context": None}
     ),
-    "no vmap rule": FunctionMistake(_batched, RuntimeError, ("vmap",), {"generate_vmap_rule": False}),
+    "no vmap rule": FunctionMistake(_call_under_vmap, RuntimeError, ("vmap",), {"generate_vmap_rule": False}),
     "two vmap rules": FunctionMistake(
-        _batched, RuntimeError, ("generate_vmap_rule",), _rule(lambda x: (x, 0)) | {"generate_vmap_rule": True}
+        _call_under_vmap, RuntimeError, ("generate_vmap_rule",), _rule(lambda x: (x, 0)) | {"generate_vmap_rule": True}
     ),
     "a vmap rule that returns a list": FunctionMistake(
-        _batched, RuntimeError, ("two returns",), _rule(lambda x: [x, 0])
+        _call_under_vmap, RuntimeError, ("two returns",), _rule(lambda x: [x, 0])
     ),
     "a vmap rule that returns too much": FunctionMistake(
-        _batched, RuntimeError, ("two returns",), _rule(lambda x: (x, 0, 0))
+        _call_under_vmap, RuntimeError, ("two returns",), _rule(lambda x: (x, 0, 0))
     ),
     "out_dims of another structure": FunctionMistake(
-        _batched, RuntimeError, ("out_dims",), _rule(lambda x: (x, (0, 0)))
+        _call_under_vmap, RuntimeError, ("out_dims",), _rule(lambda x: (x, (0, 0)))
     ),
-    "a tangent too many": FunctionMistake(_pushed, RuntimeError, ("tangents",), {"jvp": lambda ctx, t: (t, t)}),
+    "a tangent too many": FunctionMistake(_push, RuntimeError, ("tangents",), {"jvp": lambda ctx, t: (t, t)}),
     "a tangent of another shape": FunctionMistake(
-        _pushed, RuntimeError, ("shape",), {"jvp": lambda ctx, t: t.unsqueeze(0)}
+        _push, RuntimeError, ("shape",), {"jvp": lambda ctx, t: t.unsqueeze(0)}
     ),
     "a reserved attribute in setup_context": FunctionMistake(
-        _batched, RuntimeError, (_RESERVED,), {"setup_context": _sets("_pt_inner_ctx")}
+        _call_under_vmap, RuntimeError, (_RESERVED,), {"setup_context": _sets("_pt_inner_ctx")}
     ),
     "a reserved attribute in backward": FunctionMistake(
-        _pulled, RuntimeError, (_RESERVED,), {"setup_context": _sets("_pt_new_saved_tensors")}
+        _pull_under_vmap, RuntimeError, (_RESERVED,), {"setup_context": _sets("_pt_new_saved_tensors")}
     ),
     "functionalize": FunctionMistake(
         lambda f, x: torch.func.functionalize(f.apply)(x), RuntimeError, ("functionalize",)
@@ -102,8 +102,8 @@ WRONG: dict[str, FunctionMistake] = {
 }
 
 
-def made(base: Any, name: str, x: Tensor) -> Any:
-    """What comes of a mistake, made in a class that derives from `base`, where nothing is raised."""
+def make_mistake(base: Any, name: str, x: Tensor) -> Any:
+    """Make a mistake with a class that derives from `base`; the result of the call if it raises nothing."""
     wrong = WRONG[name]
     members = {
         "forward": lambda x: 2 * x,
@@ -112,11 +112,11 @@ def made(base: Any, name: str, x: Tensor) -> Any:
         "jvp": lambda ctx, t: 2 * t,
         "generate_vmap_rule": True,
     } | wrong.members
-    given = {key: staticmethod(one) if callable(one) else one for key, one in members.items() if one is not None}
+    methods = {key: staticmethod(one) if callable(one) else one for key, one in members.items() if one is not None}
     try:
-        return wrong.call(type(base)("Mistaken", (base,), given), x)
+        return wrong.call(type(base)("Mistaken", (base,), methods), x)
     except (TypeError, RuntimeError) as err:
-        # An error says what is wrong with the author's class. As one of the op `function` it begins with that name.
+        # The error is about the author's class. As an error of the op `function` it must begin with the op's name.
         raise type(err)(f"function: {err}") from err
 
 

@@ -1,4 +1,4 @@
-"""Ops that are named by where they are: "module:name", or "module:class(module:samples,module:reference)"."""
+"""Ops that are named by their place: "module:name", or "module:class(module:samples,module:reference)"."""
 
 from __future__ import annotations
 
@@ -22,35 +22,34 @@ def named_op(name: str) -> Op:
     """The op of a name with a colon.
 
     Raises:
-        SelectionError: the name has another form, names nothing, or what it names is no op and no custom function.
+        SelectionError: the name has another form, there is nothing at the place, or no op and no custom function.
     """
-    found = _NAME.fullmatch(name)
-    if found is None:
+    match = _NAME.fullmatch(name)
+    if match is None:
         need = "module:name, or module:class(module:samples[,module:reference])"
         raise SelectionError(f"op: got op={name!r}, need {need}")
-    target = _found_at(found["target"])
-    if isinstance(target, Op) and found["samples"] is None:
+    target = _load_at(match["target"])
+    if isinstance(target, Op) and match["samples"] is None:
         return target
-    if found["samples"] is None:
+    if match["samples"] is None:
         raise SelectionError(
-            f"op: {found['target']} is a {type(target).__name__}, need an opassay.Op; samples of a custom function are"
-            f" given as {found['target']}(module:samples)"
+            f"op: {match['target']} is a {type(target).__name__}, need an opassay.Op; samples of a custom function are"
+            f" given as {match['target']}(module:samples)"
         )
-    reference = None if found["reference"] is None else _found_at(found["reference"])
-    samples = _found_at(found["samples"])
-    with _declaring(name):
+    reference = None if match["reference"] is None else _load_at(match["reference"])
+    samples = _load_at(match["samples"])
+    with _refuse_faulty_declaration(name):
         return custom_function(target, samples, reference)
 
 
-def _found_at(place: str) -> Any:
-    """What is at "module:name"; modules of the current folder come last."""
+def _load_at(place: str) -> Any:
+    """The object at "module:name"; modules of the current folder come last."""
     module_name, _, path = place.partition(":")
     here = os.getcwd()
     if here not in sys.path:
-        # The folder comes last, so that no file of the user that happens to bear the name of an installed module
-        # takes its place.
+        # The folder comes last, so that no file of the user hides an installed module of the same name.
         sys.path.append(here)
-    with _declaring(place):
+    with _refuse_faulty_declaration(place):
         value: Any = importlib.import_module(module_name)
         for part in path.split("."):
             value = getattr(value, part)
@@ -58,8 +57,8 @@ def _found_at(place: str) -> Any:
 
 
 @contextlib.contextmanager
-def _declaring(place: str) -> Iterator[None]:
-    """A declaration that raises is the user's to mend, and so is one that ends the program: sys.exit on import."""
+def _refuse_faulty_declaration(place: str) -> Iterator[None]:
+    """SelectionError where a declaration raises in the block, or ends the program, as by sys.exit on import."""
     try:
         yield
     except KeyboardInterrupt:

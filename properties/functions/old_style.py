@@ -1,4 +1,4 @@
-"""Custom functions in the style before `setup_context`: their forward without a context, and what they do not offer."""
+"""Custom functions without `setup_context` (the old style): their forward without a context, and missing offers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ BASE = torch.autograd.Function
 
 
 def is_old_style(function: Any) -> bool:
-    """Whether forward takes the context: torch.func refuses such a function, and autograd takes it."""
+    """Whether forward takes the context. Autograd accepts such a function, torch.func refuses it."""
     return function.setup_context is BASE.setup_context
 
 
@@ -35,7 +35,7 @@ def forward_of(function: Any) -> Callable[..., Any]:
 
 
 def not_offered(function: Any) -> frozenset[str]:
-    """What the class says that it does not offer, by the names of `oracles.op.transforms.OFFERS`."""
+    """The names in `oracles.op.transforms.OFFERS` that the class does not offer, by its own members."""
     missing = {
         "jvp": function.jvp is BASE.jvp,
         "vmap": function.vmap is BASE.vmap and not function.generate_vmap_rule,
@@ -46,6 +46,6 @@ def not_offered(function: Any) -> frozenset[str]:
 
 
 def _once_differentiable(backward: Any) -> bool:
-    """Whether `torch.autograd.function.once_differentiable` was applied; its code has its name, whatever it wraps."""
+    """Whether `once_differentiable` of torch wraps a backward; the wrapper's code has this word in its name."""
     code = getattr(backward, "__code__", None)
     return code is not None and "once_differentiable" in code.co_qualname

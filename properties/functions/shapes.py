@@ -1,8 +1,8 @@
 """Samples from shapes by symbols: `{"x": ("N", "n"), "w": ("n",)}` says which extents are equal, and no more.
 
-What is hard here: a kernel goes wrong at certain extents, one beside a block, say, and a sample has few elements, so
-that it can be judged in exact numbers as well. So the extents of ordinary samples are drawn by bands, every band of
-every symbol is met, and where one symbol is long the others are short.
+What is hard here: a kernel goes wrong at certain extents, one beside a block, say, but a sample must have few elements,
+so that it can be read exactly. So the extents of ordinary samples are drawn from bands, the samples have every band of
+every symbol, and where one symbol is long the others are short.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ..declaring.choices import choose, settle
 
 #: An extent: a number, a symbol, or a multiple of one ("2*n").
 Extent = str | int
-#: Extents of ordinary samples by bands, the simplest first: around vectors, warps and blocks, one less and one more.
+#: Extents of ordinary samples by bands, the simplest first: vectors, warps and blocks, and one less and one more.
 BANDS: dict[str, tuple[int, ...]] = {
     "1": (1,),
     "2 to 7": (2, 3, 4, 5, 7),
@@ -34,7 +34,7 @@ BANDS: dict[str, tuple[int, ...]] = {
     "about a warp": (31, 32, 33),
     "about a block": (65, 63, 64, 127, 128, 129),
 }
-#: Elements of an ordinary sample's tensors. Where extents are fixed, tensors have room for several of these, too.
+#: Elements of an ordinary sample's tensors: up to the first number, or up to the second times the fixed extents.
 ORDINARY, SEVERAL = 400, 16
 _EXTENT = re.compile(r"(?:(\d+)\s*\*\s*)?([A-Za-z_]\w*)")
 
@@ -44,8 +44,8 @@ class Shapes:
     """Shapes of tensors by symbols.
 
     Attributes:
-        arguments: by name, the extents: (factor, symbol), of which the symbol "" is 1.
-        sizes: the extents that some symbols are restricted to.
+        arguments: by name, the extents of each axis as (factor, symbol); the symbol "" stands for 1.
+        sizes: the extents to which some symbols are restricted.
     """
 
     arguments: Mapping[str, tuple[tuple[int, str], ...]]
@@ -55,8 +55,8 @@ class Shapes:
     def of(cls, shapes: Mapping[str, Sequence[Extent]], sizes: Mapping[str, Sequence[int]]) -> Shapes:
         """
         Args:
-            shapes: the extents of every tensor, by the name of the argument. sizes: extents to which a kernel restricts
-                a symbol, all others being allowed for the others.
+            shapes: the extents of every tensor, by the name of the argument. sizes: the extents to which a kernel
+                restricts a symbol; other symbols may have any.
 
         Raises:
             TypeError: the shapes have no names.
@@ -67,26 +67,26 @@ class Shapes:
             raise TypeError(f"shapes: got {type(shapes).__name__}, {need}")
         if not shapes:
             raise ValueError("shapes: got none, need those of one tensor at least")
-        found = cls(
-            {name: tuple(_parsed(name, extents, e) for e in extents) for name, extents in shapes.items()},
+        instance = cls(
+            {name: tuple(_parse_extent(name, extents, e) for e in extents) for name, extents in shapes.items()},
             {symbol: tuple(allowed) for symbol, allowed in sizes.items()},
         )
-        for symbol, allowed in found.sizes.items():
-            if symbol not in found.symbols:
-                raise ValueError(f"sizes: got symbol {symbol!r}, need one of {', '.join(found.symbols)}")
+        for symbol, allowed in instance.sizes.items():
+            if symbol not in instance.symbols:
+                raise ValueError(f"sizes: got symbol {symbol!r}, need one of {', '.join(instance.symbols)}")
             if not allowed or not all(isinstance(n, int) and n > 0 for n in allowed):
                 raise ValueError(f"sizes: got {symbol}={allowed!r}, need whole numbers above zero")
-        return found
+        return instance
 
     @property
     def symbols(self) -> tuple[str, ...]:
-        """All symbols; that of the last axis of the first tensor first, because that axis is its row."""
-        found = [symbol for extents in self.arguments.values() for _, symbol in reversed(extents) if symbol]
-        return tuple(dict.fromkeys(found))
+        """All symbols, that of the last axis of the first tensor first, because this axis is the row."""
+        symbols = [symbol for extents in self.arguments.values() for _, symbol in reversed(extents) if symbol]
+        return tuple(dict.fromkeys(symbols))
 
     @property
     def free(self) -> tuple[str, ...]:
-        """The symbols of any extent."""
+        """The symbols that may have any extent."""
         return tuple(symbol for symbol in self.symbols if symbol not in self.sizes)
 
     def at(self, extents: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
@@ -97,38 +97,38 @@ class Shapes:
         }
 
     def smallest(self) -> dict[str, int]:
-        """Small extents, different ones where they may be."""
+        """Small extents, which are different for all symbols that may have any extent."""
         free = {symbol: 2 + i for i, symbol in enumerate(self.free)}
         return {symbol: min(self.sizes[symbol]) if symbol in self.sizes else free[symbol] for symbol in self.symbols}
 
     @property
     def ordinary(self) -> int:
-        """Elements of an ordinary sample's tensors."""
+        """The largest number of elements of an ordinary sample's tensors."""
         return max(ORDINARY, min(SEVERAL * self._fixed({}), strategies.MOSTLY))
 
     def bands(self, symbol: str) -> tuple[str, ...]:
-        """The bands that a symbol can be in, in an ordinary sample: the first, where fixed extents leave no room."""
-        found = [name for name, extents in BANDS.items() if self._fixed({symbol: min(extents)}) <= self.ordinary]
-        return tuple(found) or tuple(BANDS)[:1]
+        """The bands of a symbol in an ordinary sample; the first alone, if fixed extents leave no room for others."""
+        names = [name for name, extents in BANDS.items() if self._fixed({symbol: min(extents)}) <= self.ordinary]
+        return tuple(names) or tuple(BANDS)[:1]
 
     def _fixed(self, extents: Mapping[str, int]) -> int:
-        """Elements of the largest tensor where free symbols are one but for these, and others as large as they get."""
-        found = {symbol: max(self.sizes.get(symbol, (1,))) for symbol in self.symbols}
-        return max(math.prod(shape) for shape in self.at(found | dict(extents)).values())
+        """Elements of the largest tensor with these extents, 1 for other free symbols, and the largest fixed ones."""
+        largest = {symbol: max(self.sizes.get(symbol, (1,))) for symbol in self.symbols}
+        return max(math.prod(shape) for shape in self.at(largest | dict(extents)).values())
 
     def within(self, extents: Mapping[str, int], limit: int) -> dict[str, int]:
-        """The extents with at most `limit` elements in each tensor: the longest is kept for as long as it can be."""
-        found = dict(extents)
-        while max(math.prod(shape) for shape in self.at(found).values()) > limit:
-            long = sorted((s for s in self.free if found[s] > 1), key=lambda s: found[s])
+        """The extents, halved until each tensor has at most `limit` elements; the longest one is halved last."""
+        smaller = dict(extents)
+        while max(math.prod(shape) for shape in self.at(smaller).values()) > limit:
+            long = sorted((s for s in self.free if smaller[s] > 1), key=lambda s: smaller[s])
             if not long:
                 break
             symbol = long[-2] if len(long) > 1 else long[-1]
-            found[symbol] = max(1, found[symbol] // 2)
-        return found
+            smaller[symbol] = max(1, smaller[symbol] // 2)
+        return smaller
 
 
-def _parsed(name: str, extents: Sequence[Extent], extent: Extent) -> tuple[int, str]:
+def _parse_extent(name: str, extents: Sequence[Extent], extent: Extent) -> tuple[int, str]:
     if isinstance(extent, int) and not isinstance(extent, bool) and extent >= 0:
         return extent, ""
     match = _EXTENT.fullmatch(extent) if isinstance(extent, str) else None
@@ -148,8 +148,8 @@ def samples_by(shapes: Shapes, regimes: Sequence[str]) -> Callable[..., st.Searc
     """
     unknown = [name for name in regimes if name not in strategies.REGIMES]
     if unknown or not regimes:
-        known = ", ".join(strategies.REGIMES)
-        raise ValueError(f"regimes: got {', '.join(map(repr, unknown)) or 'none'}, need some of {known}")
+        choices = ", ".join(strategies.REGIMES)
+        raise ValueError(f"regimes: got {', '.join(map(repr, unknown)) or 'none'}, need some of {choices}")
 
     @st.composite
     def samples(draw: st.DrawFn, dtype: str, kind: str = "ordinary") -> Draft:
@@ -179,23 +179,23 @@ def _draw_array(rng: Any, regime: str, shape: tuple[int, ...], dtype: str) -> to
 
 @st.composite
 def _extents(draw: st.DrawFn, shapes: Shapes, kind: str) -> dict[str, int]:
-    found = {symbol: draw(choose(f"extent {symbol}", allowed)) for symbol, allowed in shapes.sizes.items()}
+    extents = {symbol: draw(choose(f"extent {symbol}", allowed)) for symbol, allowed in shapes.sizes.items()}
     if kind == "empty":
         if not shapes.free:
             raise Unsupported(Code.NOT_APPLICABLE, "sizes= allows no extent of zero")
-        found |= {symbol: draw(st.sampled_from((1, 3))) for symbol in shapes.free}
-        found[draw(choose("without elements", shapes.free))] = 0
-        return found
+        extents |= {symbol: draw(st.sampled_from((1, 3))) for symbol in shapes.free}
+        extents[draw(choose("without elements", shapes.free))] = 0
+        return extents
     if kind == "large":
-        drawn = draw(strategies.extents(kind, len(shapes.free), strategies.LARGEST))
-        return shapes.within(found | dict(zip(shapes.free, drawn, strict=True)), strategies.LARGEST)
+        lengths = draw(strategies.extents(kind, len(shapes.free), strategies.LARGEST))
+        return shapes.within(extents | dict(zip(shapes.free, lengths, strict=True)), strategies.LARGEST)
     bands = {symbol: draw(choose(f"extent {symbol}", shapes.bands(symbol))) for symbol in shapes.free}
-    found |= {symbol: draw(st.sampled_from(BANDS[band])) for symbol, band in bands.items()}
-    found = shapes.within(found, shapes.ordinary)
+    extents |= {symbol: draw(st.sampled_from(BANDS[band])) for symbol, band in bands.items()}
+    extents = shapes.within(extents, shapes.ordinary)
     for symbol, band in bands.items():
-        if found[symbol] not in BANDS[band]:
-            settle(f"extent {symbol}", _band_of(found[symbol]))
-    return found
+        if extents[symbol] not in BANDS[band]:
+            settle(f"extent {symbol}", _band_of(extents[symbol]))
+    return extents
 
 
 def _band_of(extent: int) -> str:

@@ -1,4 +1,4 @@
-"""What a generated function is: its formula, and how its author wrote it."""
+"""The description of a generated function: its formula, and how its author wrote it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ...reference import functions as formulas
 from ...reference.algorithms import algorithm_of, algorithms
 from ...reference.functions import Term
 
-#: How the leaves of the outputs are put together.
+#: Containers of the outputs.
 CONTAINERS = ("tuple", "one", "list", "dict", "nested")
 RULES = ("generated", "slices", "whole")
 TOLD = ("text", "tuple", "list", "nothing", "integers", "complex")
@@ -25,12 +25,12 @@ class Spec:
 
     Attributes:
         arity: how many tensors it takes.
-        terms: its formula, a term per floating output. What a term is written as is its `ways` entry.
+        terms: its formula, a term per floating output.
         ways: per term, "fresh", "identity" (the argument itself is returned), "dirty" (the argument is written and
             returned) or "marked" (marked as not differentiable; its derivatives are zero).
         container: of the outputs, one of `CONTAINERS`.
         extras: whether a number, None and a tensor of integers are among the outputs.
-        constants: arguments whose gradient is None, for their derivatives are zero.
+        constants: arguments whose gradient is None, because their derivatives are zero.
         backward_order, forward_order: the order in which arguments are saved for backward, and for forward.
         saves_outputs: whether derivatives of exp and tanh are taken from saved outputs.
         broadcasts: whether gradients are returned in the shape of the output where an argument was broadcast.
@@ -39,13 +39,13 @@ class Spec:
         rule: of vmap: "generated", or written by the author: a loop over "slices", or one call on the "whole" batch.
         number_at: position of the number among the arguments.
         last_dim: whether the author's vmap rule puts the batch last.
-        told: what comes last among the arguments: a "text", a "tuple" or a "list" of numbers, as dims are, or a tensor
-            of "integers", made in inference mode, or of "complex" numbers, both constant; "nothing" where the
-            arguments are the tensors alone.
+        told: the last argument: a "text", a "tuple" or a "list" of numbers, as dims are, or a constant tensor of
+            "integers", made in inference mode, or of "complex" numbers; "nothing" where the arguments are the tensors
+            alone.
         called: how the last argument is given, one of `CALLED`.
-        under_vmap: whether the call is one slice of a vmap, over a last axis of the first tensor; the others are
-            shared, also one that is written, unless it is filled from the first.
-        mistake: what somebody did wrong, one of those in `mistakes`; the function is not called then.
+        under_vmap: whether the call is one slice of a vmap over a last axis of the first tensor. All slices share the
+            other tensors, even a written one, unless it is filled from the first tensor.
+        mistake: the name of a mistake in `mistakes`, which is made instead of this call.
     """
 
     arity: int
@@ -73,7 +73,7 @@ class Spec:
         """Positions of the tensors that are written."""
         return frozenset(t.factors[0][0] for t, way in zip(self.terms, self.ways, strict=True) if way == "dirty")
 
-    def written_otherwise(self) -> Spec:
+    def restyle(self) -> Spec:
         """The same formula in another container, with other orders of saving and the generated vmap rule."""
         after = CONTAINERS[(CONTAINERS.index(self.container) + 1) % len(CONTAINERS)]
         # A function of several outputs cannot return one tensor alone.
@@ -87,11 +87,11 @@ class Spec:
         )
 
     def text(self) -> str:
-        """The function as JSON, without what is as in the default: an argument of a sample, and of a case file."""
-        told = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
-        # Only what differs from the default is written, so that a small function has a short text in a case file, and
-        # an old case file stays valid where a field is added.
-        differing = {f.name: told[f.name] for f in dataclasses.fields(self) if told[f.name] != f.default}
+        """The fields that differ from their defaults, as JSON: an argument of a sample, and of a case file."""
+        fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        # Defaults are left out so that a small function has a short text in a case file, and an old case file stays
+        # valid where a field is added.
+        differing = {f.name: fields[f.name] for f in dataclasses.fields(self) if fields[f.name] != f.default}
         return json.dumps(differing, default=_as_lists)
 
 
@@ -101,39 +101,38 @@ def _as_lists(value: Any) -> Any:
 
 @functools.lru_cache(maxsize=1024)
 def terms_of(text: str) -> tuple[Term, ...]:
-    """The formula in what `Spec.text` wrote: [[[[position, factor], ...], number, total], ...] under "terms".
+    """The formula in a text of `Spec.text`: [[[[position, factor], ...], number, total], ...] under "terms".
 
     Raises:
-        ValueError: there is none in the text.
+        ValueError: the text has no formula.
     """
     try:
-        told = json.loads(text)["terms"]
-        return tuple(Term(tuple((at, name) for at, name in factors), number, total) for factors, number, total in told)
+        rows = json.loads(text)["terms"]
+        return tuple(Term(tuple((at, name) for at, name in factors), number, total) for factors, number, total in rows)
     except (KeyError, TypeError, ValueError) as err:
         raise ValueError(f"spec={text!r}: need the JSON text of a generated function ({err})") from err
 
 
 @functools.lru_cache(maxsize=1024)
 def spec_of(text: str) -> Spec:
-    """The function that `Spec.text` wrote.
+    """The function of a text of `Spec.text`.
 
     Raises:
-        ValueError: the text is not one of those.
+        ValueError: the text is that of no function.
     """
     terms = terms_of(text)
     try:
-        told = json.loads(text)
-        # JSON knows neither tuples nor sets, so both have come back as lists, which could not be compared or hashed
-        # as a `Spec` must be.
-        orders = {name: tuple(told.get(name, ())) for name in ("ways", "backward_order", "forward_order")}
-        constants = frozenset(told.get("constants", ()))
-        return Spec(**{**told, **orders, "terms": terms, "constants": constants})
+        fields = json.loads(text)
+        # JSON has neither tuples nor sets, so both are lists in the text, and a `Spec` with lists could not be hashed.
+        orders = {name: tuple(fields.get(name, ())) for name in ("ways", "backward_order", "forward_order")}
+        constants = frozenset(fields.get("constants", ()))
+        return Spec(**{**fields, **orders, "terms": terms, "constants": constants})
     except TypeError as err:
         raise ValueError(f"spec={text!r}: need the JSON text of a generated function ({err})") from err
 
 
 def function(spec: str, *tensors: Any) -> tuple[Any, ...]:
-    """The formula of the op `function`: a sample gives it the text, which the reference knows nothing of."""
+    """The formula of the op `function`, of the text in a sample; `reference.functions` takes terms instead."""
     return formulas.function(terms_of(spec), *tensors)
 
 

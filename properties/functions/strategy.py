@@ -1,4 +1,4 @@
-"""Hypothesis draws a function and the tensors to call it with."""
+"""Strategies by which Hypothesis draws a function, and tensors for its arguments."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def samples(draw: st.DrawFn, dtype: str, kind: str = "ordinary") -> Draft:
     alike = spec.rule == "whole"
     filled = {term.factors[0][0] for term in spec.terms if term.factors[0][1] == "filled"}
     shapes = [whole if alike or i in filled else draw(_broadcastable(whole)) for i in range(spec.arity)]
-    if kind in ("empty", "large"):  # of a broadcast that none has as a whole, no tensor need be of the kind
+    if kind in ("empty", "large"):  # without a tensor of the whole shape, no tensor might be of the kind
         shapes[0] = whole
     regime = "integers" if kind == "integers" else draw(choose("regime", _REGIMES))
     values = strategies.integers if kind == "integers" else strategies.REGIMES[regime]
@@ -48,7 +48,7 @@ def samples(draw: st.DrawFn, dtype: str, kind: str = "ordinary") -> Draft:
 
 @st.composite
 def _broadcastable(draw: st.DrawFn, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape, or one that broadcasts to it."""
+    """The shape, or another shape that broadcasts to it."""
     how = draw(choose("shape of a tensor", ("whole", "last", "ones", "scalar")))
     if how == "last":
         return shape[-1:]
@@ -59,28 +59,28 @@ def _broadcastable(draw: st.DrawFn, shape: tuple[int, ...]) -> tuple[int, ...]:
 
 @st.composite
 def _specs(draw: st.DrawFn, dtype: str, kind: str) -> Spec:
-    """A function; shrinks towards one tensor, one output, nothing special."""
+    """A function; shrinks towards one of one tensor and one output, with default fields."""
     exact, half = kind == "integers", dtype in _HALF
     arity = draw(choose("tensors", (1, 2, 3, 4)))
     uses = [draw(choose("use of a tensor", _USES)) for _ in range(arity)]
-    # Every ordinary term is a product of free arguments, so there has to be one.
+    # Every ordinary term is a product of free arguments, so at least one argument must be free.
     if "free" not in uses:
         uses[0] = "free"
     free = [i for i, use in enumerate(uses) if use == "free"]
     steps = [i for i, use in enumerate(uses) if use == "step"]
-    written = [draw(_draw_written_term(i, free, exact or half)) for i, use in enumerate(uses) if use == "written"]
-    special = [(Term(((i, "same"),)), "identity") for i, use in enumerate(uses) if use == "returned"] + written
+    written_terms = [draw(_draw_written_term(i, free, exact or half)) for i, use in enumerate(uses) if use == "written"]
+    special = [(Term(((i, "same"),)), "identity") for i, use in enumerate(uses) if use == "returned"] + written_terms
     count = draw(choose("terms", (1, 1, 2, 3)))
     ordinary = [(draw(_terms(free, steps, exact)), "fresh") for _ in range(count)]
     if draw(choose("marked", (False, True))):
         ordinary.append((Term(((draw(st.sampled_from(free)), "step"),)), "marked"))
     pairs = draw(st.permutations(ordinary + special))
-    # What is returned has the slope 1, and what is written over no longer has the value that the derivative would
-    # need; neither is saved.
+    # An argument that is returned has the slope 1, and one that is written over no longer has the value that its
+    # derivative would need; so neither is saved.
     saved = [i for i, use in enumerate(uses) if use in ("free", "step")]
     extras = draw(choose("extras", (False, True)))
-    told = draw(choose("told", (*TOLD, "nothing", "nothing")))
-    # What is returned as it is shares memory with its argument, which no slice of a vmap does.
+    last = draw(choose("told", (*TOLD, "nothing", "nothing")))
+    # An output that is an argument itself shares its memory, which no slice of a vmap does.
     alone = all(use != "returned" for use in uses)
     return Spec(
         arity=arity,
@@ -91,20 +91,20 @@ def _specs(draw: st.DrawFn, dtype: str, kind: str) -> Spec:
         constants=frozenset(steps),
         backward_order=tuple(draw(st.permutations(saved))),
         forward_order=tuple(draw(st.permutations(saved))),
-        # An output in a half type has been rounded to few bits, and a derivative that is taken from it would have
+        # An output in a half type has been rounded to few bits, and a derivative that is computed from it would have
         # that error.
         saves_outputs=not half and draw(choose("saves_outputs", (False, True))),
         broadcasts=draw(choose("broadcasts", (False, True))),
-        # Where a tangent that is to be written does not come as zeros, there is none that could be written.
-        materializes=any(t.factors[0][1] == "filled" for t, _ in written)
+        # A tangent of a filled argument must be written, so an undefined tangent has to be replaced by zeros.
+        materializes=any(t.factors[0][1] == "filled" for t, _ in written_terms)
         or draw(choose("materializes", (False, True))),
         frugal=draw(choose("frugal", (False, True))),
         # A loop over slices rounds the gradient of a shared argument once per slice, and the sum once more.
         rule=draw(choose("rule", ("generated",) if half else _rules(pairs))),
         number_at=draw(choose("number_at", range(arity + 1))),
         last_dim=draw(choose("last_dim", (False, True))),
-        told=told,
-        called=draw(choose("called", CALLED if told != "nothing" else CALLED[:1])),
+        told=last,
+        called=draw(choose("called", CALLED if last != "nothing" else CALLED[:1])),
         under_vmap=alone and draw(choose("under_vmap", (False, True))),
     )
 
@@ -114,7 +114,7 @@ def _several() -> tuple[str, ...]:
 
 
 def _rules(pairs: Sequence[tuple[Term, str]]) -> tuple[str, ...]:
-    """The rules that an author could write: a loop returns no argument that it wrote, and whole batches have no sum."""
+    """The vmap rules that fit: a loop cannot return a written argument, nor a call on the whole batch a sum."""
     if any(way == "dirty" for _, way in pairs):
         return ("generated",)
     return RULES[:2] if any(term.total for term, _ in pairs) else RULES
@@ -122,7 +122,7 @@ def _rules(pairs: Sequence[tuple[Term, str]]) -> tuple[str, ...]:
 
 @st.composite
 def _draw_written_term(draw: st.DrawFn, at: int, free: Sequence[int], plain: bool) -> tuple[Term, str]:
-    """A term that is written over its argument, or over one of which nothing is left."""
+    """A term that is written over its argument, or over an argument that it does not read (`filled`)."""
     name = draw(choose("what is written", ("same", "filled") if plain else ("same", "filled", "exp", "tanh")))
     if name == "filled":
         return Term(((at, name), (draw(st.sampled_from(free)), "same")), 2.0), "dirty"
@@ -138,8 +138,8 @@ def _terms(draw: st.DrawFn, free: Sequence[int], steps: Sequence[int], exact: bo
     chosen = [draw(st.sampled_from(free)) for _ in range(many)] if again else draw(st.permutations(free))[:many]
     factors = [(i, draw(st.sampled_from(names))) for i in chosen]
     factors += [(i, "step") for i in steps if draw(st.booleans())]
-    # A gradient is a sum with a term for every use of an argument. Any order of adding is within its bound if every
-    # term is a product that was rounded: a cotangent alone is none.
+    # A gradient is a sum with a term for every use of an argument. Every order of adding lies within the bound if each
+    # term is a rounded product. A cotangent alone is no product, so then the number is not 1.
     alone = [name for _, name in factors] == ["same"]
     number = draw(st.sampled_from(_EXACT_NUMBERS if exact else _NUMBERS[1:] if alone else _NUMBERS))
     return Term(tuple(factors), number, draw(st.booleans()) and draw(st.booleans()))

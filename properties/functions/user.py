@@ -1,4 +1,4 @@
-"""Anybody's custom function as an op: judged like every other, against a formula or against what its forward says."""
+"""Any custom function as an op, judged by a given formula or by the one that is traced from its forward."""
 
 from __future__ import annotations
 
@@ -59,14 +59,14 @@ def custom_function(
         TypeError: `function` is no custom function, or a sample does not go with its `forward`.
         ValueError: there are no samples, `constant` names no argument, or `algorithms` no algorithm.
     """
-    forward = _checked(function)
+    forward = _require_function(function)
     draw = _drawer(forward, samples)
     first = draw(np.random.default_rng(0))
     signature = inspect.signature(forward)
     wrong = [n for n in constant if n not in signature.parameters]
     if wrong:
         raise ValueError(f"constant: got {wrong[0]!r}, need names of {', '.join(signature.parameters)}")
-    written, aliases = _observed(forward, first)
+    writes, aliases = _observe_writes(forward, first)
     formula: Any = _formula(forward, reference, first)
     formula.__signature__ = signature
     differentiable = tuple(n for n in signature.parameters if n not in set(constant))
@@ -75,31 +75,31 @@ def custom_function(
         without=not_offered(function), specials=specials, one_graph=False, flush=flush,
         algorithms=frozenset((algorithms,) if isinstance(algorithms, str) else algorithms),
     )  # fmt: skip
-    subject = functools.partial(_applied, function, written)
+    subject = functools.partial(_apply, function, writes)
     return Op(
         name or function.__name__, formula, {"opassay": subject}, functools.partial(_strategy, draw), differentiable,
         promises,
     )  # fmt: skip
 
 
-def _checked(function: Any) -> Callable[..., Any]:
+def _require_function(function: Any) -> Callable[..., Any]:
     if not (isinstance(function, type) and issubclass(function, torch.autograd.Function)):
         raise TypeError(f"function: got {function!r}, need a subclass of torch.autograd.Function")
     return forward_of(function)
 
 
 def _drawer(forward: Callable[..., Any], samples: Samples) -> Callable[[Any], Args]:
-    """(generator) -> the arguments of one call, by position, with defaults."""
+    """A function: (generator) -> the arguments of one call, by position, with defaults."""
     if callable(samples):
-        given = samples
-        return lambda rng: _bound(forward, given(rng))
-    rows = [_bound(forward, row) for row in samples]
+        draw = samples
+        return lambda rng: _bind(forward, draw(rng))
+    rows = [_bind(forward, row) for row in samples]
     if not rows:
         raise ValueError("samples: got none, need at least one tuple of arguments")
     return lambda rng: rows[int(rng.integers(len(rows)))]
 
 
-def _bound(forward: Callable[..., Any], row: Any) -> Args:
+def _bind(forward: Callable[..., Any], row: Any) -> Args:
     if not isinstance(row, (tuple, list)):
         raise TypeError(f"samples: got a {type(row).__name__}, need tuples of arguments")
     try:
@@ -110,25 +110,25 @@ def _bound(forward: Callable[..., Any], row: Any) -> Args:
     return bound.args
 
 
-def _observed(forward: Callable[..., Any], args: Args) -> tuple[tuple[int, ...], tuple[int | None, ...]]:
-    """Positions of the arguments that forward writes, and per floating output the argument whose memory it shares."""
+def _observe_writes(forward: Callable[..., Any], args: Args) -> tuple[tuple[int, ...], tuple[int | None, ...]]:
+    """Positions of the arguments that forward writes, and for each floating output the argument whose memory it has."""
     copies = [a.detach().clone() if isinstance(a, torch.Tensor) else a for a in args]
     # Torch counts in `_version` how often a tensor is written, through views of it as well.
     before = {i: a._version for i, a in enumerate(copies) if isinstance(a, torch.Tensor)}
     with torch.no_grad():
         leaves = pytree.tree_leaves(forward(*copies))
-    written = tuple(i for i, version in before.items() if copies[i]._version != version)
+    writes = tuple(i for i, version in before.items() if copies[i]._version != version)
     # Tensors without elements have no memory, so all of them would seem to share it.
-    homes = {copies[i].untyped_storage().data_ptr(): i for i in before if copies[i].numel() and i not in written}
+    homes = {copies[i].untyped_storage().data_ptr(): i for i in before if copies[i].numel() and i not in writes}
     floating = [t for t in leaves if isinstance(t, torch.Tensor) and t.dtype.is_floating_point]
-    # An argument that is written is copied before the call (`_applied`), so its output shares no memory with it.
-    return written, tuple(homes.get(t.untyped_storage().data_ptr()) if t.numel() else None for t in floating)
+    # An argument that is written is copied before the call (`_apply`), so its output shares no memory with it.
+    return writes, tuple(homes.get(t.untyped_storage().data_ptr()) if t.numel() else None for t in floating)
 
 
 def _formula(forward: Callable[..., Any], reference: Callable[..., Any] | None, first: Args) -> Any:
     if reference is not None:
         functools.update_wrapper(stated := functools.partial(reference), reference)
-        # Algorithms that the user has declared belong to the formula, and the wrapped one has to show them as well.
+        # Algorithms that the user has declared belong to the formula, so the wrapper has to have them as well.
         declare_all(stated, declared(reference))
         return stated
     traced = formula_of(forward)
@@ -136,7 +136,7 @@ def _formula(forward: Callable[..., Any], reference: Callable[..., Any] | None, 
         traced(*(a.detach().double().numpy() if is_float(a) else _as_numpy(a) for a in first))
     except UntraceableError as err:
         return Opaque(f"no formula: {str(err).splitlines()[0]}")
-    except Exception as err:  # a reading of NumPy alone: what it lacks, other readings lack
+    except Exception as err:  # NumPy has the most functions of all readings, so no other reading would succeed
         return Opaque(f"no formula: {type(err).__name__}: {err}")
     return traced
 
@@ -145,10 +145,10 @@ def _as_numpy(value: Any) -> Any:
     return value.detach().numpy() if isinstance(value, torch.Tensor) else value
 
 
-def _applied(function: Any, written: Sequence[int], *args: Any) -> tuple[Any, ...]:
-    """The tensors among the leaves of the outputs; arguments that are written are copied first."""
-    given = [a.clone() if i in written and isinstance(a, torch.Tensor) else a for i, a in enumerate(args)]
-    return tuple(t for t in pytree.tree_leaves(function.apply(*given)) if isinstance(t, torch.Tensor))
+def _apply(function: Any, writes: Sequence[int], *args: Any) -> tuple[Any, ...]:
+    """Call a function on copies of the arguments that it writes; the tensors among the leaves of its outputs."""
+    copies = [a.clone() if i in writes and isinstance(a, torch.Tensor) else a for i, a in enumerate(args)]
+    return tuple(t for t in pytree.tree_leaves(function.apply(*copies)) if isinstance(t, torch.Tensor))
 
 
 def _dtypes_when_called(forward: Callable[..., Any], args: Args) -> tuple[torch.dtype, ...]:
@@ -158,20 +158,20 @@ def _dtypes_when_called(forward: Callable[..., Any], args: Args) -> tuple[torch.
 
 
 def _strategy(draw: Callable[[Any], Args], dtype: str, kind: str = "ordinary") -> st.SearchStrategy[Draft]:
-    """Drafts whose first slice is a given sample, and whose further slices have other values in its tensors."""
+    """Drafts whose first slice is a sample of the user, and whose further slices have other values in its tensors."""
     if kind in KINDS:
         raise Unsupported(Code.NOT_APPLICABLE, f"the samples that were given are not {KINDS[kind]}")
 
-    def given(choice: int) -> Draft:
-        return _Given(
+    def draft_of(choice: int) -> Draft:
+        return _UserDraft(
             lambda rng: _fill_arguments(draw(np.random.default_rng(choice)), rng, getattr(torch, dtype)), "as given"
         )
 
-    return st.integers(0, 2**32 - 1).map(given)
+    return st.integers(0, 2**32 - 1).map(draft_of)
 
 
-class _Given(Draft):
-    """A draft whose sample is one that was given; its slices have values between those."""
+class _UserDraft(Draft):
+    """A draft of a sample of the user; its further slices have values between those of the sample."""
 
     def sample(self, seed: int, slices: int = 0) -> Sample:
         rest = tuple(self.fill(np.random.default_rng([seed, i])) for i in range(slices))
@@ -180,13 +180,13 @@ class _Given(Draft):
 
 
 def _fill_arguments(args: Args, rng: Any, dtype: torch.dtype) -> Args:
-    """The arguments, floating tensors in the dtype; with a generator, of values between those that they have."""
+    """The arguments with floating tensors of a dtype; with a generator, of values between those of each tensor."""
     return tuple(_between(a, rng).to(dtype).contiguous() if is_float(a) else a for a in args)
 
 
 def _between(tensor: torch.Tensor, rng: Any) -> torch.Tensor:
     values = tensor.detach().to(torch.float64)
-    # Without a generator the values stay as they were given: the first slice is the user's own sample.
+    # Without a generator the values do not change: the first slice is the user's own sample.
     if rng is None or not values.numel():
         return values
     flat = values.reshape(-1).numpy()

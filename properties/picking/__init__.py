@@ -1,1 +1,1 @@
-"""Which drafts become samples: drawn ahead of any data, and picked for the values that they have."""
+"""The choice of samples: drafts are drawn before any data, and picked by the declared values that they have."""

@@ -1,9 +1,9 @@
 """Which drafts become the samples of a cell: those that together have every declared value, and the most pairs of them.
 
-A cell has few samples, and what is rare among drafts would be in none of them; so drafts are drawn in greater number,
-which costs no data and no call, and picked greedily. First come declared values that no sample has had yet, those of
-names with many values before the others, because these take the most samples; then pairs of values; and where nothing
-new is left to be had, any draft.
+A cell has few samples, and none of them might have a value that is rare among drafts. So many more drafts are drawn,
+which costs no data and no call, and picked greedily. First come drafts with declared values that no sample has had yet,
+values of names with many values before the others, because these need the most samples; then drafts with new pairs of
+values; and then any draft.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ import numpy.typing as npt
 
 from ...oracles.judge.tally import Tally
 from ...oracles.op.declaration import Draft
-from .drafting import Drafts, Drawn
+from .drafting import Drafts, DrawnDraft
 
 Pair = tuple[str, str]
-#: How many drafts there are for each sample, and at least.
+#: How many drafts are drawn for each sample of a cell, and at least for the cell.
 DRAFTS_EACH, DRAFTS_LEAST = 4, 48
-#: Up to how many drafts are drawn in search of a declared value that none has.
+#: The largest number of drafts that are drawn in search of a declared value that no draft has.
 SEARCHED = 1200
-#: A declared value counts so many times a pair of values, and one that a cell is asked for so many times another one.
+#: The weight of a declared value relative to a pair of values, and of an owed value relative to another value.
 _VALUE = 1e5
-#: A cell with so many samples for each value of a name is weak without one of them.
+#: A cell with this many samples for each value of a name owes all values of the name, and is weak without one.
 SAMPLES_EACH = 2
-#: How many samples more than planned a cell has at most, where the planned ones lack a value that it is asked for.
+#: How many samples more than planned a cell has at most, where the planned ones lack an owed value.
 EXTRA = 6
 #: How many values a reason names.
 NAMED = 6
@@ -44,37 +44,37 @@ class Cover:
     def __init__(self, drafts: Drafts, samples: int, seed: int) -> None:
         """
         Args:
-            drafts: to pick from. samples: how many the cell is to have. seed: decides between equals.
+            drafts: to pick from. samples: the planned number of samples. seed: decides between equally good drafts.
         """
-        self._drawn, self.declared = _enough(drafts, max(DRAFTS_EACH * samples, DRAFTS_LEAST))
+        self._drafts, self.declared = _draw_enough(drafts, max(DRAFTS_EACH * samples, DRAFTS_LEAST))
         self._rng = np.random.default_rng(seed)
-        values = [sorted(one.draft.values) for one in self._drawn]
+        values = [sorted(one.draft.values) for one in self._drafts]
         self._names = [name for name, _ in dict.fromkeys(itertools.chain.from_iterable(values))]
         self._values = _table(values)
         self._pairs = _table([list(itertools.combinations(of, 2)) for of in values])
         self._new_values, self._new_pairs = np.ones(self._values.shape[1]), np.ones(self._pairs.shape[1])
-        self._left = np.ones(len(values))
-        # What a cell of so many samples is asked for comes before what it may have.
+        self._unpicked = np.ones(len(values))
+        # Values that a cell of this many samples owes come before all others.
         owed = {name: SAMPLES_EACH * len(values) <= samples for name, values in self.declared.items()}
         self._owed = np.array([owed[name] for name in self._names], float)
         self.picked = 0
 
-    def picks(self, count: int) -> Iterator[Drawn]:
-        """So many drafts, and a few more if they lack a value that is asked for; none twice while there are others."""
-        for number in range(count + EXTRA if self._drawn else 0):
+    def picks(self, count: int) -> Iterator[DrawnDraft]:
+        """`count` drafts, and a few more if these lack an owed value; none twice while there are others."""
+        for number in range(count + EXTRA if self._drafts else 0):
             if number >= count and not self._owed @ self._new_values:
                 return
-            if not self._left.any():
-                self._left[:] = 1
-            at = int(np.argmax(np.where(self._left > 0, self._gain(), -1.0)))
-            self._left[at] = 0
+            if not self._unpicked.any():
+                self._unpicked[:] = 1
+            at = int(np.argmax(np.where(self._unpicked > 0, self._gain(), -1.0)))
+            self._unpicked[at] = 0
             self._new_values[self._values[at] > 0] = 0
             self._new_pairs[self._pairs[at] > 0] = 0
             self.picked += 1
-            yield self._drawn[at]
+            yield self._drafts[at]
 
     def _gain(self) -> npt.NDArray[np.float64]:
-        """What is new in each draft."""
+        """The weight of the new values and pairs of each draft; ties are broken at random."""
         missing: dict[str, float] = {}
         for name, new in zip(self._names, self._new_values, strict=True):
             missing[name] = missing.get(name, 0.0) + float(new)
@@ -87,21 +87,21 @@ class Cover:
         return int(np.count_nonzero(self._new_pairs == 0)), len(self._new_pairs)
 
     def unmet(self, met: frozenset[Pair]) -> list[Pair]:
-        """The declared values that are not among these."""
+        """The declared values that are not in `met`."""
         return [(name, value) for name, values in self.declared.items() for value in values if (name, value) not in met]
 
 
-def _enough(drafts: Drafts, count: int) -> tuple[Sequence[Drawn], dict[str, tuple[str, ...]]]:
-    """So many drafts, and more while there is a declared value that none has; and all declared values."""
-    drawn = drafts.first(count)
+def _draw_enough(drafts: Drafts, count: int) -> tuple[Sequence[DrawnDraft], dict[str, tuple[str, ...]]]:
+    """`count` drafts, and more while no draft has some declared value; and all declared values."""
+    candidates = drafts.first(count)
     while True:
-        found = {pair for one in drawn for pair in one.draft.values}
-        declared = _declared([one.draft for one in drawn])
-        lacking = any((name, value) not in found for name, values in declared.items() for value in values)
-        if not lacking or len(drawn) >= SEARCHED or len(drawn) < count:
-            return drawn, declared
+        pairs = {pair for one in candidates for pair in one.draft.values}
+        declared = _declared([one.draft for one in candidates])
+        lacking = any((name, value) not in pairs for name, values in declared.items() for value in values)
+        if not lacking or len(candidates) >= SEARCHED or len(candidates) < count:
+            return candidates, declared
         count += count // 2
-        drawn = drafts.first(count)
+        candidates = drafts.first(count)
 
 
 def _declared(drafts: Sequence[Draft]) -> dict[str, tuple[str, ...]]:
@@ -113,7 +113,7 @@ def _declared(drafts: Sequence[Draft]) -> dict[str, tuple[str, ...]]:
 
 
 def _table(rows: Sequence[Sequence[Hashable]]) -> npt.NDArray[np.float32]:
-    """Which row has which of the things that are in any of them: ones and zeros, the things as they first come."""
+    """A table of ones and zeros: which row has which of the items of all rows, in the order of their first row."""
     columns = {x: i for i, x in enumerate(dict.fromkeys(itertools.chain.from_iterable(rows)))}
     table = np.zeros((len(rows), len(columns)), np.float32)
     for i, of in enumerate(rows):
@@ -123,34 +123,34 @@ def _table(rows: Sequence[Sequence[Hashable]]) -> npt.NDArray[np.float32]:
 
 @dataclass(frozen=True)
 class ValueCover:
-    """Which of the declared values the samples of a cell had.
+    """Which of the declared values the samples of a cell had, in words.
 
     Attributes:
-        told: for the reason of a verdict. lacking: why the cell is weak; empty if it is not.
+        text: phrases for the reason of a verdict. lacking: why the cell is weak; empty if it is not.
     """
 
-    told: tuple[str, ...] = ()
+    text: tuple[str, ...] = ()
     lacking: str = ""
 
 
 def coverage(cover: Cover, tally: Tally) -> ValueCover:
-    """What the samples of a cell had of what was declared.
+    """Compare the values that the samples of a cell had with the declared ones.
 
-    A cell of few samples cannot have every value. So a value that is missing makes a cell weak where there were twice
-    as many samples as there are values of its name, and is only named otherwise.
+    A cell of few samples cannot have every value. So a missing value makes a cell weak only if there were twice as many
+    samples as its name has values; otherwise it is mentioned.
     """
     unmet = cover.unmet(tally.met())
     unjudged = sorted(tally.starved_values())
     missing = [pair for pair in unmet if SAMPLES_EACH * len(cover.declared[pair[0]]) <= cover.picked]
-    found = [(f"no element could be judged with {_in_words(unjudged)}", unjudged)]
-    found += [(f"no sample had {_in_words(missing)}", missing)]
-    lacking = "; ".join(text for text, pairs in found if pairs)
+    reasons = [(f"no element could be judged with {_describe_pairs(unjudged)}", unjudged)]
+    reasons += [(f"no sample had {_describe_pairs(missing)}", missing)]
+    lacking = "; ".join(text for text, pairs in reasons if pairs)
     declared = sum(len(values) for values in cover.declared.values())
     met, pairs = cover.pairs()
-    told = f"{declared - len(unmet)} of {declared} declared values and {met} of {pairs} pairs of them"
-    return ValueCover((told + (f" (not {_in_words(unmet)})" if unmet else ""),), lacking)
+    words = f"{declared - len(unmet)} of {declared} declared values and {met} of {pairs} pairs of them"
+    return ValueCover((words + (f" (not {_describe_pairs(unmet)})" if unmet else ""),), lacking)
 
 
-def _in_words(pairs: Sequence[Pair]) -> str:
+def _describe_pairs(pairs: Sequence[Pair]) -> str:
     named = ", ".join(f"{name} {value}" for name, value in pairs[:NAMED])
     return named + (f" and {len(pairs) - NAMED} more" if len(pairs) > NAMED else "")

@@ -1,8 +1,8 @@
-"""Drafts of an op, drawn ahead of any data: the structures from which the samples of its cells are picked.
+"""Drafts of an op, drawn before any data: the structures from which the samples of its cells are picked.
 
-Hypothesis draws a draft as a sequence of choices. Here its strategies are asked for one draft after the other, each by
-a seed of its own, so that drafts are independent of each other and of which cell asks first; the choices are kept with
-the draft, so that Hypothesis can make a failing one simpler.
+Hypothesis draws a draft as a sequence of choices. Here each draft is drawn with a seed of its own, so that drafts do
+not depend on each other, nor on which cell asks first. The choices are stored with the draft, so that Hypothesis can
+shrink a failing one.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from ...oracles.op.declaration import Draft, Op
 from .. import worlds
 from ..declaring.kinds import drafts_of
 
-#: How many drafts in a row may be given up by their strategy before there are no more.
-GIVEN_UP = 50
-#: The part of the choices of Hypothesis that is the draft's own comes first; the seed of the data is the last.
+#: After this many draws in a row in which the strategy gave up, there are no more drafts.
+ATTEMPTS = 50
+#: Choices of Hypothesis: first those of the draft, and last the seed of its data.
 Choices = tuple[Any, ...]
 
 
 @dataclass(frozen=True)
-class Drawn:
+class DrawnDraft:
     """A draft, and the choices of Hypothesis that it was made of."""
 
     draft: Draft
@@ -38,62 +38,62 @@ class Drawn:
 
 
 class Drafts:
-    """Drafts of one strategy in an order that a seed fixes. Each is drawn once, when it is first asked for."""
+    """Drafts of one strategy in an order that a seed fixes. Each is drawn once, when it is first needed."""
 
     def __init__(self, strategy: st.SearchStrategy[Draft], seed: int) -> None:
         self.strategy = strategy
         self._seeds = Random(seed)
-        self._drawn: list[Drawn] = []
+        self._drafts: list[DrawnDraft] = []
         self._ended = False
 
-    def first(self, count: int) -> Sequence[Drawn]:
-        """The first drafts, so many, or all if there are fewer."""
-        while len(self._drawn) < count and not self._ended:
+    def first(self, count: int) -> Sequence[DrawnDraft]:
+        """The first `count` drafts, or all if there are fewer."""
+        while len(self._drafts) < count and not self._ended:
             one = self._next()
             self._ended = one is None
             if one is not None:
-                self._drawn.append(one)
-        return self._drawn[:count]
+                self._drafts.append(one)
+        return self._drafts[:count]
 
-    def after(self, start: int) -> Iterator[Drawn]:
+    def after(self, start: int) -> Iterator[DrawnDraft]:
         """The drafts from number `start` on."""
         while len(self.first(start + 1)) > start:
-            yield self._drawn[start]
+            yield self._drafts[start]
             start += 1
 
-    def _next(self) -> Drawn | None:
-        for _ in range(GIVEN_UP):
+    def _next(self) -> DrawnDraft | None:
+        for _ in range(ATTEMPTS):
             data = ConjectureData(random=Random(self._seeds.getrandbits(64)))
             try:
                 with BuildContext(data, wrapped_test=drafts_of):
                     draft = data.draw(self.strategy)
-                return Drawn(draft, tuple(data.choices))
+                return DrawnDraft(draft, tuple(data.choices))
             except (hypothesis.errors.UnsatisfiedAssumption, StopTest):
                 continue
         return None
 
 
 def drafts(op: Op, dtype: str, kind: str, seed: int, others: int = 0) -> Drafts:
-    """The drafts of an op, the same ones for all of its cells: properties differ in which of them they pick.
+    """The drafts of an op, the same for all of its cells: properties differ in which of them they pick.
 
     Args:
-        seed: of the run. others: how many drafts of other structures each has with it.
+        seed: of the run. others: how many drafts of other structures come with each draft.
 
     Raises:
         Unsupported, DeclarationError: as `drafts_of`.
     """
     strategy = drafts_of(op, dtype, kind, others)
-    # How many places there are is a fact of the process, and part of a draft. The sampler itself is kept beside its
-    # drafts, so that no other one can get its number.
+    # The world of the process decides how many places a draft has, so it is part of the key. The sampler is stored
+    # beside its drafts, so that no other one can get its `id`.
     key = (id(op.samples), dtype, kind, seed, others, worlds.here())
-    if key not in _MADE:
-        while len(_MADE) >= KEPT:
-            del _MADE[next(iter(_MADE))]
+    if key not in _CACHE:
+        while len(_CACHE) >= CACHE_SIZE:
+            del _CACHE[next(iter(_CACHE))]
         digest = hashlib.sha256(f"{op.name}:{dtype}:{kind}:{seed}".encode()).digest()
-        _MADE[key] = op.samples, Drafts(strategy, int.from_bytes(digest[:8], "big"))
-    return _MADE[key][1]
+        _CACHE[key] = op.samples, Drafts(strategy, int.from_bytes(digest[:8], "big"))
+    return _CACHE[key][1]
 
 
-#: Of how many samplers, dtypes and kinds drafts are kept: those of a few ops.
-KEPT = 64
-_MADE: dict[tuple[Any, ...], tuple[Any, Drafts]] = {}
+#: How many samplers, dtypes and kinds the cache has drafts of: those of a few ops.
+CACHE_SIZE = 64
+_CACHE: dict[tuple[Any, ...], tuple[Any, Drafts]] = {}

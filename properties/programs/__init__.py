@@ -1,1 +1,1 @@
-"""What runs in a process of its own: the worker that judges cells, and the command that starts it."""
+"""The worker, a process that judges cells, and the command that starts one."""

@@ -1,1 +1,1 @@
-"""How far a device's elementary functions are off: measured on all arguments of a format, not believed of a manual."""
+"""Sweeps: errors of a device's elementary functions, measured on all arguments of a format."""

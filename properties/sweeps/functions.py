@@ -1,8 +1,8 @@
 """The elementary functions that are swept: as torch computes them, in a wider format, and exactly.
 
-What is hard here: the truth of four milliard arguments. MPFR rounds correctly, and takes microseconds for an argument;
-a function of NumPy in a wider format takes nanoseconds, and its own error is invisible in ulps of the narrow format. So
-the wider format finds the worst arguments, and MPFR decides them.
+What is hard here: the exact values at four billion arguments. MPFR rounds correctly, and takes microseconds for an
+argument; a function of NumPy in a wider format takes nanoseconds, and its own error is negligible in ulps of the narrow
+format. So the wider format finds the worst arguments, and MPFR computes their errors.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 Wide = npt.NDArray[np.floating[Any]]
 
-#: Exponents that `power` is swept for: those of local response normalisation and its derivatives, and a larger one.
+#: Exponents of `power` in sweeps: those of local response normalisation and its derivatives, and a larger one.
 EXPONENTS = (0.75, -0.75, -1.75, 2.5)
 
 
@@ -32,10 +32,10 @@ class ElementaryFunction:
     """One function of one argument.
 
     Attributes:
-        computed: from a tensor to a tensor, by the function under measurement.
+        computed: the measured function, from a tensor to a tensor.
         centre: the same in NumPy, for arrays of a wider format.
         exact: the same for a number of MPFR, rounded in the precision of MPFR's context.
-        contract: its name in the contract's tables of functions; those of a contract alone are compared with it.
+        contract: its name in the contract's tables; a function that is in none is not compared with a contract.
     """
 
     computed: Callable[[torch.Tensor], torch.Tensor]
@@ -70,10 +70,10 @@ def _to_the_power(exponent: float) -> ElementaryFunction:
 
 
 def _of_mpfr(exactly: Callable[[Any], Any], in_float64: Callable[[Wide], Wide]) -> Callable[[Wide], Wide]:
-    """A function that NumPy does not have, in a wider format: in float64 as given, else MPFR's, in microseconds.
+    """A function that NumPy does not have, for arrays of a wider format: `in_float64`, or MPFR's for long doubles.
 
     Args:
-        exactly: for a number of MPFR. in_float64: for an array of float64, within a few ulps.
+        exactly: the function of a number of MPFR. in_float64: of an array of float64, within a few ulps.
     """
     in_parts: Any = np.frompyfunc(functools.partial(_in_parts, exactly), 1, 3)
 
@@ -99,7 +99,7 @@ def _in_parts(exactly: Callable[[Any], Any], argument: float) -> tuple[float, fl
 
 
 def _of_numpy(name: str) -> ElementaryFunction:
-    """A function that torch does not have, as NumPy computes it: of half types, of which it has one, in float32."""
+    """A function that torch does not have, as NumPy computes it; half types are computed in float32."""
 
     def computed(arguments: torch.Tensor) -> torch.Tensor:
         import torch

@@ -15,18 +15,18 @@ Bits = npt.NDArray[np.unsignedinteger[Any]]
 DTYPES = tuple(FORMATS)
 #: Shards of a whole sweep, by the number of bits of the format.
 SHARDS = {16: 1, 32: 256, 64: 64}
-#: Arguments that are measured at once: their arrays stay in the processor's cache, and in memory that is used again.
+#: How many arguments are measured at once: their arrays fit in the processor's cache, and reuse their memory.
 _AT_ONCE = 2**16
-#: Of a format that is too large to be swept: mantissas for each exponent and sign, in one shard.
+#: Mantissas for each exponent and sign in one shard of a format that is too large to be swept.
 _MANTISSAS = 32
-#: Exponents where elementary functions do neither overflow nor equal their first Taylor term.
+#: Exponents at which elementary functions neither overflow nor equal their first Taylor term.
 _LIVELY = range(-40, 12)
 
 _UNSIGNED: dict[int, type[np.unsignedinteger[Any]]] = {16: np.uint16, 32: np.uint32, 64: np.uint64}
 
 
 def shards_of(dtype: str) -> int:
-    """Into how many shards the sweep of a dtype is cut."""
+    """The number of shards of the sweep of a dtype."""
     return SHARDS[FORMATS[dtype].bits]
 
 
@@ -38,8 +38,8 @@ def is_exhaustive(dtype: str) -> bool:
 def patterns_of_shard(dtype: str, shard: int) -> Iterator[Bits]:
     """The bit patterns of one shard, in parts that are measured at once.
 
-    16 and 32 bits: every pattern, NaNs too, those of one shard in order. 64 bits: mantissas drawn for every exponent
-    and sign, most of them where functions are lively; the number of the shard is the seed.
+    Formats of 16 and 32 bits: every pattern, NaNs too, in order. Formats of 64 bits: mantissas drawn for every exponent
+    and sign, most of them for the exponents `_LIVELY`; the number of the shard is the seed.
 
     Raises:
         ValueError: there is no such shard.
@@ -49,7 +49,7 @@ def patterns_of_shard(dtype: str, shard: int) -> Iterator[Bits]:
         raise ValueError(f"sweep: got shard={shard}, need 0 to {shards - 1} for dtype={dtype}")
     unsigned = _UNSIGNED[fmt.bits]
     if not is_exhaustive(dtype):
-        yield _drawn(fmt, shard)
+        yield _draw_patterns(fmt, shard)
         return
     length = 2**fmt.bits // shards
     for start in range(shard * length, (shard + 1) * length, _AT_ONCE):
@@ -58,14 +58,14 @@ def patterns_of_shard(dtype: str, shard: int) -> Iterator[Bits]:
 
 
 def neighbours(bits: Bits, fmt: Format, random: np.random.Generator, count: int) -> Bits:
-    """Arguments near given ones at every distance: a random number of last bits of the mantissa is drawn anew."""
+    """Arguments near those in `bits`, at every distance: a random number of last mantissa bits is drawn anew."""
     chosen = random.choice(bits, count).astype(np.uint64)
     last = random.integers(1, fmt.precision - 1, count, dtype=np.uint64)
-    drawn = random.integers(0, 2**63, count, dtype=np.uint64) & ((np.uint64(1) << last) - np.uint64(1))
-    return (chosen ^ drawn).astype(_UNSIGNED[fmt.bits])
+    tails = random.integers(0, 2**63, count, dtype=np.uint64) & ((np.uint64(1) << last) - np.uint64(1))
+    return (chosen ^ tails).astype(_UNSIGNED[fmt.bits])
 
 
-def _drawn(fmt: Format, shard: int) -> Bits:
+def _draw_patterns(fmt: Format, shard: int) -> Bits:
     random = np.random.default_rng(shard)
     exponents = np.arange(fmt.exponent_max - fmt.exponent_min + 2, dtype=np.uint64)  # 0 is that of the subnormals
     lively = np.array([exponent - fmt.exponent_min + 1 for exponent in _LIVELY], dtype=np.uint64)

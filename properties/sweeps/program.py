@@ -1,8 +1,8 @@
 """`python -m opassay.properties.sweeps.program`: a process that measures shards, one question per line.
 
-The first line that it writes says where it measures (`environment`) and what the contract promises (`contract`:
-function -> ulps). Then it reads questions, lines of JSON {"function", "dtype", "shard", "device"}, and answers each
-with a line: what `measure.measure` gives, or {"error": text}. It ends with its input.
+The first line of its output has the `environment` of the process and the `contract` (function -> ulps). Then it reads
+questions, lines of JSON {"function", "dtype", "shard", "device"}, and answers each with a line: the result of
+`measure.measure`, or {"error": text}. It ends at the end of its input.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from .measure import measure
 
 
 def greeting(device: str) -> dict[str, Any]:
-    """What the process says first."""
+    """The first line of the process, as data: its environment, and the contract of the device."""
     functions = CUDA_FUNCTIONS if device == "cuda" else CPU_FUNCTIONS
     return {"environment": environment(), "contract": dict(functions)}
 
 
 def run_item(item: dict[str, Any]) -> dict[str, Any]:
-    """One shard as an item of a campaign: what `measure` gives, and what the contracts promise.
+    """One shard as an item of a campaign: the result of `measure`, with the fields of `greeting`.
 
     Args:
         item: {"function", "dtype", "shard", "device"}.
@@ -33,7 +33,7 @@ def run_item(item: dict[str, Any]) -> dict[str, Any]:
 
 
 def serve(device: str) -> None:
-    """Answers questions until there are none left."""
+    """Answer questions until the end of the input."""
     import torch
 
     # A shard is measured by one thread, so that shards side by side do not wait for each other's threads.

@@ -1,8 +1,8 @@
 """`python -m opassay.properties.sweeps.sampling`: torch's functions on a sample of arguments, as a table.
 
-What this is for: the contract needs a figure for every function, and a sweep of all float32 numbers takes minutes for
-each, which is too long for a test. A sample says how far a function is off at least, which is enough to see a contract
-that is too tight, and no proof that it holds. The truth is NumPy's, in the next wider format.
+What this is for: the contract needs a bound for every function, and a sweep of all float32 numbers takes minutes for
+each function, which is too long for a test. A sample gives a lower limit of the largest error, which shows a contract
+that is too tight and does not prove one. The exact values are approximated by NumPy in the next wider format.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from ...oracles.bound.rounding.functions import erf_centre, erfc_centre
 from ...reference.formats import FORMATS, Format, ulp_array
 from .tables import promised
 
-#: Of float32 every so many bit patterns, and of float64 so many arguments, drawn with a seed.
+#: The distance of the bit patterns of float32, and the number of arguments of float64, which are drawn with the seed.
 EVERY, DRAWN, SEED = 1021, 200_000, 0
 _CENTRES: dict[str, Callable[[Any], Any]] = {"erf": erf_centre, "erfc": erfc_centre}
-#: What has no counterpart in torch, or more arguments than one.
+#: Functions that torch does not have; and functions of two arguments, or without a counterpart in NumPy.
 _NUMPY_ALONE = frozenset({"cbrt"})
 _OTHERS = frozenset({"power", "sigmoid", "arctan2", "hypot"})
 SAMPLED = tuple(sorted(set(CPU_FUNCTIONS) - _OTHERS))
@@ -42,29 +42,29 @@ def sample_arguments(dtype: str, every: int = EVERY) -> Any:
     return values[np.isfinite(values)]
 
 
-def worst_of(name: str, dtype: str, given: Any) -> tuple[float, float]:
+def worst_of(name: str, dtype: str, arguments: Any) -> tuple[float, float]:
     """The largest error in ulps among the results in the normal range of the dtype, and its argument."""
-    wide = given.astype(np.longdouble) if dtype == "float64" else given
+    wide = arguments.astype(np.longdouble) if dtype == "float64" else arguments
     fmt = FORMATS[dtype]
     with np.errstate(all="ignore"):
         true = _CENTRES.get(name, getattr(np, name, None))(wide)  # type: ignore[misc]
         size = np.abs(true).astype(np.float64)
         judged = np.isfinite(true) & (size >= fmt.smallest_normal) & (size <= fmt.max / 2)
         worst = (-1.0, math.nan)
-        for found in _computed(name, fmt, given):
-            errors = np.where(judged, np.abs(found - true) / ulp_array(fmt, size), -1.0).astype(np.float64)
+        for results in _compute(name, fmt, arguments):
+            errors = np.where(judged, np.abs(results - true) / ulp_array(fmt, size), -1.0).astype(np.float64)
             place = int(np.argmax(errors))
-            worst = max(worst, (float(errors[place]), float(given[place])))
+            worst = max(worst, (float(errors[place]), float(arguments[place])))
     return worst
 
 
-def _computed(name: str, fmt: Format, given: Any) -> Iterator[Any]:
+def _compute(name: str, fmt: Format, arguments: Any) -> Iterator[Any]:
     import torch
 
     if name in _NUMPY_ALONE:
-        yield getattr(np, name)(given.astype(np.float32 if fmt.bits == 32 else np.float64)).astype(np.float64)
+        yield getattr(np, name)(arguments.astype(np.float32 if fmt.bits == 32 else np.float64)).astype(np.float64)
         return
-    tensor = torch.from_numpy(given).to(getattr(torch, fmt.name))
+    tensor = torch.from_numpy(arguments).to(getattr(torch, fmt.name))
     for each in (tensor, torch.stack([tensor, tensor], 1)[:, 0]):  # code for whole vectors, and for single elements
         yield getattr(torch, name)(each).double().numpy()
 
@@ -74,13 +74,13 @@ def table() -> Iterator[str]:
     yield "| function | dtype | arguments | worst (ulp) | at | contract (ulp) |"
     yield "| --- | --- | --- | --- | --- | --- |"
     for dtype in ("bfloat16", "float16", "float32", "float64"):
-        given = sample_arguments(dtype)
+        arguments = sample_arguments(dtype)
         for name in SAMPLED:
             if name in _NUMPY_ALONE and FORMATS[dtype].bits < 32:
                 continue
-            worst, place = worst_of(name, dtype, given)
+            worst, place = worst_of(name, dtype, arguments)
             allowed = promised(name, dtype, CPU_FUNCTIONS)
-            yield f"| {name} | {dtype} | {given.size:,} | {worst:.6g} | {place.hex()} | {allowed:.6g} |"
+            yield f"| {name} | {dtype} | {arguments.size:,} | {worst:.6g} | {place.hex()} | {allowed:.6g} |"
 
 
 if __name__ == "__main__":

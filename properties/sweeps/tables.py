@@ -1,8 +1,8 @@
-"""What a folder of sweeps knows: logs that can be continued and joined, and the tables that they make.
+"""Logs of sweeps, which can be continued and joined, and their tables.
 
-A log holds one function in one dtype on one device: a heading that says where it was measured, then a line per shard.
-It is continued by appending, so an interrupted sweep loses the shard it was at and nothing else, and shards of several
-machines of a kind are joined by reading their folders together.
+A log is of one function in one dtype on one device: a heading with the environment of the measurement, then a line per
+shard. Lines are only appended, so an interrupted sweep loses the current shard alone; and shards of several machines of
+one kind are joined by reading their folders together.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .inputs import is_exhaustive, shards_of
 
 SCHEMA = 1
 _TOOL = "opassay sweep"
-#: What of an environment decides the results of elementary functions.
+#: The parts of an environment that decide the results of elementary functions.
 DECISIVE = ("torch", "platform", "libc", "cpu", "cpu capability", "mkldnn", "cuda", "gpu", "driver")
 
 
@@ -28,7 +28,7 @@ class SweepError(ValueError):
 
 @dataclass(frozen=True)
 class Key:
-    """What one log is about."""
+    """The subject of one log."""
 
     function: str
     dtype: str
@@ -42,12 +42,12 @@ class Key:
 
 @dataclass
 class Log:
-    """The shards of one sweep that are measured.
+    """The measured shards of one sweep.
 
     Attributes:
         key: function, dtype and device.
-        environment: where they were measured.
-        shards: number of the shard -> what it showed.
+        environment: of the measurement.
+        shards: number of the shard -> its line in the log.
     """
 
     key: Key
@@ -60,8 +60,8 @@ class Log:
 
     def heading(self) -> str:
         """The first line of the file."""
-        said = {"tool": _TOOL, "schema": SCHEMA, **vars(self.key), "environment": dict(self.environment)}
-        return json.dumps(said)
+        fields = {"tool": _TOOL, "schema": SCHEMA, **vars(self.key), "environment": dict(self.environment)}
+        return json.dumps(fields)
 
 
 @dataclass(frozen=True)
@@ -71,11 +71,11 @@ class Swept:
     Attributes:
         key: function, dtype and device.
         inputs: arguments that were measured.
-        complete: whether that is every argument of the dtype.
+        complete: whether these are all arguments of the dtype.
         misrounded: the share of results further than half an ulp from the value; each argument was measured twice.
-        normal, subnormal: the largest error in ulps where the value is normal, and where it is below that; -1 for none.
+        normal, subnormal: the largest error in ulps among normal values, and among smaller ones; -1 if there are none.
         where: the argument with the largest error among normal values, as bits and layout.
-        promised: what the contract allows in this dtype, in ulps; None where no contract names the function.
+        promised: the largest error by the contract in this dtype, in ulps; None if no contract has the function.
     """
 
     key: Key
@@ -89,7 +89,7 @@ class Swept:
 
     @property
     def broken(self) -> bool:
-        """Whether the device does worse than the contract promises, so that right results would be accused."""
+        """Whether the device has a larger error than the contract, by which right results could be rejected."""
         return self.promised is not None and self.normal > self.promised
 
 
@@ -97,8 +97,8 @@ def read_log(path: Path) -> Log:
     """A log as it stands; a last line that was cut off is left out.
 
     Raises:
-        SweepError: it is none.
-        OSError: it cannot be read.
+        SweepError: the file is no log.
+        OSError: the file cannot be read.
     """
     lines = path.read_text("utf-8").split("\n")
     try:
@@ -106,7 +106,7 @@ def read_log(path: Path) -> Log:
         if heading["tool"] != _TOOL or heading["schema"] != SCHEMA:
             raise KeyError("tool")
         log = Log(Key(heading["function"], heading["dtype"], heading["device"]), heading["environment"])
-        # What follows the last line break was being written when the sweep ended.
+        # The text after the last line break is a line that the sweep was writing when it ended.
         for line in filter(None, lines[1:-1]):
             shard = json.loads(line)
             log.shards[shard["shard"]] = shard
@@ -124,18 +124,18 @@ def join(logs: Iterable[Log]) -> list[Log]:
     """
     joined: dict[Key, Log] = {}
     for log in logs:
-        known = joined.setdefault(log.key, Log(log.key, log.environment))
-        other = difference(known.environment, log.environment)
+        whole = joined.setdefault(log.key, Log(log.key, log.environment))
+        other = difference(whole.environment, log.environment)
         if other:
             raise SweepError(
                 f"{log.key.file}: logs of one sweep differ in {other}; need folders of one kind of machine"
             )
-        known.shards.update(log.shards)
+        whole.shards.update(log.shards)
     return list(joined.values())
 
 
 def difference(one: Mapping[str, str], other: Mapping[str, str]) -> str:
-    """The first thing that decides results and differs between two environments, with both values."""
+    """The first decisive part in which two environments differ, with both values; empty if there is none."""
     for name in DECISIVE:
         if one.get(name) != other.get(name):
             return f"{name}: {one.get(name)!r} and {other.get(name)!r}"
@@ -148,7 +148,7 @@ def swept(logs: Sequence[Log], contract: Mapping[str, float]) -> list[Swept]:
 
 
 def promised(function: str, dtype: str, contract: Mapping[str, float]) -> float | None:
-    """What a contract allows a result to be off, in ulps of the dtype.
+    """The largest error of a result by a contract, in ulps of the dtype; None if the contract has no such function.
 
     A half type is computed in binary32 and rounded once more: half an ulp, and the contract's ulps of binary32.
     """
@@ -163,7 +163,7 @@ def _sweep_row(log: Log, contract: Mapping[str, float]) -> Swept:
     shards = list(log.shards.values())
     inputs = sum(shard["inputs"] for shard in shards)
     worst, below = (
-        max((shard[kind] for shard in shards), key=lambda found: float(found["ulps"]))
+        max((shard[kind] for shard in shards), key=lambda error: float(error["ulps"]))
         for kind in ("normal", "subnormal")
     )
     return Swept(

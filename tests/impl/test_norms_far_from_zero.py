@@ -13,7 +13,7 @@ from opassay.oracles.bound.contract import contract
 from opassay.oracles.judge.judge import Judge
 from opassay.oracles.op.declaration import Sample
 from opassay.properties.catalog.loading import load_op
-from opassay.properties.checks.transforms.nesting import jacobians
+from opassay.properties.checks.transforms.nesting import check_jacobians
 
 ROWS = 1000
 
@@ -69,5 +69,5 @@ def test_jacobians_of_a_backward_op_in_each_of_its_arguments(offset: float, seed
     weight = torch.ones(3, dtype=x.dtype)
     args = (cotangent, x, weight, None, None, mean, rstd, True, 1e-5, (True, True, True))
     judge = Judge(load_op("native_batch_norm_backward"), "opassay", contract("float64"))
-    jacobians(judge, Sample(args, seed))
+    check_jacobians(judge, Sample(args, seed))
     assert judge.tally.judged

@@ -20,7 +20,7 @@ from opassay.oracles.bound.contract import CPU_FUNCTIONS, EXP2, contract
 from opassay.oracles.bound.rounding import balls
 from opassay.oracles.op.declaration import Promises, Sample
 from opassay.properties.catalog.loading import load_op
-from opassay.properties.checks.transforms.values import forward
+from opassay.properties.checks.transforms.values import check_values
 from opassay.reference.algorithms import algorithm_of, algorithms, declared
 from opassay.reference.formats import BINARY32
 from opassay.reference.norms.batch_norm import batch_norm
@@ -219,10 +219,10 @@ def _flushed(x: Tensor, w: Tensor) -> Tensor:
 def test_an_op_may_promise_to_flush_what_is_below_the_normal_range() -> None:
     small = Sample((tensor((1,), (4, 5)) * 2.0**-100, tensor((2,), (5,)) * 2.0**-30))
     flushing = declared_op(_flushed, promises=Promises(lambda args: (args[0].dtype,), flush=True))
-    assert violation(forward, declared_op(_flushed), small) is not None
-    assert violation(forward, flushing, small) is None
+    assert violation(check_values, declared_op(_flushed), small) is not None
+    assert violation(check_values, flushing, small) is None
     halved = declared_op(lambda x, w: scaled(x, w) / 2, promises=flushing.promises)
-    assert violation(forward, halved, Sample((tensor((1,), (4, 5)), tensor((2,), (5,))))) is not None
+    assert violation(check_values, halved, Sample((tensor((1,), (4, 5)), tensor((2,), (5,))))) is not None
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -234,7 +234,7 @@ def test_an_op_may_promise_an_algorithm_by_its_name(dtype: str) -> None:
         promises = replace(native.promises, algorithms=allowed)
         op = replace(native, subjects={"opassay": _folded_layer_norm}, promises=promises)
         given = Sample((rows, (2,), None, None, 1e-5))
-        assert (violation(forward, op, given, dtype) is not None) == refused
+        assert (violation(check_values, op, given, dtype) is not None) == refused
 
 
 def _folded_layer_norm(x: Tensor, shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Tensor:
@@ -246,12 +246,12 @@ def _folded_layer_norm(x: Tensor, shape: Any, weight: Any = None, bias: Any = No
 def test_a_failure_names_the_algorithm_that_would_have_to_be_allowed() -> None:
     native = load_op("layer_norm")
     given = Sample((tensor((3,), (3000, 2)) + 30, (2,), None, None, 1e-5))
-    refused = violation(forward, replace(native, subjects={"opassay": _folded_layer_norm}), given)
+    refused = violation(check_values, replace(native, subjects={"opassay": _folded_layer_norm}), given)
     assert refused is not None
     assert refused.allowance is not None
     assert refused.allowance() == "it would be accepted if the declaration allowed algorithms={'folded'}"
     wrong = replace(native, subjects={"opassay": lambda *args: _folded_layer_norm(*args) * (1 + 2.0**-10)})
-    refused = violation(forward, wrong, given)
+    refused = violation(check_values, wrong, given)
     assert refused is not None
     assert refused.allowance is not None
     assert refused.allowance() == ""
@@ -259,7 +259,7 @@ def test_a_failure_names_the_algorithm_that_would_have_to_be_allowed() -> None:
 
 def test_a_failure_says_that_flushing_would_have_to_be_allowed() -> None:
     small = Sample((tensor((1,), (4, 5)) * 2.0**-100, tensor((2,), (5,)) * 2.0**-30))
-    refused = violation(forward, declared_op(_flushed), small)
+    refused = violation(check_values, declared_op(_flushed), small)
     assert refused is not None
     assert refused.allowance is not None
     assert refused.allowance() == "it would be accepted if the declaration allowed flush=True"

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from opassay.oracles import process
-from opassay.properties.checks.purity import pure
+from opassay.properties.checks.purity import check_purity
 
 from .planted_changes import CHANGES, LEFT, release
 from .planted_ops import declared, sample, scaled, violation
@@ -59,7 +59,7 @@ def test_pure_finds_it(name: str) -> None:
         change()
         return y
 
-    found = violation(pure, declared(changing), sample(1))
+    found = violation(check_purity, declared(changing), sample(1))
     assert found is not None
     assert found.code.name == "MUTATED"
     assert line in found.message
@@ -132,7 +132,7 @@ def test_a_process_that_a_sample_forked_ends_at_the_end_of_the_sample() -> None:
 
 def test_a_change_by_torch_s_compiler_is_not_the_subject_s() -> None:
     compiled = torch.compile(lambda x, w: x * w, backend="aot_eager")
-    assert violation(pure, declared(compiled), sample(1)) is None
+    assert violation(check_purity, declared(compiled), sample(1)) is None
 
 
 def test_the_import_of_inductor_is_no_change() -> None:

@@ -129,7 +129,7 @@ def test_a_declared_value_of_which_nothing_could_be_judged_makes_a_cell_weak(mon
 
 
 def test_what_is_equal_to_python_is_two_values() -> None:
-    with choices.recorded() as record:
+    with choices.record_choices() as record:
         for values in ((1, 1.0), (True, 1)):
             assert choices.choose("k", values) is choices.choose("k", values)
         assert choices.choose("k", (1, 2)) is not choices.choose("k", (1.0, 2))

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from opassay.properties.checks.calls.interrupted import interrupted
+from opassay.properties.checks.calls.interrupted import call_interrupted
 
 X = torch.ones(2)
 
@@ -37,6 +37,6 @@ def test_how_gradients_are_left_at_every_call_of_torch_that_fails(call: Callable
         finally:
             found.append(torch.is_grad_enabled())
 
-    assert [interrupted(watched, number) for number in (1, 2, 3)] == [True, True, False]
+    assert [call_interrupted(watched, number) for number in (1, 2, 3)] == [True, True, False]
     assert found == left
     assert torch.is_grad_enabled()

@@ -1,1 +1,1 @@
-"""CALLS: whether an op is a function of its values alone, whatever was called before, and keeps nothing of a call."""
+"""CALLS: whether an op is a function of its arguments' values alone, and keeps no memory of a call."""

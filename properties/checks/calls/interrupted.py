@@ -1,7 +1,7 @@
 """Calls that end in an exception, at one of the calls of torch that a subject makes.
 
-A kernel may run out of memory anywhere. What matters is the call after that: a flag that was set for a moment, a
-workspace half written, a count of nested calls must not stay as they were when the exception came.
+A kernel may run out of memory anywhere, and the next call must be right all the same: a flag that was set for a moment,
+a half-written workspace, a count of nested calls must not stay as they were when the exception was raised.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from ....oracles.process import interrupt, undisturbed
 
 
 class Interrupted(RuntimeError):
-    """What a call of torch raises in place of a result; torch's own errors are of this kind, too."""
+    """The exception that a call of torch is made to raise; a RuntimeError, as torch's own errors are."""
 
 
-#: Reading an attribute is no call. Switching gradients on or off cannot fail, and it is how a block puts them back.
+#: To read an attribute is no call. To switch gradients on or off cannot fail, and blocks restore the switch by it.
 _READS, _SWITCHES = frozenset({"__get__"}), frozenset({"_set_grad_enabled"})
 
 
 class AtEveryFunction(TorchFunctionMode):
-    """Does something before every function of torch that this thread calls, but for those of some names."""
+    """Calls `do` before every function of torch that this thread calls, except functions of the names in `but`."""
 
     def __init__(self, do: Callable[[], object], but: frozenset[str] = _READS) -> None:
         super().__init__()
@@ -38,10 +38,10 @@ class AtEveryFunction(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-def interrupted(call: Callable[[], Any], at: int) -> bool:
+def call_interrupted(call: Callable[[], Any], at: int) -> bool:
     """Make a call in which torch's function number `at` fails; whether there was a function of that number.
 
-    Whatever is raised then, or returned, is no question here.
+    The result or the exception of the call is not judged.
     """
     called = 0
 
@@ -63,7 +63,7 @@ def interrupted(call: Callable[[], Any], at: int) -> bool:
 
 
 def call_expecting_error(call: Callable[..., Any], args: Sequence[Any]) -> None:
-    """Make a call that should raise. Whether it has to is a question of ERROR, and what it left behind is the next."""
+    """Make a call that should raise, for what it may leave behind. Whether it raises, ERROR judges."""
     with contextlib.suppress(Exception):
         undisturbed(call, args)
     interrupt.reraise()

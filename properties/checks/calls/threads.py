@@ -1,7 +1,7 @@
 """Calls in another thread, and in two threads at once: freely, and in turn at every function of torch.
 
-Two threads that run freely rarely meet where they disturb each other, and never at the same place twice. So they are
-also made to take turns: each hands over to the other before every function of torch that it calls.
+Two threads that run freely rarely disturb each other, and never at the same place twice. So two threads also take
+turns: each hands over to the other one before every function of torch that it calls.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from .truth import Truth
 
 #: Calls by each of two threads that run freely.
 AT_ONCE = 8
-#: Seconds after which a thread's calls are given up: it waits for something that never comes.
+#: Seconds after which a thread counts as deadlocked.
 _DEADLOCK = 60.0
-#: Seconds after which a thread goes on out of turn: the other one waits for a lock that this one holds.
+#: Seconds after which a thread goes on out of turn, because the other one may wait for a lock that this one holds.
 _TURN = 0.005
 
 
@@ -48,17 +48,17 @@ class _Turns:
         self._may_run[1 - own].release()
 
 
-def in_other_threads(judge: Judge, first: Truth, second: Truth) -> None:
+def check_threads(judge: Judge, first: Truth, second: Truth) -> None:
     """Violation unless calls in other threads return what they must."""
     both = (first, second)
-    _run(judge, [functools.partial(first.differs, judge, 1)], "in another thread")
-    _run(judge, [functools.partial(truth.differs, judge, AT_ONCE) for truth in both], "in two threads at once")
+    _run(judge, [functools.partial(first.find_difference, judge, 1)], "in another thread")
+    _run(judge, [functools.partial(truth.find_difference, judge, AT_ONCE) for truth in both], "in two threads at once")
     turns = _Turns()
 
     def taking_turns(own: int) -> str:
         try:
             with AtEveryFunction(lambda: turns.hand_over(own)):
-                return both[own].differs(judge, 2)
+                return both[own].find_difference(judge, 2)
         finally:
             turns.leave(own)
 
@@ -66,24 +66,24 @@ def in_other_threads(judge: Judge, first: Truth, second: Truth) -> None:
 
 
 def _run(judge: Judge, work: Sequence[Callable[[], str]], what: str) -> None:
-    """Run each in a thread of its own; Violation where one says that something differs, raises, or does not return.
+    """Run functions in a thread each; Violation where one returns a text (a difference), raises, or does not return.
 
     Args:
-        work: what each thread does. what: what messages call this.
+        work: the function of each thread. what: the name of these calls in messages.
     """
     wrong: list[str | BaseException] = []
-    # Otherwise the first thread would be done before the second one has started.
+    # Without a barrier the first thread would end before the second one has started.
     start = threading.Barrier(len(work))
 
     def body(call: Callable[[], str]) -> None:
         with contextlib.suppress(threading.BrokenBarrierError):
             start.wait()
         try:
-            found = call()
+            difference = call()
         except BaseException as err:
             wrong.append(err)
         else:
-            wrong.extend([found] if found else [])
+            wrong.extend([difference] if difference else [])
 
     threads = [threading.Thread(target=body, args=(call,), daemon=True) for call in work]
     for thread in threads:
@@ -92,10 +92,10 @@ def _run(judge: Judge, work: Sequence[Callable[[], str]], what: str) -> None:
         thread.join(_DEADLOCK)
     if any(thread.is_alive() for thread in threads):
         raise judge.broken(Code.RAISED, f"does not return within {_DEADLOCK:.0f} s", where=what)
-    for found in wrong:
-        if isinstance(found, Violation):
-            raise found
-        if isinstance(found, BaseException):
-            raise raised(judge.op.name, found, what) from found
-        raise judge.broken(Code.BITS, found, where=what)
+    for fault in wrong:
+        if isinstance(fault, Violation):
+            raise fault
+        if isinstance(fault, BaseException):
+            raise raised(judge.op.name, fault, what) from fault
+        raise judge.broken(Code.BITS, fault, where=what)
     judge.tally.count(len(work))

@@ -1,4 +1,4 @@
-"""What every call at one sample must return, bit for bit, and a call that is compared with it."""
+"""The results that every call at one sample must return, bit for bit, and calls that are compared with them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Truth:
     Attributes:
         problem: the op at the sample's arguments.
         outputs: as in `flat_outputs`. cotangents: one for each of them.
-        gradients: in the arguments `problem.wrt`, zeros where a call gives none; none at all before they are known.
+        gradients: in the arguments `problem.wrt`, zeros where a call gives none; () before they were computed.
     """
 
     problem: Problem
@@ -31,69 +31,69 @@ class Truth:
     gradients: tuple[Tensor, ...]
 
     def copies(self, grad: bool = True) -> list[Any]:
-        """The arguments in new memory, as new objects; those that derivatives are taken in require grad, or not."""
-        given = [a.detach().clone() if isinstance(a, Tensor) else a for a in self.problem.args]
+        """The arguments in new memory, as new objects; the differentiable ones require grad if `grad` says so."""
+        arguments = [a.detach().clone() if isinstance(a, Tensor) else a for a in self.problem.args]
         for i in self.problem.wrt:
-            given[i].requires_grad_(grad)
-        return given
+            arguments[i].requires_grad_(grad)
+        return arguments
 
-    def forward(self, judge: Judge, given: Sequence[Any], what: str) -> list[Tensor]:
+    def forward(self, judge: Judge, arguments: Sequence[Any], what: str) -> list[Tensor]:
         """The outputs of a call; Violation unless they have the bits that they must have."""
-        outputs = list(flat_outputs(judge.call(judge.subject, *given, what=what)))
+        outputs = list(flat_outputs(judge.call(judge.subject, *arguments, what=what)))
         require_same(judge, [y.detach() for y in outputs], self.outputs, what)
         return outputs
 
     def backward(
-        self, judge: Judge, given: Sequence[Any], outputs: Sequence[Tensor], what: str, again: bool = False
+        self, judge: Judge, arguments: Sequence[Any], outputs: Sequence[Tensor], what: str, again: bool = False
     ) -> list[Tensor]:
         """The gradients of a call; Violation unless they have the bits that they must have.
 
         Args:
-            given, outputs: what `forward` was given, and what it returned. what: what messages call this.
-            again: whether the graph is differentiated twice, as a user may who retains it.
+            arguments, outputs: those of `forward`. what: the name of the call in messages.
+            again: whether to retain the graph and differentiate it twice, as a user may.
         """
         for retained in (True, False) if again else (False,):
-            found = self.derived(judge, given, outputs, what, retained)
-            if found:
-                require_same(judge, found, self.gradients, f"gradients {what}")
-        return found
+            grads = self.differentiate(judge, arguments, outputs, what, retained)
+            if grads:
+                require_same(judge, grads, self.gradients, f"gradients {what}")
+        return grads
 
-    def derived(
-        self, judge: Judge, given: Sequence[Any], outputs: Sequence[Tensor], what: str, retained: bool = False
+    def differentiate(
+        self, judge: Judge, arguments: Sequence[Any], outputs: Sequence[Tensor], what: str, retained: bool = False
     ) -> list[Tensor]:
         """The gradients of a call, zeros where it gives none; nothing where no output requires grad.
 
         Args:
-            given, outputs, what: as for `backward`. retained: whether the graph is kept.
+            arguments, outputs, what: as for `backward`. retained: whether the graph is retained.
         """
         if not any(y.requires_grad for y in outputs):
             return []
-        leaves = [given[i] for i in self.problem.wrt]
-        found = gradients(judge, outputs, leaves, self.cotangents, what, retained)
+        leaves = [arguments[i] for i in self.problem.wrt]
+        grads = gradients(judge, outputs, leaves, self.cotangents, what, retained)
         # Autograd gives None for a gradient that is zero because no path leads to it.
-        return [torch.zeros_like(x) if g is None else g for g, x in zip(found, leaves, strict=True)]
+        return [torch.zeros_like(x) if g is None else g for g, x in zip(grads, leaves, strict=True)]
 
-    def asked(self, judge: Judge, given: Sequence[Any], what: str) -> None:
+    def ask(self, judge: Judge, arguments: Sequence[Any], what: str) -> None:
         """Call and differentiate at objects that hold the sample's values."""
-        self.backward(judge, given, self.forward(judge, given, what), what)
+        self.backward(judge, arguments, self.forward(judge, arguments, what), what)
 
-    def differs(self, judge: Judge, rounds: int) -> str:
-        """What was different in some call; empty where nothing was. It counts nothing, so that any thread may ask.
+    def find_difference(self, judge: Judge, rounds: int) -> str:
+        """What differs in some call, in words; empty where nothing does. Any thread may ask, as no tally is changed.
 
         Args:
-            rounds: how many calls; the first is differentiated, too.
+            rounds: how many calls; the first one is differentiated, too.
 
         Raises:
             BaseException: as the subject does.
         """
-        given = self.copies()
-        outputs = flat_outputs(judge.subject(*given))
-        found = self.derived(judge, given, outputs, "")
-        if not _equal(outputs, self.outputs) or (found and not _equal(found, self.gradients)):
+        arguments = self.copies()
+        outputs = flat_outputs(judge.subject(*arguments))
+        grads = self.differentiate(judge, arguments, outputs, "")
+        if not _equal(outputs, self.outputs) or (grads and not _equal(grads, self.gradients)):
             return "the first call, or its gradients, differ in their bits"
-        given = self.copies(grad=False)
+        arguments = self.copies(grad=False)
         for number in range(1, rounds):
-            if not _equal(flat_outputs(judge.subject(*given)), self.outputs):
+            if not _equal(flat_outputs(judge.subject(*arguments)), self.outputs):
                 return f"call {number + 1} differs in its bits"
         return ""
 
@@ -102,38 +102,38 @@ def _equal(got: Sequence[Tensor], need: Sequence[Tensor]) -> bool:
     return len(got) == len(need) and all(map(same_results, got, need))
 
 
-def held(judge: Judge, sample: Sample) -> Truth:
-    """What the subject returns at a sample, after the judge has held it against the formula.
+def establish_truth(judge: Judge, sample: Sample) -> Truth:
+    """The results of the subject at a sample, which the judge has compared with the formula.
 
-    The subject sees the sample's own tensors, which no call has seen before. So a cache that answers for them by
-    mistake is wrong against the formula, and what is right there is the truth for all later calls.
+    The subject gets the sample's own tensors, which no call has had before. So a wrong answer of a cache differs from
+    the formula here, and results that pass are the truth for all later calls.
     """
     problem = Problem(judge.op, sample.args)
     outputs = tuple(y.detach().clone() for y in judge.hold(sample, exactly=False))
     if not problem.wrt:
         return Truth(problem, outputs, (), ())
     path = judge.path(sample, ("vjp",), outputs, "eager")
-    undifferentiated = Truth(problem, outputs, path.directions, ())
-    given = list(problem.args)
+    without_gradients = Truth(problem, outputs, path.directions, ())
+    arguments = list(problem.args)
     for i in problem.wrt:
-        given[i] = given[i].detach().requires_grad_()
-    called = list(flat_outputs(judge.call(judge.subject, *given, what="with gradients")))
+        arguments[i] = arguments[i].detach().requires_grad_()
+    called = list(flat_outputs(judge.call(judge.subject, *arguments, what="with gradients")))
     # Not `Judge.hold`: gradients that can be differentiated again may be computed in another way, and have other bits.
-    grads = tuple(g.clone() for g in undifferentiated.derived(judge, given, called, "vjp"))
+    grads = tuple(g.clone() for g in without_gradients.differentiate(judge, arguments, called, "vjp"))
     if grads:
         judge.against(path.expected("vjp (backward)"), grads, exactly=False)
-    return replace(undifferentiated, gradients=grads)
+    return replace(without_gradients, gradients=grads)
 
 
-def observed(judge: Judge, sample: Sample, what: str) -> Truth:
-    """What the subject returns at a sample, whatever that is: for calls that are compared with one another alone."""
+def observe_truth(judge: Judge, sample: Sample, what: str) -> Truth:
+    """The results of the subject at a sample, not judged: for calls that are compared with one another alone."""
     problem = Problem(judge.op, sample.args)
     empty = Truth(problem, (), (), ())
-    given = empty.copies()
-    outputs = list(flat_outputs(judge.call(judge.subject, *given, what=what)))
+    arguments = empty.copies()
+    outputs = list(flat_outputs(judge.call(judge.subject, *arguments, what=what)))
     copied = tuple(y.detach().clone() for y in outputs)
     if not problem.wrt:
         return Truth(problem, copied, (), ())
-    undifferentiated = Truth(problem, copied, judge.path(sample, ("vjp",), copied, "eager").directions, ())
-    grads = undifferentiated.derived(judge, given, outputs, what)
-    return replace(undifferentiated, gradients=tuple(g.clone() for g in grads))
+    without_gradients = Truth(problem, copied, judge.path(sample, ("vjp",), copied, "eager").directions, ())
+    grads = without_gradients.differentiate(judge, arguments, outputs, what)
+    return replace(without_gradients, gradients=tuple(g.clone() for g in grads))

@@ -1,1 +1,1 @@
-"""The check of an op over several places: ranks, each with a program of its own, and devices of one program."""
+"""COMM: the check of an op that runs over ranks, each of which runs a program, or over devices of one program."""

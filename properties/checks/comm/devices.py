@@ -1,11 +1,11 @@
-"""COMM: an op over several places gives there what its formula says; so does every derivative, and nothing races.
+"""COMM: an op over several places has the values and derivatives of its formula, and no copy is used too early.
 
-What this is for: this module holds the check of the property. It asks over ranks (`ranks`), over devices, or both, as
-the op declares. Over devices the whole path runs from arguments on the host to outputs on the host.
+What this is for: this module has the check of the property. It judges the op over ranks (`ranks`), over devices, or
+both, as the op declares. Over devices the whole path runs from arguments on the host to outputs on the host.
 
-What is hard here: the values alone do not tell that an op is right. An output may be right and lie on a wrong device,
-a copy may be used before it has arrived, and an op may send everything everywhere. So the places of the outputs, the
-waits (`fabric.check`) and the bytes that went between devices are judged, too.
+What is hard here: right values do not prove that an op is right. An output may be right and lie on a wrong device, a
+copy may be used before it has arrived, and an op may send every tensor to every device. So the places of the outputs,
+the waits (`fabric.check`) and the bytes that were sent between devices are judged, too.
 """
 
 from __future__ import annotations
@@ -19,28 +19,28 @@ from ....oracles.op.placement import Homes, Promise
 from ....oracles.op.transforms import engines_of
 from ....oracles.verdicts.verdict import Code
 from ....oracles.verdicts.violation import Unsupported
-from .ranks import partitioned, some_words
+from .ranks import check_partition, some_words
 
 HOST = -1  # the number of the host among places
 
 
-def communicated(judge: Judge, sample: Sample) -> None:
+def check_places(judge: Judge, sample: Sample) -> None:
     """COMM: over the ranks that the op runs on, and over the devices."""
     ranks, devices = judge.op.ranks, judge.op.devices
     if ranks is None and devices is None:
         raise Unsupported(Code.NOT_APPLICABLE, f"{judge.op.name} runs in one place")
-    # What the places promise is no matter of the sample, so one in a cell is enough.
+    # The promises of the places do not depend on the sample, so they are judged once in a cell.
     if judge.subject_name == OWN and sample.turn == 0:
         for places in (ranks, devices):
             for promise in places.promises() if places is not None else ():
-                _require_kept(judge, promise)
+                _require_promise(judge, promise)
     if ranks is not None and (judge.subject_name == OWN or judge.subject_name in ranks.peers):
-        partitioned(judge, sample)
+        check_partition(judge, sample)
     if devices is not None and (judge.subject_name == OWN or judge.subject_name in devices.peers):
-        _on_devices(judge, sample)
+        _judge_on_devices(judge, sample)
 
 
-def _on_devices(judge: Judge, sample: Sample) -> None:
+def _judge_on_devices(judge: Judge, sample: Sample) -> None:
     """Words of transforms of the op on the devices of a fabric, from arguments on the host to outputs on the host."""
     devices = judge.op.devices
     assert devices is not None
@@ -48,16 +48,16 @@ def _on_devices(judge: Judge, sample: Sample) -> None:
     call = devices.call if own else devices.peers[judge.subject_name]
     for word in some_words(sample.generator(Stream.DEVICES), judge.subject_name):
         for engine in engines_of(word) if own else ("eager",):
-            # A fabric books bytes and waits from its making on, so each path gets a new one. The function below binds
-            # it as a default, because the loop gives the name another value later.
+            # A fabric counts bytes and waits from its start on, so each path gets a new one. The function below binds
+            # the fabric as a default, because the loop assigns another one to the name later.
             fabric = devices.fabric(devices.size(sample.args))
             homes = devices.homes(sample.args)
 
             def placed(*args: Any, fabric: Any = fabric, homes: Any = homes) -> Any:
-                outputs, found = call(fabric, homes, *args)
+                outputs, got = call(fabric, homes, *args)
                 need = [fabric.device(place) for place in homes.outputs]
-                if found != need:
-                    lines = [f"got {found}, need {need}"]
+                if got != need:
+                    lines = [f"got {got}, need {need}"]
                     raise judge.broken(Code.ATTRIBUTE, "devices of the outputs", lines)
                 return flat_outputs(outputs)
 
@@ -68,7 +68,7 @@ def _on_devices(judge: Judge, sample: Sample) -> None:
                 _require_traffic(judge, sample, homes, outputs, fabric.sent())
 
 
-def _require_kept(judge: Judge, promise: Promise) -> None:
+def _require_promise(judge: Judge, promise: Promise) -> None:
     for wrong in judge.call(lambda: list(promise.told()), what=promise.name):
         if wrong:
             raise judge.broken(Code.ATTRIBUTE, wrong, where=promise.name)
@@ -84,11 +84,11 @@ def _require_dtypes(judge: Judge, sample: Sample, outputs: Sequence[Tensor]) -> 
 def _require_traffic(judge: Judge, sample: Sample, homes: Homes, outputs: Sequence[Tensor], sent: int | None) -> None:
     """Violation unless one call sent every tensor once, and no more.
 
-    The arguments go from the host to their homes, and the outputs from theirs back. In between, the whole tensor is on
-    one device, and every part of it, or every copy or term, that lives on another device is sent between the two.
+    The arguments are sent from the host to their homes, and the outputs from their homes to the host. In between, the
+    whole tensor is on one device, and each part, copy or term on another device is sent between the two.
 
     Args:
-        sample, outputs: what went in, and what came out. homes: the device of each.
+        sample, outputs: the arguments, and the outputs of the call. homes: the device of each.
         sent: bytes that went between devices; None where the fabric does not count them.
     """
     sizes = [_bytes(a) for a in sample.args if isinstance(a, Tensor)], [_bytes(y) for y in outputs]

@@ -1,10 +1,10 @@
-"""COMM: ranks that do not make the same calls come to an end, all of them, with an error that tells what each one did.
+"""COMM: where ranks do not make the same calls, all of them end, with an error that says what each rank did.
 
-What this is for: a call that one rank leaves out, or makes in another order, leaves the others waiting for ever where
-nothing is promised. So the op is run by ranks of which one goes wrong, in every way in which a program does.
+What this is for: if one rank leaves a call out, or makes its calls in another order, the other ranks may wait for ever.
+So the op is run by ranks of which one makes a mistake, each mistake that a program can make in turn.
 
-What is hard here: how many calls an op makes, and which, is its own affair. So what goes wrong is before the op or
-behind it, and what the error must say of the op's own calls is a pattern.
+What is hard here: each op decides how many calls it makes, and which. So the mistake is made before or after the op,
+and the text about the op's own calls is compared with a pattern.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ Program = Callable[[Any], Any]
 
 
 class _WentWrong(Exception):
-    """What a rank raises that is to go wrong."""
+    """The exception of the rank that makes the mistake."""
 
 
 @dataclass(frozen=True)
 class _Mistake:
-    """What one rank does wrong.
+    """A mistake of one rank.
 
     Attributes:
-        name: in a few words.
-        run: (comm, the op, whether this rank goes wrong) -> nothing.
-        wrong: what the error must say of the rank that goes wrong, a pattern, behind "rank 3 ". others: of each of the
-            other ranks.
-        raised: whether what the rank raised is the cause of the error.
+        name: the mistake in a few words.
+        run: (comm, the op, whether this rank makes the mistake) -> None.
+        wrong: a pattern that the error's text must have behind "rank 3 " about the rank that makes the mistake.
+        others: the same about each of the other ranks.
+        raised: whether the rank raises an exception, which must be the cause of the error.
     """
 
     name: str
@@ -49,11 +49,11 @@ class _Mistake:
     raised: bool = False
 
     def of(self, op: Program, wrong: int) -> Program:
-        """The program of which one rank goes wrong."""
+        """The program of the ranks, of which rank `wrong` makes the mistake."""
         return lambda comm: self.run(comm, op, comm.rank == wrong)
 
     def lacks(self, text: str, wrong: int, size: int) -> list[str]:
-        """What the text of the error does not say."""
+        """The patterns that the text of the error does not match."""
         need = [f"rank {rank} {self.wrong if rank == wrong else self.others}(;|$)" for rank in range(size)]
         return [pattern for pattern in need if not re.search(pattern, text)]
 
@@ -92,19 +92,19 @@ def _raises_behind(comm: Any, op: Program, wrong: bool) -> None:
     comm.barrier("behind")
 
 
-def _differently(usual: dict[str, Any], **other: Any) -> Callable[[Any, Program, bool], None]:
-    """A call of the comm that one rank makes differently."""
+def _vary(usual: dict[str, Any], **other: Any) -> Callable[[Any, Program, bool], None]:
+    """A call of the comm, which one rank makes with other arguments."""
 
     def run(comm: Any, op: Program, wrong: bool) -> None:
-        name, *given = (usual | other if wrong else usual).values()
-        getattr(comm, name)(*given)
+        name, *arguments = (usual | other if wrong else usual).values()
+        getattr(comm, name)(*arguments)
 
     return run
 
 
 _OP = r"\w+(\[.*?\])?\(\w+\[[\d, ]*\].*?\)"
 _REDUCE = {"call": "reduce", "x": torch.ones(2), "root": 0, "reduction": "sum", "tag": "a"}
-_SAID = r"waits in call 1, reduce\[a\]\(float32\[2\], root=0, sum\)"
+_WAITS = r"waits in call 1, reduce\[a\]\(float32\[2\], root=0, sum\)"
 _MISTAKES = (
     _Mistake("leaves it out", _leaves_it_out, "has returned after call 0", f"waits in call 1, {_OP}"),
     _Mistake(
@@ -127,41 +127,41 @@ _MISTAKES = (
     ),
     _Mistake(
         "reduces otherwise",
-        _differently(_REDUCE, reduction="max"), r"waits in call 1, reduce\[a\]\(float32\[2\], root=0, max\)", _SAID,
+        _vary(_REDUCE, reduction="max"), r"waits in call 1, reduce\[a\]\(float32\[2\], root=0, max\)", _WAITS,
     ),
     _Mistake(
         "has another root",
-        _differently(_REDUCE, root=1), r"waits in call 1, reduce\[a\]\(float32\[2\], root=1, sum\)", _SAID,
+        _vary(_REDUCE, root=1), r"waits in call 1, reduce\[a\]\(float32\[2\], root=1, sum\)", _WAITS,
     ),
     _Mistake(
         "says another tag",
-        _differently(_REDUCE, tag="b"), r"waits in call 1, reduce\[b\]\(float32\[2\], root=0, sum\)", _SAID,
+        _vary(_REDUCE, tag="b"), r"waits in call 1, reduce\[b\]\(float32\[2\], root=0, sum\)", _WAITS,
     ),
     _Mistake(
         "passes another dtype",
-        _differently(_REDUCE, x=torch.ones(2).double()), r"waits in call 1, reduce\[a\]\(float64\[2\], root=0, sum\)",
-        _SAID,
+        _vary(_REDUCE, x=torch.ones(2).double()), r"waits in call 1, reduce\[a\]\(float64\[2\], root=0, sum\)",
+        _WAITS,
     ),
     _Mistake(
         "passes another length",
-        _differently(_REDUCE, x=torch.ones(3)), r"waits in call 1, reduce\[a\]\(float32\[3\], root=0, sum\)", _SAID,
+        _vary(_REDUCE, x=torch.ones(3)), r"waits in call 1, reduce\[a\]\(float32\[3\], root=0, sum\)", _WAITS,
     ),
     _Mistake(
         "passes another shape",
-        _differently(_REDUCE, x=torch.ones(2, 1)), r"waits in call 1, reduce\[a\]\(float32\[2, 1\], root=0, sum\)",
-        _SAID,
+        _vary(_REDUCE, x=torch.ones(2, 1)), r"waits in call 1, reduce\[a\]\(float32\[2, 1\], root=0, sum\)",
+        _WAITS,
     ),
 )  # fmt: skip
 
 
-def failing(judge: Judge, ranks: Ranks, size: int, wrong: int, op: Program) -> None:
-    """Violation unless every mistake of one rank ends all of them, with an error that tells what each one did.
+def check_failures(judge: Judge, ranks: Ranks, size: int, wrong: int, op: Program) -> None:
+    """Violation unless every mistake of one rank ends all ranks, with an error that says what each rank did.
 
     Args:
-        ranks: what runs them. size: how many. wrong: the rank that makes the mistakes. op: what each rank runs.
+        ranks: runs the program. size: how many ranks. wrong: the rank that makes the mistakes. op: the program.
     """
 
-    # Of a rank that raises where no other waits, what it raised is all there is to tell; and so of a single one.
+    # Where a rank raises and no other rank waits for it, the error must be the rank's own exception.
     def raising(comm: Any) -> None:
         op(comm)
         if comm.rank == wrong:
@@ -169,15 +169,15 @@ def failing(judge: Judge, ranks: Ranks, size: int, wrong: int, op: Program) -> N
 
     err = _error_of(judge, ranks, size, "raises behind it", raising)
     if not isinstance(err, _WentWrong):
-        raise _untold(judge, "raises behind it", err, "what it raised")
+        raise _violation(judge, "raises behind it", err, "what it raised")
     for mistake in _MISTAKES if size > 1 else ():
         err = _error_of(judge, ranks, size, mistake.name, mistake.of(op, wrong))
         if not isinstance(err, RuntimeError):
-            raise _untold(judge, mistake.name, err, "RuntimeError")
+            raise _violation(judge, mistake.name, err, "RuntimeError")
         for lacking in mistake.lacks(str(err), wrong, size):
-            raise _untold(judge, mistake.name, err, f"an error that says {lacking!r}")
+            raise _violation(judge, mistake.name, err, f"an error that says {lacking!r}")
         if mistake.raised != isinstance(err.__cause__, _WentWrong):
-            raise _untold(judge, mistake.name, err, "what the rank raised as its cause, and nothing else")
+            raise _violation(judge, mistake.name, err, "what the rank raised as its cause, and nothing else")
         judge.tally.count(1)
 
 
@@ -191,6 +191,6 @@ def _error_of(judge: Judge, ranks: Ranks, size: int, name: str, program: Program
     raise judge.broken(Code.NOT_RAISED, f"no error, need one on all {size} ranks", where=f"where a rank {name}")
 
 
-def _untold(judge: Judge, name: str, err: Exception, need: str) -> Exception:
+def _violation(judge: Judge, name: str, err: Exception, need: str) -> Exception:
     got = f"{type(err).__name__}: {err}"
     return judge.broken(Code.NOT_RAISED, f"got {got[:400]}, need {need}", where=f"where a rank {name}")

@@ -1,13 +1,13 @@
-"""COMM: an op over ranks gives, on any partition of its batch, what it gives on the whole; so does every derivative.
+"""COMM: an op over ranks has the same values on any partition of its batch as on the whole; so has every derivative.
 
-What this is for: each rank runs a whole word of transforms on its part, and what the ranks hold together is judged as
-if one process had computed it.
+What this is for: each rank runs a whole word of transforms on its part, and the joined results of the ranks are judged
+as if one process had computed them.
 
-What is hard here: what "together" means for an operand, and for a result, follows from the word. There are four
+What is hard here: how the ranks' tensors are joined follows from the word, for every operand and result. There are four
 kinds. An operand is *cut* along axis 0, and so are its tangents and its cotangents. Or it is *shared*, equal on every
 rank; then its tangents are shared, but its cotangents are *partial*: each rank has a term, and only the sum over
-ranks counts. The cotangent of what is partial is shared again. Or it is at *home* on one rank, as its tangents and
-cotangents are; the others hold NaNs in its place, so that an op which looks at them is found out.
+ranks counts. The cotangent of a partial operand is shared again. Or it is at *home* on one rank, as its tangents and
+cotangents are; the other ranks have NaNs in its place, which show where an op reads them.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from ....oracles.op.placement import Ranks
 from ....oracles.op.transforms import FIRST, SECOND, Word, word_name
 from ....oracles.verdicts.verdict import Code
 from ....reference.formats import FORMATS, ulp_array
-from .failing import failing
+from .failing import check_failures
 
-#: What an operand or a result is to the ranks: one of the three words, or the rank that it is at home on.
+#: How an operand or a result is spread over the ranks: one of the three words, or the rank that is its home.
 Kind = str | int
 CUT, SHARED, PARTIAL = "cut", "shared", "partial"
 _DUAL = {CUT: CUT, SHARED: PARTIAL, PARTIAL: SHARED}
@@ -38,8 +38,8 @@ _DUAL = {CUT: CUT, SHARED: PARTIAL, PARTIAL: SHARED}
 SECONDS = 2
 
 
-def partitioned(judge: Judge, sample: Sample) -> None:
-    """Values, first derivatives, and some second ones, of a partition that the sample decides."""
+def check_partition(judge: Judge, sample: Sample) -> None:
+    """Judge values, first derivatives, and some second ones, on a partition that the sample decides."""
     ranks = judge.op.ranks
     assert ranks is not None
     rng = sample.generator(Stream.RANKS)
@@ -49,13 +49,13 @@ def partitioned(judge: Judge, sample: Sample) -> None:
     bounds = (0, *sorted(int(c) for c in rng.integers(0, rows + 1, size - 1)), rows)
     for word in some_words(rng, judge.subject_name):
         _judge_word(judge, sample, word, bounds)
-    # An op of a batch in parts may do without any call, and then nothing that another rank does is a mistake.
+    # An op of a batch in parts may make no call at all, and then no rank can disagree with its calls.
     if judge.subject_name == OWN and ranks.homes is not None and ranks.may_fail():
-        failing(judge, ranks, size, int(rng.integers(size)), lambda comm: ranks.call(comm, *sample.args))
+        check_failures(judge, ranks, size, int(rng.integers(size)), lambda comm: ranks.call(comm, *sample.args))
 
 
 def some_words(rng: Any, subject: str) -> list[Word]:
-    """The op itself, first derivatives, and some second ones; of peers, the op and its adjoint."""
+    """The words of the op, of first derivatives, and of some second ones; of other subjects, the op and its vjp."""
     if subject != OWN:
         return [(), ("vjp",)]
     seconds = rng.choice(len(SECOND), SECONDS, replace=False)
@@ -69,13 +69,13 @@ def _judge_word(judge: Judge, sample: Sample, word: Word, bounds: Sequence[int])
     sizes = [b - a for a, b in itertools.pairwise(bounds)]
     name = f"{word_name(word)} on parts {sizes}" if ranks.homes is None else f"{word_name(word)} on {len(sizes)} ranks"
     with torch.no_grad():
-        # Directions are drawn for the whole and then dealt out, so the shapes of the outputs are those of the op
-        # itself in one process, not those of a rank's part.
+        # Directions are drawn for the whole and then split among the ranks, so the shapes of the outputs must be those
+        # of the op in one process, not those of a rank's part.
         primal = judge.primal(sample, judge.op.subject(OWN))
     path = judge.path(sample, word, primal, engine)
     passive = len(path.problem.fixed)
-    given, results = _at_home(ranks, path.problem, len(primal))
-    kinds, outputs = _kinds(word, given[passive:], results)
+    arguments, results = _kinds_of_op(ranks, path.problem, len(primal))
+    kinds, outputs = _kinds_of_word(word, arguments[passive:], results)
 
     def program(comm: Any) -> Any:
         rows = slice(bounds[comm.rank], bounds[comm.rank + 1])
@@ -83,27 +83,27 @@ def _judge_word(judge: Judge, sample: Sample, word: Word, bounds: Sequence[int])
         def local(*args: Any) -> Any:
             return call(comm, *args)
 
-        every = zip(path.operands, [*given[:passive], *kinds], strict=True)
+        every = zip(path.operands, [*arguments[:passive], *kinds], strict=True)
         mine = [_part(t, kind, comm.rank, rows) for t, kind in every]
         operation = path.problem.operation(judge.op.functional(local))
         return [t.detach() for t in path.transformed(operation)(*mine)]
 
-    found = judge.call(ranks.run, len(sizes), program, what=name)
-    for computed in found:
+    by_rank = judge.call(ranks.run, len(sizes), program, what=name)
+    for computed in by_rank:
         judge.require_dtypes(path, computed)
-    columns = list(zip(*found, strict=True))
+    columns = list(zip(*by_rank, strict=True))
     expected = path.expected(name)
     read = judge.read(expected)
     for i, (parts, kind, ball) in enumerate(zip(columns, outputs, read, strict=True)):
         with judge.tally.clock("compare"):
             if kind == PARTIAL:
-                _sum_within(judge, parts, ball, expected.names[i], name)
+                _judge_sum(judge, parts, ball, expected.names[i], name)
             else:
-                judge.output(expected, i, _held_together(judge, parts, kind, expected.names[i], name), ball)
+                judge.output(expected, i, _join_parts(judge, parts, kind, expected.names[i], name), ball)
 
 
-def _at_home(ranks: Ranks, problem: Problem, outputs: int) -> tuple[list[Kind], list[Kind]]:
-    """What the operands of the op are to the ranks, and its outputs."""
+def _kinds_of_op(ranks: Ranks, problem: Problem, outputs: int) -> tuple[list[Kind], list[Kind]]:
+    """The kinds of the op's operands, and those of its outputs."""
     positions = (*problem.fixed, *problem.wrt)
     if ranks.homes is None:
         return [CUT if i == 0 else SHARED for i in positions], [CUT, *(SHARED for _ in range(outputs - 1))]
@@ -112,8 +112,8 @@ def _at_home(ranks: Ranks, problem: Problem, outputs: int) -> tuple[list[Kind], 
     return [homes.arguments[tensors.index(i)] for i in positions], list(homes.outputs)
 
 
-def _kinds(word: Word, inputs: Sequence[Kind], outputs: Sequence[Kind]) -> tuple[list[Kind], list[Kind]]:
-    """What the operands of a word are to the ranks, and its results."""
+def _kinds_of_word(word: Word, inputs: Sequence[Kind], outputs: Sequence[Kind]) -> tuple[list[Kind], list[Kind]]:
+    """The kinds of a word's operands, and those of its results."""
     ins, outs = list(inputs), list(outputs)
     for step in word:
         if step == "jvp":
@@ -139,16 +139,15 @@ def _part(t: Tensor, kind: Kind, rank: int, rows: slice) -> Tensor:
     return t if kind == SHARED or rank == 0 else torch.zeros_like(t)
 
 
-def _held_together(judge: Judge, parts: Sequence[Tensor], kind: Kind, name: str, path: str) -> Tensor:
-    """What the ranks hold together of a result that is not partial.
+def _join_parts(judge: Judge, parts: Sequence[Tensor], kind: Kind, name: str, path: str) -> Tensor:
+    """The whole of a result that is not partial.
 
     Args:
-        parts: the result of each rank. kind: what the result is to the ranks.
-        name, path: what messages call the result and its path.
+        parts: the result of each rank. kind: of the result. name, path: the result and its path in messages.
     """
     if isinstance(kind, int):
         # A result that is at home on one rank does not exist on the others, so our op gives zeros there. Torch's
-        # functions leave undefined what such a rank gets, so nothing can be asked of it.
+        # functions leave the tensor of such a rank undefined, so it is not judged.
         others = [rank for rank, t in enumerate(parts) if rank != kind and not bool((t == 0).all())]
         if others and judge.subject_name == OWN:
             wrong = f"{name} is at home on rank {kind}, but not zero on rank {others[0]}"
@@ -161,30 +160,30 @@ def _held_together(judge: Judge, parts: Sequence[Tensor], kind: Kind, name: str,
     return parts[0]
 
 
-def _sum_within(judge: Judge, parts: Sequence[Tensor], ball: Ball, name: str, path: str) -> None:
+def _judge_sum(judge: Judge, parts: Sequence[Tensor], ball: Ball, name: str, path: str) -> None:
     """Judge a partial result by its sum over ranks.
 
     No rank forms that sum, so it is formed here, in float64. It may be off by what one process may be off, and by the
     rounding of each rank's part to its dtype.
 
     Args:
-        parts: one for each rank. ball: the rounding reading of the sum. name, path: what messages call it.
+        parts: the result of each rank. ball: the rounding reading of the sum. name, path: as for `_join_parts`.
     """
     fmt = FORMATS[dtype_name(parts[0].dtype)]
     values = [to_array(t) for t in parts]
     centre, radii = np.asarray(ball.centre, dtype=np.float64), np.asarray(ball.radii(), dtype=np.float64)
-    # Whether an element can be judged is decided by the readings alone, not by what the subject gave.
-    known = np.isfinite(centre) & np.isfinite(radii)
+    # The reading alone decides whether an element can be judged, not the result of the subject.
+    judgeable = np.isfinite(centre) & np.isfinite(radii)
     with np.errstate(all="ignore"):
         total = np.sum(values, axis=0)
         bound = radii + sum(0.5 * ulp_array(fmt, np.abs(v)) for v in values)
         bound = bound + len(parts) * 2.0**-53 * np.sum(np.abs(values), axis=0)  # the sum's own rounding
         error = np.abs(total - centre)
-        ratios = np.where(known & (error != 0), error / bound, 0.0)
-    ratios = np.where(known & ~np.isfinite(total), np.inf, ratios)
+        ratios = np.where(judgeable & (error != 0), error / bound, 0.0)
+    ratios = np.where(judgeable & ~np.isfinite(total), np.inf, ratios)
     if np.any(ratios > 1.0):
         at = np.unravel_index(int(np.argmax(ratios)), ratios.shape)
         lines = [f"at {[int(i) for i in at]}: got {total[at]!r}, need {float(centre[at])!r} to {bound[at]:.4g}"]
         raise judge.broken(Code.VALUE, f"sum of {name} over ranks, {ratios[at]:.4g}x bound", lines, where=path)
     judge.tally.ratio(float(np.max(ratios, initial=0.0)))
-    judge.tally.count(int(np.count_nonzero(known)), int(known.size - np.count_nonzero(known)))
+    judge.tally.count(int(np.count_nonzero(judgeable)), int(judgeable.size - np.count_nonzero(judgeable)))

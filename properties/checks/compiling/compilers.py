@@ -1,7 +1,7 @@
-"""Functions as torch.compile makes them, which count what was compiled and where a graph broke.
+"""Compiled functions that count their graphs and graph breaks.
 
-Dynamo is imported where it is used: it takes more than a second, and brings Triton, which a process that is to
-interpret kernels must not have imported before it is told to.
+Dynamo is imported where it is used: the import takes more than a second, and imports Triton, which a process that
+interprets kernels must not import before it has switched the interpreter on.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from ....oracles.op.declaration import Subject
 
 
 class Compiled:
-    """A function as torch.compile makes it.
+    """A function, compiled by torch.compile.
 
     Attributes:
-        graphs: how many graphs were compiled for it so far. breaks: at how many places a graph was broken.
+        graphs: how many graphs were compiled for the function so far. breaks: how many graph breaks there were.
 
     Args:
-        function: what is compiled. backend: the name of a backend of torch.compile.
-        whole: whether a graph break is an error. dynamic: as torch.compile has it.
+        function: the function to compile. backend: the name of a backend of torch.compile.
+        whole: whether a graph break is an error. dynamic: as for torch.compile.
         marks: by the position of an argument, the axes that are marked dynamic in the first call.
     """
 
@@ -42,23 +42,23 @@ class Compiled:
             self.graphs += 1
             return compile_graph(module, operands)
 
-        # Dynamo compiles a function anew for some shapes only and then gives up on it. What was compiled for earlier
-        # samples, and for other questions, must not count towards that limit.
+        # Dynamo compiles a function anew for a limited number of shapes and then no more. Compilations for earlier
+        # samples and other questions must not count towards that limit.
         torch._dynamo.reset()
         compile_: Callable[..., Subject] = torch.compile
         self._call = compile_(function, fullgraph=whole, backend=counting, dynamic=dynamic)
 
     def __call__(self, *args: Any) -> Any:
-        given = args if self.graphs else [self._marked(i, a) for i, a in enumerate(args)]
-        before = _broken_so_far()
+        arguments = args if self.graphs else [self._mark(i, a) for i, a in enumerate(args)]
+        before = _count_breaks()
         try:
             with _without_measuring_guards():
-                return self._call(*given)
+                return self._call(*arguments)
         finally:
-            self.breaks += _broken_so_far() - before
+            self.breaks += _count_breaks() - before
 
-    def _marked(self, position: int, value: Any) -> Any:
-        """An argument with its axes marked: those that the code must not be compiled for one extent of."""
+    def _mark(self, position: int, value: Any) -> Any:
+        """An argument whose marked axes are dynamic: the code must not be compiled for one extent of them."""
         if position not in self._marks:
             return value
         # A mark is an attribute of the tensor. A sample's own tensor must not have it in later questions.
@@ -67,7 +67,7 @@ class Compiled:
         return tensor
 
 
-def _broken_so_far() -> int:
+def _count_breaks() -> int:
     from torch._dynamo.utils import counters
 
     return sum(counters["graph_break"].values())
@@ -83,7 +83,7 @@ def _without_measuring_guards() -> Iterator[None]:
     if measure is None:
         yield
         return
-    setattr(guards, name, lambda *given: 0.0)
+    setattr(guards, name, lambda *args: 0.0)
     try:
         yield
     finally:

@@ -1,10 +1,10 @@
-"""Other arguments of the same kind as a sample's: of other sizes, and with other values of what is no tensor.
+"""Variants of a sample's arguments: of other sizes, and with other values of the arguments that are no tensors.
 
-What this is for: compiled code was made for one call, and is asked to serve another one.
+What this is for: code that was compiled for one call must be right in another one.
 
-What is hard here: which extents must be equal, and which numbers are extents or divide them, the op alone knows. So
-extents that are equal grow together, and the production op is asked whether it takes what comes of it: it checks its
-arguments.
+What is hard here: the op alone knows which extents must be equal, and which numbers are extents or divide them. So
+equal extents grow together, and the production op is called with the new arguments, because it checks whether they are
+valid.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from ....oracles.op.declaration import Sample, Tensor
 from ....oracles.verdicts.violation import Violation
 from ..agreement import Args, outputs_of
 
-#: How many times as long an axis is in the other sizes.
+#: Factors by which axes are longer in the other sizes: one group of equal extents alone, and all groups together.
 LONGER = (2, 3)
-#: At most so many groups of equal extents grow one by one.
+#: At most this many groups of equal extents grow.
 GROUPS = 3
-#: Words that ops of torch take for an argument.
+#: Words that arguments of torch's ops may be (`reduction`).
 WORDS = ("none", "mean", "sum")
 _DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 
@@ -39,67 +39,68 @@ class Size:
     """Arguments of another size.
 
     Attributes:
-        said: what is longer. args: the arguments. extents: the extents of the sample that are longer here.
-        constants: whether all that is no tensor is what it was.
+        description: which axes are longer. args: the arguments. extents: those of the sample that are longer here.
+        constants: whether the arguments that are no tensors are those of the sample.
     """
 
-    said: str
+    description: str
     args: Args
     extents: frozenset[int]
     constants: bool
 
 
-def resized(judge: Judge, sample: Sample) -> list[Size]:
-    """Arguments of another size for every extent that may grow, one by one, and for all of them together."""
-    found: list[Size] = []
+def change_sizes(judge: Judge, sample: Sample) -> list[Size]:
+    """Arguments in which one extent is larger, for every extent that may grow; and arguments in which all are."""
+    sizes: list[Size] = []
     extents = {n for a in sample.args if isinstance(a, Tensor) for n in a.shape if n > 1}
     together, grown = sample.args, set()
     for extent in sorted(extents, reverse=True)[:GROUPS]:
-        alone = _grown(judge, sample.args, extent, LONGER[0])
+        alone = _grow(judge, sample.args, extent, LONGER[0])
         if alone is None:
             continue
-        found.append(_size(f"axes of {extent} elements with {LONGER[0] * extent}", alone, sample.args, {extent}))
-        # Together they grow by another factor. An extent that is now as long as another one would grow with that, so
-        # it is left as it is.
-        more = None if extent * LONGER[1] in extents else _grown(judge, together, extent, LONGER[1])
+        sizes.append(_size(f"axes of {extent} elements with {LONGER[0] * extent}", alone, sample.args, {extent}))
+        # Together the extents grow by another factor. An extent that would become equal to another one does not grow,
+        # because the two would then grow together.
+        more = None if extent * LONGER[1] in extents else _grow(judge, together, extent, LONGER[1])
         if more is not None:
             together = more
             grown.add(extent)
     if len(grown) > 1:
-        found.append(_size(f"axes {LONGER[1]} times as long", together, sample.args, grown))
-    return found
+        sizes.append(_size(f"axes {LONGER[1]} times as long", together, sample.args, grown))
+    return sizes
 
 
-def _size(said: str, args: Args, before: Args, extents: Iterable[int]) -> Size:
+def _size(description: str, args: Args, before: Args, extents: Iterable[int]) -> Size:
     same = all(isinstance(a, Tensor) or a == b for a, b in zip(args, before, strict=True))
-    return Size(said, args, frozenset(extents), same)
+    return Size(description, args, frozenset(extents), same)
 
 
 def marks_of(sample: Sample, extents: Collection[int]) -> dict[int, list[int]]:
     """The axes of these extents, by the position of the tensor that has them."""
-    found: dict[int, list[int]] = {}
+    marks: dict[int, list[int]] = {}
     for i, a in enumerate(sample.args):
         if isinstance(a, Tensor):
             axes = [axis for axis, n in enumerate(a.shape) if n in extents]
-            found |= {i: axes} if axes else {}
-    return found
+            marks |= {i: axes} if axes else {}
+    return marks
 
 
-def _grown(judge: Judge, args: Args, extent: int, times: int) -> Args | None:
-    """The arguments with every axis of that extent so many times as long; None where the op takes none like that."""
+def _grow(judge: Judge, args: Args, extent: int, times: int) -> Args | None:
+    """The arguments with every axis of an extent `times` as long; None where the op refuses all such arguments."""
     tensors = tuple(_longer(a, extent, times) if isinstance(a, Tensor) else a for a in args)
-    # A number may be the extent, a multiple of it, or have nothing to do with it; what has nothing to do with it stays.
+    # A number may be the extent, a multiple of it, or be unrelated to it. The smallest set of numbers that have to grow
+    # for the op to accept the arguments is tried first.
     numbers = [i for i, a in enumerate(args) if _has_extent(a, extent)]
     for size in range(len(numbers) + 1):
         for chosen in itertools.combinations(numbers, size):
-            given = tuple(_scale_extent(a, extent, times) if i in chosen else a for i, a in enumerate(tensors))
-            if outputs_of(judge, given) is not None:
-                return given
+            candidate = tuple(_scale_extent(a, extent, times) if i in chosen else a for i, a in enumerate(tensors))
+            if outputs_of(judge, candidate) is not None:
+                return candidate
     return None
 
 
 def _longer(tensor: Tensor, extent: int, times: int) -> Tensor:
-    """The tensor repeated along its axes of that extent: statistics of its rows stay what they are."""
+    """The tensor, repeated along its axes of that extent, so that the statistics of its rows do not change."""
     return tensor.repeat([times if n == extent else 1 for n in tensor.shape]) if tensor.ndim else tensor
 
 
@@ -120,19 +121,19 @@ def _scale_extent(value: Any, extent: int, times: int) -> Any:
 
 @dataclass(frozen=True)
 class ArgumentChange:
-    """Another value of an argument that is no tensor."""
+    """Another value for the argument at `position`, which is no tensor."""
 
     position: int
     value: Any
 
 
-def revalued(judge: Judge, sample: Sample, apart: bool) -> list[tuple[str, Args]]:
-    """(what has which value, arguments): every argument that is no tensor is changed in one of them.
+def change_values(judge: Judge, sample: Sample, apart: bool) -> list[tuple[str, Args]]:
+    """(description, arguments) of other calls: every argument that is no tensor has another value in one of them.
 
-    A change is made with others at once where each of them can still be seen in the outputs.
+    Several arguments change at once where each change still shows in the outputs.
 
     Args:
-        judge, sample: whose arguments they are. apart: whether each change is made by itself instead.
+        judge: of the subject. sample: has the arguments. apart: whether each call changes one argument alone.
     """
     before = outputs_of(judge, sample.args)
     groups: list[list[ArgumentChange]] = []
@@ -141,41 +142,44 @@ def revalued(judge: Judge, sample: Sample, apart: bool) -> list[tuple[str, Args]
         if other is None:
             continue
         change = ArgumentChange(i, other)
-        home = next((g for g in groups if not apart and _all_seen(judge, sample.args, [*g, change])), None)
+        home = next((g for g in groups if not apart and _are_all_visible(judge, sample.args, [*g, change])), None)
         if home is None:
             groups.append([change])
         else:
             home.append(change)
     label = judge.op.label
     return [
-        (", ".join(f"{label(c.position)}={_told_as(c.value)}" for c in group), _changed(sample.args, group))
+        (
+            ", ".join(f"{label(c.position)}={_describe_value(c.value)}" for c in group),
+            _apply_changes(sample.args, group),
+        )
         for group in groups
     ]
 
 
-def _told_as(value: Any) -> str:
+def _describe_value(value: Any) -> str:
     return str(value).removeprefix("torch.")
 
 
-def _changed(args: Args, changes: Sequence[ArgumentChange]) -> Args:
+def _apply_changes(args: Args, changes: Sequence[ArgumentChange]) -> Args:
     new = {change.position: change.value for change in changes}
     return tuple(new.get(i, a) for i, a in enumerate(args))
 
 
 def _visible(judge: Judge, args: Args, position: int, before: Sequence[Tensor]) -> Any:
-    """Another value of an argument that the op takes and that changes its outputs; None where there is none."""
+    """Another value of an argument that the op accepts and that changes its outputs; None where there is none."""
     for value in _candidates(args[position]):
-        after = _guessed(judge, _changed(args, [ArgumentChange(position, value)]))
+        after = _call_at_guess(judge, _apply_changes(args, [ArgumentChange(position, value)]))
         # Without outputs there would be nothing to compare.
-        if after and not _have_same_layout(before, after):
+        if after and not _are_equal(before, after):
             return value
     return None
 
 
-def _guessed(judge: Judge, args: Args) -> tuple[Tensor, ...] | None:
-    """The outputs at arguments that are a guess: another type than an argument had may be none that the op knows of.
+def _call_at_guess(judge: Judge, args: Args) -> tuple[Tensor, ...] | None:
+    """The outputs at arguments that may be invalid; None where the op raises anything.
 
-    So an error of any kind says that the guess was wrong, and nothing about the op.
+    A guessed value may have a type that the op does not know, so no error is a fault of the op.
     """
     try:
         return outputs_of(judge, args)
@@ -183,16 +187,16 @@ def _guessed(judge: Judge, args: Args) -> tuple[Tensor, ...] | None:
         return None
 
 
-def _all_seen(judge: Judge, args: Args, changes: Sequence[ArgumentChange]) -> bool:
-    """Whether the op takes all of the changes, and without any one of them has other outputs."""
-    after = outputs_of(judge, _changed(args, changes))
+def _are_all_visible(judge: Judge, args: Args, changes: Sequence[ArgumentChange]) -> bool:
+    """Whether the op accepts all of the changes together, and has other outputs without any one of them."""
+    after = outputs_of(judge, _apply_changes(args, changes))
     if not after:
         return False
-    others = (outputs_of(judge, _changed(args, [c for c in changes if c is not change])) for change in changes)
-    return all(other is not None and not _have_same_layout(other, after) for other in others)
+    others = (outputs_of(judge, _apply_changes(args, [c for c in changes if c is not change])) for change in changes)
+    return all(other is not None and not _are_equal(other, after) for other in others)
 
 
-def _have_same_layout(before: Sequence[Tensor], after: Sequence[Tensor]) -> bool:
+def _are_equal(before: Sequence[Tensor], after: Sequence[Tensor]) -> bool:
     return len(before) == len(after) and all(map(same_results, before, after))
 
 

@@ -1,1 +1,1 @@
-"""Checks of values: every path of transforms of an implementation against the same path of its formula."""
+"""Checks of values: each path of transforms of an implementation is compared with the same path of its formula."""

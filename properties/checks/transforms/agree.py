@@ -1,10 +1,10 @@
-"""AGREE: without a formula, whether the ways to one result agree with each other.
+"""AGREE: of an op without a formula, whether the ways to compute one result agree with each other.
 
-Where nothing tells the exact result there is no bound on an error either. What can be told is whether two ways agree:
-jvp with vjp, vmap with the loop it stands for, eager autograd with torch.func, second derivatives with each other. They
-are evaluated in float64, and must agree as far as float32 could tell, on the scale of the largest element. Rounding in
-float64 makes so large a difference only where the op amplifies it 2^29 times, while a missing term, a wrong sign or a
-slice of another sample changes the result as a whole.
+Without a formula there is neither an exact result nor a bound on the error. But two ways can be compared: jvp with vjp,
+vmap with the loop that it stands for, eager autograd with torch.func, second derivatives with each other. They are
+evaluated in float64, and may differ by half an ulp of float32 at the scale of the largest element. Rounding in float64
+makes so large a difference only where the op amplifies it 2^29 times, while a missing term, a wrong sign or a slice of
+another sample changes the result as a whole.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from ....oracles.verdicts.verdict import Code
 from ....oracles.verdicts.violation import Unsupported, Violation
 from ....reference.formats import FORMATS
 
-#: Two results agree if float32 could not tell them apart.
+#: Two results agree if their difference is at most this share of the largest element.
 AGREEMENT = FORMATS["float32"].unit_roundoff
 
 
 class Opaque:
-    """Stands for a formula that nobody knows: every reading of it says that the question does not apply."""
+    """Stands for the formula of an op that has none: every reading raises `Unsupported`, "not applicable"."""
 
     def __init__(self, reason: str) -> None:
         self.reason = reason
@@ -41,7 +41,7 @@ class Opaque:
 LOOP = Engine(ENGINES["func"].jvp, ENGINES["func"].vjp, functools.partial(loop, stack=torch.stack))
 
 
-def agreeing(judge: Judge, sample: Sample) -> None:
+def check_agreement(judge: Judge, sample: Sample) -> None:
     """AGREE: vmap with loops, autograd with torch.func, jvp with vjp, second derivatives with each other."""
     if not isinstance(judge.op.reference, Opaque):
         raise Unsupported(Code.NOT_APPLICABLE, f"{judge.op.name} has a formula, which it is judged against")
@@ -56,26 +56,26 @@ def agreeing(judge: Judge, sample: Sample) -> None:
     for word in (("vjp",), ("vjp", "vjp"), *((("jvp",),) if forward_mode else ())):
         _compare(judge, judge.path(sample, word, primal), (ENGINES["eager"], ENGINES["func"]), "torch.func")
     if judge.op.differentiable_positions(sample.args):
-        _adjoint(judge, sample, primal, forward_mode)
+        _judge_adjointness(judge, sample, primal, forward_mode)
 
 
-def _taken(judge: Judge, path: Path, engine: Engine) -> tuple[Tensor, ...]:
-    """The subject's outputs along a path whose steps that engine takes."""
-    taken = path.transformed(path.problem.operation(judge.subject), engine)
-    outputs: tuple[Tensor, ...] = judge.call(taken, *path.operands, what=word_name(path.word))
+def _run_path(judge: Judge, path: Path, engine: Engine) -> tuple[Tensor, ...]:
+    """The subject's outputs along a path, with the transforms of an engine."""
+    function = path.transformed(path.problem.operation(judge.subject), engine)
+    outputs: tuple[Tensor, ...] = judge.call(function, *path.operands, what=word_name(path.word))
     return outputs
 
 
 def _compare(judge: Judge, path: Path, ways: Sequence[Engine], other: str) -> None:
-    """One word taken in two ways."""
+    """Violation unless two engines agree along a path; `other` names the second one in messages."""
     name = word_name(path.word)
-    mine, theirs = (_taken(judge, path, way) for way in ways)
+    mine, theirs = (_run_path(judge, path, way) for way in ways)
     for a, b, output in zip(mine, theirs, path.names(), strict=True):
-        _agree(judge, a, b, f"{name}: {output} differs from {other}", name)
+        _require_agreement(judge, a, b, f"{name}: {output} differs from {other}", name)
 
 
-def _agree(judge: Judge, a: Tensor, b: Tensor, what: str, path: str) -> None:
-    """Violation unless two results agree as far as float32 could tell.
+def _require_agreement(judge: Judge, a: Tensor, b: Tensor, what: str, path: str) -> None:
+    """Violation unless two results agree to `AGREEMENT` of their largest element.
 
     Args:
         a, b: the results. what: the title of a violation, after the op's name. path: the name of the path.
@@ -99,40 +99,40 @@ def _agree(judge: Judge, a: Tensor, b: Tensor, what: str, path: str) -> None:
     judge.tally.count(same.numel())
 
 
-def _adjoint(judge: Judge, sample: Sample, primal: Sequence[Tensor], forward_mode: bool) -> None:
+def _judge_adjointness(judge: Judge, sample: Sample, primal: Sequence[Tensor], forward_mode: bool) -> None:
     """<g, J t> = <J^T g, t>, and the second derivatives of <g, f> are symmetric."""
     reverse = judge.path(sample, ("vjp",), primal)
     cotangents = reverse.directions
-    # Two tangents that are related neither to each other nor to the cotangents: each from a seed of its own.
+    # Each of the two tangents has a seed of its own, so that they are independent of each other and of the cotangents.
     tangents, others = (judge.path(replace(sample, seed=sample.seed + k), ("jvp",), primal).directions for k in (1, 2))
 
     def along(word: Word, *directions: Tensor) -> tuple[Tensor, ...]:
-        return _taken(judge, reverse.along(word, directions), ENGINES["func"])
+        return _run_path(judge, reverse.along(word, directions), ENGINES["func"])
 
     pulled = along(("vjp",), *cotangents)
     if forward_mode:
         moved = along(("jvp",), *tangents)
-        _balanced(judge, cotangents, moved, pulled, tangents, "jvp and vjp are not adjoint")
+        _require_balance(judge, cotangents, moved, pulled, tangents, "jvp and vjp are not adjoint")
 
     def second(direction: Sequence[Tensor]) -> Sequence[Tensor]:
-        # The outer vjp also returns cotangents of the inner one's cotangents, which are first derivatives. Only those
-        # of the inputs are second derivatives, so only they are kept.
+        # The outer vjp returns gradients in the inputs, which are second derivatives, and in the inner cotangents,
+        # which are first derivatives.
         return along(("vjp", "vjp"), *cotangents, *direction)[: len(tangents)]
 
-    _balanced(judge, others, second(tangents), second(others), tangents, "second derivatives are not symmetric")
+    _require_balance(judge, others, second(tangents), second(others), tangents, "second derivatives are not symmetric")
     if forward_mode:
-        # The jvp step takes tangents of the cotangents as well. They are zero, because the second derivative is asked
-        # for in the inputs alone.
+        # The jvp step takes tangents of the cotangents as well. They are zero, because only second derivatives in the
+        # inputs are compared.
         still = [torch.zeros_like(g) for g in cotangents]
         forward = along(("vjp", "jvp"), *cotangents, *tangents, *still)
         for a, b in zip(forward, second(tangents), strict=True):
-            _agree(judge, a, b, "jvp∘vjp differs from vjp∘vjp", "jvp∘vjp")
+            _require_agreement(judge, a, b, "jvp∘vjp differs from vjp∘vjp", "jvp∘vjp")
 
 
-def _balanced(
+def _require_balance(
     judge: Judge, a: Sequence[Tensor], b: Sequence[Tensor], c: Sequence[Tensor], d: Sequence[Tensor], what: str
 ) -> None:
-    """Violation unless <a, b> = <c, d>, as far as float32 could tell.
+    """Violation unless <a, b> = <c, d> to `AGREEMENT` of the sum of all magnitudes.
 
     Args:
         a, b, c, d: lists of tensors; those of a product have equal shapes. what: the title of a violation.
@@ -140,7 +140,7 @@ def _balanced(
     left, right = (torch.cat([(x * y).ravel() for x, y in zip(*pair, strict=True)]) for pair in ((a, b), (c, d)))
     scale = float(left.abs().sum() + right.abs().sum())
     difference = abs(float(left.sum()) - float(right.sum()))
-    # The difference is a NaN where a result is not finite; then there is nothing that the two sums could agree on.
+    # The difference is NaN where a result is not finite. Then the two sums cannot be compared.
     if not difference <= AGREEMENT * scale and difference == difference:
         lines = [f"{float(left.sum())!r} and {float(right.sum())!r}; they must agree to 2^-24 of {scale:.4g}"]
         raise judge.broken(Code.ADJOINT, what, lines, path="adjoint")

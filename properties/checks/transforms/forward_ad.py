@@ -1,17 +1,17 @@
-"""FWAD: forward AD of an op that torch ships, with whatever decompositions this process has for it."""
+"""FWAD: forward AD of an op of torch, with the decompositions that this process has installed for the op."""
 
 from __future__ import annotations
 
 from ....oracles.judge.judge import Judge
 from ....oracles.op.declaration import Sample
-from ..purity import primal_with_tangents
-from .values import tangent
+from ..purity import check_primal_with_tangents
+from .values import check_jvp
 
-#: Said of a cell where torch's own op refuses samples.
+#: The note of a cell where torch's own op refuses samples.
 REFUSED = "torch's op refuses some samples without a tangent, too; of these nothing was asked"
 
 
-def forward_ad(judge: Judge, sample: Sample) -> None:
+def check_forward_ad(judge: Judge, sample: Sample) -> None:
     """FWAD: tangents in their accept sets; values, dtypes and missing outputs as without a tangent.
 
     A sample that torch's op refuses even without a tangent is not judged: no decomposition makes it accept more.
@@ -22,5 +22,5 @@ def forward_ad(judge: Judge, sample: Sample) -> None:
         if REFUSED not in judge.tally.notes:
             judge.tally.note(REFUSED)
         return
-    primal_with_tangents(judge, sample)
-    tangent(judge, sample)
+    check_primal_with_tangents(judge, sample)
+    check_jvp(judge, sample)

@@ -1,4 +1,4 @@
-"""NEST and WORD: transforms of transforms, and what users make of them: per-sample gradients, jacobians, hessians."""
+"""NEST and WORD: nested transforms, and what users build of them: per-sample gradients, jacobians, hessians."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from ....oracles.programs.particular import jacobian
 from ....oracles.verdicts.verdict import Code
 from ....oracles.verdicts.violation import Unsupported
 
-#: How many nestings are tried on one sample.
+#: How many nestings are judged on one sample.
 WORDS = 8
 #: More inputs and directions than a word of second order has.
 _MANY = 64
 
 
-def nested(judge: Judge, sample: Sample) -> None:
+def check_nesting(judge: Judge, sample: Sample) -> None:
     """NEST: vmap of vmap, vmap of every path, every path of vmap, rows and columns of a jacobian, jacobians, hessian.
 
-    Weights are batched in every vmap, and in some words shared by the slices of the inner or of the outer one. Some
-    operands have their batch at the last axis; and in some words inputs alone have one, or directions alone.
+    Weights are batched in every vmap, and in some words shared by the slices of the inner or of the outer vmap. Some
+    operands have the batch as their last axis; and in some words only inputs are batched, or only directions.
     """
     shared = _sharing_weights(judge, sample)
     words: list[Word] = [(Vmap(2), Vmap(2))]
-    # A custom function, which promises a depth, may write in place what it computes of one argument. Where one of two
-    # levels shares that argument, torch's rule for custom functions under vmap takes it for none of the outputs.
+    # A custom function, which promises a depth of nesting, may write a result over one of its arguments. Where one of
+    # two levels shares that argument, torch's rule for custom functions under vmap does not find it among the outputs.
     words += [] if judge.op.promises.nesting else [(shared, Vmap(2)), (Vmap(2), shared)]
     batched = Vmap(2, last=_at_the_end(sample))
     inputs, directions = _apart(judge, sample, batched)
@@ -45,11 +45,11 @@ def nested(judge: Judge, sample: Sample) -> None:
     for word in judge.offered(words):
         judge.hold(sample, word, exactly=False)
     if not judge.op.promises.without:
-        jacobians(judge, sample)
+        check_jacobians(judge, sample)
 
 
 def _at_the_end(sample: Sample) -> frozenset[int]:
-    """The inputs and directions whose batch is at the last axis: of each sample others, about half of them."""
+    """The inputs and directions whose batch is the last axis: about half of them, chosen by the sample."""
     return frozenset(map(int, np.flatnonzero(sample.seeded(Stream.NEST).integers(2, size=_MANY))))
 
 
@@ -65,22 +65,21 @@ def _sharing_weights(judge: Judge, sample: Sample) -> Vmap:
 
 
 def _apart(judge: Judge, sample: Sample, batched: Vmap) -> tuple[Vmap, Vmap]:
-    """Of a vmap that over inputs alone, as of per-sample gradients, and over directions alone, as of jacrev and jacfwd.
+    """The vmaps over inputs alone, as for per-sample gradients, and over directions alone, as in jacrev and jacfwd.
 
-    `jacobians` is asked of small inputs, and of one input and one output alone.
+    `check_jacobians` judges small inputs alone, and one input and one output of each sample.
     """
     inputs = len(Problem(judge.op, sample.args).wrt)
-    # Something must have a batch, so where no derivative is taken in any input the directions keep theirs.
+    # At least one operand must be batched, so an op without differentiable inputs keeps the directions batched.
     directions = frozenset(range(inputs, _MANY) if inputs else ())
     return replace(batched, shared=directions), replace(batched, shared=frozenset(range(inputs)))
 
 
 def _depend_on(judge: Judge, problem: Problem, batched: set[int]) -> bool:
-    """Whether every output depends on some batched input, or on a passive operand. It is asked of the half types alone.
+    """Whether every output depends on some batched input, or on a passive operand; always true in wide dtypes.
 
-    An output that depends on none of them is the same in all slices, and so is its value without vmap. Torch adds up
-    its cotangents over the slices, in the output's dtype, before the op sees them; in a half type that sum rounds,
-    and the op would be blamed for it.
+    An output that depends on none of them is equal in all slices. Torch adds up its cotangents over the slices, in the
+    output's dtype, before the op gets them; in a half type that sum rounds, and the op would be blamed for the error.
 
     Args:
         problem: the op at a sample. batched: which of its inputs differ between slices, counted among the inputs.
@@ -94,8 +93,8 @@ def _depend_on(judge: Judge, problem: Problem, batched: set[int]) -> bool:
     return bool(passive) or all(np.isnan(centre).any() for centre in centres if centre.size)
 
 
-def words(judge: Judge, sample: Sample) -> None:
-    """WORD: nestings of jvp, vjp and vmap of every depth up to the one that the op promises, some for each sample."""
+def check_words(judge: Judge, sample: Sample) -> None:
+    """WORD: some nestings of jvp, vjp and vmap for each sample, of every depth up to the one that the op promises."""
     depth = judge.op.promises.nesting
     if not depth:
         reason = f"{judge.op.name} promises no depth of nesting; NEST asks for some of depth 2 and 3"
@@ -105,8 +104,8 @@ def words(judge: Judge, sample: Sample) -> None:
         judge.hold(sample, every[i], exactly=False)
 
 
-def jacobians(judge: Judge, sample: Sample, limit: int = 16) -> None:
-    """jacrev, jacfwd and hessian of one output in one input of those of at most `limit` elements."""
+def check_jacobians(judge: Judge, sample: Sample, limit: int = 16) -> None:
+    """jacrev, jacfwd and hessian of one output in one input, chosen from the inputs of at most `limit` elements."""
     problem = Problem(judge.op, sample.args, sample.kept)
     # The formula's jacobian takes a pass per element of this input, and its hessian takes passes of second order.
     small = [i for i, x in enumerate(problem.inputs) if 0 < x.numel() <= limit]
@@ -118,12 +117,12 @@ def jacobians(judge: Judge, sample: Sample, limit: int = 16) -> None:
     chosen = sample.generator(Stream.JACOBIAN)
     of, by = int(chosen.integers(len(primal))), small[chosen.integers(len(small))]
     x, before, after = problem.inputs[by], problem.inputs[:by], problem.inputs[by + 1 :]
-    # A jacobian takes cotangents of zeros and a one, and in reverse mode zero times the slope of a NaN is NaN, although
-    # the one element does not depend on what made it; and the other outputs have cotangents of zeros, too.
+    # jacrev uses cotangents of zeros and a single one. Zero times the slope at a NaN is NaN, so one NaN among the
+    # outputs would reach derivatives of elements that do not depend on it.
     if not all(bool(torch.isfinite(y).all()) for y in primal):
         judge.tally.count(not_judged=primal[of].numel())
         return
-    # The cotangent of the output: it weighs the rows of the hessian.
+    # The cotangent of the output weights the rows of the hessian.
     weights = judge.path(sample, ("vjp",), primal[of : of + 1]).directions[0]
     formula, operands, at = problem.formula((), len(primal)), problem.arrays(), len(problem.fixed) + by
 
@@ -142,14 +141,14 @@ def jacobians(judge: Judge, sample: Sample, limit: int = 16) -> None:
 
     for name, transform in (("jacrev", torch.func.jacrev), ("jacfwd", torch.func.jacfwd)):
         computed = judge.call(transform(one), x, what=name)
-        told = functools.partial(jacobian, problem, name, weights, of, by)
-        expected = Expected(_jacobian(read, at), operands, [f"{name}(out)"], name, 1, told)
+        script = functools.partial(jacobian, problem, name, weights, of, by)
+        expected = Expected(_jacobian(read, at), operands, [f"{name}(out)"], name, 1, script)
         judge.against(expected, [computed], exactly=False)
-    # jacfwd and jacrev of the gradient of ⟨w, out⟩: the cotangent w is given, so nothing but the op is judged.
+    # jacfwd and jacrev of the gradient of ⟨w, out⟩, with a fixed cotangent w, so that the op alone is differentiated.
     for name, transform in (("hessian", torch.func.jacfwd), ("jacrev(jacrev)", torch.func.jacrev)):
         computed = judge.call(transform(gradient), x, what=name)
-        told = functools.partial(jacobian, problem, name, weights, of, by)
-        expected = Expected(_jacobian(pulled, at), [*operands, to_array(weights)], [name], name, 2, told)
+        script = functools.partial(jacobian, problem, name, weights, of, by)
+        expected = Expected(_jacobian(pulled, at), [*operands, to_array(weights)], [name], name, 2, script)
         judge.against(expected, [computed], exactly=False)
 
 

@@ -1,4 +1,4 @@
-"""FWD, VJP, JVP, ORD2, ORD3, ADJ: values of every path of transforms against the same path of the formula."""
+"""FWD, VJP, JVP, ORD2, ORD3, ADJ: values along paths of transforms, compared with the same paths of the formula."""
 
 from __future__ import annotations
 
@@ -18,34 +18,34 @@ from ....oracles.verdicts.verdict import Code
 from ....reference.formats import FORMATS
 
 
-def forward(judge: Judge, sample: Sample) -> None:
+def check_values(judge: Judge, sample: Sample) -> None:
     """FWD: values, and the dtypes that the op promises."""
     judge.hold(sample, ())
 
 
-def reverse(judge: Judge, sample: Sample) -> None:
+def check_vjp(judge: Judge, sample: Sample) -> None:
     """VJP, through autograd and through torch.func."""
     _words(judge, sample, (("vjp",),))
 
 
-def tangent(judge: Judge, sample: Sample) -> None:
+def check_jvp(judge: Judge, sample: Sample) -> None:
     """JVP, through dual tensors and through torch.func."""
     _words(judge, sample, (("jvp",),))
 
 
-def forward_and_reverse(judge: Judge, sample: Sample) -> None:
-    """EMPTY: values, gradients and theirs; what the formula gives for no elements is the documented result."""
-    forward(judge, sample)
+def check_empty(judge: Judge, sample: Sample) -> None:
+    """EMPTY: values, first and second gradients; the formula decides what an op returns for no elements."""
+    check_values(judge, sample)
     if judge.op.differentiable:
         _words(judge, sample, (("vjp",), ("vjp", "vjp")))
 
 
-def second(judge: Judge, sample: Sample) -> None:
+def check_second_order(judge: Judge, sample: Sample) -> None:
     """ORD2: all four compositions, differentiated in primals and in directions."""
     _words(judge, sample, SECOND)
 
 
-def third(judge: Judge, sample: Sample) -> None:
+def check_third_order(judge: Judge, sample: Sample) -> None:
     """ORD3: reverse over reverse over reverse, and a mixed word."""
     _words(judge, sample, THIRD)
 
@@ -56,19 +56,19 @@ def _words(judge: Judge, sample: Sample, words: Sequence[Word]) -> None:
             judge.hold(sample, word, engine)
 
 
-def adjoint(judge: Judge, sample: Sample) -> None:
+def check_adjointness(judge: Judge, sample: Sample) -> None:
     """ADJ: |⟨ȳ, Jv⟩ − ⟨Jᵀȳ, v⟩| within the sum of the bounds of Jv and Jᵀȳ."""
     judge.offered((("jvp",),))
-    # A word of both steps takes a tangent of every input, and then a cotangent of every output.
+    # The directions of this word are a tangent of every input, and then a cotangent of every output.
     both = judge.path(sample, ("jvp", "vjp"), judge.primal(sample))
     count = len(both.problem.wrt)
     tangents, cotangents = both.directions[:count], both.directions[count:]
     sides = []
-    for word, given, against in ((("jvp",), tangents, cotangents), (("vjp",), cotangents, tangents)):
-        path = both.along(word, given)
+    for word, directions, against in ((("jvp",), tangents, cotangents), (("vjp",), cotangents, tangents)):
+        path = both.along(word, directions)
         computed = judge.run(path, what=word[0])
         read = judge.read(path.expected())
-        # The other side of the equation takes directions of the shapes that these outputs must have.
+        # The inner product needs outputs of the shapes of the other side's directions.
         judge.require_outputs(computed, read, word_name(word))
         sides.append(_inner_product(computed, against, read))
     (left, left_bound), (right, right_bound) = sides
@@ -76,7 +76,7 @@ def adjoint(judge: Judge, sample: Sample) -> None:
     if not math.isfinite(bound):
         judge.tally.count(not_judged=1)
         return
-    # Equal sides satisfy any bound. It may be zero, where nothing rounds, and then there is no quotient.
+    # Equal sides satisfy any bound. The bound may be zero, where nothing rounds, and then there is no quotient.
     ratio = abs(left - right) / bound if left != right else 0.0
     if not ratio <= 1:
         lines = [
@@ -84,8 +84,10 @@ def adjoint(judge: Judge, sample: Sample) -> None:
             f"⟨Jᵀȳ, v⟩ = {right!r}",
             f"difference {abs(left - right):.4g}, bound {bound:.4g}",
         ]
-        found = judge.broken(Code.ADJOINT, f"jvp and vjp are not adjoint, {ratio:.4g}x bound", lines, path="adjoint")
-        raise found.showing(functools.partial(balancing, both, bound))
+        violation = judge.broken(
+            Code.ADJOINT, f"jvp and vjp are not adjoint, {ratio:.4g}x bound", lines, path="adjoint"
+        )
+        raise violation.showing(functools.partial(balancing, both, bound))
     judge.tally.count(1)
     judge.tally.ratio(ratio, steers=True)
 
@@ -93,7 +95,7 @@ def adjoint(judge: Judge, sample: Sample) -> None:
 def _inner_product(
     computed: Sequence[Tensor], direction: Sequence[Tensor], read: Sequence[Ball]
 ) -> tuple[float, float]:
-    """⟨computed, direction⟩ without rounding, and the bound on what rounding in `computed` can do to it."""
+    """⟨computed, direction⟩ without rounding, and the bound on its error that rounding in `computed` can cause."""
     terms: list[float] = []
     bound = 0.0
     for tensor, along_, ball in zip(computed, direction, read, strict=True):

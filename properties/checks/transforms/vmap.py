@@ -2,11 +2,11 @@
 
 What this is for: a batching rule may mix slices up, put the batch at the wrong axis, or forget that an argument is
 shared by all slices. So each slice is another sample, every tensor is batched along several axes or not at all, and
-the slices that come out are judged against the formula, slice by slice.
+each slice of the outputs is judged by the formula.
 
 What is hard here: an op that writes to an argument (`Op.mutates`). Where all slices share that argument and would
 write different values to it, there is no right result, so the call must be refused; where they would write the same
-values, a refusal is right only if the values may depend on what is batched (`_unless_refused`).
+values, a refusal is right only if the values may depend on what is batched (`_call_unless_refused`).
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from ...table import PROPERTIES
 
 #: How many slices a batch has: as many as the samples of VMAP come with.
 SLICES = PROPERTIES["VMAP"].slices
-#: At most this many of the combinations of in_dims and out_dims are tried on one sample.
+#: At most this many combinations of in_dims and out_dims are judged on one sample.
 COMBINATIONS = 16
 
 
-def vmapped(judge: Judge, sample: Sample) -> None:
+def check_vmap(judge: Judge, sample: Sample) -> None:
     """VMAP: in_dims None, first, last and middle for every tensor, all outputs, out_dims first and last."""
     judge.offered(((Vmap(SLICES),),))
     tensors = [i for i, a in enumerate(sample.args) if isinstance(a, torch.Tensor)]
     rng = sample.seeded(Stream.VMAP)
-    # All in_dims that batch the same tensors stand for the same loop, whose reading is slow: each is made once.
+    # All in_dims that batch the same tensors stand for the same loop. Its reading is slow, so each loop is read once.
     loops: dict[frozenset[int], _Loop] = {}
     for dims in _combinations(sample, tensors, rng):
         varied = frozenset(i for i, dim in zip(tensors, dims, strict=True) if dim is not None)
@@ -54,25 +54,25 @@ def vmapped(judge: Judge, sample: Sample) -> None:
 
 
 class _Loop:
-    """What vmap stands for: one call per slice, and the readings of all of them, stacked.
+    """The loop that vmap stands for: one call per slice, and the readings of all calls, stacked.
 
     Attributes:
-        slices: arguments of each call. varied: positions of those that differ; the others are shared.
+        slices: arguments of each call. varied: positions of the batched arguments; the slices share the others.
         expected, read: the stacked outputs of all calls, as a formula and as balls.
     """
 
     def __init__(self, judge: Judge, sample: Sample, varied: frozenset[int]) -> None:
         self.varied = varied
-        given = (sample.args, *sample.slices)[:SLICES]
-        self.slices = [[a if i in varied else sample.args[i] for i, a in enumerate(args)] for args in given]
+        rows = (sample.args, *sample.slices)[:SLICES]
+        self.slices = [[a if i in varied else sample.args[i] for i, a in enumerate(args)] for args in rows]
         problems = [Problem(judge.op, args) for args in self.slices]
         operands = [array for problem in problems for array in problem.arrays()]
-        self.expected = Expected(_stacked([problem.formula((), 0) for problem in problems]), operands, (), "")
+        self.expected = Expected(_stack_formulas([problem.formula((), 0) for problem in problems]), operands, (), "")
         self.read = judge.read(self.expected)
 
 
-def _stacked(formulas: Sequence[Callable[..., Any]]) -> Callable[..., tuple[Any, ...]]:
-    """One function of all formulas' operands in turn, with their outputs stacked."""
+def _stack_formulas(formulas: Sequence[Callable[..., Any]]) -> Callable[..., tuple[Any, ...]]:
+    """One function of the operands of all formulas, one formula after the other, with stacked outputs."""
 
     def along(rows: Sequence[Callable[..., Any]]) -> Callable[..., tuple[Any, ...]]:
         def whole(*operands: Any) -> tuple[Any, ...]:
@@ -94,16 +94,16 @@ def _combinations(sample: Sample, tensors: Sequence[int], rng: Any) -> Iterator[
     choices = [(None, 0, -1, *((1,) if sample.args[i].ndim > 1 else ())) for i in tensors]
     count = math.prod(map(len, choices)) - 1  # Combination number 0 batches nothing, so it is left out.
     picked = range(count) if count <= COMBINATIONS else sorted(rng.choice(count, COMBINATIONS, False))
-    return (_numbered(int(number) + 1, choices) for number in picked)
+    return (_combination_at(int(number) + 1, choices) for number in picked)
 
 
-def _numbered(number: int, choices: Sequence[Sequence[Any]]) -> tuple[Any, ...]:
-    """An item of `itertools.product(*choices)`, by its number: there may be more of them than could be listed."""
-    found = []
+def _combination_at(number: int, choices: Sequence[Sequence[Any]]) -> tuple[Any, ...]:
+    """An item of `itertools.product(*choices)`, by its number: the product may be too large for a list."""
+    item = []
     for options in reversed(choices):
         number, index = divmod(number, len(options))
-        found.append(options[index])
-    return tuple(reversed(found))
+        item.append(options[index])
+    return tuple(reversed(item))
 
 
 def _judge_batching(
@@ -117,9 +117,9 @@ def _judge_batching(
     """Judge one way of batching the arguments.
 
     Args:
-        sample: the input whose arguments are shared where they are not batched.
+        sample: has the arguments that are not batched, which the slices share.
         tensors: positions of the arguments that are tensors. dims: the batch axis of each; None where it is shared.
-        loop: what the call stands for. last: whether the outputs get the batch as their last axis, else as the first.
+        loop: the loop of this call. last: whether the batch is the last axis of the outputs; else it is the first.
     """
     slices = loop.slices
     batched = [
@@ -133,42 +133,42 @@ def _judge_batching(
         named = ", ".join(f"{judge.op.label(i)}: {d}" for i, d in zip(tensors, dims, strict=True))
         what = f"vmap(in_dims=({named}), out_dims={out_dims})"
         call = torch.func.vmap(f, in_dims=tuple(dims), out_dims=out_dims)
-        outputs = _unless_refused(judge, call, batched, loop, what)
+        outputs = _call_unless_refused(judge, call, batched, loop, what)
     if outputs is None:
         return
-    _attributes(judge, what, outputs, alone, out_dims, len(slices))
+    _require_attributes(judge, what, outputs, alone, out_dims, len(slices))
     names = [f"slices of {name}" for name in output_names(len(outputs))]
     mine = [y.movedim(d, 0) for y, d in zip(outputs, out_dims, strict=True)]
-    problem, given = Problem(judge.op, sample.args), dict(zip(tensors, batched, strict=True))
-    told = functools.partial(batching, problem, given, dims, out_dims)
-    judge.compare(replace(loop.expected, names=names, path=what, told=told), mine, loop.read)
+    problem, arguments = Problem(judge.op, sample.args), dict(zip(tensors, batched, strict=True))
+    script = functools.partial(batching, problem, arguments, dims, out_dims)
+    judge.compare(replace(loop.expected, names=names, path=what, told=script), mine, loop.read)
 
 
-def _unless_refused(
+def _call_unless_refused(
     judge: Judge,
     call: Callable[..., Any],
     batched: Sequence[Tensor],
     loop: _Loop,
     what: str,
 ) -> Any:
-    """The outputs of a batched call, or None where it was refused, and rightly so.
+    """The outputs of a batched call, or None where the op was right to refuse it.
 
     Where slices would write different values to an argument that they share, no result is right, so the call must raise
-    a RuntimeError that names the argument. Where the values are equal by chance, but depend on what is batched, the op
-    may refuse or not. Whether they depend on it, a NaN in the place of all that is batched tells.
+    a RuntimeError that names the argument. Where the values are equal by chance, but depend on batched arguments, the
+    op may refuse or not. They depend on these if NaN in all batched arguments makes them NaN.
 
     Args:
-        call, batched: the batched call, and its operands. loop: what it stands for. what: its name in messages.
+        call, batched: the batched call, and its operands. loop: its loop. what: its name in messages.
     """
     first, varied = loop.slices[0], loop.varied
-    written = judge.op.written(first)
-    shared = [(i, k) for k, i in enumerate(written) if i not in varied]
+    writes = judge.op.written(first)
+    shared = [(i, k) for k, i in enumerate(writes) if i not in varied]
     if not shared:
         return judge.call(call, *batched, what=what)
     with judge.tally.clock("reference"):
-        values = [np.asarray(ball.centre) for ball in loop.read[len(loop.read) - len(written) :]]
+        values = [np.asarray(ball.centre) for ball in loop.read[len(loop.read) - len(writes) :]]
         blank = [torch.full_like(a, math.nan) if i in varied and is_float(a) else a for i, a in enumerate(first)]
-        reached = _values_written(judge, blank, len(written))
+        reached = _read_written_values(judge, blank, len(writes))
     must = [
         judge.op.label(i) for i, k in shared if not all(_equal_with_nan(values[k][0], row) for row in values[k][1:])
     ]
@@ -190,8 +190,8 @@ def _unless_refused(
     return outputs
 
 
-def _values_written(judge: Judge, args: Sequence[Any], count: int) -> list[Any]:
-    """What the formula says a call writes, as arrays."""
+def _read_written_values(judge: Judge, args: Sequence[Any], count: int) -> list[Any]:
+    """The values that a call must write, by the formula."""
     problem = Problem(judge.op, args)
     read = balls(problem.formula((), 0), problem.arrays(), judge.contract_of(0))
     return [np.asarray(ball.centre) for ball in read[len(read) - count :]]
@@ -201,13 +201,13 @@ def _equal_with_nan(a: Any, b: Any) -> bool:
     return bool(np.array_equal(a, b, equal_nan=True))
 
 
-def _attributes(
+def _require_attributes(
     judge: Judge, what: str, outputs: Sequence[Tensor], alone: Sequence[Tensor], out_dims: Sequence[int], size: int
 ) -> None:
-    """Dtype and shape under vmap are those without it, and the batch axis is where it was asked for.
+    """Violation unless dtypes and shapes under vmap are those without it, with the batch axis where out_dims has it.
 
     Args:
-        what: the call, in messages. outputs, alone: what it gave, and what one slice gives without vmap.
+        what: the call in messages. outputs, alone: the outputs, and those of one slice without vmap.
         out_dims: the axis of the batch in each output. size: how many slices the batch has.
     """
     for y, one, d in zip(outputs, alone, out_dims, strict=True):

@@ -1,1 +1,1 @@
-"""The ways in which a user may call an op, and what each of them must give."""
+"""WAYS: the ways in which users call an op, each compared with the plain call."""

@@ -1,11 +1,11 @@
-"""WAYS: every way of calling an op gives what the plain call gives, bit for bit or within the bound.
+"""WAYS: every way of calling an op gives the result of the plain call, bit for bit or within the bound.
 
 What this is for: the other properties call an op in one way, with all arguments by position, plain tensors and one
 graph at a time. Users leave defaults out, name arguments, hand in lists and parameters, switch gradients off, keep
 several graphs alive, batch many slices, and have tensors of more dims.
 
-What is hard here: which of these an op takes, its signature and the production op say; what a default means, the
-formula says.
+What is hard here: to know which of these calls an op accepts, and what a default means. The signature and the
+production op decide the former, the formula decides the latter.
 """
 
 from __future__ import annotations
@@ -24,38 +24,38 @@ from ....oracles.op.script import Spelt
 from ....oracles.verdicts.verdict import Code
 from ..agreement import Args, outputs_of, require_equal, require_equal_calls, require_same
 from ..layout import require_contiguous, require_strides
-from .extents import many_slices, more_dims, one_slice
-from .following import subclasses, under_a_mode
-from .graphs import graphs
-from .identity import identity
-from .module_calls import state_of_module
+from .extents import check_many_slices, check_more_dims, check_one_slice
+from .following import check_subclasses, check_under_mode
+from .graphs import check_graphs
+from .identity import check_identity
+from .module_calls import check_module_state
 
 
-def called_in_other_ways(judge: Judge, sample: Sample) -> None:
+def check_ways(judge: Judge, sample: Sample) -> None:
     """WAYS: see the module."""
-    _spelt(judge, sample)
-    _defaults(judge, sample)
-    _as_parameters(judge, sample)
-    _modes(judge, sample)
-    graphs(judge, sample)
-    _deterministic(judge, sample)
-    many_slices(judge, sample)
-    one_slice(judge, sample)
-    more_dims(judge, sample)
-    state_of_module(judge, sample)
-    identity(judge, sample)
-    under_a_mode(judge, sample)
-    subclasses(judge, sample)
+    _judge_spellings(judge, sample)
+    _judge_defaults(judge, sample)
+    _judge_parameters(judge, sample)
+    _judge_modes(judge, sample)
+    check_graphs(judge, sample)
+    _judge_deterministic_mode(judge, sample)
+    check_many_slices(judge, sample)
+    check_one_slice(judge, sample)
+    check_more_dims(judge, sample)
+    check_module_state(judge, sample)
+    check_identity(judge, sample)
+    check_under_mode(judge, sample)
+    check_subclasses(judge, sample)
 
 
 # -------------------------------------------------------------------------------------------------------- arguments
 
 
-def _spelt(judge: Judge, sample: Sample) -> None:
-    """All arguments by keyword; lists where the sample has tuples."""
+def _judge_spellings(judge: Judge, sample: Sample) -> None:
+    """Judge calls with all arguments by keyword, and with lists where the sample has tuples."""
     implementation = judge.op.implementation(judge.subject_name)
-    for said, call in _spellings(judge, implementation, sample.args):
-        require_equal_calls(judge, sample, _functional(judge, call), said, backward=False)
+    for what, call in _spellings(judge, implementation, sample.args):
+        require_equal_calls(judge, sample, _functional(judge, call), what, backward=False)
 
 
 def _functional(judge: Judge, call: Spelt) -> Spelt:
@@ -86,7 +86,7 @@ def _spellings(judge: Judge, implementation: Subject, args: Args) -> Iterator[tu
 
 
 def parameter_names(implementation: Subject) -> list[str] | None:
-    """Names of the arguments of an implementation, in order; None where it has none that can be read."""
+    """Names of the arguments of an implementation, in order; None where Python cannot read them."""
     schema = getattr(implementation, "_schema", None)
     if schema is not None:
         return [argument.name for argument in schema.arguments]
@@ -99,8 +99,8 @@ def parameter_names(implementation: Subject) -> list[str] | None:
     return [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
 
 
-def _defaults(judge: Judge, sample: Sample) -> None:
-    """What is left out has the value that the formula has for it."""
+def _judge_defaults(judge: Judge, sample: Sample) -> None:
+    """Judge calls that leave out arguments: each must have the formula's default."""
     parameters = list(inspect.signature(judge.op.reference).parameters.values())
     required = [p for p in parameters if p.default is p.empty]
     count = len(required)
@@ -109,15 +109,15 @@ def _defaults(judge: Judge, sample: Sample) -> None:
     implementation = judge.op.implementation(judge.subject_name)
     if not _has_defaults(implementation, count):
         return
-    # One argument after the other is left out, beginning with the last, because a call leaves out the last ones.
+    # Calls leave out the last argument, then the last two, and so on.
     for end in range(len(parameters) - 1, count - 1, -1):
         args = (*sample.args[:end], *(p.default for p in parameters[end:]))
         if outputs_of(judge, args) is None:
             continue
-        said = f"{judge.op.argument(end)}{' and what follows' * (end < len(parameters) - 1)} left out"
+        what = f"{judge.op.argument(end)}{' and what follows' * (end < len(parameters) - 1)} left out"
         lines = ("def call(*given):", f"    return op(*given[:{end}])", "")
         call = _functional(judge, Spelt(_of_first(implementation, end), lines))
-        require_equal_calls(judge, sample.with_args(args), call, said, backward=False)
+        require_equal_calls(judge, sample.with_args(args), call, what, backward=False)
 
 
 def _of_first(implementation: Subject, count: int) -> Subject:
@@ -125,7 +125,7 @@ def _of_first(implementation: Subject, count: int) -> Subject:
 
 
 def _has_defaults(implementation: Subject, count: int) -> bool:
-    """Whether an implementation can be called with so many arguments."""
+    """Whether an implementation can be called with its first `count` arguments alone."""
     try:
         parameters = list(inspect.signature(implementation).parameters.values())[count:]
     except (TypeError, ValueError):
@@ -133,19 +133,19 @@ def _has_defaults(implementation: Subject, count: int) -> bool:
     return all(p.default is not p.empty or p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in parameters)
 
 
-def _as_parameters(judge: Judge, sample: Sample) -> None:
-    """Parameters in place of tensors give plain tensors, with the same values and gradients."""
-    written = judge.op.written(sample.args)
+def _judge_parameters(judge: Judge, sample: Sample) -> None:
+    """Judge a call with parameters in place of tensors: plain tensors, with the same values and gradients."""
+    writes = judge.op.written(sample.args)
     problem = Problem(judge.op, sample.args)
 
     def call(*args: Any) -> Any:
-        return judge.subject(*(_parameter(a) if is_float(a) and i not in written else a for i, a in enumerate(args)))
+        return judge.subject(*(_parameter(a) if is_float(a) and i not in writes else a for i, a in enumerate(args)))
 
-    kept: list[Tensor] = []
+    parameters: list[Tensor] = []
 
     def _parameter(t: Tensor) -> Tensor:
         parameter = torch.nn.Parameter(t.detach(), requires_grad=t.requires_grad)
-        kept.append(parameter)
+        parameters.append(parameter)
         return parameter
 
     with torch.no_grad():
@@ -154,60 +154,60 @@ def _as_parameters(judge: Judge, sample: Sample) -> None:
     leaves = [t.detach().requires_grad_() for t in problem.inputs]
     outputs = judge.call(problem.subject(call), *leaves, what="parameters in place of tensors")
     for i, y in enumerate(outputs):
-        if any(y is parameter for parameter in kept):
+        if any(y is parameter for parameter in parameters):
             raise judge.broken(Code.ALIASED, f"out[{i}] is an argument itself", where="parameters in place of tensors")
         if isinstance(y, torch.nn.Parameter):
             raise judge.broken(Code.ATTRIBUTE, f"out[{i}] is a Parameter", where="parameters in place of tensors")
     require_equal(judge, path.along((), ()), [y.detach() for y in outputs], plain, "parameters in place of tensors")
     pairs = [(y, g) for y, g in zip(outputs, path.directions, strict=False) if y.requires_grad]
-    wanted = [p for p in kept if p.requires_grad]
-    if not pairs or not wanted:
+    tracked = [p for p in parameters if p.requires_grad]
+    if not pairs or not tracked:
         return
-    targets, given = [y for y, _ in pairs], [g for _, g in pairs]
-    judge.call(lambda: torch.autograd.backward(targets, given), what="backward to parameters")
+    targets, directions = [y for y, _ in pairs], [g for _, g in pairs]
+    judge.call(lambda: torch.autograd.backward(targets, directions), what="backward to parameters")
     need = judge.run(path, what="vjp")
-    got = [torch.zeros_like(p) if p.grad is None else p.grad for p in wanted]
+    got = [torch.zeros_like(p) if p.grad is None else p.grad for p in tracked]
     require_equal(judge, path, got, [g.detach() for g in need], "gradients of parameters")
 
 
 # ------------------------------------------------------------------------------------------------------------ modes
 
 
-def _modes(judge: Judge, sample: Sample) -> None:
-    """Inference mode and no_grad change no bit, and give outputs that need no gradient."""
+def _judge_modes(judge: Judge, sample: Sample) -> None:
+    """Judge calls under no_grad and in inference mode: the same bits, and outputs that need no gradient."""
     problem = Problem(judge.op, sample.args)
     f = problem.subject(judge.subject)
     plain = [t.detach().clone() for t in judge.call(f, *problem.inputs, what="forward")]
     leaves = [t.detach().requires_grad_() for t in problem.inputs]
-    for said, mode, operands in (
+    for what, mode, operands in (
         ("under no_grad", torch.no_grad, leaves),
         ("in inference mode", torch.inference_mode, problem.inputs),
     ):
-        outputs = _in_mode(judge, f, mode, operands, said)
-        # A view of a leaf says that it requires a gradient under no_grad, too; torch's own views do.
+        outputs = _call_in_mode(judge, f, mode, operands, what)
+        # A view of a leaf requires a gradient under no_grad, too, as the views of torch's own ops do.
         if any(y.requires_grad and not y._is_view() for y in outputs):
-            raise judge.broken(Code.ATTRIBUTE, "an output requires a gradient", where=said)
-        require_same(judge, [y.clone() for y in outputs], plain, said)
-    # What was computed in inference mode must not serve a call that is differentiated.
+            raise judge.broken(Code.ATTRIBUTE, "an output requires a gradient", where=what)
+        require_same(judge, [y.clone() for y in outputs], plain, what)
+    # A tensor that was computed in inference mode must not be reused in a call that is differentiated.
     again = judge.call(f, *leaves, what="forward after inference mode")
     require_same(judge, [y.detach() for y in again], plain, "forward after inference mode")
 
 
-def _in_mode(
-    judge: Judge, f: Subject, mode: Callable[[], Any], operands: Sequence[Tensor], said: str
+def _call_in_mode(
+    judge: Judge, f: Subject, mode: Callable[[], Any], operands: Sequence[Tensor], what: str
 ) -> tuple[Tensor, ...]:
     """The outputs of a call in a mode.
 
     Args:
-        judge, f: calls the function. mode: makes the context. operands: of the function. said: what messages call it.
+        judge: calls `f`. f: the function. mode: makes the context. operands: of `f`. what: the call in messages.
     """
     with mode():
-        outputs: tuple[Tensor, ...] = judge.call(f, *operands, what=said)
+        outputs: tuple[Tensor, ...] = judge.call(f, *operands, what=what)
         return tuple(outputs)
 
 
-def _deterministic(judge: Judge, sample: Sample) -> None:
-    """With deterministic algorithms an op may take another way: values and first gradients as right as without."""
+def _judge_deterministic_mode(judge: Judge, sample: Sample) -> None:
+    """Judge values and first gradients under deterministic algorithms, for which an op may have other code."""
     what = "with deterministic algorithms"
     with torch.no_grad():
         plain = judge.primal(sample)

@@ -1,4 +1,4 @@
-"""More slices than other samples have, and more dims."""
+"""WAYS with larger arguments: vmap over many slices and over one, and tensors of five and six dims."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from ....oracles.op.bits import same_results
 from ....oracles.op.declaration import Sample, Tensor
 from ....oracles.op.paths import in_arguments
 from ....oracles.verdicts.verdict import Code
-from ..agreement import Args, outputs_of, require_equal, unless_refused
+from ..agreement import Args, call_unless_refused, outputs_of, require_equal
 
-#: So many slices: more than two vectors of any kernel, and odd; and how many are taken at once. Three are left over.
+#: Slices of a batch: an odd number, more than two vectors of any kernel. Slices of a chunk; the last one has three.
 SLICES, CHUNK = 33, 5
-#: The most dims that are asked for.
+#: The largest number of dims.
 MOST_DIMS = 6
 
 
-def many_slices(judge: Judge, sample: Sample) -> None:
-    """vmap over many slices, whole and in chunks, against a call for each slice."""
+def check_many_slices(judge: Judge, sample: Sample) -> None:
+    """Compare vmap over many slices, whole and in chunks, with a call for each slice."""
     if "vmap" in judge.op.promises.without:
         return
     tensors = [i for i, a in enumerate(sample.args) if isinstance(a, Tensor)]
-    # There are as many different slices as the sample comes with; they recur.
+    # The batch repeats the slices of the sample.
     rows = [[args[i] for i in tensors] for args in (sample.args, *sample.slices)]
     numbers = [k % len(rows) for k in range(SLICES)]
     stacked = [torch.stack([rows[k][i] for k in numbers]) for i in range(len(tensors))]
@@ -39,8 +39,8 @@ def many_slices(judge: Judge, sample: Sample) -> None:
                           what)  # fmt: skip
 
 
-def one_slice(judge: Judge, sample: Sample) -> None:
-    """vmap over a batch of one, of each tensor alone: what the call gives, and refused only where two slices are."""
+def check_one_slice(judge: Judge, sample: Sample) -> None:
+    """Compare vmap over one slice of each tensor with the plain call; it may be refused if two slices are refused."""
     if "vmap" in judge.op.promises.without:
         return
     with torch.no_grad():
@@ -50,23 +50,23 @@ def one_slice(judge: Judge, sample: Sample) -> None:
             continue
         batched = torch.func.vmap(in_arguments(judge.subject, sample.args, (i,)))
         what = f"vmap over one slice of {judge.op.label(i)}"
-        if unless_refused(judge, batched, (torch.stack((value, value)),)) is None:
+        if call_unless_refused(judge, batched, (torch.stack((value, value)),)) is None:
             continue
-        found = unless_refused(judge, batched, (value.unsqueeze(0),))
-        if found is None:
+        outputs = call_unless_refused(judge, batched, (value.unsqueeze(0),))
+        if outputs is None:
             raise judge.broken(Code.RAISED, "refused, and two slices are taken", where=what)
-        if any(y.dim() == 0 or y.shape[0] != 1 for y in found):
-            wrong = f"got outputs of shapes={[tuple(y.shape) for y in found]}, need a batch of one"
+        if any(y.dim() == 0 or y.shape[0] != 1 for y in outputs):
+            wrong = f"got outputs of shapes={[tuple(y.shape) for y in outputs]}, need a batch of one"
             raise judge.broken(Code.ATTRIBUTE, wrong, where=what)
-        require_equal(judge, judge.path(sample, (), plain, "eager"), [y[0] for y in found], plain, what)
+        require_equal(judge, judge.path(sample, (), plain, "eager"), [y[0] for y in outputs], plain, what)
 
 
 def _slices_equal(judge: Judge, sample: Sample, outputs: list[Tensor], need: list[list[Tensor]], what: str) -> None:
-    """Violation unless every slice of every output is what the call for that slice alone gave, or within its bound.
+    """Violation unless each slice of each output equals the result of a call for that slice, or lies in its bound.
 
     Args:
-        judge, sample: what was called, and where. outputs: with the batch at axis 0.
-        need: of every output, one tensor for each slice. what: the call in messages.
+        judge: of the subject. sample: the arguments. outputs: of vmap, with the batch at axis 0.
+        need: for every output, the result for each slice. what: the call in messages.
     """
     whole = [torch.stack(column) for column in need]
     if len(outputs) == len(whole) and all(map(same_results, outputs, whole)):
@@ -91,23 +91,23 @@ def _tensors_of(sample: Sample, args: Args) -> Args:
 # ------------------------------------------------------------------------------------------------------------- dims
 
 
-def more_dims(judge: Judge, sample: Sample) -> None:
-    """Tensors of five and six dims, in the places where the op takes them; a refusal is no failure."""
+def check_more_dims(judge: Judge, sample: Sample) -> None:
+    """Judge tensors of five and six dims, where the op accepts them; a refusal is no failure."""
     most = max((a.ndim for a in sample.args if isinstance(a, Tensor)), default=0)
     for dims in range(max(most + 1, MOST_DIMS - 1), MOST_DIMS + 1):
-        for said, args in _with_dims(judge, sample.args, most, dims - most):
-            # Torch's own ops take what they then read past the end of; the production op checks its arguments.
-            if outputs_of(judge, args) is None or unless_refused(judge, judge.subject, args) is None:
+        for what, args in _with_dims(judge, sample.args, most, dims - most):
+            # Torch's own ops accept arguments and then read past their end; the production op checks its arguments.
+            if outputs_of(judge, args) is None or call_unless_refused(judge, judge.subject, args) is None:
                 continue
             larger = sample.with_args(args)
             with torch.no_grad():
-                got = judge.primal(larger, what=said)
-            judge.against(judge.path(larger, (), got, "eager").expected(said), got, exactly=False)
+                got = judge.primal(larger, what=what)
+            judge.against(judge.path(larger, (), got, "eager").expected(what), got, exactly=False)
             break
 
 
 def _with_dims(judge: Judge, args: Args, most: int, more: int) -> Iterator[tuple[str, Args]]:
-    """(what was done, arguments) with so many more dims, in the places where ops take them.
+    """(description, arguments) with `more` further dims, in front of the others or behind them.
 
     Args:
         judge: has the names of arguments. args: the arguments. most: dims of the largest tensor. more: how many more.

@@ -40,17 +40,17 @@ class _Graph:
             judge: calls autograd. what: the call in messages. retain: whether the graph can be used again.
         """
         pairs = [(y, g) for y, g in zip(self.outputs, self.path.directions, strict=False) if y.requires_grad]
-        targets, given = [y for y, _ in pairs], [g for _, g in pairs]
+        targets, directions = [y for y, _ in pairs], [g for _, g in pairs]
 
         def backward() -> Any:
-            return torch.autograd.grad(targets, self.leaves, given, retain_graph=retain, allow_unused=True)
+            return torch.autograd.grad(targets, self.leaves, directions, retain_graph=retain, allow_unused=True)
 
-        found = judge.call(backward, what=what)
-        return [torch.zeros_like(t) if g is None else g for g, t in zip(found, self.leaves, strict=True)]
+        grads = judge.call(backward, what=what)
+        return [torch.zeros_like(t) if g is None else g for g, t in zip(grads, self.leaves, strict=True)]
 
 
-def graphs(judge: Judge, sample: Sample) -> None:
-    """Several graphs alive at once, differentiated in another order; one graph several times."""
+def check_graphs(judge: Judge, sample: Sample) -> None:
+    """Judge gradients of several graphs alive at once, in another order, and of one graph several times."""
     parts = [sample, *(sample.with_args(_of_slice(sample, args)) for args in sample.slices[:2])]
     first = _call_in_graph(judge, sample)
     if not any(y.requires_grad for y in first.outputs):
@@ -63,11 +63,11 @@ def graphs(judge: Judge, sample: Sample) -> None:
     for time in ("first", "second", "third"):
         what = f"{time} backward over one graph"
         require_equal(judge, first.path, first.gradients(judge, what, retain=True), need[0], what)
-    _after_it_was_freed(judge, sample, need[0])
+    _judge_freed_graph(judge, sample, need[0])
 
 
-def _after_it_was_freed(judge: Judge, sample: Sample, need: Sequence[Tensor]) -> None:
-    """A graph that was not kept: an error where it had saved tensors, as torch has it; else the same gradients."""
+def _judge_freed_graph(judge: Judge, sample: Sample, need: Sequence[Tensor]) -> None:
+    """Judge a second backward over a graph that was not retained: an error if it had saved tensors, else equal bits."""
     used = 0
 
     def unpack(t: Tensor) -> Tensor:

@@ -1,8 +1,8 @@
-"""Modules as implementations of an op, and what is asked of their state.
+"""Modules as implementations of an op, and the checks of their state.
 
 What this is for: users meet most of these ops as modules of `torch.nn`. A module that is built of a call's arguments,
-and called with them, is an implementation like any other; but it also has a state: it is written and read back, counts
-what it has seen, and behaves in one way in training and in another one in evaluation.
+and called with them, is an implementation like any other. But a module also has a state: it is saved and loaded, it
+counts batches, and it changes in training and not in evaluation.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ....oracles.op.declaration import Sample, Tensor
 from ....oracles.verdicts.verdict import Code
 from ..agreement import outputs_of
 
-#: So many batches are seen where the mean over all of them is kept.
+#: How many batches a module with momentum None is trained on.
 BATCHES = 3
 
 
@@ -28,8 +28,8 @@ class Built:
     """A module for one call.
 
     Attributes:
-        module: of the call's numbers and shapes. state: its parameters and buffers, by name; those that are None it has
-            not. operands: what it is called with. result: what its user converts the output to, if anything.
+        module: built of the call's numbers and shapes. state: its parameters and buffers, by name; None for one that it
+            does not have. operands: its arguments. result: the dtype to which its user converts the output, if any.
     """
 
     module: torch.nn.Module
@@ -37,16 +37,16 @@ class Built:
     operands: tuple[Any, ...]
     result: torch.dtype | None = None
 
-    def given(self) -> dict[str, Tensor]:
-        """The parameters and buffers that there are."""
+    def tensors(self) -> dict[str, Tensor]:
+        """The parameters and buffers that are not None."""
         return {name: value for name, value in self.state.items() if value is not None}
 
-    def stateful(self) -> torch.nn.Module:
-        """The module, with copies of the parameters and buffers as its own."""
-        for name, value in self.given().items():
-            kept = value.detach().clone()
+    def load(self) -> torch.nn.Module:
+        """The module, with copies of the parameters and buffers."""
+        for name, value in self.tensors().items():
+            copy = value.detach().clone()
             buffer = name in dict(self.module.named_buffers())
-            setattr(self.module, name, kept if buffer else torch.nn.Parameter(kept))
+            setattr(self.module, name, copy if buffer else torch.nn.Parameter(copy))
         return self.module
 
 
@@ -62,13 +62,13 @@ class ModuleSubject:
 
     def __call__(self, *args: Any) -> Any:
         built = self.build(*args)
-        # Nothing is copied into the module, so that transforms see the very tensors, and writes reach them.
-        output = torch.func.functional_call(built.module, built.given(), built.operands)
+        # `functional_call` copies nothing into the module, so that transforms see these tensors, and writes reach them.
+        output = torch.func.functional_call(built.module, built.tensors(), built.operands)
         return output if built.result is None else output.to(built.result)
 
 
-def state_of_module(judge: Judge, sample: Sample) -> None:
-    """What a module keeps: written and read back, in training and in evaluation; nothing of what is no module."""
+def check_module_state(judge: Judge, sample: Sample) -> None:
+    """Judge the state of a module: saved and loaded, in evaluation and in training; other subjects have none."""
     subject = judge.op.implementation(judge.subject_name)
     if not isinstance(subject, ModuleSubject):
         return
@@ -88,22 +88,22 @@ def _change_module(judge: Judge, sample: Sample, **changes: Any) -> Sample:
 
 def _call(judge: Judge, module: torch.nn.Module, operands: tuple[Any, ...], what: str) -> Tensor:
     with torch.no_grad():
-        found: Tensor = judge.call(module, *operands, what=what)
-    return found
+        output: Tensor = judge.call(module, *operands, what=what)
+    return output
 
 
 def _round_trip(judge: Judge, subject: ModuleSubject, sample: Sample) -> None:
-    """A module that reads the state of another one gives what that one gives, and the state is whole."""
+    """Violation unless a module with the loaded state of another one has the same outputs, and no state is missing."""
     built = subject.build(*sample.args)
-    module = built.stateful().eval()
-    # Copies stand for what is written to a file and read from it again.
-    written = {name: value.clone() for name, value in module.state_dict().items()}
+    module = built.load().eval()
+    # The copies stand for a state that is saved to a file and loaded again.
+    state = {name: value.clone() for name, value in module.state_dict().items()}
     other = subject.build(*sample.args).module.eval()
-    missing = other.load_state_dict(written, strict=False)
+    missing = other.load_state_dict(state, strict=False)
     lost = [
         *missing.missing_keys,
         *missing.unexpected_keys,
-        *(n for n in built.given() if n not in written),
+        *(n for n in built.tensors() if n not in state),
     ]
     what = "state_dict, copied and read back"
     if lost:
@@ -115,10 +115,10 @@ def _round_trip(judge: Judge, subject: ModuleSubject, sample: Sample) -> None:
 
 
 def _evaluation_keeps(judge: Judge, subject: ModuleSubject, sample: Sample) -> None:
-    """Evaluation changes no statistic and counts nothing."""
-    # A module that was made for training shows whether `eval` takes it out of that.
+    """Violation where evaluation changes a statistic or the count of batches."""
+    # The module is built for training, so that this shows whether `eval` ends it.
     built = subject.build(*_change_module(judge, sample, training=True).args)
-    module = built.stateful()
+    module = built.load()
     before = {name: t.clone() for name, t in module.state_dict().items()}
     _call(judge, module.eval(), built.operands, "eval")
     for name, t in module.state_dict().items():
@@ -128,12 +128,12 @@ def _evaluation_keeps(judge: Judge, subject: ModuleSubject, sample: Sample) -> N
 
 
 def _mean_over_all(judge: Judge, subject: ModuleSubject, sample: Sample) -> None:
-    """With momentum None the k-th batch has the weight 1 / k, and the batches are counted."""
+    """Violation unless with momentum None the k-th batch has the weight 1 / k, and the batches are counted."""
     inputs = [_by_names(judge, sample)["input"], *(args[judge.op.arguments.index("input")] for args in sample.slices)]
     start = _change_module(judge, sample, training=True, momentum=None)
     if outputs_of(judge, _change_module(judge, start, momentum=0.5).args) is None:
         return  # one value per channel, which training refuses
-    module = subject.build(*start.args).stateful().train()
+    module = subject.build(*start.args).load().train()
     for number, batch in enumerate(inputs[:BATCHES], start=1):
         mean, var = (getattr(module, name).clone() for name in ("running_mean", "running_var"))
         what = f"batch {number} with momentum None"

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from opassay.properties.checks.transforms.values import adjoint
+from opassay.properties.checks.transforms.values import check_adjointness
 from tests.oracles.planted_ops import (
     ALL,
     Subject,
@@ -31,7 +31,7 @@ FAULTS: dict[str, Subject] = {
 
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_planted_fault_is_found(name: str) -> None:
-    found = violation(adjoint, declared(FAULTS[name]), sample(1))
+    found = violation(check_adjointness, declared(FAULTS[name]), sample(1))
     assert found is not None
     assert found.code.name == "ADJOINT"
     assert "⟨ȳ, Jv⟩" in found.message
@@ -41,7 +41,7 @@ def test_a_planted_fault_is_found(name: str) -> None:
 @pytest.mark.parametrize("dtype", ALL)
 def test_the_right_op_passes(dtype: str, subject: Subject) -> None:
     for seed in range(10):
-        found = judged(adjoint, declared(subject), sample(seed, dtype), dtype)
+        found = judged(check_adjointness, declared(subject), sample(seed, dtype), dtype)
         assert found.judged == 1, f"seed={seed}"
         assert found.measure().max_ratio <= 1, f"seed={seed}"
 
@@ -54,11 +54,11 @@ def test_values_alone_do_not_make_an_adjoint_pair() -> None:
         return 2 * d_x, 2 * d_w
 
     both = custom(backward=backward, jvp=lambda x, w, t_x, t_w: 2 * right_jvp(x, w, t_x, t_w))
-    found = violation(adjoint, declared(both), sample(1))
+    found = violation(check_adjointness, declared(both), sample(1))
     assert found is None
 
 
 def test_outputs_of_another_shape_are_a_finding() -> None:
-    found = violation(adjoint, declared(lambda x, w: (x * w).reshape(-1)), sample(1))
+    found = violation(check_adjointness, declared(lambda x, w: (x * w).reshape(-1)), sample(1))
     assert found is not None
     assert (found.code.name, found.title.endswith("shape of out[0]")) == ("ATTRIBUTE", True)

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from opassay.properties.checks.autocast import autocast
+from opassay.properties.checks.autocast import check_autocast
 from tests.oracles.planted_ops import Subject, custom, declared, judged, right_backward, sample, scaled, violation
 
 
@@ -43,7 +43,7 @@ FAULTS: dict[str, tuple[Subject, str]] = {
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_planted_fault_is_found(name: str) -> None:
     subject, code = FAULTS[name]
-    found = violation(autocast, declared(subject, subjects={"opassay": subject, "torch": torch.mul}), sample(1))
+    found = violation(check_autocast, declared(subject, subjects={"opassay": subject, "torch": torch.mul}), sample(1))
     assert found is not None
     assert found.code.name == code, found.message
     assert not _on()
@@ -52,4 +52,4 @@ def test_a_planted_fault_is_found(name: str) -> None:
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 def test_the_right_op_passes(dtype: str) -> None:
     op = declared(scaled, subjects={"opassay": scaled, "torch": torch.mul})
-    assert judged(autocast, op, sample(1, dtype), dtype).judged > 0
+    assert judged(check_autocast, op, sample(1, dtype), dtype).judged > 0

@@ -13,8 +13,8 @@ from torch import Tensor
 from opassay.oracles.bound.contract import contract
 from opassay.oracles.judge.judge import Judge
 from opassay.oracles.op.declaration import Op, Sample
-from opassay.properties.checks.compiling.compilation import compiled
-from opassay.properties.checks.compiling.variants import resized, revalued
+from opassay.properties.checks.compiling.compilation import check_compilation
+from opassay.properties.checks.compiling.variants import change_sizes, change_values
 from tests.oracles.planted_ops import declared, judged, sample, scaled, violation
 
 FACTOR = 2.0
@@ -103,7 +103,7 @@ FAULTS: dict[str, tuple[Callable[..., Any], str, str]] = {
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_planted_fault_is_found(name: str) -> None:
     subject, code, text = FAULTS[name]
-    found = violation(compiled, _op(subject), _sample())
+    found = violation(check_compilation, _op(subject), _sample())
     assert found is not None
     assert found.code.name == code, found.message
     assert text in found.message
@@ -111,19 +111,19 @@ def test_a_planted_fault_is_found(name: str) -> None:
 
 @pytest.mark.parametrize("dtype", ["float64", "float32", "bfloat16"])
 def test_the_right_op_passes(dtype: str) -> None:
-    assert judged(compiled, _op(_times), _sample(2, dtype), dtype).judged > 100
+    assert judged(check_compilation, _op(_times), _sample(2, dtype), dtype).judged > 100
 
 
 def test_an_op_that_promises_no_single_graph_is_told_how_many_there_were() -> None:
     op = _op(_broken_graph)
-    tally = judged(compiled, replace(op, promises=replace(op.promises, one_graph=False)), _sample())
+    tally = judged(check_compilation, replace(op, promises=replace(op.promises, one_graph=False)), _sample())
     assert tally.notes == ["1 graph break"]
 
 
 def test_other_arguments_are_ones_that_the_op_takes() -> None:
     judge = Judge(_op(_times), "opassay", contract("float32"))
-    shapes = {tuple(tuple(a.shape) for a in size.args[:2]) for size in resized(judge, _sample())}
+    shapes = {tuple(tuple(a.shape) for a in size.args[:2]) for size in change_sizes(judge, _sample())}
     assert shapes == {((4, 10), (10,)), ((8, 5), (5,)), ((12, 15), (15,))}
-    changed = [args[2:] for _, args in revalued(judge, _sample(), apart=False)]
+    changed = [args[2:] for _, args in change_values(judge, _sample(), apart=False)]
     assert changed == [(2.25, True)]
-    assert [args[2:] for _, args in revalued(judge, _sample(), apart=True)] == [(2.25, False), (FACTOR, True)]
+    assert [args[2:] for _, args in change_values(judge, _sample(), apart=True)] == [(2.25, False), (FACTOR, True)]

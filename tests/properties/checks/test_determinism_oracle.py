@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from opassay.properties.checks.determinism import deterministic
+from opassay.properties.checks.determinism import check_determinism
 from tests.oracles.planted_ops import (
     ALL,
     Subject,
@@ -55,7 +55,7 @@ FAULTS: dict[str, Subject] = {
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_planted_fault_is_found(name: str) -> None:
     threads = torch.get_num_threads()
-    found = violation(deterministic, declared(FAULTS[name]), sample(1))
+    found = violation(check_determinism, declared(FAULTS[name]), sample(1))
     assert found is not None
     assert found.code.name == "BITS", found.message
     assert torch.get_num_threads() == threads
@@ -65,15 +65,15 @@ def test_tensors_of_images_are_asked_with_channels_last_as_well() -> None:
     def by_threads_there(x: Tensor, w: Tensor) -> Tensor:
         return x * w if x.is_contiguous() else _by_threads(x, w)
 
-    found = violation(deterministic, declared(by_threads_there), sample(1, lead=(2, 3, 4)))
+    found = violation(check_determinism, declared(by_threads_there), sample(1, lead=(2, 3, 4)))
     assert found is not None
     assert found.code.name == "BITS", found.message
-    assert violation(deterministic, declared(by_threads_there), sample(1, lead=(2, 3))) is None
+    assert violation(check_determinism, declared(by_threads_there), sample(1, lead=(2, 3))) is None
 
 
 @pytest.mark.parametrize("dtype", ALL)
 def test_the_right_op_passes(dtype: str) -> None:
-    assert judged(deterministic, declared(scaled), sample(1, dtype, (65,), 33), dtype).judged > 0
+    assert judged(check_determinism, declared(scaled), sample(1, dtype, (65,), 33), dtype).judged > 0
 
 
 @pytest.mark.parametrize(
@@ -85,6 +85,6 @@ def test_gradients_of_gradients_are_asked_where_they_are_promised(
 ) -> None:
     op = declared(custom(backward=_second_by_threads))
     op = dataclasses.replace(op, promises=dataclasses.replace(op.promises, steady=steady))
-    fault = violation(deterministic, op, sample(1, lead=(rows,), n=length))
+    fault = violation(check_determinism, op, sample(1, lead=(rows,), n=length))
     assert (fault is not None) is found
     assert fault is None or "vjp∘vjp" in fault.message

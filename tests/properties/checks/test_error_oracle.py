@@ -13,7 +13,7 @@ from opassay.oracles.bound.contract import contract
 from opassay.oracles.judge.judge import Judge
 from opassay.oracles.op.declaration import Refusal
 from opassay.oracles.verdicts.violation import Unsupported
-from opassay.properties.checks.refusals import refused
+from opassay.properties.checks.refusals import check_refusals
 from tests.oracles.planted_ops import (
     Subject,
     accumulated,
@@ -71,24 +71,24 @@ FAULTS: dict[str, tuple[Subject, str, str]] = {
 def test_a_planted_fault_is_found(name: str) -> None:
     subject, code, text = FAULTS[name]
     promises = replace(declared(subject).promises, called=("scaled",))
-    found = violation(refused, declared(subject, refusals=REFUSALS, promises=promises), sample(1))
+    found = violation(check_refusals, declared(subject, refusals=REFUSALS, promises=promises), sample(1))
     assert found is not None
     assert found.code.name == code
     assert text in found.title
 
 
 def test_the_right_op_passes() -> None:
-    assert judged(refused, declared(scaled, refusals=REFUSALS), sample(1)).judged == 1
+    assert judged(check_refusals, declared(scaled, refusals=REFUSALS), sample(1)).judged == 1
 
 
 def test_other_subjects_promise_the_type_alone() -> None:
     op = declared(scaled, subjects={"torch": _raises(RuntimeError("no"))}, refusals=REFUSALS)
-    refused(Judge(op, "torch", contract("float32")), sample(1))
+    check_refusals(Judge(op, "torch", contract("float32")), sample(1))
 
 
 def test_an_op_without_refusals_is_unsupported() -> None:
     with pytest.raises(Unsupported, match="documents no invalid input"):
-        judged(refused, declared(scaled), sample(1))
+        judged(check_refusals, declared(scaled), sample(1))
 
 
 def test_a_write_to_what_it_may_write_before_it_refuses_is_found() -> None:
@@ -98,7 +98,7 @@ def test_a_write_to_what_it_may_write_before_it_refuses_is_found() -> None:
     refusals = (Refusal("weight of another length", longer, RuntimeError, ("size",)),)
     given = accumulating_sample(1)
     kept = given.args[2].clone()
-    found = violation(refused, accumulating(accumulated, refusals=refusals), given)
+    found = violation(check_refusals, accumulating(accumulated, refusals=refusals), given)
     assert found is not None
     assert found.code.name == "MUTATED"
     assert torch.equal(given.args[2], kept)
@@ -112,7 +112,7 @@ def test_an_argument_on_another_device_is_a_mistake_as_any_other() -> None:
             raise RuntimeError(f"scaled: got w on device={w.device}")
         return x * w
 
-    assert judged(refused, declared(asks, refusals=elsewhere), sample(1)).judged == 1
-    found = violation(refused, declared(lambda x, w: x + x, refusals=elsewhere), sample(1))
+    assert judged(check_refusals, declared(asks, refusals=elsewhere), sample(1)).judged == 1
+    found = violation(check_refusals, declared(lambda x, w: x + x, refusals=elsewhere), sample(1))
     assert found is not None
     assert found.title.endswith("accepted w elsewhere, need RuntimeError")

@@ -13,7 +13,7 @@ from opassay.oracles.bound.contract import contract
 from opassay.oracles.bound.rounding import Ball
 from opassay.oracles.bound.rounding.lattice import lowest_bit
 from opassay.oracles.op.declaration import Op, Sample
-from opassay.properties.checks.exact_data import exact_data
+from opassay.properties.checks.exact_data import check_exact_data
 from opassay.reference.algorithms import algorithm_of
 from opassay.reference.formats import FORMATS
 from tests.oracles.planted_ops import Subject, declared, judged, violation
@@ -200,7 +200,7 @@ FAULTS: dict[str, Subject] = {
 
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_planted_fault_is_found(name: str) -> None:
-    found = [violation(exact_data, _total(FAULTS[name]), _integers(seed)) for seed in range(4)]
+    found = [violation(check_exact_data, _total(FAULTS[name]), _integers(seed)) for seed in range(4)]
     caught = [v for v in found if v is not None]
     assert len(caught) >= 2, name
     assert {v.code.name for v in caught} == {"BITS"}
@@ -211,7 +211,7 @@ def test_a_planted_fault_is_found(name: str) -> None:
 @pytest.mark.parametrize("dtype", ["float64", "float32", "bfloat16", "float16"])
 def test_the_right_op_passes_and_all_of_it_is_judged(dtype: str) -> None:
     for seed in range(5):
-        found = judged(exact_data, _total(_right), _integers(seed, dtype, largest=3), dtype)
+        found = judged(check_exact_data, _total(_right), _integers(seed, dtype, largest=3), dtype)
         assert found.judged == 6 + 6 * 9 + 9, f"seed={seed}"
 
 
@@ -225,7 +225,7 @@ def test_the_order_of_a_sum_does_not_matter(order: str) -> None:
         return terms[0]
 
     for seed in range(4):
-        assert judged(exact_data, _total(op), _integers(seed)).judged == 6 + 6 * 9 + 9
+        assert judged(check_exact_data, _total(op), _integers(seed)).judged == 6 + 6 * 9 + 9
 
 
 def _scaled(x: Any, scale: Any) -> Any:
@@ -242,14 +242,14 @@ def test_what_rounds_in_an_algorithm_that_counts_need_not_be_exact() -> None:
     x, scale = torch.full((4,), 12.0), torch.tensor([0.0, 1.0, 3.0, 0.1])
     fused = lambda x, scale: (x.double() * scale - (12.0 * scale)).float()  # noqa: E731
     op = declared(fused, name="scaled", reference=_scaled)
-    assert violation(exact_data, op, Sample((x, scale))) is None
+    assert violation(check_exact_data, op, Sample((x, scale))) is None
     alone = declared(fused, name="scaled", reference=lambda x, scale: (x - 12.0) * scale)
-    found = violation(exact_data, alone, Sample((x, scale)))
+    found = violation(check_exact_data, alone, Sample((x, scale)))
     assert found is not None
     assert "out is not exact on exact data" in found.title
 
 
 def test_a_missing_output_is_a_finding() -> None:
-    found = violation(exact_data, _total(lambda x, w: ()), _integers(1))
+    found = violation(check_exact_data, _total(lambda x, w: ()), _integers(1))
     assert found is not None
     assert "got 0 outputs, need 1" in found.title

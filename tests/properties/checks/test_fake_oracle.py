@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 
-from opassay.properties.checks.fake import fakes
+from opassay.properties.checks.fake import check_fakes
 from tests.oracles.planted_ops import ALL, Subject, declared, judged, sample, scaled, violation
 
 
@@ -48,7 +48,7 @@ FAULTS: dict[str, tuple[Subject, str, str]] = {
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_planted_fault_is_found(name: str) -> None:
     subject, code, text = FAULTS[name]
-    found = violation(fakes, declared(subject), sample(1))
+    found = violation(check_fakes, declared(subject), sample(1))
     assert found is not None
     assert found.code.name == code, found.message
     assert text in found.message
@@ -69,7 +69,7 @@ def test_the_shape_rule_of_an_operator_is_asked_of_outputs_that_nobody_sees(rule
             "product", lambda x, w: ((x * w).contiguous(), x.clone(memory_format=torch.contiguous_format)), "CPU"
         )
         torch.library.register_fake("planted_rules::product", lambda x, w: (x.new_empty(x.shape), kept(x)), lib=library)
-        found = violation(fakes, declared(op), sample(1))
+        found = violation(check_fakes, declared(op), sample(1))
     assert (found is None) is (rule == "as the kernel")
     assert found is None or found.code.name == "ATTRIBUTE"
     assert found is None or "the shape rule of planted_rules::product" in found.message
@@ -78,7 +78,7 @@ def test_the_shape_rule_of_an_operator_is_asked_of_outputs_that_nobody_sees(rule
 @pytest.mark.parametrize("dtype", ALL)
 @pytest.mark.parametrize("lead", [(), (3,), (0,), (2, 1)])
 def test_the_right_op_passes(dtype: str, lead: tuple[int, ...]) -> None:
-    assert judged(fakes, declared(scaled), sample(1, dtype, lead), dtype).judged == 9
+    assert judged(check_fakes, declared(scaled), sample(1, dtype, lead), dtype).judged == 9
 
 
 def test_what_vmap_refuses_of_real_tensors_is_not_asked_of_fake_ones() -> None:
@@ -87,7 +87,7 @@ def test_what_vmap_refuses_of_real_tensors_is_not_asked_of_fake_ones() -> None:
             raise RuntimeError("no vmap")
         return x * w
 
-    assert judged(fakes, declared(op), sample(1)).judged == 6
+    assert judged(check_fakes, declared(op), sample(1)).judged == 6
 
 
 def test_strides_of_axes_with_one_element_say_nothing() -> None:
@@ -95,4 +95,4 @@ def test_strides_of_axes_with_one_element_say_nothing() -> None:
         y = x * w
         return torch.as_strided(y, y.shape, (7, 1)) if _is_fake(x) else y
 
-    assert violation(fakes, declared(op), sample(1, lead=(1,))) is None
+    assert violation(check_fakes, declared(op), sample(1, lead=(1,))) is None

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from opassay.oracles.op.declaration import Op, Promises, Slices
 from opassay.oracles.verdicts.violation import Unsupported
-from opassay.properties.checks.invariance import invariant
+from opassay.properties.checks.invariance import check_invariance
 from tests.oracles.planted_ops import ALL, Subject, custom, declared, right_backward, sample, scaled, upward, violations
 
 SEEDS = range(12)
@@ -66,14 +66,14 @@ FAULTS: dict[str, Subject] = {
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_planted_fault_is_found(name: str) -> None:
     given = [sample(seed, slices=3) for seed in SEEDS]
-    found = violations(invariant, promising(FAULTS[name]), given)
+    found = violations(check_invariance, promising(FAULTS[name]), given)
     assert set(found) == {"BITS"}, found
 
 
 @pytest.mark.parametrize("dtype", ALL)
 def test_the_right_op_passes(dtype: str) -> None:
     given = [sample(seed, dtype, (2, 3, 4)[: 1 + seed % 3], 5, slices=3) for seed in SEEDS]
-    assert set(violations(invariant, promising(scaled), given, dtype)) == {"-"}
+    assert set(violations(check_invariance, promising(scaled), given, dtype)) == {"-"}
 
 
 @pytest.mark.parametrize(("other", "found"), [(math.copysign(math.nan, -1.0), "-"), (1.0, "BITS")])
@@ -85,13 +85,13 @@ def test_a_nan_may_have_another_sign_in_a_batch(other: float, found: str) -> Non
         y.data.fill_(other if x.shape[0] > 4 else math.nan)
         return y
 
-    assert set(violations(invariant, promising(filled), [sample(seed, slices=3) for seed in SEEDS])) == {found}
+    assert set(violations(check_invariance, promising(filled), [sample(seed, slices=3) for seed in SEEDS])) == {found}
 
 
 def test_an_output_that_sums_over_slices_is_not_compared() -> None:
     op = promising(lambda x, w: (scaled(x, w), x.sum(0)), Slices({"x": 0}, (0, None)))
     both = replace(op, reference=lambda x, w: (x * w, x.sum(0)))
-    assert set(violations(invariant, both, [sample(seed, slices=3) for seed in SEEDS])) == {"-"}
+    assert set(violations(check_invariance, both, [sample(seed, slices=3) for seed in SEEDS])) == {"-"}
 
 
 def test_ints_that_count_slices_follow_them_and_others_are_set() -> None:
@@ -107,10 +107,10 @@ def test_ints_that_count_slices_follow_them_and_others_are_set() -> None:
     given = sample(3, slices=3)
     args = [(*args, 4, "mean") for args in (given.args, *given.slices)]
     full = replace(given, args=args[0], slices=tuple(args[1:]))
-    assert violations(invariant, op, [full]) == ["-"]
+    assert violations(check_invariance, op, [full]) == ["-"]
     assert seen == {(4, "none"), (16, "none"), (1, "none")}
 
 
 def test_an_op_that_promises_nothing_is_not_asked() -> None:
     with pytest.raises(Unsupported, match="scaled promises nothing of slices"):
-        violations(invariant, declared(scaled), [sample(0, slices=3)])
+        violations(check_invariance, declared(scaled), [sample(0, slices=3)])

@@ -13,7 +13,7 @@ from torch import Tensor
 from opassay.oracles.op.declaration import Law, Sample
 from opassay.oracles.op.documented import Documented
 from opassay.oracles.verdicts.violation import Unsupported, Violation
-from opassay.properties.checks.laws import laws
+from opassay.properties.checks.laws import check_laws
 from tests.oracles.planted_ops import ALL, Subject, declared, judged, sample, scaled, upward, violation
 
 Args = tuple[Any, ...]
@@ -52,7 +52,7 @@ FAULTS: dict[str, tuple[Subject, Law, str]] = {
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_planted_fault_is_found(name: str) -> None:
     subject, law, code = FAULTS[name]
-    found = violation(laws, declared(subject, laws=(NEVER, law)), sample(1))
+    found = violation(check_laws, declared(subject, laws=(NEVER, law)), sample(1))
     assert found is not None
     assert found.code.name == code
     assert code != "BITS" or law.name in found.title
@@ -60,7 +60,7 @@ def test_a_planted_fault_is_found(name: str) -> None:
 
 @pytest.mark.parametrize("dtype", ALL)
 def test_the_right_op_passes(dtype: str) -> None:
-    found = judged(laws, declared(scaled, laws=(NEVER, ROLLED, DOUBLED, WITHIN)), sample(1, dtype), dtype)
+    found = judged(check_laws, declared(scaled, laws=(NEVER, ROLLED, DOUBLED, WITHIN)), sample(1, dtype), dtype)
     assert found.judged == 3 * 20
 
 
@@ -68,7 +68,7 @@ def test_a_subject_that_documents_no_equal_bits_is_held_to_the_bounds() -> None:
     def found(subject: Subject) -> Violation | None:
         op = declared(subject, laws=(ROLLED,))
         documented = dict.fromkeys(op.subjects, Documented("the manual", bits=False))
-        return violation(laws, dataclasses.replace(op, documented=documented), sample(1))
+        return violation(check_laws, dataclasses.replace(op, documented=documented), sample(1))
 
     assert found(_first_row_apart) is None
     outside = found(_first_row_of_ones)
@@ -82,19 +82,19 @@ def test_zeros_of_both_signs_are_one_number() -> None:
     )
     given = Sample((torch.tensor([[0.0, -0.0, 1.0]]), torch.ones(3)))
     op = declared(lambda x, w: torch.where(x == 0, 0.0, x * w), laws=(mirrored,))
-    assert judged(laws, op, given).judged == 3
+    assert judged(check_laws, op, given).judged == 3
 
 
 def test_results_that_are_not_finite_are_not_judged() -> None:
     given = Sample((torch.tensor([[float("inf"), 1.0]]), torch.ones(2)))
-    found = judged(laws, declared(scaled, laws=(DOUBLED,)), given)
+    found = judged(check_laws, declared(scaled, laws=(DOUBLED,)), given)
     assert (found.judged, found.not_judged) == (0, 2)
 
 
 def test_an_output_without_elements_is_left_out() -> None:
     whole = Law.pair("the same call", lambda args, rng: args, lambda out: out, exact=False)
     op = declared(lambda x, w: (x * w, x.new_empty(0)), reference=lambda x, w: (x * w, np.ravel(x)[:0]), laws=(whole,))
-    assert judged(laws, op, sample(1)).judged == 20
+    assert judged(check_laws, op, sample(1)).judged == 20
 
 
 def test_a_relation_may_leave_out_what_is_not_finite() -> None:
@@ -102,18 +102,18 @@ def test_a_relation_may_leave_out_what_is_not_finite() -> None:
     rest = Law.pair("last row", lambda args, rng: args, lambda out: out, exact=False)
     law = Law("last row", rest.calls, lambda args, a, b: ((a[0][1:],), (b[0][1:] * 2,)), exact=False)
     given = Sample((torch.tensor([[float("inf"), 1.0], [1.0, 2.0]]), torch.ones(2)))
-    found = violation(laws, declared(scaled, laws=(law,)), given)
+    found = violation(check_laws, declared(scaled, laws=(law,)), given)
     assert found is not None
     assert found.code.name == "VALUE"
 
 
 def test_an_op_without_laws_is_unsupported() -> None:
     with pytest.raises(Unsupported, match="declares no laws"):
-        judged(laws, declared(scaled), sample(1))
+        judged(check_laws, declared(scaled), sample(1))
 
 
 def test_outputs_of_another_shape_are_a_finding_where_the_relation_cannot_be_formed() -> None:
     law = Law.pair("rows", _rolled, lambda out: tuple(y[:, :2] + y[:, 1:] for y in out), exact=True)
-    found = violation(laws, declared(lambda x, w: (x * w).reshape(-1), laws=(law,)), sample(1))
+    found = violation(check_laws, declared(lambda x, w: (x * w).reshape(-1), laws=(law,)), sample(1))
     assert found is not None
     assert (found.code.name, found.title.endswith("shape of out[0]")) == ("ATTRIBUTE", True)

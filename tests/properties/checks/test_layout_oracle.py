@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from opassay.properties.checks.layout import LAYOUTS, layouts, relaid
+from opassay.properties.checks.layout import LAYOUTS, check_layouts, lay_out
 from tests.oracles.planted_ops import (
     ALL,
     Subject,
@@ -80,7 +80,7 @@ FAULTS: dict[str, tuple[Subject, set[str]]] = {
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_planted_fault_is_found(name: str) -> None:
     subject, codes = FAULTS[name]
-    found = violations(layouts, declared(subject), [sample(seed) for seed in SEEDS])
+    found = violations(check_layouts, declared(subject), [sample(seed) for seed in SEEDS])
     assert set(found) - {"-"} <= codes
     assert len(found) - found.count("-") >= 2, found
 
@@ -88,14 +88,14 @@ def test_a_planted_fault_is_found(name: str) -> None:
 @pytest.mark.parametrize("dtype", ALL)
 def test_the_right_op_passes(dtype: str) -> None:
     given = [sample(seed, dtype, (2, 3, 4)[: seed % 4], 5) for seed in range(12)]
-    assert set(violations(layouts, declared(scaled), given, dtype)) == {"-"}
+    assert set(violations(check_layouts, declared(scaled), given, dtype)) == {"-"}
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("shape", [(), (3,), (2, 3), (2, 3, 4, 5), (0, 3), (1, 3)])
 def test_a_relaid_tensor_has_equal_values_and_canaries_on_both_sides(layout: str, shape: tuple[int, ...]) -> None:
     tensor = torch.randn(shape, generator=torch.Generator().manual_seed(5))
-    view, buffer = relaid(tensor, layout)
+    view, buffer = lay_out(tensor, layout)
     assert view.shape == tensor.shape
     assert torch.equal(view, tensor)
     assert view.untyped_storage().data_ptr() == buffer.untyped_storage().data_ptr()
@@ -107,7 +107,7 @@ def test_a_relaid_tensor_has_equal_values_and_canaries_on_both_sides(layout: str
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_the_layouts_are_what_their_names_say(layout: str) -> None:
     tensor: Any = torch.ones(2, 3, 4, 5)
-    view, _ = relaid(tensor, layout)
+    view, _ = lay_out(tensor, layout)
     assert view.is_contiguous() is (layout == "offset")
     assert (view.stride(0) == 0) is (layout == "expanded")
     assert view.is_contiguous(memory_format=torch.channels_last) is (layout == "channels_last")
@@ -116,7 +116,7 @@ def test_the_layouts_are_what_their_names_say(layout: str) -> None:
 
 @pytest.mark.parametrize("shape", [(2, 3, 4), (2, 3, 4, 5, 6)])
 def test_channels_lie_last_in_tensors_of_three_dims_and_of_five(shape: tuple[int, ...]) -> None:
-    view, _ = relaid(torch.ones(shape), "channels_last")
+    view, _ = lay_out(torch.ones(shape), "channels_last")
     assert view.stride(1) == 1
     assert view.movedim(1, -1).is_contiguous()
 
@@ -129,8 +129,8 @@ def test_an_output_must_have_the_strides_that_are_promised() -> None:
         return scaled(x, w).contiguous()
 
     given = [sample(seed, "float32", (3, 2, 2), 4) for seed in range(8)]
-    assert "ATTRIBUTE" in violations(layouts, promising, given)
-    assert set(violations(layouts, replace(promising, subjects={"opassay": made_anew}), given)) == {"-"}
+    assert "ATTRIBUTE" in violations(check_layouts, promising, given)
+    assert set(violations(check_layouts, replace(promising, subjects={"opassay": made_anew}), given)) == {"-"}
 
 
 def test_one_element_of_stride_0_is_written_as_any_other() -> None:
@@ -145,7 +145,7 @@ def test_one_element_of_stride_0_is_written_as_any_other() -> None:
 
     def found(subject: Subject) -> list[str]:
         op = replace(accumulating(subject), reference=lambda x, w, total: (x * w, total * 0.0 + 2.0))
-        return violations(layouts, op, [accumulating_sample(1)])
+        return violations(check_layouts, op, [accumulating_sample(1)])
 
     assert found(writes) == ["-"]
     assert found(refuses) == ["RAISED"]
@@ -162,5 +162,5 @@ def test_a_nan_that_is_written_may_have_another_sign_in_a_view() -> None:
         return x * w
 
     op = replace(accumulating(writes), reference=lambda x, w, total: (x * w, total + np.nan))
-    assert violations(layouts, op, [accumulating_sample(seed) for seed in range(2)]) == ["-", "-"]
+    assert violations(check_layouts, op, [accumulating_sample(seed) for seed in range(2)]) == ["-", "-"]
     assert signs == {True, False}

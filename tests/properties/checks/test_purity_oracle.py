@@ -14,7 +14,7 @@ from opassay.oracles.op.bits import same_bits
 from opassay.oracles.op.declaration import Promises
 from opassay.oracles.op.documented import Documented
 from opassay.oracles.verdicts.violation import Unsupported, Violation
-from opassay.properties.checks.purity import dual, memory, primal_with_tangents, pure
+from opassay.properties.checks.purity import check_memory, check_primal, check_primal_with_tangents, check_purity
 from tests.oracles.planted_ops import (
     ALL,
     Check,
@@ -88,7 +88,7 @@ IMPURE: dict[str, tuple[Subject, str]] = {
 @pytest.mark.parametrize("name", IMPURE)
 def test_pure_finds_a_planted_fault(name: str) -> None:
     subject, code = IMPURE[name]
-    found = violation(pure, declared(subject), sample(1))
+    found = violation(check_purity, declared(subject), sample(1))
     assert found is not None
     assert found.code.name == code, found.message
 
@@ -106,13 +106,13 @@ ALIASING: dict[str, tuple[Subject, bool]] = {
 def test_declared_aliases_are_judged_both_ways(name: str) -> None:
     subject, right = ALIASING[name]
     promises = Promises(lambda args: (), aliases=lambda args: (0, None))
-    found = violation(pure, declared(subject, promises=promises), sample(1))
+    found = violation(check_purity, declared(subject, promises=promises), sample(1))
     assert (found is None) is right, found
     assert right or (found is not None and found.code.name == "ALIASED")
 
 
 def test_pure_finds_a_changed_grad_mode() -> None:
-    found = violation(pure, declared(_after(lambda x, w: torch.set_grad_enabled(False))), sample(1))
+    found = violation(check_purity, declared(_after(lambda x, w: torch.set_grad_enabled(False))), sample(1))
     assert found is not None
 
 
@@ -141,14 +141,14 @@ WRITING: dict[str, tuple[Subject, str, str]] = {
 @pytest.mark.parametrize("name", WRITING)
 def test_pure_judges_what_an_op_writes(name: str) -> None:
     subject, code, text = WRITING[name]
-    found = violation(pure, accumulating(subject), accumulating_sample(1))
+    found = violation(check_purity, accumulating(subject), accumulating_sample(1))
     assert found is not None
     assert found.code.name == code, found.message
     assert text in found.title
 
 
 def test_a_declared_write_passes() -> None:
-    assert judged(pure, accumulating(accumulated), accumulating_sample(1)).judged > 0
+    assert judged(check_purity, accumulating(accumulated), accumulating_sample(1)).judged > 0
 
 
 def _off_by_an_ulp_if(condition: Any) -> Subject:
@@ -173,13 +173,13 @@ NOT_DUAL: dict[str, Subject] = {
 
 @pytest.mark.parametrize("name", NOT_DUAL)
 def test_dual_finds_a_planted_fault(name: str) -> None:
-    found = violation(dual, declared(NOT_DUAL[name]), sample(2))
+    found = violation(check_primal, declared(NOT_DUAL[name]), sample(2))
     assert found is not None
     assert found.code.name == "BITS", found.message
 
 
 def test_another_container_where_the_input_requires_grad_is_found() -> None:
-    found = violation(dual, declared(lambda x, w: [x * w] if x.requires_grad else (x * w,)), sample(2))
+    found = violation(check_primal, declared(lambda x, w: [x * w] if x.requires_grad else (x * w,)), sample(2))
     assert found is not None
     assert found.title.endswith("returns a list where its inputs require grad, and a tuple where they do not")
 
@@ -192,8 +192,8 @@ def test_a_primal_that_has_the_bits_of_the_plain_call_is_not_blamed_for_its_valu
         return (x * w) * (1.02 if _has_tangent(x) else 1.01)
 
     no_bits = {"opassay": Documented(bits=False)}
-    assert violation(primal_with_tangents, declared(coarse, documented=no_bits), sample(2)) is None
-    found = violation(primal_with_tangents, declared(other_with_tangent, documented=no_bits), sample(2))
+    assert violation(check_primal_with_tangents, declared(coarse, documented=no_bits), sample(2)) is None
+    found = violation(check_primal_with_tangents, declared(other_with_tangent, documented=no_bits), sample(2))
     assert found is not None
     assert found.code.name == "VALUE", found.message
 
@@ -204,7 +204,7 @@ def _keeps_a_product_more(x: Tensor, w: Tensor) -> Tensor:
 
 @pytest.mark.parametrize("subject", [_keeps_a_product_more, custom()])
 def test_memory_finds_what_is_kept_beyond_the_budget(subject: Subject) -> None:
-    found = violation(memory, declared(subject), sample(3))
+    found = violation(check_memory, declared(subject), sample(3))
     assert found is not None
     assert found.code.name == "MEMORY"
     assert "declared" in found.title
@@ -213,17 +213,17 @@ def test_memory_finds_what_is_kept_beyond_the_budget(subject: Subject) -> None:
 def test_memory_without_a_budget_is_unsupported() -> None:
     without = Promises(declared(scaled).promises.dtypes)
     with pytest.raises(Unsupported, match="declares no budget"):
-        judged(memory, declared(scaled, promises=without), sample(3))
+        judged(check_memory, declared(scaled, promises=without), sample(3))
 
 
-@pytest.mark.parametrize("check", [pure, dual, memory])
+@pytest.mark.parametrize("check", [check_purity, check_primal, check_memory])
 @pytest.mark.parametrize("dtype", ALL)
 def test_the_right_op_passes(check: Check, dtype: str) -> None:
     assert judged(check, declared(scaled), sample(4, dtype), dtype).judged > 0
 
 
 def test_the_budget_is_met_exactly() -> None:
-    assert judged(memory, declared(scaled), sample(4)).measure().max_ratio == 1
+    assert judged(check_memory, declared(scaled), sample(4)).measure().max_ratio == 1
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
@@ -244,5 +244,5 @@ def test_bits_of_tensors_of_indices(dtype: torch.dtype) -> None:
 
 def test_a_violation_names_the_first_element_that_differs() -> None:
     with pytest.raises(Violation) as caught:
-        judged(dual, declared(NOT_DUAL["differs when its input requires grad"]), sample(2))
+        judged(check_primal, declared(NOT_DUAL["differs when its input requires grad"]), sample(2))
     assert "20 of 20 elements differ, first at [0, 0]" in caught.value.message

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from opassay.properties.checks.special import special_values, specials
+from opassay.properties.checks.special import check_special_values, special_values
 from tests.oracles.planted_ops import (
     ALL,
     Subject,
@@ -74,7 +74,7 @@ DIRECTED: dict[str, tuple[Subject, str]] = {
 @pytest.mark.parametrize("name", DIRECTED)
 def test_a_planted_fault_in_directions_is_found_in_nine_samples(name: str) -> None:
     subject, text = DIRECTED[name]
-    every = [violation(specials, declared(subject), sample(seed)) for seed in range(9)]
+    every = [violation(check_special_values, declared(subject), sample(seed)) for seed in range(9)]
     found = [each for each in every if each is not None]
     assert {each.code.name for each in found} == {"SPECIAL"}
     assert text in found[0].title
@@ -93,7 +93,7 @@ def test_all_special_values_reach_every_direction_in_nine_samples() -> None:
         jvp=lambda x, w, t_x, t_w: right_jvp(x, w, note("t_x", t_x), note("t_w", t_w)),
     )
     for seed in range(9):
-        judged(specials, declared(subject), sample(seed))
+        judged(check_special_values, declared(subject), sample(seed))
     assert seen == dict.fromkeys(seen, values)
 
 
@@ -110,14 +110,14 @@ FAULTS: dict[str, tuple[Subject, str]] = {
 def test_a_planted_fault_is_found(name: str) -> None:
     subject, code = FAULTS[name]
     # Each sample has some of the special values; so many samples miss one with a probability below 1e-3.
-    every = (violation(specials, declared(subject), sample(seed)) for seed in range(20))
+    every = (violation(check_special_values, declared(subject), sample(seed)) for seed in range(20))
     assert code in {found.code.name for found in every if found is not None}
 
 
 @pytest.mark.parametrize("dtype", ALL)
 @pytest.mark.parametrize("lead", [(), (1,), (4,), (0,)])
 def test_the_right_op_passes(dtype: str, lead: tuple[int, ...]) -> None:
-    found = judged(specials, declared(scaled), sample(1, dtype, lead), dtype)
+    found = judged(check_special_values, declared(scaled), sample(1, dtype, lead), dtype)
     assert found.judged > 10 * found.not_judged
 
 

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from opassay.impl.function import Function
-from opassay.properties.checks.transforms.nesting import nested
-from opassay.properties.checks.transforms.vmap import vmapped
+from opassay.properties.checks.transforms.nesting import check_nesting
+from opassay.properties.checks.transforms.vmap import check_vmap
 from tests.oracles.planted_ops import (
     ALL,
     Subject,
@@ -80,14 +80,14 @@ FAULTS: dict[str, tuple[Subject, set[str]]] = {
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_planted_fault_is_found(name: str) -> None:
     subject, codes = FAULTS[name]
-    found = violation(vmapped, declared(subject), sample(1, slices=2))
+    found = violation(check_vmap, declared(subject), sample(1, slices=2))
     assert found is not None
     assert found.code.name in codes, found.message
     assert "in_dims" in found.path
 
 
 def test_a_slice_too_few_is_found() -> None:
-    found = violation(vmapped, declared(_rule(lambda y: y[:-1])), sample(1, slices=2))
+    found = violation(check_vmap, declared(_rule(lambda y: y[:-1])), sample(1, slices=2))
     assert found is not None
     assert found.code.name == "ATTRIBUTE"
 
@@ -96,27 +96,27 @@ def test_a_slice_too_few_is_found() -> None:
 @pytest.mark.parametrize("lead", [(), (3,), (2, 4)])
 def test_the_right_op_passes(dtype: str, lead: tuple[int, ...]) -> None:
     given = sample(1, dtype, lead, slices=2)
-    assert judged(vmapped, declared(scaled), given, dtype).judged > 0
+    assert judged(check_vmap, declared(scaled), given, dtype).judged > 0
 
 
 def test_a_right_batching_rule_passes() -> None:
-    assert violation(vmapped, declared(_rule(lambda y: y)), sample(1, slices=2)) is None
+    assert violation(check_vmap, declared(_rule(lambda y: y)), sample(1, slices=2)) is None
 
 
 @pytest.mark.parametrize("name", ["two slices swapped", "only the first slice used"])
 def test_nest_finds_mixed_slices(name: str) -> None:
-    assert violation(nested, declared(FAULTS[name][0]), sample(1, lead=(2,), n=3, slices=4)) is not None
+    assert violation(check_nesting, declared(FAULTS[name][0]), sample(1, lead=(2,), n=3, slices=4)) is not None
 
 
 def test_nest_passes_the_right_op() -> None:
-    assert judged(nested, declared(scaled), sample(1, lead=(2,), n=3, slices=4)).judged > 0
+    assert judged(check_nesting, declared(scaled), sample(1, lead=(2,), n=3, slices=4)).judged > 0
 
 
 @pytest.mark.parametrize(
     "fault", [lambda g, x, w: (g * w, g.sum(0)), lambda g, x, w: (w * g.roll(1, -1), (g * x).sum(0))]
 )
 def test_nest_finds_a_wrong_jacobian(fault: Any) -> None:
-    found = violation(nested, declared(custom(backward=fault)), sample(1, lead=(2,), n=3, slices=4))
+    found = violation(check_nesting, declared(custom(backward=fault)), sample(1, lead=(2,), n=3, slices=4))
     assert found is not None
 
 
@@ -130,7 +130,7 @@ def _wrapped(t: Tensor) -> bool:
 
 def test_nest_finds_a_batch_axis_that_is_taken_for_another() -> None:
     op = declared(custom(vmap=_wrong_axis, base=Function))
-    found = [violation(nested, op, sample(seed, lead=(2,), n=3, slices=4)) for seed in range(4)]
+    found = [violation(check_nesting, op, sample(seed, lead=(2,), n=3, slices=4)) for seed in range(4)]
     assert {each.path for each in found if each is not None} <= {"vmap∘vjp (func)", "vmap∘jvp (func)"}
     assert any(each is not None for each in found)
 
@@ -139,7 +139,7 @@ def test_nest_finds_what_is_wrong_where_tangents_alone_are_batched() -> None:
     def doubled(x: Tensor, w: Tensor, t_x: Tensor, t_w: Tensor) -> Tensor:
         return right_jvp(x, w, t_x, t_w) * (2 if _batched(t_x) and not _wrapped(x) else 1)
 
-    found = violation(nested, declared(custom(jvp=doubled, base=Function)), sample(1, lead=(2,), n=3, slices=4))
+    found = violation(check_nesting, declared(custom(jvp=doubled, base=Function)), sample(1, lead=(2,), n=3, slices=4))
     assert found is not None
     assert found.path == "vmap∘jvp (func)"
 
@@ -151,7 +151,7 @@ def test_nest_finds_a_jacobian_that_is_wrong_in_the_second_input_alone() -> None
 
     # A sample takes the jacobian in one of the inputs.
     op = declared(custom(jvp=doubled, base=Function))
-    found = [violation(nested, op, sample(seed, lead=(2,), n=3, slices=4)) for seed in range(8)]
+    found = [violation(check_nesting, op, sample(seed, lead=(2,), n=3, slices=4)) for seed in range(8)]
     assert {each.path for each in found if each is not None} == {"jacfwd"}
     assert None in found
 
@@ -187,20 +187,20 @@ WRITING: dict[str, tuple[Subject, str, str]] = {
 def test_a_write_to_what_slices_share_is_judged(name: str) -> None:
     subject, code, text = WRITING[name]
     # A sample tries some of the in_dims.
-    found = [violation(vmapped, accumulating(subject), accumulating_sample(seed, slices=2)) for seed in range(6)]
+    found = [violation(check_vmap, accumulating(subject), accumulating_sample(seed, slices=2)) for seed in range(6)]
     assert {v.code.name for v in found if v is not None} == {code}
     assert all(text in v.title for v in found if v is not None)
 
 
 def test_a_right_refusal_passes() -> None:
-    assert judged(vmapped, accumulating(accumulated), accumulating_sample(1, slices=2)).judged > 0
+    assert judged(check_vmap, accumulating(accumulated), accumulating_sample(1, slices=2)).judged > 0
 
 
 def test_equal_data_in_all_slices_may_be_refused_or_not() -> None:
     given = accumulating_sample(1, slices=2)
     same = type(given)(given.args, given.seed, slices=(given.args,) * 2)
     for subject in (accumulated, _of_the_first_slice):
-        assert violation(vmapped, accumulating(subject), same) is None
+        assert violation(check_vmap, accumulating(subject), same) is None
 
 
 def test_a_write_that_depends_on_no_batch_must_not_be_refused() -> None:
@@ -210,4 +210,4 @@ def test_a_write_that_depends_on_no_batch_must_not_be_refused() -> None:
 
     op = accumulating(counts)
     counting = type(op)(**{**vars(op), "reference": lambda x, w, total: (x * w, total + np.ones(1))})
-    assert violation(vmapped, counting, accumulating_sample(1, slices=2)) is None
+    assert violation(check_vmap, counting, accumulating_sample(1, slices=2)) is None
