@@ -28,8 +28,8 @@ from ..table import PROPERTIES
 MAX_TRACE = 2_000
 
 
-def guarded(cell: Cell, judge: Callable[[], Verdict]) -> Verdict:
-    """A cell's verdict, whatever ran in this process before; the process is afterwards as it was.
+def guard(cell: Cell, judge: Callable[[], Verdict]) -> Verdict:
+    """The verdict of a cell, whatever the cell does to this process; the process is as before afterwards.
 
     Raises:
         KeyboardInterrupt: a signal came (or what else the caller's signal handler raises); there is no verdict then.
@@ -43,8 +43,8 @@ def guarded(cell: Cell, judge: Callable[[], Verdict]) -> Verdict:
         # With the process changed under it, the framework may raise anywhere; that is no fault of the framework.
         failure = changed_failure(cell.op, (*changed, f"after that, the framework raised: {verdict.reason}"))
         verdict = replace(verdict, outcome=Outcome.FAIL, code=Code.MUTATED, reason=failure.title, failure=failure)
-    seconds, asked = time.perf_counter() - start, PROPERTIES.get(cell.property)
-    return replace(verdict, seconds=seconds, title=asked.title if asked else "", changed=changed)
+    seconds, question = time.perf_counter() - start, PROPERTIES.get(cell.property)
+    return replace(verdict, seconds=seconds, title=question.title if question else "", changed=changed)
 
 
 def _verdict_of(cell: Cell, judge: Callable[[], Verdict]) -> Verdict:

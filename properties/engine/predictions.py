@@ -1,4 +1,4 @@
-"""What ops over ranks would cost on a network of many, for the report: a formula's prediction, nothing is sent."""
+"""What ops over ranks would cost on a network of many ranks, for the report. A formula predicts it; nothing is sent."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MODEL = "alpha-beta model of DryComm, 5 µs and 25 GB/s, links and ranks alike 
 
 
 def predictions(op: str) -> list[str]:
-    """Lines about an op; none about most."""
+    """Lines about an op; empty for most ops."""
     return _TABLE[op]() if op in _TABLE else []
 
 

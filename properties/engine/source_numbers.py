@@ -9,7 +9,7 @@ from typing import Any
 
 
 @contextmanager
-def not_drawn() -> Iterator[None]:
+def exclude() -> Iterator[None]:
     """Within it, draws do not depend on which modules happen to be loaded.
 
     Hypothesis now and then draws a number that stands in the source of a module which is not installed (a checkout's,
