@@ -1,7 +1,7 @@
-"""COMM judged by ranks that are processes: found where torchrun started them, else started here.
+"""COMM judged by ranks that are processes: those that torchrun started, else ones that are started here.
 
-What this is for: rank 0 is this process, in which the verdict is said. If torchrun started it as one of several, the
-others are there already and serve it. Otherwise this process starts them, and starts new ones when they have lost each
+What this is for: rank 0 is this process, which decides the verdict. If torchrun started it as one of several, the other
+ranks are there already and serve it. Otherwise this process starts them, and starts new ones when they have lost each
 other, so that one bad op does not take COMM from all ops after it.
 
 What is hard here: ranks meet in a store, and while they wait there, torch hears neither an interrupt nor that a process
@@ -161,13 +161,13 @@ def serve_launched(world: World) -> None:
 
 
 def gather(world: World, deadline: float = DEADLINE) -> None:
-    """Have the ranks of a world together, this process as rank 0; they are started if need be, and anew if they broke.
+    """Bring the ranks of a world together, this process as rank 0. Missing ranks are started, and broken ones replaced.
 
     Args:
         deadline: of ranks that are started here: seconds that a collective of a program waits for the others.
 
     Raises:
-        RuntimeError: ranks that torchrun started have lost each other, or a rank ended where it was started.
+        RuntimeError: ranks that torchrun started have lost each other, or a rank that was started here has ended.
     """
     if worlds.launched():
         # Ranks that torchrun started cannot be replaced from here, so once they have lost each other COMM can be

@@ -17,7 +17,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from ....properties.campaign.bench import ItemLost, NotStarted
-from ....properties.campaign.performing import Item, ItemLimits, Told, perform, release
+from ....properties.campaign.performing import Item, ItemLimits, ItemReport, perform, release
 from ....properties.places.topic_queue import TopicQueue
 from ...text import one_line
 
@@ -107,7 +107,7 @@ class Cluster:
 
     def run(
         self, items: Sequence[Item], manner: ItemLimits, wanted: Callable[[Item], bool], stopped: Callable[[], bool]
-    ) -> Iterator[tuple[Item, Told | ItemLost] | None]:
+    ) -> Iterator[tuple[Item, ItemReport | ItemLost] | None]:
         """Runs the items, and gives each with what came of it, in any order; None now and then, while nothing comes.
 
         Args:
@@ -151,7 +151,7 @@ class Cluster:
                     yield None
                     continue
                 item, found = under_way.pop(future), self._outcome(future)
-                topics.done(found.worker if isinstance(found, Told) else "", item.topic, self.seats)
+                topics.done(found.worker if isinstance(found, ItemReport) else "", item.topic, self.seats)
                 if found is None and item.name not in alone:
                     suspects.append(item)
                 else:
@@ -168,7 +168,7 @@ class Cluster:
             perform, json.dumps(asdict(item)), how, pure=False, retries=DEATHS - 1, key=None, priority=0
         )
 
-    def _outcome(self, future: Any) -> Told | ItemLost | None:
+    def _outcome(self, future: Any) -> ItemReport | ItemLost | None:
         """What came of an item; None where its workers ended several times."""
         from distributed import CancelledError, KilledWorker
 
@@ -186,7 +186,7 @@ class Cluster:
             text = f"a worker of the cluster could not run an item: {type(err).__name__}: {one_line(str(err))}"
             raise ClusterError(text) from err
         found["lost"] = None if found["lost"] is None else tuple(found["lost"])
-        return Told(**{**found, "left": tuple(found["left"])})
+        return ItemReport(**{**found, "left": tuple(found["left"])})
 
     def _count(self) -> int:
         if self._client.status != "running":
