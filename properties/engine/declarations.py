@@ -21,7 +21,7 @@ from ...oracles.op.declaration import Op, Sample
 from ...reference.missing import NoReadingError
 from ..declaring.kinds import DeclarationError, author_frame, is_ours, line_of, place_of
 
-#: What Python says of a call that does not fit, before it enters the function: its name, and what is wrong.
+#: Python's message where the arguments of a call do not fit the function: the function's name, and what is wrong.
 _MISFIT = re.compile(
     r"([\w.<>]+)\(\) (takes (\d+) positional|takes|missing|got an unexpected|got multiple values|got some positional)"
 )

@@ -143,7 +143,7 @@ def _band(extent: int) -> int:
 
 
 class Sizes(Every):
-    """Drafts with one axis at a size where kernels change their ways: every axis, and one band of sizes after another.
+    """Drafts with one axis at a size where kernels change their algorithm: every axis, and every band of sizes in turn.
 
     Attributes:
         count: how many. extents: the extents that were judged, by axis.

@@ -16,7 +16,7 @@ _PACKAGES = ("opassay", "torch", "numpy", "mpmath", "gmpy2", "hypothesis", "pyte
 #: The first and the last minor version that opassay was tested with.
 TESTED = {"python": ("3.11", "3.13"), "torch": ("2.11", "2.15"), "triton": ("3.6", "3.9")}
 
-#: Of these versions, those with which a part of the assay has run: `docs/working_on_opassay.md` says which.
+#: The versions among these with which only a part of the assay has run: `docs/working_on_opassay.md` says which part.
 IN_PART = {"torch": ("2.14", "2.15")}
 
 
@@ -24,7 +24,7 @@ def untested(version_of: Mapping[str, str]) -> list[str]:
     """A sentence for each version that is outside of what opassay was tested with.
 
     Args:
-        found: versions by name, as `versions` or `environment` gives them; a name that is missing is passed over.
+        version_of: versions by name, as `versions` or `environment` gives them; a name that is missing is passed over.
     """
     return [
         f"{name} {version_of[name]}: opassay was tested with {name} {first} to {last} only"
@@ -34,7 +34,7 @@ def untested(version_of: Mapping[str, str]) -> list[str]:
 
 
 def tested_in_part(version_of: Mapping[str, str]) -> list[str]:
-    """A sentence for each version with which a part of the assay has run. `found` is that of `untested`."""
+    """A sentence for each version with which only a part of the assay has run; the argument is that of `untested`."""
     return [
         f"{name} {version_of[name]}: of the assay a part has run with it (docs/working_on_opassay.md)"
         for name, parts in IN_PART.items()
@@ -48,7 +48,7 @@ def _minor(version_text: str) -> tuple[int, ...]:
 
 
 def versions() -> dict[str, str]:
-    """Versions of Python and of what decides a verdict; torch is not imported."""
+    """Versions of Python and of the packages that decide a verdict; torch is not imported."""
     version_of = {"python": platform.python_version()}
     for name in _PACKAGES:
         try:
@@ -109,7 +109,7 @@ def _driver() -> str:
 
 
 def _read_kernel_file(path: str) -> str:
-    """What a file of the kernel says; empty where there is none."""
+    """The text of a file of the kernel; empty where there is no such file."""
     try:
         return Path(path).read_text(encoding="utf-8", errors="replace")
     except OSError:

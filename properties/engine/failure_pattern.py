@@ -1,4 +1,4 @@
-"""What the failing samples of a cell have in common that those which passed lack.
+"""Facts that all failing samples of a cell have in common and that no passing sample has.
 
 What this is for: a user who reads "all 4 failing kinds of samples: weight=None; none of the 31 passing ones" knows
 where to look, before a number has been read.
@@ -34,7 +34,7 @@ MUCH_WORSE = 4.0
 MOST, LONGEST = 3, 60
 
 Facts = frozenset[str]
-#: A sample that was judged, and what it broke, if anything.
+#: A judged sample, and the promise that it broke, if any.
 Answer = tuple[Sample, Violation | None]
 Ask = Callable[[Draft, int], Answer | None]
 

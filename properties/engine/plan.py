@@ -35,7 +35,7 @@ class Selection:
 
 
 def plan(selection: Selection) -> list[Cell]:
-    """The cells of a selection, in the report's order. Nothing is loaded: that runs the code of whoever wrote an op.
+    """The cells of a selection, in the report's order. No op is loaded, because that would run its author's code.
 
     Raises:
         SelectionError: a name that no table has.
@@ -86,7 +86,7 @@ def in_shard(cells: Sequence[Cell], shard: str | None) -> list[Cell]:
 
 
 def _choose(kind: str, names: Iterable[str], table: Sequence[str]) -> list[str]:
-    """The names of a table that are among some names, or all where none is named."""
+    """The names of `table` that are in `names`; all of them if `names` is empty. SelectionError for an unknown name."""
     names = list(names)
     for name in names:
         if name not in table:

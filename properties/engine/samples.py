@@ -1,7 +1,7 @@
-"""The samples of one cell: which there are, and how the question is asked of one.
+"""The samples of one cell: where they come from, and how the question is asked of one.
 
-What this is for: `cells` says what a verdict is made of; this module gets the samples judged, one after the other, and
-remembers the last one and every one that changed the process. Samples come from drafts that are picked for the values
+What this is for: `cells` makes a verdict; this module judges its samples, one after the other, and remembers the last
+one and every one that changed the process. Samples come from drafts that are picked for the values
 that they have (`cover`), from large drafts and more of regimes that could not be judged (`draws`), and, in profiles
 that steer, from drafts that Hypothesis draws towards the worst input.
 """
@@ -44,7 +44,7 @@ from .profiles import PROFILES
 #: At how many places among the drafts of an op its cells begin, so that not all of them judge the same drafts.
 ELSEWHERE = 32
 
-#: Takes the case file of a sample that is about to be judged: how ranks in other processes come to judge it too.
+#: Called with the case file of a sample before it is judged, which sends the file to ranks in other processes.
 Tell = Callable[[str], None]
 
 
@@ -53,7 +53,7 @@ class Settings:
     """How much to ask.
 
     Attributes:
-        profile: its name. seed: of the run. max_examples: a cap on the examples per cell.
+        profile: the name of a profile. seed: of the run. max_examples: a cap on the examples per cell.
         simpler: whether a failing sample is made simpler and compared with samples that pass, which takes seconds. The
             outcome and its code do not depend on it.
 
@@ -187,7 +187,7 @@ class OneSample:
 
 @dataclass
 class Picked:
-    """Samples of drafts that are picked, and in profiles that steer also drawn by Hypothesis, as the settings say."""
+    """Samples of drafts that are picked, and, in profiles that steer, of drafts that Hypothesis draws."""
 
     opened: Opened
     settings: Settings

@@ -1,4 +1,4 @@
-"""Which sample ended a process that judged a cell, and a program that ends by it, too.
+"""Finds the sample that ended a process which judged a cell, and makes a program of it that a signal ends, too.
 
 A process that has ended says nothing of what it was doing. So the cell is judged once more, in a process that writes
 every sample to a file before it judges the sample; where that process ends as well, the last sample ended it. The

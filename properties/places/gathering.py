@@ -31,7 +31,7 @@ from .process import Process
 from .rank_team import DEADLINE, Team, arrival
 
 _stores: Any = dist  # torch names its stores there without exporting them
-#: Seconds for ranks that may go to end by themselves.
+#: Seconds in which ranks that were let go may end by themselves.
 _ENDING = 3.0
 #: The name under which `worlds` keeps the ranks.
 _RANKS = "ranks"
@@ -91,7 +91,7 @@ class LocalTeam:
         for rank in range(1, size):
             world = [self.world.comm, self.world.fabric, size]
             hello = {"world": world, "rank": rank, "store": path, "deadline": deadline}
-            # What a rank prints is not read here, where rank 0 is at work, but goes where this process's output goes.
+            # Rank 0 is at work here and does not read the output of a rank, which goes where this process's own goes.
             self._processes.append(Process(hello, command=command, heard=False, marked=False))
         store = _stores.FileStore(path, size)
         # Where ranks meet, torch hears neither an interrupt nor that a process has ended.
@@ -103,7 +103,7 @@ class LocalTeam:
 
     @property
     def whole(self) -> bool:
-        """Whether all processes are there, and the ranks can tell each other what they do."""
+        """Whether all processes run, and the ranks can exchange messages."""
         broken = self._team is not None and self._team.broken
         return not broken and not any(process.ended for process in self._processes)
 
@@ -118,8 +118,8 @@ class LocalTeam:
         team, self._team = self._team, None
         try:
             if team is not None and team.close():
-                # Only ranks that heard that they may go get a moment to do so. The others wait for something that
-                # will never come, and are ended below.
+                # Only ranks that received END get a moment to end. The others wait for a message that will never come,
+                # and are ended below.
                 end = time.monotonic() + _ENDING
                 for process in self._processes:
                     process.dismiss()
@@ -156,7 +156,7 @@ def _among_launched(world: World) -> Team:
 
 
 def serve_launched(world: World) -> None:
-    """Be one of the ranks other than 0 that torchrun started, until rank 0 says no more."""
+    """Be one of the ranks other than 0 that torchrun started, until rank 0 ends it."""
     join(world).serve(cells.judge_case)
 
 
