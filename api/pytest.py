@@ -16,7 +16,7 @@ from opassay.oracles.process.logs import silent
 from opassay.oracles.verdicts.verdict import Cell, Outcome, Verdict
 from opassay.properties.candidates.conformance import assert_conforms as assert_conforms
 from opassay.properties.catalog.loading import load_op
-from opassay.properties.engine.plan import require_known
+from opassay.properties.engine.plan import require_names
 from opassay.properties.functions.kernel import KERNEL_PROPERTIES
 from opassay.properties.summary import cards, ok, table
 from opassay.properties.verification import Settings, run_cell, verify
@@ -33,7 +33,7 @@ def questions(
     Raises:
         ValueError: there is no such property, dtype or device.
     """
-    require_known(properties, dtypes, device)
+    require_names(properties, dtypes, device)
     return [
         pytest.param(Cell(op.name, code, dtype, device, "opassay"), id=f"{code}-{dtype}")
         for code in properties

@@ -16,8 +16,8 @@ from ..oracles.verdicts.verdict import Cell, Verdict, charged
 from .catalog.loading import load_op
 from .declaring.strategies import MODERATE
 from .engine.cells import judge_cell
-from .engine.guard import guarded
-from .engine.plan import require_known
+from .engine.guard import guard
+from .engine.plan import require_names
 from .engine.samples import Settings
 from .functions.kernel import KERNEL_PROPERTIES, KERNEL_WITHOUT, Offer, custom_kernel, replace_kernel
 from .functions.shapes import Extent
@@ -61,7 +61,7 @@ def run_cell(cell: Cell, settings: Settings, op: Op | None = None) -> Verdict:
     Raises:
         KeyboardInterrupt: a signal came (or another exception of the caller's signal handler); there is no verdict.
     """
-    return guarded(cell, lambda: place_of(cell).judge(cell, settings, op))
+    return guard(cell, lambda: place_of(cell).judge(cell, settings, op))
 
 
 def replay_case(text: str) -> Verdict:
@@ -71,7 +71,7 @@ def replay_case(text: str) -> Verdict:
         CaseError: the text is no case file.
     """
     cell, sample = load_case(text)
-    return guarded(cell, lambda: place_of(cell).replay(cell, sample, text))
+    return guard(cell, lambda: place_of(cell).replay(cell, sample, text))
 
 
 def retell_cell(cell: Cell, settings: Settings, tell: Callable[[str], None]) -> Verdict | None:
@@ -85,7 +85,7 @@ def retell_cell(cell: Cell, settings: Settings, tell: Callable[[str], None]) -> 
     """
     if not isinstance(place_of(cell), Here):
         return None
-    return guarded(cell, lambda: judge_cell(cell, settings, tell=tell))
+    return guard(cell, lambda: judge_cell(cell, settings, tell=tell))
 
 
 def verify(
@@ -109,7 +109,7 @@ def verify(
     """
     if not isinstance(op, Op):
         raise TypeError(f"op: got a {type(op).__name__}, need an op: what declare gives, or load_op of its name")
-    require_known(properties, dtypes, device)
+    require_names(properties, dtypes, device)
     cells = [
         Cell(op.name, code, dtype, device, subject) for code in properties or PROPERTIES for dtype in dtypes or DTYPES
     ]

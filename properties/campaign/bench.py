@@ -1,4 +1,4 @@
-"""A process that runs items one after the other, beside the worker of a cluster, and what is told of one that ends.
+"""A process that runs items one after the other, beside the worker of a cluster, and the error for one that ends.
 
 A cluster's worker is a process that others rely on: it holds a connection, and other campaigns may share it. So no op
 runs in it. It keeps a process of `programs/worker.py`, as the pool does, and ends and replaces that as the pool would.
@@ -27,7 +27,7 @@ class ItemLost(RuntimeError):
     """
 
     def __init__(self, how: str, details: str = "", timed_out: bool = False) -> None:
-        # All three are given to the base class, because an exception is made anew from these on the other machine.
+        # All three go to the base class, because pickle makes the exception anew from them on the other machine.
         super().__init__(how, details, timed_out)
         self.how, self.details, self.timed_out = how, details, timed_out
 
@@ -41,17 +41,17 @@ class _TooLarge(Exception):
 
 
 class Bench:
-    """One process and what it is for.
+    """One process, in which the items of one owner are run.
 
     Args:
         owner: whose process it is; only items of the same owner are run in it. command: its program; by default that
             of opassay's workers. memory: bytes that it may take.
 
     Attributes:
-        environment: what the process says of itself.
+        environment: the answer of the process to its hello.
 
     Raises:
-        NotStarted: it ended at once.
+        NotStarted: the process ended before it was ready.
     """
 
     def __init__(self, owner: str, command: Sequence[str], memory: int) -> None:
@@ -59,8 +59,8 @@ class Bench:
         hello = {"world": ["lockstep", "host", None], "memory": memory, "join": False}
         self._process = Process(hello, command=self.command or WORKER)
         try:
-            said = self._process.answer(time.monotonic() + STARTING)
-            self.environment: dict[str, str] = said["ready"]
+            answer = self._process.answer(time.monotonic() + STARTING)
+            self.environment: dict[str, str] = answer["ready"]
         except (AnswerError, EndedError, KeyError) as err:
             how = self._process.how()
             self.close()
@@ -77,22 +77,22 @@ class Bench:
             question: as `programs.worker` takes it. timeout: seconds.
 
         Raises:
-            ItemLost: there is none; the process has ended then, or was ended.
+            ItemLost: the process gave none; it has ended, or was ended.
         """
         before, deadline = self._process.printed, time.monotonic() + timeout
         self._process.ask(question)
         try:
             answer = self._process.answer(deadline, self._watch)
         except AnswerError as err:
-            raise self._lost(f"the process said {err}") from None
+            raise self._kill(f"the process said {err}") from None
         except _TooLarge:
             limit = f"{self._memory / _GIB:.1f} GiB"
-            raise self._lost(f"stopped because its process took more than {limit} of memory") from None
+            raise self._kill(f"stopped because its process took more than {limit} of memory") from None
         except EndedError:
             if self._process.ended:
-                raise self._lost(f"the process died while this cell ran ({self._process.how()})") from None
+                raise self._kill(f"the process died while this cell ran ({self._process.how()})") from None
             self._process.tell_stacks()
-            raise self._lost("stopped after its time limit", timed_out=True) from None
+            raise self._kill("stopped after its time limit", timed_out=True) from None
         self._process.listen()
         return answer, self._process.printed - before
 
@@ -105,12 +105,12 @@ class Bench:
             return 0.0
         return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
 
-    def began_saying(self) -> str:
+    def first_output(self) -> str:
         """The beginning of what the process printed."""
-        return self._process.began_saying()
+        return self._process.first_output()
 
     def close(self) -> list[str]:
-        """End the process and what it has left behind; the names of the latter."""
+        """End the process, and the processes that it left behind; the names of the latter."""
         self._process.dismiss()
         self._process.close()
         return lifeline.end_orphans(self._process.mark)
@@ -120,9 +120,10 @@ class Bench:
             raise _TooLarge
         return False
 
-    def _lost(self, how: str, timed_out: bool = False) -> ItemLost:
+    def _kill(self, how: str, timed_out: bool = False) -> ItemLost:
+        """End the process; the error for its item, with stacks and the last output."""
         # The process is ended before its output is read, so that what is quoted really is the last that it printed.
         self._process.kill()
-        said = self._process.said().strip()
-        parts = (self._process.stacks().strip(), f"printed last:\n{said}" if said else "")
+        output = self._process.last_output().strip()
+        parts = (self._process.stacks().strip(), f"printed last:\n{output}" if output else "")
         return ItemLost(how, "\n".join(filter(None, parts)), timed_out)

@@ -1,7 +1,7 @@
-"""What a worker of a cluster is asked to do: run one item and tell what came of it.
+"""The task of a worker of a cluster: run one item and report on it.
 
-Items and what is told of them are JSON in both directions. The cluster calls `perform` by its name, so its workers need
-opassay installed, the same as the owner's (`source_digest` tells).
+Items and reports are JSON. The cluster calls `perform` by its name, so its workers need opassay installed, the same as
+the owner's, which `source_digest` tells.
 """
 
 from __future__ import annotations
@@ -55,13 +55,15 @@ class ItemLimits:
 
 
 @dataclass(frozen=True)
-class Told:
+class ItemReport:
     """What came of an item.
 
     Attributes:
-        answer: of its process; empty where it was out of time. lost: how it ended, and details, where it was out of
-            time. environment, source: where it was run. worker: the machine and the process. seconds: of processor
-            time. printed: bytes of what was printed, which began with `began`. left: names of processes that it left.
+        answer: of the item's process; empty where the item was out of time.
+        lost: how the process was ended, and details, where the item was out of time; else None.
+        environment, source: of the process: its versions and machine, and the digest of opassay's source.
+        worker: the names of the machine and the process. seconds: of processor time.
+        printed: bytes of the process's output, which began with `began`. left: names of processes left behind.
     """
 
     answer: dict[str, Any]
@@ -87,36 +89,36 @@ _BENCHES = _Benches()
 
 
 def perform(item_text: str, manner_text: str) -> str:
-    """Run an item; the text of what is told.
+    """Run an item; the `ItemReport` as JSON.
 
     Args:
-        item_text: an `Item` as JSON. manner_text: a `ItemLimits` as JSON.
+        item_text: an `Item` as JSON. manner_text: an `ItemLimits` as JSON.
 
     Raises:
         ItemLost: the item's process ended. Whoever asks may ask again, here or elsewhere.
         NotStarted: no process could be started.
     """
     item, manner = json.loads(item_text), json.loads(manner_text)
-    bench, left = _bench_for(item["owner"], manner)
+    bench, leftovers = _bench_for(item["owner"], manner)
     answer: dict[str, Any] = {}
     printed, lost, before = 0, None, bench.seconds()
     try:
         answer, printed = bench.ask(item["question"], manner["timeout"])
     except ItemLost as err:
-        left += bench.close()
+        leftovers += bench.close()
         # Only an end that may have come from outside is worth another try; one that is out of time will be so again.
         if not err.timed_out:
             raise
         lost = (err.how, err.details)
     seconds = bench.seconds() - before if lost is None else manner["timeout"]
-    told = Told(
+    report = ItemReport(
         answer, lost, bench.environment, source_digest(), f"{socket.gethostname()} {bench.pid}", seconds,
-        printed, bench.began_saying() if printed else "", tuple(left),
+        printed, bench.first_output() if printed else "", tuple(leftovers),
     )  # fmt: skip
     if lost is None:
         with _BENCHES.lock:
             _BENCHES.idle.append(bench)
-    return json.dumps(asdict(told))
+    return json.dumps(asdict(report))
 
 
 def release() -> None:
@@ -134,15 +136,15 @@ def dask_setup(worker: object) -> None:
 
 
 def _bench_for(owner: str, manner: dict[str, Any]) -> tuple[Bench, list[str]]:
-    """A process for an owner, and the names of what another one had left behind that was ended for it."""
+    """A process for an owner, and the names of leftovers of processes of other owners, which are ended for it."""
     # An op may start processes and then lose its own, which leaves them without a parent; see `places.lifeline`.
     adopt_orphans(True)
-    left: list[str] = []
+    leftovers: list[str] = []
     with _BENCHES.lock:
         fit = [bench for bench in _BENCHES.idle if (bench.owner, list(bench.command)) == (owner, manner["command"])]
         others = [bench for bench in _BENCHES.idle if bench not in fit]
         _BENCHES.idle = fit[1:]
     for bench in others:
-        left += bench.close()
+        leftovers += bench.close()
     memory = manner["memory"] or fair_share(manner["beside"])
-    return fit[0] if fit else Bench(owner, manner["command"], memory), left
+    return fit[0] if fit else Bench(owner, manner["command"], memory), leftovers

@@ -62,8 +62,8 @@ def fault(found: TorchEvaluations, balls: Sequence[Reading], terms: Terms) -> Di
     def are_outside(outputs: Sequence[Tensor] | None) -> bool | None:
         if outputs is None or len(outputs) != len(balls):
             return None
-        held = hold_all([""] * len(balls), outputs, balls, terms, None, found.given, found.order, told=False)
-        return any(each.wrong is not None for each in held)
+        comparisons = hold_all([""] * len(balls), outputs, balls, terms, None, found.given, found.order, told=False)
+        return any(each.wrong is not None for each in comparisons)
 
     if not are_outside(found.own):
         return None
@@ -95,8 +95,8 @@ def disagreement(
     def replayed() -> Sequence[Tensor] | None:
         with contextlib.suppress(Exception), torch.no_grad():  # of what is meant to be read alone
             copies = {name: value.detach().clone() for name, value in state.items()}
-            found: Sequence[Tensor] = as_traced(spec, arguments, state)(copies, arguments.copied().args)
-            return found[:count]
+            outputs: Sequence[Tensor] = as_traced(spec, arguments, state)(copies, arguments.copied().args)
+            return outputs[:count]
         return None
 
     def in_double() -> Sequence[Tensor] | None:

@@ -44,8 +44,8 @@ class CallArguments:
     @property
     def args(self) -> tuple[Any, ...]:
         """As a function takes them."""
-        found: tuple[Any, ...] = pytree.tree_unflatten(list(self.leaves), self.structure)
-        return found
+        arguments: tuple[Any, ...] = pytree.tree_unflatten(list(self.leaves), self.structure)
+        return arguments
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:

@@ -53,7 +53,7 @@ def backward(
     if not isinstance(whole, str):
         return SpecBackward(whole)
     alone = {operand: tried(spec.called, arguments, state, [operand], cotangents) for operand in operands}
-    refused = {operand: found for operand, found in alone.items() if isinstance(found, str)}
+    refused = {operand: answer for operand, answer in alone.items() if isinstance(answer, str)}
     rest = [operand for operand in operands if operand not in refused]
     together = tried(spec.called, arguments, state, rest, cotangents) if rest else {}
     if isinstance(together, str):
@@ -65,19 +65,19 @@ def tried(
     called: Called, arguments: CallArguments, state: State, operands: Sequence[int | str], cotangents: Sequence[Tensor]
 ) -> dict[int | str, Tensor | None] | str:
     """The gradients, or what torch says in their place; other arguments as for `backward`."""
-    given, held = arguments.copied(), {name: value.detach().clone() for name, value in state.items()}
-    inputs = floating(given.tensors)
-    leaves = [held[operand] if isinstance(operand, str) else inputs[operand] for operand in operands]
+    own_arguments, own_state = arguments.copied(), {name: value.detach().clone() for name, value in state.items()}
+    inputs = floating(own_arguments.tensors)
+    leaves = [own_state[operand] if isinstance(operand, str) else inputs[operand] for operand in operands]
     try:
         with torch.enable_grad():
             for leaf in leaves:
                 leaf.requires_grad_(True)
-            outputs = floating(result_of(called(held, given.args)).tensors)[: len(cotangents)]
+            outputs = floating(result_of(called(own_state, own_arguments.args)).tensors)[: len(cotangents)]
         tracked = [(y, g) for y, g in zip(outputs, cotangents, strict=True) if y.requires_grad]
         if not tracked:
             return dict.fromkeys(operands)
         targets, weights = [y for y, _ in tracked], [g for _, g in tracked]
-        found = torch.autograd.grad(targets, leaves, weights, allow_unused=True)
+        gradients = torch.autograd.grad(targets, leaves, weights, allow_unused=True)
     except Exception as err:
         return str(err).strip().partition("\n")[0].partition(";")[0][:200] or type(err).__name__
-    return dict(zip(operands, found, strict=True))
+    return dict(zip(operands, gradients, strict=True))

@@ -92,18 +92,18 @@ def hold(
         return _unlike(name, "dtype", dtype_name(computed.dtype), "a floating one")
     values, fmt = to_array(computed), FORMATS[dtype_name(computed.dtype)]
     finite = given is OperandFacts.FINITE
-    found = accept.place_in_accept_sets(values, fmt, ball, None, finite, order)
-    accepted, judged = np.array(found.accepted), np.array(found.judged)
+    elements = accept.place_in_accept_sets(values, fmt, ball, None, finite, order)
+    accepted, judged = np.array(elements.accepted), np.array(elements.judged)
     if not finite:
         accepted, judged = _special(values, ball, native, accepted, judged, given, order)
     count = int(np.count_nonzero(judged))
-    held = Held(None, count, values.size - count, _vacuous(ball, fmt, judged), ball)
-    if held.left:
-        held = replace(held, **_missed(name, ball, fmt, ~judged))
+    outcome = Held(None, count, values.size - count, _vacuous(ball, fmt, judged), ball)
+    if outcome.left:
+        outcome = replace(outcome, **_missed(name, ball, fmt, ~judged))
     if np.all(accepted):
-        return held
-    wrong = _card(name, computed, found, accepted, ball, terms) if told else Wrong(Code.VALUE, _outside(name))
-    return replace(held, wrong=wrong)
+        return outcome
+    wrong = _card(name, computed, elements, accepted, ball, terms) if told else Wrong(Code.VALUE, _outside(name))
+    return replace(outcome, wrong=wrong)
 
 
 def _special(
@@ -157,10 +157,10 @@ def _hold_whole(name: str, computed: Tensor, need: Reading) -> Held:
     """Hold an output of integers or truth values; of what rounding leaves open, anything that it allows is right."""
     # NumPy has not all of torch's floating dtypes; float64 has all of their values.
     values = (computed.detach().double() if computed.dtype.is_floating_point else computed.detach()).cpu().numpy()
-    left = 0
+    not_judged = 0
     if hasattr(need, "accepts"):  # integers that hang on floating values
         right, shown = need.accepts(values), need.likely()
-        left = values.size - int(np.count_nonzero(need.judged()))
+        not_judged = values.size - int(np.count_nonzero(need.judged()))
     elif isinstance(need, Condition):
         shown = np.asarray(possibly(need))
         right = (values == shown) | (shown & ~np.asarray(surely(need)))
@@ -171,11 +171,13 @@ def _hold_whole(name: str, computed: Tensor, need: Reading) -> Held:
     if right.all():
         # A truth value that rounding leaves open is as wide as it can be.
         is_open = isinstance(need, Condition) and 2 * int(np.count_nonzero(np.asarray(need) == EITHER)) > values.size
-        return Held(None, values.size - left, left, is_open)
+        return Held(None, values.size - not_judged, not_judged, is_open)
     at = tuple(int(i) for i in np.argwhere(~right)[0])
     lines = (f"outside    {np.count_nonzero(~right)} of {right.size} elements",)
     return Held(
-        Wrong(Code.VALUE, f"{name}{list(at) or ''} is {values[at]}, need {shown[at]}", lines), values.size - left, left
+        Wrong(Code.VALUE, f"{name}{list(at) or ''} is {values[at]}, need {shown[at]}", lines),
+        values.size - not_judged,
+        not_judged,
     )
 
 
@@ -287,7 +289,7 @@ def hold_in_turn(
         plain: whether it is likely to be accepted without them; else it is held with them at once.
     """
     if plain:
-        found = hold_all(names, computed, read(terms.of_text_alone), terms, native, given, order, told=False)
-        if not any(each.wrong for each in found):
-            return found
+        outcomes = hold_all(names, computed, read(terms.of_text_alone), terms, native, given, order, told=False)
+        if not any(each.wrong for each in outcomes):
+            return outcomes
     return hold_all(names, computed, read(terms), terms, native, given, order)

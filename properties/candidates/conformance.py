@@ -55,14 +55,14 @@ def bound(spec: Any, *args: Any, contract: str | Terms = DEFAULT) -> Bound | tup
     Raises:
         SpecError: the spec cannot be read, or gives and writes no tensor. ValueError: `contract` is no name of terms.
     """
-    found, allowed, arguments = specification(spec), terms(contract), CallArguments.of(args)
-    run = found.run(arguments, found.state)
-    read = found.read(arguments, found.state, allowed)[: len(_tensors_asked(run))]
-    _require_agreement(found, arguments, run, lambda _: read, allowed)
-    rows = [_bound(ball, _dtype(found, run, i, ball)) for i, ball in enumerate(read) if isinstance(ball, Ball)]
+    read_spec, allowed, arguments = specification(spec), terms(contract), CallArguments.of(args)
+    run = read_spec.run(arguments, read_spec.state)
+    read = read_spec.read(arguments, read_spec.state, allowed)[: len(_tensors_asked(run))]
+    _require_agreement(read_spec, arguments, run, lambda _: read, allowed)
+    rows = [_bound(ball, _dtype(read_spec, run, i, ball)) for i, ball in enumerate(read) if isinstance(ball, Ball)]
     if not rows:
-        given = ", ".join(dtype_name(y.dtype) for y in run.outputs) or "no tensor"
-        raise SpecError(f"{found.name} gives {given}, need a floating tensor: nothing else has a bound")
+        dtypes = ", ".join(dtype_name(y.dtype) for y in run.outputs) or "no tensor"
+        raise SpecError(f"{read_spec.name} gives {dtypes}, need a floating tensor: nothing else has a bound")
     return rows[0] if len(rows) == 1 else tuple(rows)
 
 
@@ -118,26 +118,26 @@ def assert_conforms(candidate_output: Any, spec: Any, *args: Any, contract: str 
         SpecError: the spec cannot be read, or gives and writes no tensor. ValueError: `contract` is no name of terms.
     """
     __tracebackhide__ = True
-    found, allowed, arguments = specification(spec), terms(contract), CallArguments.of(args)
-    run = found.run(arguments, found.state)
-    native, given = _tensors_asked(run), result_of(candidate_output)
+    read_spec, allowed, arguments = specification(spec), terms(contract), CallArguments.of(args)
+    run = read_spec.run(arguments, read_spec.state)
+    native, result = _tensors_asked(run), result_of(candidate_output)
     names = run.names[: len(native)]
 
     @functools.cache
     def read(terms: Terms) -> Sequence[Reading]:
-        return found.read(arguments, found.state, terms)[: len(native)]
+        return read_spec.read(arguments, read_spec.state, terms)[: len(native)]
 
-    _require_agreement(found, arguments, run, read, allowed)
-    other_form = unlike(given.form, given.plain, run.result) if run.outputs else ""
+    _require_agreement(read_spec, arguments, run, read, allowed)
+    other_form = unlike(result.form, result.plain, run.result) if run.outputs else ""
     if other_form:
-        raise AssertionError(f"{found.name}: {other_form}")
-    operands = operands_of(found, arguments, found.state)
-    held = hold_in_turn(names, given.tensors, read, allowed, None if found.numpy else native, operands)
-    held = told_of_torch(held, None if found.numpy else native, allowed, operands)
-    wrong = [str(each.wrong) for each in held if each.wrong is not None]
-    wrong = wrong or [text for name, each in zip(names, held, strict=True) if (text := _left(name, each))]
+        raise AssertionError(f"{read_spec.name}: {other_form}")
+    operands = operands_of(read_spec, arguments, read_spec.state)
+    outcomes = hold_in_turn(names, result.tensors, read, allowed, None if read_spec.numpy else native, operands)
+    outcomes = told_of_torch(outcomes, None if read_spec.numpy else native, allowed, operands)
+    wrong = [str(each.wrong) for each in outcomes if each.wrong is not None]
+    wrong = wrong or [text for name, each in zip(names, outcomes, strict=True) if (text := _left(name, each))]
     if wrong:
-        raise AssertionError("\n".join([f"{found.name}: {wrong[0]}", *wrong[1:]]))
+        raise AssertionError("\n".join([f"{read_spec.name}: {wrong[0]}", *wrong[1:]]))
 
 
 def _left(name: str, held: Held) -> str:

@@ -36,10 +36,10 @@ class Finding:
         share = f" of {self.sampled}" if self.sampled and self.wrong is None else ""
         if self.wrong is not None:
             return self.wrong.title
-        said = f"{self.judged} elements{share}" if self.judged else share.strip()
+        scope = f"{self.judged} elements{share}" if self.judged else share.strip()
         if self.judged < self.elements:
-            said = f"{self.judged} of {self.elements} elements{share}"
-        return f"{said}; {self.left_out}" if self.left_out else said
+            scope = f"{self.judged} of {self.elements} elements{share}"
+        return f"{scope}; {self.left_out}" if self.left_out else scope
 
 
 def summed(question: str, found: Sequence[Held]) -> Finding:

@@ -99,9 +99,9 @@ def of_twelve_bits(
     operands = {**{str(i): t for i, t in enumerate(arguments.tensors)}, **state}
     wide = [name for name, t in operands.items() if t.dtype.is_floating_point and (name not in state or t.ndim > 1)]
     for name in wide[after:3]:
-        found = {other: whole(t, 2047 if other == name else 1) for other, t in operands.items()}
-        tensors = [found[str(i)] for i in range(len(arguments.tensors))]
-        yield arguments.with_tensors(tensors), {other: found[other] for other in state}
+        values = {other: whole(t, 2047 if other == name else 1) for other, t in operands.items()}
+        tensors = [values[str(i)] for i in range(len(arguments.tensors))]
+        yield arguments.with_tensors(tensors), {other: values[other] for other in state}
 
 
 def altered(state: State, rng: Any) -> dict[str, Tensor]:
@@ -114,5 +114,5 @@ def _altered(name: str, value: Tensor, rng: Any) -> Tensor:
         return value
     values = value.detach().cpu().double().numpy()
     spread = float(values.std()) if values.size > 1 else 0.0
-    found = values + rng.standard_normal(values.shape) * (spread or 0.25)
-    return _as(value, np.abs(found) + 0.125 if "var" in name else found)
+    moved = values + rng.standard_normal(values.shape) * (spread or 0.25)
+    return _as(value, np.abs(moved) + 0.125 if "var" in name else moved)

@@ -72,27 +72,27 @@ class Judgement:
     @property
     def causes(self) -> tuple[Finding, ...]:
         """The findings that are wrong."""
-        return tuple(found for found in self.findings if found.standing is Standing.WRONG)
+        return tuple(finding for finding in self.findings if finding.standing is Standing.WRONG)
 
     @property
     def suspicions(self) -> tuple[Finding, ...]:
         """The findings that are within what is proven, and not likely."""
-        return tuple(found for found in self.findings if found.standing is Standing.SUSPECT)
+        return tuple(finding for finding in self.findings if finding.standing is Standing.SUSPECT)
 
     def as_json(self) -> str:
         """One line for a program."""
         causes = [
             {
-                "question": found.question,
-                "code": str(found.wrong.code),
-                "title": QUESTIONS[found.question].title,
-                "text": clean(str(found.wrong))[:2000],
+                "question": finding.question,
+                "code": str(finding.wrong.code),
+                "title": QUESTIONS[finding.question].title,
+                "text": clean(str(finding.wrong))[:2000],
             }
-            for found in self.causes
-            if found.wrong is not None
+            for finding in self.causes
+            if finding.wrong is not None
         ]
-        suspect = [clean(str(found.wrong))[:2000] for found in self.suspicions]
-        said = {
+        suspect = [clean(str(finding.wrong))[:2000] for finding in self.suspicions]
+        record = {
             "verdict": str(self.verdict),
             "causes": causes,
             "suspect": suspect,
@@ -100,32 +100,36 @@ class Judgement:
             "kept": self.kept,
             "contract": self.contract,
             "weaknesses": list(self.weaknesses),
-            "asked": [found.question for found in self.findings if found.standing is not Standing.NOT_ASKED],
-            "elements": sum(found.judged for found in self.findings),
+            "asked": [finding.question for finding in self.findings if finding.standing is not Standing.NOT_ASKED],
+            "elements": sum(finding.judged for finding in self.findings),
             "coverage": {each.output: {"judged": each.judged, "elements": each.elements} for each in self.coverage},
-            "judged": {found.question: [found.judged, found.elements] for found in self.findings if found.elements},
-            "sampled": {found.question: found.sampled for found in self.findings if found.sampled},
-            "left_out": {found.question: clean(found.left_out)[:2000] for found in self.findings if found.left_out},
+            "judged": {
+                finding.question: [finding.judged, finding.elements] for finding in self.findings if finding.elements
+            },
+            "sampled": {finding.question: finding.sampled for finding in self.findings if finding.sampled},
+            "left_out": {
+                finding.question: clean(finding.left_out)[:2000] for finding in self.findings if finding.left_out
+            },
             "seed": self.seed,
             "candidate": self.candidate,
             "spec": self.spec,
             "error": self.error,
             "sha256": dict(self.sha256),
         }
-        return json.dumps(said, allow_nan=False)
+        return json.dumps(record, allow_nan=False)
 
     def __str__(self) -> str:
         lines = [f"{self.candidate} against {self.spec}, seed {self.seed}", f"allowed: {self.contract}"]
         lines += [f"sha256 of the {name}: {digest}" for name, digest in self.sha256.items() if digest]
         lines += map(report_line, self.findings)
-        for found in (*_distinct(self.causes), *self.suspicions):
-            lines += ["", f"{found.question}: {found.wrong}"]
+        for finding in (*_distinct(self.causes), *self.suspicions):
+            lines += ["", f"{finding.question}: {finding.wrong}"]
         lines += ["", f"{self.verdict}{self._because()}"]
         lines += [
             f"  judged: {each.judged} of {each.elements} elements of {each.output} at the given inputs"
             for each in self.coverage
         ]
-        lines += [f"  suspect: {found.text}" for found in self.suspicions]
+        lines += [f"  suspect: {finding.text}" for finding in self.suspicions]
         lines += [f"  weak: {text}" for text in self.weaknesses]
         lines += [f"  keeps the bound of: {self.arithmetic}"] if self.arithmetic else []
         return clean("\n".join(lines))
@@ -133,7 +137,7 @@ class Judgement:
     def _because(self) -> str:
         if self.error:
             return f": {self.error}"
-        codes = ", ".join(found.question for found in self.causes or self.suspicions)
+        codes = ", ".join(finding.question for finding in self.causes or self.suspicions)
         return f": {codes}" if codes else ""
 
 
@@ -145,13 +149,15 @@ def report_line(found: Finding) -> str:
 
 def _distinct(causes: Sequence[Finding]) -> list[Finding]:
     """The first finding of every code: what is wrong on the given inputs is wrong on many others."""
-    return list({found.wrong.code: found for found in reversed(causes) if found.wrong is not None}.values())[::-1]
+    return list({finding.wrong.code: finding for finding in reversed(causes) if finding.wrong is not None}.values())[
+        ::-1
+    ]
 
 
 def ruling(findings: Sequence[Finding], weaknesses: Sequence[str]) -> Ruling:
     """The verdict that findings make."""
-    if any(found.standing is Standing.WRONG for found in findings):
+    if any(finding.standing is Standing.WRONG for finding in findings):
         return Ruling.REJECTED
-    if any(found.standing is Standing.SUSPECT for found in findings):
+    if any(finding.standing is Standing.SUSPECT for finding in findings):
         return Ruling.SUSPECT
     return Ruling.WEAK if weaknesses else Ruling.ACCEPTED

@@ -52,12 +52,12 @@ def judge(
     if seed < 0:
         raise ValueError(f"seed={seed}: need a whole number from 0 on")
     allowed = terms(contract)
-    found = specification(spec)
+    read_spec = specification(spec)
     draw = inputs if callable(inputs) else None
-    given = CallArguments.of(draw(seed) if draw is not None else inputs)
+    arguments = CallArguments.of(draw(seed) if draw is not None else inputs)
     host = CandidateHost(str(getattr(candidate, "__name__", type(candidate).__name__)), candidate)
     before = copied_state(host.state)
-    session = Session(found, host, allowed, seed, given, draw)
+    session = Session(read_spec, host, allowed, seed, arguments, draw)
     try:
         session.cut()
         return judged(session, questions)
@@ -102,11 +102,11 @@ def judged(session: Session, questions: Sequence[str] = (), progress: Progress |
     if misread:
         error, findings = misread, []  # What was held against such bounds says nothing.
     weaknesses = [] if error else _weaknesses(session, findings)
-    kept, words = ("", "") if error else arithmetic(session)
+    name, words = ("", "") if error else arithmetic(session)
     verdict = Ruling.ERROR if error else ruling(findings, weaknesses)
     return Judgement(
         verdict, session.candidate.name, session.spec.name, str(session.terms), session.seed, tuple(findings),
-        tuple(weaknesses), words, kept, error, coverage=_coverage(session),
+        tuple(weaknesses), words, name, error, coverage=_coverage(session),
     )  # fmt: skip
 
 
@@ -126,25 +126,25 @@ def _gone(code: str, err: GoneError) -> Finding:
 
 def _weaknesses(session: Session, findings: Sequence[Finding]) -> list[str]:
     """Why what was asked says little."""
-    found = []
+    texts = []
     for i, name in enumerate(session.seen[0].names if session.seen else ()):
         rows = [each for each in session.seen if i < len(each.judged) and each.judged[i]]
         if rows and all(each.vacuous[i] for each in rows):
-            found.append(f"the bound of {name} is wider than half of its elements for all inputs")
+            texts.append(f"the bound of {name} is wider than half of its elements for all inputs")
         meets = [each.meets[i] for each in rows if each.meets[i] is not None]
         if meets and all(meets):
-            found.append(
+            texts.append(
                 f"the right value of {name} is the same for all inputs that were tried{_which(session.firsts[i])}"
             )
         if not rows:
-            found.append(f"no element of {name} could be judged")
-        found += _missed(session, i)
-    found += session.lost
-    found += [f"{name} could not be judged: the candidate has no such tensor" for name in sorted(session.lacking)]
+            texts.append(f"no element of {name} could be judged")
+        texts += _missed(session, i)
+    texts += session.lost
+    texts += [f"{name} could not be judged: the candidate has no such tensor" for name in sorted(session.lacking)]
     wrong = any(each.standing is Standing.WRONG for each in findings)
     if not wrong and not sum(each.judged for each in findings):
-        found.append("no value was judged")
-    return found
+        texts.append("no value was judged")
+    return texts
 
 
 def _missed(session: Session, i: int) -> list[str]:

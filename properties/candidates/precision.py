@@ -31,32 +31,32 @@ def arithmetic(session: Session) -> tuple[str, str]:
     if not dtypes:
         return "", "no output is floating"
     for terms, words in LADDER:
-        found = _stands_under(session, evidence, terms)
-        if found:
-            said = words.format(dtype=dtypes[0], sums=terms.contract(dtypes[0]).accumulate.name)
-            wide = sum(held.vacuous for held in found) > len(found) / 2
-            return terms.name, f"not known: the bound of {said} is wider than the elements" if wide else said
+        outcomes = _stands_under(session, evidence, terms)
+        if outcomes:
+            precision = words.format(dtype=dtypes[0], sums=terms.contract(dtypes[0]).accumulate.name)
+            wide = sum(outcome.vacuous for outcome in outcomes) > len(outcomes) / 2
+            return terms.name, f"not known: the bound of {precision} is wider than the elements" if wide else precision
     return "", UNKNOWN
 
 
 def _stands_under(session: Session, evidence: Sequence[Evidence], terms: Terms) -> list[Held]:
     """Where all evidence stands under some terms; empty where some of it is outside, or cannot be read."""
-    found: list[Held] = []
+    outcomes: list[Held] = []
     for each in evidence:
         try:
-            found += _held_again(session, each, terms)
+            outcomes += _held_again(session, each, terms)
         except (SpecError, ReadingError):
             # A wider ball may decide less, an index that is chosen by values, say. Nothing is known of such terms.
             return []
-        if any(held.wrong is not None for held in found):
+        if any(outcome.wrong is not None for outcome in outcomes):
             return []
-    return found
+    return outcomes
 
 
 def _out_of_range(each: Evidence) -> bool:
     """Whether an output is wrong and not finite: a format of a smaller range would allow that in any precision."""
     # torch does not look for infinities in eight bits.
-    wrong = [y for y, held in zip(each.computed, each.held, strict=False) if held.wrong is not None]
+    wrong = [y for y, outcome in zip(each.computed, each.held, strict=False) if outcome.wrong is not None]
     return not all(bool((y if y.is_complex() else y.double()).isfinite().all()) for y in wrong)
 
 

@@ -180,9 +180,9 @@ def _share_memory(one: Tensor, other: Tensor) -> bool:
         return False
     if one.itemsize != other.itemsize:
         return True  # Views of one memory in two dtypes: nobody has needed to know more of them.
-    written = torch.zeros(max(high, end) // one.itemsize, dtype=torch.bool)
-    written.as_strided(one.shape, one.stride(), one.storage_offset()).fill_(True)
-    return bool(written.as_strided(other.shape, other.stride(), other.storage_offset()).any())
+    memory = torch.zeros(max(high, end) // one.itemsize, dtype=torch.bool)
+    memory.as_strided(one.shape, one.stride(), one.storage_offset()).fill_(True)
+    return bool(memory.as_strided(other.shape, other.stride(), other.storage_offset()).any())
 
 
 def _extent(tensor: Tensor) -> tuple[int, int]:

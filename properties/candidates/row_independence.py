@@ -62,15 +62,17 @@ class RowPrimitives(PrimitiveOrder):
     def steps_alone(self) -> list[_Step]:
         """The steps, with operands by their numbers and without the number of rows."""
         numbers = {id(x): i for i, x in enumerate((*self.inputs, *(step[0] for step in self.steps)))}
-        found: list[_Step] = []
+        steps: list[_Step] = []
         for out, primitive, operands, params in self.steps:
-            told = {name: value for name, value in params.items() if name != "ways"}
-            if out.rows and "shape" in told:
-                told["shape"] = tuple(told["shape"])[1:]
+            parameters = {name: value for name, value in params.items() if name != "ways"}
+            if out.rows and "shape" in parameters:
+                parameters["shape"] = tuple(parameters["shape"])[1:]
             each = [_named(self._one_row(x) if out.rows else x, numbers) for x in operands]
             extents = out.shape[1:] if out.rows else out.shape
-            found.append((primitive, *each, out.rows, extents, *((n, _named(v, numbers)) for n, v in told.items())))
-        return [*found, tuple(numbers[id(each)] for each in self.outputs)]
+            steps.append(
+                (primitive, *each, out.rows, extents, *((n, _named(v, numbers)) for n, v in parameters.items()))
+            )
+        return [*steps, tuple(numbers[id(each)] for each in self.outputs)]
 
     def _one_row(self, x: Any) -> Any:
         """Of a constant that is the same in every row, one row."""
@@ -90,14 +92,14 @@ def keeps_rows(
         at: (number of rows) -> the formula for arrays with that many rows, and the shapes of those.
         having: which of the arrays have rows, along axis 0. counts: two numbers of rows. terms: the contract.
     """
-    found = []
+    programs = []
     for count in counts:
         try:
             formula, shapes = at(count)
-            found.append(RowPrimitives(formula, shapes, terms, having).steps_alone)
+            programs.append(RowPrimitives(formula, shapes, terms, having).steps_alone)
         except Exception:
             return False  # It mixes rows, branches by values, or cannot be read with so many rows.
-    return found[0] == found[1]
+    return programs[0] == programs[1]
 
 
 def _named(value: Any, numbers: dict[int, int]) -> Any:

@@ -53,10 +53,10 @@ class Part:
         """
         pool = among or range(self.count)
         edges = np.linspace(0, len(pool), min(self.taken, len(pool)) + 1).astype(int)
-        found = [pool[int(rng.integers(low, high))] for low, high in itertools.pairwise(edges)]
-        if len(found) > 2:  # A kernel that is wrong in the tail of its tiles may be wrong in the last row alone.
-            found[0], found[-1] = pool[0], pool[-1]
-        return [found[i % len(found)] for i in range(self.taken)]
+        rows = [pool[int(rng.integers(low, high))] for low, high in itertools.pairwise(edges)]
+        if len(rows) > 2:  # A kernel that is wrong in the tail of its tiles may be wrong in the last row alone.
+            rows[0], rows[-1] = pool[0], pool[-1]
+        return [rows[i % len(rows)] for i in range(self.taken)]
 
     def of(self, arguments: CallArguments, rows: Sequence[int]) -> CallArguments:
         """The arguments with these rows alone."""
@@ -89,12 +89,12 @@ def part_of(spec: Specification, arguments: CallArguments, state: State, terms: 
         return None
     if not all(output.dtype.is_floating_point for output in traced.outputs):
         return None
-    taken = min(max(READ * count // elements, 1), count - 1)
+    rows = min(max(READ * count // elements, 1), count - 1)
     for having in _who_may_have_rows(tensors, count):
-        part = Part(count, taken, having, shapes)
+        part = Part(count, rows, having, shapes)
         at = functools.partial(_with_rows, spec, arguments, state, part)
         flags = (*(False for _ in state), *having)
-        if keeps_rows(at, flags, (count, taken), terms.contract(spec.dtype_of(arguments, state))):
+        if keeps_rows(at, flags, (count, rows), terms.contract(spec.dtype_of(arguments, state))):
             return part
     return None
 

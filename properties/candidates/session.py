@@ -120,14 +120,14 @@ class Session:
         self, arguments: CallArguments, state: State | None = None, manner: Manner = Manner.PLAIN, **asked: Any
     ) -> Answer:
         """The candidate's answer, with the spec's parameters and buffers, or others, set in it."""
-        held = self.spec.state if state is None else state
+        tensors = self.spec.state if state is None else state
         # What a first call replaces, a second may find replaced.
         self._watched += 1
         # The candidate's process keeps the arguments of the first such call, which rows of them are not.
         stored = arguments is self.given and not self.is_reduced
         asked = {"watched": self._watched <= _WATCHED, "stored": stored, **asked}
         answer = self.candidate.ask(
-            CandidateCall.of(arguments, {n: held[n] for n in self.shared}, manner=manner, **asked)
+            CandidateCall.of(arguments, {n: tensors[n] for n in self.shared}, manner=manner, **asked)
         )
         self.changed += [line for line in answer.changed if line not in self.changed]
         self.asked_alike = not answer.raised and [t.shape for t in arguments.tensors] == [
@@ -150,8 +150,10 @@ class Session:
         if self.part is None or not self.part.fits(arguments, self.given):
             return ProblemCut(arguments, arguments, None, self.share)
         rows = self.rows_for(question, arguments)
-        few, told = self.few(arguments, rows), self.part.told(rows)
-        return ProblemCut(few, few, None, told) if alone and self.rows_alone else ProblemCut(arguments, few, rows, told)
+        few, share = self.few(arguments, rows), self.part.told(rows)
+        return (
+            ProblemCut(few, few, None, share) if alone and self.rows_alone else ProblemCut(arguments, few, rows, share)
+        )
 
     def first(self) -> Answer:
         """The answer to a plain call at the given arguments, the same whenever it is asked for."""
@@ -180,18 +182,18 @@ class Session:
             refusable: whether an exception is no fault of the candidate.
             alone: whether rows of a large problem will do for the call, where the candidate takes them alone.
         """
-        held = dict(self.spec.state) if state is None else dict(state)
+        tensors = dict(self.spec.state) if state is None else dict(state)
         cut = self.cut_for(question, arguments, alone=alone)
         if cut.rows is not None:
-            answer = self.call(cut.called, held, manner, fetched=True)
+            answer = self.call(cut.called, tensors, manner, fetched=True)
             if answer.raised:
                 return raised(question, answer.raised, refusable)
-            return self.held_in_part(question, arguments, held, answer, cut.rows, sharp)
-        run = self.spec.run(cut.held, held)
-        answer = self.call(cut.called, held, manner, **self.asked_of_written(run))
+            return self.held_in_part(question, arguments, tensors, answer, cut.rows, sharp)
+        run = self.spec.run(cut.held, tensors)
+        answer = self.call(cut.called, tensors, manner, **self.asked_of_written(run))
         if answer.raised:
             return raised(question, answer.raised, refusable)
-        return replace(self.held(question, cut.held, held, run, answer, sharp), sampled=cut.told)
+        return replace(self.held(question, cut.held, tensors, run, answer, sharp), sampled=cut.told)
 
     def reduced(self) -> None:
         """Go on with rows of a large problem alone, where the candidate takes them: it was wrong at the given size."""
@@ -212,11 +214,11 @@ class Session:
         answer = self.call(few)
         if answer.raised or self.strayed:
             return not answer.raised
-        found = self.held("AGAIN", few, self.spec.state, self.native(), answer)  # as AGAIN, at inputs that were had
-        if found.wrong is not None:
+        finding = self.held("AGAIN", few, self.spec.state, self.native(), answer)  # as AGAIN, at inputs that were had
+        if finding.wrong is not None:
             # Other questions are asked at the given size, so that they do not tell of this fault again.
-            self.packed["SIZES"] = replace(found, question="SIZES")
-        return found.wrong is None
+            self.packed["SIZES"] = replace(finding, question="SIZES")
+        return finding.wrong is None
 
     def held(
         self, question: str, arguments: CallArguments, state: State, run: SpecRun, answer: Answer, sharp: bool = False
@@ -238,19 +240,19 @@ class Session:
             every = self._read(arguments, state, sharp, terms)
             return [every[i] for i in which]
 
-        given = operands_of(self.spec, arguments, state)
-        found = hold_in_turn(names, computed, read, self.terms, native, given, plain=not self.erring)
-        found = told_of_torch(found, native, self.terms, given)
-        self.erring = any(each.wrong is not None for each in found)
+        operands = operands_of(self.spec, arguments, state)
+        outcomes = hold_in_turn(names, computed, read, self.terms, native, operands, plain=not self.erring)
+        outcomes = told_of_torch(outcomes, native, self.terms, operands)
+        self.erring = any(each.wrong is not None for each in outcomes)
         self.strayed |= self.erring
-        if given is OperandFacts.FINITE or question in OF_DATA:
-            self._remember(question, names, found)
+        if operands is OperandFacts.FINITE or question in OF_DATA:
+            self._remember(question, names, outcomes)
         # Of an output of another shape or dtype nothing can be asked afterwards.
-        fits = not any(each.wrong is not None and each.wrong.code is Code.ATTRIBUTE for each in found)
-        if given is OperandFacts.FINITE and fits and question in OF_ARITHMETIC + OF_LIKELY:
+        fits = not any(each.wrong is not None and each.wrong.code is Code.ATTRIBUTE for each in outcomes)
+        if operands is OperandFacts.FINITE and fits and question in OF_ARITHMETIC + OF_LIKELY:
             torchs = tuple(native or [None] * len(names))
-            self.evidence.append(Evidence(question, arguments, state, names, computed, tuple(found), which, torchs))
-        return summed(question, found)
+            self.evidence.append(Evidence(question, arguments, state, names, computed, tuple(outcomes), which, torchs))
+        return summed(question, outcomes)
 
     def asked_of_written(self, run: SpecRun) -> dict[str, Any]:
         """What a call is asked for so that what the spec writes can be held."""
@@ -269,9 +271,9 @@ class Session:
         count = len(run.outputs)
         if len(answer.outputs) != count:
             return run.names[:count], tuple(answer.outputs), tuple(range(count))
-        written: dict[str | int, Any] = dict(zip(self._shared_of(run), answer.buffers, strict=False))
-        written |= dict(enumerate(answer.after))
-        rows = [(i, written.get(place)) for i, place in enumerate(run.written, count)]
+        values: dict[str | int, Any] = dict(zip(self._shared_of(run), answer.buffers, strict=False))
+        values |= dict(enumerate(answer.after))
+        rows = [(i, values.get(place)) for i, place in enumerate(run.written, count)]
         self.lacking |= {run.names[i] for i, value in rows if value is None}
         every = [*enumerate(answer.outputs), *((i, value) for i, value in rows if value is not None)]
         return tuple(run.names[i] for i, _ in every), tuple(value for _, value in every), tuple(i for i, _ in every)
@@ -318,8 +320,8 @@ class Session:
             return wrong(question, Code.ATTRIBUTE, f"the outputs have shapes {shapes or 'of none'}, need {need}")
         few = self.few(arguments, rows)
         fetched = msgspec.structs.replace(answer, outputs=self.candidate.fetch(rows).outputs)
-        found = self.held(question, few, state, self.spec.run(few, state), fetched, sharp)
-        return replace(found, sampled=self.part.told(rows))
+        finding = self.held(question, few, state, self.spec.run(few, state), fetched, sharp)
+        return replace(finding, sampled=self.part.told(rows))
 
     def native(self) -> SpecRun:
         """What torch computes of the spec at the given arguments, or at rows of them."""
@@ -352,9 +354,9 @@ class Session:
 
     def _read(self, arguments: CallArguments, state: State, sharp: bool, terms: Terms) -> tuple[Reading, ...]:
         """The spec's outputs as balls; at the given arguments, which several questions ask at, they are read once."""
-        given = self.given if self._few is None else self._few[1]
+        own_arguments = self.given if self._few is None else self._few[1]
         own = all(state.get(name) is value for name, value in self.spec.state.items())
-        if sharp or arguments is not given or not own:
+        if sharp or arguments is not own_arguments or not own:
             return self.spec.read(arguments, state, terms, sharp)
         if self._known[0] is not arguments or self._known[1] != terms:
             self._known = arguments, terms, self.spec.read(arguments, state, terms)

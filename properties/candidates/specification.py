@@ -83,30 +83,30 @@ class Specification:
             SpecError: the spec raises, or gives nothing that could be held.
         """
         self._check({**state, **{f"args[{i}]": t for i, t in enumerate(arguments.tensors)}})
-        given, held = arguments.copied(), {name: value.detach().clone() for name, value in state.items()}
+        own_arguments, own_state = arguments.copied(), {name: value.detach().clone() for name, value in state.items()}
         try:
             with torch.no_grad():
-                found = result_of(self.called(held, given.args))
+                result = result_of(self.called(own_state, own_arguments.args))
         except Exception as err:
             text = " ".join(said(err))[:500]
             raise SpecError(f"{self.name} raises {error_name(err)}: {text}") from err
-        if self.numpy and (len(found.tensors) == 1 or found.plain) and found.form != "*":
+        if self.numpy and (len(result.tensors) == 1 or result.plain) and result.form != "*":
             # What the formula leaves out, and a tuple of one, say nothing of how a candidate gives the others.
-            found = replace(found, form="", plain=())
-        odd = incomparable(arguments.leaves, found)
+            result = replace(result, form="", plain=())
+        odd = incomparable(arguments.leaves, result)
         if odd:
             raise SpecError(f"{self.name} {odd}")
-        self._check(dict(zip(found.names, found.tensors, strict=True)))
-        written = self._written(arguments, state)
-        if not found.tensors and not written:
-            raise SpecError(f"{self.name} gives {found.form} and writes no tensor: there is nothing to judge")
-        values = tuple(held[place] if isinstance(place, str) else given.tensors[place] for place in written)
-        names = [place if isinstance(place, str) else f"written input {place}" for place in written]
-        homes = {t.untyped_storage().data_ptr(): i for i, t in enumerate(given.tensors) if t.numel()}
-        shared = tuple(homes.get(t.untyped_storage().data_ptr(), -1) for t in found.tensors)
-        lent = {t.untyped_storage().data_ptr() for t in held.values() if t.numel()}
-        own = tuple(t.untyped_storage().data_ptr() not in lent for t in found.tensors)
-        return SpecRun(found, (*found.names, *names), written, values, shared, own)
+        self._check(dict(zip(result.names, result.tensors, strict=True)))
+        places = self._written(arguments, state)
+        if not result.tensors and not places:
+            raise SpecError(f"{self.name} gives {result.form} and writes no tensor: there is nothing to judge")
+        values = tuple(own_state[place] if isinstance(place, str) else own_arguments.tensors[place] for place in places)
+        names = [place if isinstance(place, str) else f"written input {place}" for place in places]
+        homes = {t.untyped_storage().data_ptr(): i for i, t in enumerate(own_arguments.tensors) if t.numel()}
+        shared = tuple(homes.get(t.untyped_storage().data_ptr(), -1) for t in result.tensors)
+        lent = {t.untyped_storage().data_ptr() for t in own_state.values() if t.numel()}
+        own = tuple(t.untyped_storage().data_ptr() not in lent for t in result.tensors)
+        return SpecRun(result, (*result.names, *names), places, values, shared, own)
 
     def _check(self, named: Mapping[str, Tensor]) -> None:
         """Refuse tensors of which nothing can be said: complex ones, sparse ones, formats that are not judged."""
@@ -128,17 +128,17 @@ class Specification:
         if self.numpy:
             arrays = [a.detach().cpu().double().numpy() if is_float(a) else _as_plain_value(a) for a in args]
             with np.errstate(all="ignore"):
-                found = self.function(*arrays)
-            if not isinstance(found, (tuple, list)):
-                return torch.from_numpy(np.array(found))
-            return tuple(None if leaf is None else torch.from_numpy(np.array(leaf)) for leaf in found)
+                outputs = self.function(*arrays)
+            if not isinstance(outputs, (tuple, list)):
+                return torch.from_numpy(np.array(outputs))
+            return tuple(None if leaf is None else torch.from_numpy(np.array(leaf)) for leaf in outputs)
         device = "cuda" if any(isinstance(a, Tensor) and a.is_cuda for a in args) else "cpu"
         # What torch.compile made is run as its original: to compile it may take a minute for each shape.
         with uncompiled(), torch.autocast(device, dtype=torch.bfloat16, enabled=self.autocast):
             if isinstance(self.function, torch.nn.Module):
                 # A buffer that the module replaces stands in the very dictionary afterwards.
-                held = state if isinstance(state, dict) else dict(state)
-                return torch.func.functional_call(self.function, held, args)
+                tensors = state if isinstance(state, dict) else dict(state)
+                return torch.func.functional_call(self.function, tensors, args)
             return self.function(*args)
 
     # ---------------------------------------------------------------------------------------------------- readings
@@ -209,8 +209,8 @@ class Specification:
     ) -> tuple[Reading, ...]:
         contract = terms.contract(question.dtype, question.device, order)
         with _reading(self.name):
-            found = balls(function, question.operands, contract)
-            return tuple(map(_sharpest, found, _exact(function, question, contract))) if sharp else tuple(found)
+            readings = balls(function, question.operands, contract)
+            return tuple(map(_sharpest, readings, _exact(function, question, contract))) if sharp else tuple(readings)
 
     def dtype_of(self, arguments: CallArguments, state: State) -> str:
         """The dtype whose arithmetic is judged: the narrowest of the floating operands."""
@@ -228,11 +228,11 @@ class Specification:
         casts = [terms.format_of_inputs(dtype_name(operands[i].dtype)) for i in floating]
 
         def function(*arrays: Any, of: Callable[..., Any] = inner) -> tuple[Any, ...]:
-            given = list(fixed)
+            operands = list(fixed)
             for i, fmt, array in zip(floating, casts, arrays, strict=True):
-                given[i] = array if fmt is None else store(array, fmt.name)
-            found = of(*given)
-            return tuple(found) if isinstance(found, (tuple, list)) else (found,)
+                operands[i] = array if fmt is None else store(array, fmt.name)
+            outputs = of(*operands)
+            return tuple(outputs) if isinstance(outputs, (tuple, list)) else (outputs,)
 
         def first(*arrays: Any) -> tuple[Any, ...]:
             return function(*arrays)
@@ -264,12 +264,12 @@ class Specification:
         names = list(state)
 
         def flat(*tensors: Tensor) -> tuple[Any, ...]:
-            held = dict(zip(names, tensors, strict=False))
-            found = result_of(self.called(held, arguments.with_tensors(tensors[len(names) :]).args)).tensors
+            own_state = dict(zip(names, tensors, strict=False))
+            outputs = result_of(self.called(own_state, arguments.with_tensors(tensors[len(names) :]).args)).tensors
             for name, tensor in zip(names, tensors, strict=False):
-                if held[name] is not tensor:  # The module has another one there now: a write like one in place.
-                    tensor.copy_(self._replaced(name, held[name], tensor))
-            return found
+                if own_state[name] is not tensor:  # The module has another one there now: a write like one in place.
+                    tensor.copy_(self._replaced(name, own_state[name], tensor))
+            return outputs
 
         try:
             with preserve_attributes(self.function):
@@ -347,8 +347,8 @@ def _as_plain_value(value: Any) -> Any:
 
 def _with_algorithms(formula: Callable[..., Any], arguments: CallArguments) -> Callable[..., Any]:
     def filled(function: Callable[..., Any], *arrays: Any) -> Any:
-        found = function(*arguments.with_tensors(arrays).args)
-        leaves = found if isinstance(found, (tuple, list)) else (found,)
+        outputs = function(*arguments.with_tensors(arrays).args)
+        leaves = outputs if isinstance(outputs, (tuple, list)) else (outputs,)
         return tuple(leaf for leaf in leaves if leaf is not None)
 
     first = functools.partial(filled, formula)
@@ -360,12 +360,12 @@ def _with_algorithms(formula: Callable[..., Any], arguments: CallArguments) -> C
 def _exact(function: Callable[..., Any], question: BoundQuestion, contract: Contract) -> tuple[Reading, ...]:
     """The reading that knows which elements are exact in every order of evaluation, whatever the algorithm."""
     centres = [np.asarray(values, dtype=contract.centre_type) for values in question.operands]
-    found: tuple[Reading, ...] = ()
+    readings: tuple[Reading, ...] = ()
     for algorithm in (function, *algorithms(function)):
         with np.errstate(all="ignore"), contextlib.suppress(Inapplicable):
             read = tuple(algorithm(*(Ball(c, None, contract.on_lattice) for c in centres)))
-            found = tuple(map(joined, found, read)) if found else read
-    return found
+            readings = tuple(map(joined, readings, read)) if readings else read
+    return readings
 
 
 def _sharpest(plain: Reading, exact: Reading) -> Reading:

@@ -82,11 +82,11 @@ def audit_task(
         GivenError, SpecError: the file lacks something, or the spec raises.
     """
     problem = problem_of(spec, seed, given)
-    found = specification(problem.spec)
+    read_spec = specification(problem.spec)
     arguments = CallArguments.of(problem.draw(seed))
-    run = found.run(arguments, found.state)
+    run = read_spec.run(arguments, read_spec.state)
     rows = []
-    for name, program in _programs(found, arguments, run):
+    for name, program in _programs(read_spec, arguments, run):
         try:
             with torch.no_grad():
                 outputs = program()
@@ -95,7 +95,7 @@ def audit_task(
             continue
         rows.append(Trivial(name, _accepted(outputs, run.outputs, relative, absolute)))
     tolerance = f"|out - right| <= {absolute:g} + {relative:g} |right|"
-    return Audit(found.name, tolerance, tuple(rows), tuple(_constant_outputs(found, arguments, run, seed)))
+    return Audit(read_spec.name, tolerance, tuple(rows), tuple(_constant_outputs(read_spec, arguments, run, seed)))
 
 
 def _accepted(outputs: Sequence[Tensor], right: Sequence[Tensor], relative: float, absolute: float) -> bool:

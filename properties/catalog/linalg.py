@@ -24,7 +24,7 @@ _LARGE_SIDES = (73, 65, 128, 129, 255, 256, 257, 264)
 
 @st.composite
 def _matrices(draw: st.DrawFn, dtype: str, kind: str = "ordinary") -> Draft:
-    """Wide, tall and square ones, of one row or one column, too."""
+    """Wide, tall and square matrices, also of one row or one column."""
     outer, inner = draw(strategies.shapes(kind, 1, 1))
     shape = (*outer, *inner)
     if kind in ("ordinary", "large") and draw(choose("square", (False, True))):

@@ -27,9 +27,9 @@ def plugin_entry_points() -> tuple[EntryPoint, ...]:
 def op_names() -> tuple[str, ...]:
     """Names of all known ops: the catalog's first, then those of installed plugins."""
     plugins = [point.name for point in plugin_entry_points()]
-    taken = [name for name in plugins if name in CATALOG or plugins.count(name) > 1]
-    if taken:
-        raise PluginError(f"plugin op name={taken[0]!r} is already taken; names must be unique")
+    duplicates = [name for name in plugins if name in CATALOG or plugins.count(name) > 1]
+    if duplicates:
+        raise PluginError(f"plugin op name={duplicates[0]!r} is already taken; names must be unique")
     return (*CATALOG, *plugins)
 
 
@@ -53,7 +53,7 @@ def load_op(name: str) -> Any:
 
 
 def _production(op: Any) -> Any:
-    """With the promise of all ops of the catalog: their errors call them as the op, or its function, is called."""
+    """The op with the promise that all ops of the catalog make: their errors name the op, or its function."""
     from ...oracles.op.declaration import OWN  # imports torch
 
     own = getattr(op.subjects[OWN], "__name__", op.name)

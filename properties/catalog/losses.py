@@ -48,7 +48,7 @@ WEIGHTS = (None, None, "positive", "positive", "some zero", "any sign", "all zer
 
 @st.composite
 def _class_structures(draw: st.DrawFn, dtype: str, kind: str, ranks: tuple[int, ...]) -> dict[str, Any]:
-    """What samples have in common: the input's shape (C,) or (N, C, ...), targets, weight, reduction."""
+    """The structure of every sample: the input's shape (C,) or (N, C, ...), targets, weight, reduction."""
     rank = draw(choose("dims of input", ranks))
     limit = strategies.LARGEST if kind == "large" else strategies.ORDINARY
     classes, *others = draw(strategies.extents(kind, rank, limit))
@@ -79,7 +79,7 @@ def _class_structures(draw: st.DrawFn, dtype: str, kind: str, ranks: tuple[int, 
 
 
 def _ignore_index(structure: Named) -> int:
-    """One of the integers: a class, or not; within the target's dtype if targets are to hold it."""
+    """The integer that is ignored: a class or another number; one of the target's dtype if targets are to hold it."""
     classes: int = structure["classes"]
     if structure["target"] == "uint8":
         return {"inside": max(classes - 1, 0), "above": 255}.get(structure["ignore"], -100)
@@ -89,13 +89,13 @@ def _ignore_index(structure: Named) -> int:
 
 
 def _target(rng: Any, structure: Named) -> torch.Tensor:
-    """Class indices, some of them ignored; all of them where there is no class."""
+    """Class indices, some of them ignored; all of them are where there is no class."""
     shape, classes, ignored = structure["shape"], structure["classes"], structure["ignored"]
     of = shape[:1] + shape[2:] if len(shape) > 1 else ()
     index = rng.integers(0, max(classes, 1), of)
     # uint8 holds no negative number, so a negative ignore_index can be among such targets nowhere.
-    held = structure["target"] == "int64" or _ignore_index(structure) >= 0
-    if held:
+    can_hold = structure["target"] == "int64" or _ignore_index(structure) >= 0
+    if can_hold:
         index = np.where(rng.random(of) < (ignored if classes else 1.0), _ignore_index(structure), index)
     # This comes last, so that the last class is a target even if its place was ignored.
     if structure["last class"] and index.size:
@@ -129,7 +129,7 @@ def _class_weights(rng: Any, structure: Named) -> torch.Tensor | None:
 
 
 def _arguments(rng: Any, structure: Named, dtype: str, names: Reductions) -> dict[str, Any]:
-    """What the losses take, by name."""
+    """The arguments of the losses, by name."""
     return {
         "input": _scores(rng, structure, dtype),
         "target": _target(rng, structure),
@@ -143,7 +143,7 @@ def _loss_samples(names: Reductions, ranks: tuple[int, ...], **numbers: tuple[fl
     """Samples of a loss.
 
     Args:
-        names: of its reductions. ranks: dims of the input. numbers: what else it takes, and of which values.
+        names: of its reductions. ranks: dims of the input. numbers: other arguments, and the values of each.
     """
 
     @st.composite
@@ -170,15 +170,15 @@ def _gradient_samples(ranks: tuple[int, ...]) -> Callable[..., st.SearchStrategy
         return structure | {"kind": kind, "total dtype": total}
 
     def fill(rng: Any, structure: Named, dtype: str) -> Named:
-        given = _arguments(rng, structure, dtype, NUMBERED)
-        target = given["target"]
+        arguments = _arguments(rng, structure, dtype, NUMBERED)
+        target = arguments["target"]
         # Where no weight is left, a number is drawn in its place, because a total of zero is judged in the losses.
-        found = total_weight(target, given["weight"], given["ignore_index"])
-        number = np.asarray(found or rng.uniform(0.5, 2.0))
+        weights = total_weight(target, arguments["weight"], arguments["ignore_index"])
+        number = np.asarray(weights or rng.uniform(0.5, 2.0))
         total = strategies.to_dtype(number, structure["total dtype"]).reshape(())
-        shape = target.shape if given["reduction"] == NUMBERED.none else ()
+        shape = target.shape if arguments["reduction"] == NUMBERED.none else ()
         grad = drawing.cotangent(rng, shape, dtype, structure["kind"])
-        return given | {"grad_output": grad, "total_weight": total}
+        return arguments | {"grad_output": grad, "total_weight": total}
 
     return drawing.samples_of(structures, fill)
 
@@ -186,31 +186,31 @@ def _gradient_samples(ranks: tuple[int, ...]) -> Callable[..., st.SearchStrategy
 # ---------------------------------------------------------------------------------------------- promises
 
 
-def _kept(weight: Tensor | None) -> int:
-    """Bytes of a weight as it is kept: in float32 for the half types."""
+def _weight_bytes(weight: Tensor | None) -> int:
+    """Bytes of a saved weight, which is float32 for the half types."""
     return 0 if weight is None else weight.numel() * wide_dtype(weight).itemsize
 
 
 def _target_and_weights(input: Tensor, target: Tensor, weight: Tensor | None, wanted: set[str]) -> int:
     """Target, weight and total weight; the input only where the weight needs a gradient."""
     own = bytes_of(input) if "weight" in wanted else 0
-    return bytes_of(target) + _kept(weight) + wide_dtype(input).itemsize + own
+    return bytes_of(target) + _weight_bytes(weight) + wide_dtype(input).itemsize + own
 
 
 def _saved_of_logits(input: Tensor, target: Tensor, weight: Tensor | None) -> int:
     """Input, target, weight and total weight: probabilities are computed again."""
-    return bytes_of(input) + bytes_of(target) + _kept(weight) + wide_dtype(input).itemsize
+    return bytes_of(input) + bytes_of(target) + _weight_bytes(weight) + wide_dtype(input).itemsize
 
 
 def _saved_backward(grad_output: Tensor, input: Tensor, target: Tensor, weight: Tensor | None, wanted: set[str]) -> int:
-    """Target and weight, and what division by the total weight keeps; the cotangent for what is multiplied by it.
+    """Bytes of target, weight and two numbers; of the cotangent, too, where the weight or their total needs a gradient.
 
     Args:
         grad_output, input, target, weight: of the op.
         wanted: names of the arguments that need a gradient.
     """
     own = grad_output.numel() if wanted & {"weight", "total_weight"} else 0
-    return bytes_of(target) + _kept(weight) + (own + 2) * wide_dtype(input).itemsize
+    return bytes_of(target) + _weight_bytes(weight) + (own + 2) * wide_dtype(input).itemsize
 
 
 # ---------------------------------------------------------------------------------------------- laws of cross entropy
@@ -270,7 +270,7 @@ def _losses_apart(input: Tensor) -> Slices | None:
 
 
 def _logits_apart(input: Tensor, device: str) -> Slices | None:
-    """The same, but for the CPU.
+    """As `_losses_apart`, but on no CPU.
 
     Raises:
         Unsupported: on the CPU.

@@ -28,7 +28,7 @@ def class_axis(input: Tensor) -> int:
 
 @dataclass(frozen=True)
 class Reductions:
-    """What a loss calls its reductions."""
+    """The names, or the numbers, by which a loss is told its reduction."""
 
     none: Any
     mean: Any
@@ -86,7 +86,7 @@ def _target_with_a_dim(input: Tensor, target: Tensor) -> Named | None:
 def _mean_times_weights(
     mean: Any, total: Any, *, target: Tensor, weight: Tensor | None, ignore_index: int
 ) -> tuple[Any, Any]:
-    """Both sides of the law: the mean times the sum of weights, and the sum.
+    """The mean times the sum of weights, and the sum, which are equal.
 
     Args:
         mean, total: outputs with either reduction. target, weight, ignore_index: of the loss.
@@ -109,8 +109,8 @@ def _permuted(input: Tensor, target: Tensor, weight: Tensor | None, ignore_index
         # with the classes.
         order[at], order[ignore_index] = order[ignore_index], ignore_index
     new, moved, long = torch.from_numpy(order.argsort()), torch.from_numpy(order), target.long()
-    known = (long != ignore_index) & (long < classes) & (long >= 0)
-    renamed = torch.where(known, new[torch.where(known, long, 0)], long) if classes else long
+    valid = (long != ignore_index) & (long < classes) & (long >= 0)
+    renamed = torch.where(valid, new[torch.where(valid, long, 0)], long) if classes else long
     return {
         "input": input.index_select(axis, moved),
         "target": renamed.to(target.dtype),
@@ -151,7 +151,7 @@ def _of_another_batch(input: Tensor, target: Tensor) -> Named:
 
 
 def refusals_of(batch_error: type[Exception]) -> tuple[refusals.Mistake, ...]:
-    """What the losses have in common; `batch_error` is raised for a target of another batch."""
+    """The mistakes that all losses refuse; `batch_error` is raised for a target of another batch."""
     return (
         refusals.refusal("target beyond the classes", _beyond, IndexError, "target", "at 1 of "),
         refusals.refusal("negative target", _below, IndexError, "target", "at 1 of "),
@@ -169,14 +169,14 @@ def refusals_of(batch_error: type[Exception]) -> tuple[refusals.Mistake, ...]:
     )
 
 
-#: Of a backward op, besides those of all losses.
+#: Mistakes that a backward op refuses besides those of all losses.
 OF_A_GRADIENT = (
     refusals.another_dtype("grad_output"), refusals.another_dtype("total_weight"), refusals.shape("total_weight"),
     refusals.elsewhere("grad_output", "device"),
 )  # fmt: skip
-#: Of the negative log likelihood; torch takes no such target for cross entropy with smoothing.
+#: A law of the negative log likelihood; torch takes no such target for cross entropy with smoothing.
 TARGET_WITH_A_DIM = laws.pair("the target of a single row may have a dim", _target_with_a_dim, exact=True)
-#: Of the functions of the public interface; the ops of ATen's signature take so many dims each.
+#: A mistake that the public functions refuse; each op of ATen's signature takes a fixed number of dims.
 NO_CLASSES = refusals.wrong("input", "input of no dims", lambda tensor: tensor.sum(), ValueError, "input")
 #: As torch has it, RuntimeError and no ValueError, because the batch fits.
 FEWER_POSITIONS = refusals.wrong(

@@ -1,12 +1,12 @@
-"""What promises are told with: a question yields what is wrong with each thing that it tried, "" where nothing is."""
+"""Words for the questions of promises: each yields a text about what is wrong with each thing that it tried, or ""."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
-#: What is wrong with each thing that a promise is about; "" where nothing is.
-Told: TypeAlias = Iterator[str]
+#: For each thing that a promise is about, what is wrong with it; "" where nothing is.
+Mismatches: TypeAlias = Iterator[str]
 
 
 def refused(
@@ -14,7 +14,7 @@ def refused(
     *says: str,
     error: type[Exception] | tuple[type[Exception], ...] = (RuntimeError, ValueError),
 ) -> str:
-    """What is wrong with how a call is refused, which must say all of this; "" where nothing is."""
+    """What is wrong with the error of a call, which must be an `error` and say all of `says`; "" where nothing is."""
     try:
         call()
     except error as err:
@@ -22,12 +22,12 @@ def refused(
     return f"got no error, need one that says {says[0]!r}"
 
 
-def found(what: str, got: Any, need: Any) -> str:
-    """What is wrong with what was found; "" where it is what is needed."""
+def compare(what: str, got: Any, need: Any) -> str:
+    """What is wrong with a value `got`, named `what`; "" where it equals `need` and has its type."""
     return "" if got == need and type(got) is type(need) else f"got {what}={got!r}, need {need!r}"
 
 
 def numbers(x: Any) -> list[float]:
     """The numbers of a tensor of any device."""
-    told: list[float] = x.detach().to("cpu").tolist()
-    return told
+    values: list[float] = x.detach().to("cpu").tolist()
+    return values

@@ -24,12 +24,12 @@ Tensor = torch.Tensor
 
 
 def _both_tails(rng: Any, shape: tuple[int, ...], fmt: Format) -> Any:
-    """To where exp(−|x|) underflows in the format of the sums, and beyond."""
+    """Numbers up to where exp(−|x|) underflows in the format of the sums, and beyond."""
     return rng.uniform(-1.0, 1.0, shape) * (760.0 if fmt.bits == 64 else 110.0)
 
 
 def _near_zero(rng: Any, shape: tuple[int, ...], fmt: Format) -> Any:
-    """Where the branches meet, zero itself among them."""
+    """Numbers near zero, where the branches meet, and zero itself."""
     return rng.integers(-2, 3, shape) * 2.0 ** rng.uniform(-30, 1, shape)
 
 
@@ -61,18 +61,18 @@ def _input_alone(tensor: Callable[[str], Tensor], regime: str, gradients: str) -
 
 
 def _with_cotangent(tensor: Callable[[str], Tensor], regime: str, gradients: str) -> Named:
-    """The buffer is that of torch's CPU op, so that torch's op can be judged, too."""
+    """The arguments of the backward op. The buffer is that of torch's CPU op, so that torch's op can be judged, too."""
     grad, x = tensor(gradients), tensor(regime)
     return {"grad_output": grad, "input": x, "buffer": x.double().abs().neg().exp().to(x.dtype)}
 
 
 def _input_and_decay(input: Tensor) -> int:
-    """The input, and exp(−|x|) where that is not rounded to a half format."""
+    """Bytes of the input, and of exp(−|x|) where that is not rounded to a half format."""
     return drawing.bytes_of(input) * (1 if input.dtype.itemsize == 2 else 2)
 
 
 def _operands_that_gradients_read(grad_output: Tensor, input: Tensor, wanted: Collection[str]) -> int:
-    """The input; the cotangent, too, where the input needs a gradient."""
+    """Bytes of the input; of the cotangent, too, where the input needs a gradient."""
     return drawing.bytes_of(input) + (drawing.bytes_of(grad_output) if "input" in wanted else 0)
 
 

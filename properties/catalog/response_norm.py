@@ -29,7 +29,7 @@ KS = (1, 1.0, 2.0, 0.01, 0.0)
 
 @st.composite
 def _numbers(draw: st.DrawFn, kind: str) -> Named:
-    """For "integers" a polynomial: beta = -1 and coefficients that are powers of two."""
+    """The numbers of the op. For "integers" they make it a polynomial: beta = -1, coefficients powers of two."""
     size = draw(choose("size", SIZES))
     numbers = {"alpha": ALPHAS, "beta": BETAS, "k": KS}
     if kind == "integers":
@@ -40,7 +40,7 @@ def _numbers(draw: st.DrawFn, kind: str) -> Named:
 
 @st.composite
 def _images(draw: st.DrawFn, dtype: str, kind: str = "ordinary") -> Draft:
-    """Rows of the regime are the channels at one position of one image."""
+    """Images. The channels at one position of one image are a row of the regime."""
     (images, height, width), (channels,) = draw(strategies.shapes(kind, 1, 3, 48))
     numbers = draw(_numbers(kind))
     regime = draw(drawing.regime(kind))
@@ -69,12 +69,12 @@ def _four_times(input: Tensor, alpha: float, beta: float) -> Named | None:
 
 
 def _takes_no_power(beta: float) -> bool:
-    """The last bits of a power may depend on where an element lies."""
+    """Whether the op takes no general power, whose last bits may depend on where an element lies in memory."""
     return beta in (0.75, 0.5, 1.0, 0.0)
 
 
 def _framed(input: Tensor) -> tuple[Named, Named]:
-    """Two channels of zeros on both sides, where the window sees nothing."""
+    """The input, and the input with two channels of zeros on both sides, which add nothing to a window."""
     return {}, {"input": torch.nn.functional.pad(input, (0, 0, 0, 0, 2, 2))}
 
 
@@ -85,8 +85,8 @@ def _flat_at_zero(word: str) -> laws.Relation:
         return tuple({"input": torch.zeros_like(input), "k": 0.0, "beta": beta} for beta in (-1.0, -2.0))
 
     def relate(*calls: tuple[Tensor, ...]) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
-        found = tuple(y for outputs in calls for y in outputs)
-        return found, tuple(map(torch.zeros_like, found))
+        outputs_at_zero = tuple(y for outputs in calls for y in outputs)
+        return outputs_at_zero, tuple(map(torch.zeros_like, outputs_at_zero))
 
     return laws.law(f"no slope at zero, {word}", calls, relate, exact=True, word=(word,))
 
@@ -101,7 +101,7 @@ def _identity_at_zero(word: str) -> laws.Relation:
 
 
 def _input_base_and_power(input: Tensor, beta: float) -> int:
-    """The input; beside it the base and its power, where they are no larger than the input and there is a power."""
+    """Bytes of the input, and of the base and its power if beta is positive and they are no larger than the input."""
     return drawing.bytes_of(input) * (3 if beta > 0 and input.element_size() >= 4 else 1)
 
 

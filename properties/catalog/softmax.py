@@ -25,7 +25,7 @@ from ..declaring.subjects import ours, with_aten
 Tensor = torch.Tensor
 #: The least extent of `strategies.SIZE_BANDS` with more elements than are taken from a half type to float32 at a time.
 PIECES = 2**17 + 1
-#: What `dtype` is asked for besides None: wider and narrower than the input, and the input's own.
+#: Values of the argument `dtype` besides None, by the dtype of the input: the input's own, wider and narrower ones.
 RESULTS = {
     "float64": ("float64", "float32"),
     "float32": ("float64", "float32", "bfloat16"),
@@ -93,7 +93,7 @@ def _logits(rng: Any, regime: str, structure: Named, dtype: str) -> Tensor:
 
 @st.composite
 def _row_structures(draw: st.DrawFn, dtype: str, kind: str) -> dict[str, Any]:
-    """Shape, dim, regime; rows of length 1, odd lengths, inner and outer dims."""
+    """The structure of a sample: shape, dim, regime, dtype. Rows may have length 1 or an odd one, and lie anywhere."""
     outer_rank = draw(choose("axes of rows", (1, 1, 0, 2)))
     scalar = kind == "ordinary" and draw(drawing.without_axes())
     outer, inner = draw(strategies.shapes(kind, 1, outer_rank))
@@ -146,11 +146,11 @@ def _result(input: Tensor, dtype: torch.dtype | None) -> torch.dtype:
 
 
 def _output_before_rounding(input: Tensor, dtype: torch.dtype | None) -> int:
-    """The output, before it is rounded where `dtype` is narrower than what it was computed in; a zero for its shift."""
+    """Bytes of the output, unrounded where `dtype` is narrower than the computation, and of a zero for its shift."""
     result, wide = _result(input, dtype), drawing.wide_dtype(input)
     narrows = result is not input.dtype and torch.promote_types(wide, result) is not result
-    kept = wide if narrows else result
-    return int(input.numel() * kept.itemsize + (4 if kept.itemsize == 2 else 0))
+    saved_dtype = wide if narrows else result
+    return int(input.numel() * saved_dtype.itemsize + (4 if saved_dtype.itemsize == 2 else 0))
 
 
 # ---------------------------------------------------------------------------------------------- laws

@@ -8,7 +8,7 @@ from ...oracles.bound.contract import CPU_FUNCTIONS, contract
 from ...oracles.op.declaration import Op, arithmetic_of
 from ..catalog import CATALOG
 from ..catalog.loading import load_op, plugin_entry_points
-from ..engine.documented_limits import promised
+from ..engine.documented_limits import with_documented_promises
 from ..engine.environment import environment
 from ..table import DTYPES, PROPERTIES
 from .source_files import elementary_functions, files_of_formula, files_of_module, files_of_subject
@@ -59,7 +59,7 @@ def _module_of_declaration(name: str) -> str:
 
 
 def _contract_facts(op: Op, item: Data, dtype: str, functions: list[str]) -> Data:
-    promises = promised(op, item["subject"]).promises
+    promises = with_documented_promises(op, item["subject"]).promises
     where = arithmetic_of(item["subject"], item["device"])
     terms = contract(dtype, where, promises.order, flush=promises.flush, algorithms=promises.algorithms)
     return {

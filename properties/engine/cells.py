@@ -1,12 +1,11 @@
-"""One cell in this process: draw samples, ask the property's question, say the verdict.
+"""One cell, judged in this process: draw samples, ask the property's question of each, and decide the verdict.
 
-What this is for: everything between the name of a cell and its verdict, wherever a process was found for it. This
-module knows of no other place: `properties.verification` says where a cell is judged, and whoever judges it there calls
-this.
+What this is for: everything between the name of a cell and its verdict. `properties.verification` chooses the process
+in which a cell is judged; the code that judges cells there calls this module.
 
-What is hard here: a cell is asked more often than once. Its samples are drawn; a sample that fails is judged three
-times more by fresh judgements, because one failure of several is unstable, not wrong; and where errors lean to one
-side, all samples are drawn anew. Each of these must find the process as the first one did, so the state of the process
+What is hard here: a cell is judged more than once. A sample that fails is judged three times more, each time by a new
+judge, because a failure that does not repeat is unstable, not wrong; and where errors lean to one side, all samples
+are drawn anew. Each of these judgements must find the process as the first one found it, so the state of the process
 is compared after every sample, and in full after the cell.
 """
 
@@ -36,17 +35,16 @@ from ..catalog.loading import load_op
 from ..declaring import kinds
 from ..table import BINNED, PROPERTIES
 from . import other_ops, source_numbers
-from .documented_limits import promised, require_asked
+from .documented_limits import require_promise, with_documented_promises
 from .failures import MOST_CALLS, calls_of, kernel_of
 from .profiles import PROFILES
-from .samples import Given, Opened, Picked, Samples, Settings, Tell, ask_watched, judge_one
+from .samples import OneSample, Opened, Picked, Samples, Settings, Tell, ask_watched, judge_one
 
 #: How often a failing sample is judged again before it is called a failure.
 REPETITIONS = 3
-#: Elements of a large sample's axes together, for kernels that are interpreted: each of their programs takes
-#: milliseconds.
+#: The most elements of a large sample for interpreted kernels, each of whose programs takes milliseconds.
 INTERPRETED_MOST = 20_000
-#: Refusals that a reason names.
+#: How many different refusals the reason of a verdict names.
 REFUSALS = 2
 #: Added to the run's seed for the second draw of a cell whose errors lean to one side.
 _SECOND_DRAW = 1
@@ -70,9 +68,9 @@ def open_cell(cell: Cell, light: bool, op: Op | None = None, tell: Tell | None =
     if not op.has_subject(subject):
         raise Unsupported(Code.NO_SUBJECT, f"{cell.op} has no subject {subject!r}")
     if op.is_compiled(cell.subject) and not question.compiles:
-        asked = ", ".join(code for code, other in PROPERTIES.items() if other.compiles)
-        raise Unsupported(Code.NOT_APPLICABLE, f"{cell.property} is not asked of compiled code; asked are {asked}")
-    require_asked(op, subject, cell.property)
+        codes = ", ".join(code for code, other in PROPERTIES.items() if other.compiles)
+        raise Unsupported(Code.NOT_APPLICABLE, f"{cell.property} is not asked of compiled code; asked are {codes}")
+    require_promise(op, subject, cell.property)
     if cell.dtype not in question.dtypes:
         raise Unsupported(Code.DTYPE_OUTSIDE, f"{cell.property} is asked in {', '.join(question.dtypes)}")
     lacking = [name for name in question.requires if name in op.promises.without]
@@ -84,7 +82,7 @@ def open_cell(cell: Cell, light: bool, op: Op | None = None, tell: Tell | None =
         # A large sample takes a minute to interpret, which short profiles have not.
         question = replace(question, large=0.0 if light else question.large, most=min(question.most, INTERPRETED_MOST))
     allowed = contract(cell.dtype, arithmetic_of(subject, cell.device))
-    judge = Judge(promised(op, subject), subject, allowed, cell.device, light)
+    judge = Judge(with_documented_promises(op, subject), subject, allowed, cell.device, light)
     if cell.property in BINNED:
         judge.tally.bins = {}
     if question.others:
@@ -99,20 +97,20 @@ def judge_cell(cell: Cell, settings: Settings, op: Op | None = None, tell: Tell 
         settings: how much to ask. op, tell: as for `open_cell`.
 
     Raises:
-        Unsupported: as `open_cell`. What a declaration and a reading raise comes out, too; see `guard`.
+        Unsupported: as `open_cell`. Errors of the declaration and of the readings pass through to `guard`.
     """
     light = not PROFILES[settings.profile].inductor
     opened = open_cell(cell, light, op, tell)
-    verdict = _closed(opened, Picked(opened, settings))
+    verdict = _judge_watched(opened, Picked(opened, settings))
     # Only a cell that held can be charged with a bias, because one that failed has its reason already.
     biases = opened.judge.tally.biases() if verdict.outcome == Outcome.VERIFIED else {}
     if not biases:
         return verdict
-    # A bias is a statement about chance: it counts only if a fresh draw makes it again, and if it is more than what the
-    # contract allows as the same error in every sample. What that is takes a second reading, made only here.
+    # A bias is a statement about chance: it counts only if samples that are drawn anew show it again, and if it exceeds
+    # the common error that the contract allows in all samples. That allowance takes a second reading, made only here.
     fresh = open_cell(cell, light, op, tell)
     fresh.judge.weighs_bias = True
-    _closed(fresh, Picked(fresh, replace(settings, seed=settings.seed + _SECOND_DRAW)))
+    _judge_watched(fresh, Picked(fresh, replace(settings, seed=settings.seed + _SECOND_DRAW)))
     # The product is positive only where the errors of both draws lean to the same side.
     again = {name: mean for name, mean in fresh.judge.tally.biases().items() if mean * biases.get(name, 0.0) > 0}
     if not again:
@@ -127,49 +125,51 @@ def judge_cell(cell: Cell, settings: Settings, op: Op | None = None, tell: Tell 
 def judge_sample(cell: Cell, sample: Sample, tell: Tell | None = None) -> Verdict:
     """The verdict of a cell on one sample, that of a case file; arguments and errors are those of `judge_cell`."""
     opened = open_cell(cell, light=True, tell=tell)
-    return _closed(opened, Given(opened, sample))
+    return _judge_watched(opened, OneSample(opened, sample))
 
 
 def judge_case(text: str) -> None:
-    """Ask the question of a case file, and leave the verdict to whoever drew it.
+    """Ask the question of a case file, and leave the verdict to the process that drew its sample.
 
     Raises:
         CaseError: the text is no case file.
     """
     cell, sample = load_case(text)
     opened = open_cell(cell, light=True)
-    # A violation is dropped here: the process that drew the sample finds it, too, and says the verdict.
+    # A violation is dropped here, because the process that drew the sample finds it as well and decides the verdict.
     with interrupt.heard(), process.pinned(), contextlib.suppress(Violation):
         try:
             ask_watched(opened, sample)
         except kinds.DeclarationError as err:
-            raise err.__cause__ or RuntimeError(str(err)) from None  # who drew the case says whose fault it is
+            # The process that drew the sample says whose fault the error is.
+            raise err.__cause__ or RuntimeError(str(err)) from None
 
 
 # ------------------------------------------------------------------------------------------------------- the verdict
 
 
-def _closed(opened: Opened, samples: Samples) -> Verdict:
-    """The verdict on samples, and the process's state compared in full once they are judged."""
+def _judge_watched(opened: Opened, samples: Samples) -> Verdict:
+    """The verdict on samples; the state of the process is compared in full once they are judged."""
     process.make_canonical()
     # Processes that are ranks open connections to each other when they first need them.
     leftovers = () if worlds.here().in_processes else (process.LEFTOVERS,)
     with process.watched(process.DEEP, *leftovers):
-        return _answered(opened, samples)
+        return _judge_samples(opened, samples)
 
 
-def _answered(opened: Opened, samples: Samples) -> Verdict:
+def _judge_samples(opened: Opened, samples: Samples) -> Verdict:
+    """The verdict on samples: that on the first failure, else what the tally counted."""
     cell, tally = opened.cell, opened.judge.tally
     try:
-        with source_numbers.not_drawn():
+        with source_numbers.exclude():
             samples.judge()
     except (Violation, hypothesis.errors.Flaky) as err:
         interrupt.reraise()
         sample, violation = samples.failing()
-        known = violation or (err if isinstance(err, Violation) else None)
-        return _failed(opened, samples, sample, known, err)
+        violation = violation or (err if isinstance(err, Violation) else None)
+        return _judge_failure(opened, samples, sample, violation, err)
     timing, measure = tuple(tally.timing.items()), tally.measure()
-    refused = told_refusals(tally.refusals)
+    refused = describe_refusals(tally.refusals)
     if refused and not measure.samples:
         return Verdict(cell, Outcome.REFUSED, Code.REFUSED, refused, measure, timing=timing)
     if refused:
@@ -178,10 +178,11 @@ def _answered(opened: Opened, samples: Samples) -> Verdict:
         return Verdict(cell, Outcome.WEAK, Code.FEW_SAMPLES, "no sample could be drawn", measure, timing=timing)
     # Planned and large samples are counted apart, because the many elements of a few large samples would hide that
     # hardly anything of the others could be judged.
-    of = [part for part in (PLANNED, LARGE) if not tally.mostly_judged(part)]
-    if of or not measure.judged:
+    undecided = [part for part in (PLANNED, LARGE) if not tally.mostly_judged(part)]
+    if undecided or not measure.judged:
         whole = f"only {measure.judged} of {measure.judged + measure.not_judged} elements could be judged"
-        reason = whole if PLANNED in of or not of else f"{whole}, and less than half of the large samples' elements"
+        of_large = f"{whole}, and less than half of the large samples' elements"
+        reason = of_large if undecided == [LARGE] else whole
         return Verdict(cell, Outcome.WEAK, Code.MOSTLY_NOT_JUDGED, reason, measure, timing=timing)
     starved = tally.starved()
     if starved:
@@ -195,25 +196,25 @@ def _answered(opened: Opened, samples: Samples) -> Verdict:
     return Verdict(cell, Outcome.VERIFIED, Code.HELD, reason, measure, timing=timing)
 
 
-def told_refusals(refusals: Mapping[str, int]) -> str:
-    """What a subject refused, the most frequent first; empty where it refused nothing."""
+def describe_refusals(refusals: Mapping[str, int]) -> str:
+    """The reasons for which a subject refused samples, the most frequent first; empty where it refused none."""
     ranked = sorted(refusals, key=lambda reason: -refusals[reason])
     more = f"; and {len(ranked) - REFUSALS} more" if len(ranked) > REFUSALS else ""
     return "; ".join(ranked[:REFUSALS]) + more
 
 
-def _failed(
+def _judge_failure(
     opened: Opened, samples: Samples, sample: Sample, violation: Violation | None, err: BaseException
 ) -> Verdict:
-    """The verdict on a sample that failed: judged again, told as a case file and as a program.
+    """The verdict on a sample that failed. The sample is judged again, and written as a case file and as a program.
 
     Args:
         opened, samples, sample: the cell, its samples, and the one that failed.
-        violation, err: what it broke, if that is known; what was raised.
+        violation: the promise that the sample broke, if known. err: the exception that ended the judging.
     """
     cell, judge = opened.cell, opened.judge
     in_common = samples.in_common()
-    again, seen = 0, violation is not None and violation.once
+    again, once = 0, violation is not None and violation.once
     for _ in range(REPETITIONS):
         try:
             judge_one(replace(opened, judge=judge.again()), sample)
@@ -225,9 +226,10 @@ def _failed(
         failure = Failure(Code.BITS, "a failure that did not repeat", str(err), case_id(cell, text), text)
     else:
         failure = _describe_failure(opened, samples, sample, violation, in_common)
-        others = _others(opened, samples, violation)
-    # A setter that fires once has changed the process all the same, and a call that once gave other bits has done so.
-    outcome = Outcome.FAIL if again == REPETITIONS or seen else Outcome.UNSTABLE
+        others = _describe_others(opened, samples, violation)
+    # A setter that fires only once has still changed the process, and a call that gave other bits once has still given
+    # them, so neither needs to repeat.
+    outcome = Outcome.FAIL if again == REPETITIONS or once else Outcome.UNSTABLE
     reason = failure.title if outcome == Outcome.FAIL else f"{failure.title} (repeated {again} of {REPETITIONS} times)"
     measure = judge.tally.measure().reaching(None if violation is None else violation.worst)
     timing = tuple(judge.tally.timing.items())
@@ -240,8 +242,8 @@ def _describe_failure(
     """A failure with its case file, its program, and the signs that tell it from others.
 
     Args:
-        opened, samples: the cell and its samples. sample, violation: the one that failed, and what it broke.
-        in_common: what failing samples have in common, in a line of the message.
+        opened, samples: the cell and its samples. sample, violation: the one that failed, and the promise it broke.
+        in_common: lines of the message on what failing samples have in common.
     """
     cell, judge = opened.cell, opened.judge
     text = dump_case(cell, sample)
@@ -263,17 +265,17 @@ def _describe_failure(
     return Failure(violation.code, violation.title, message, name, text, lines, signs)
 
 
-def _others(opened: Opened, samples: Samples, first: Violation) -> tuple[Failure, ...]:
-    """The failures of other kinds, as far as they come again."""
-    found = []
+def _describe_others(opened: Opened, samples: Samples, first: Violation) -> tuple[Failure, ...]:
+    """The failures of other kinds than the first; those that do not repeat are left out."""
+    failures = []
     for kind in samples.failures.others(first):
         opened.judge.tally.begin(kind.part)
         try:
             judge_one(replace(opened, judge=opened.judge.again()), kind.sample)
         except Violation as repeated:
             if kind_of(repeated) == kind_of(kind.violation):
-                found.append(_describe_failure(opened, samples, kind.sample, repeated))
-    return tuple(found)
+                failures.append(_describe_failure(opened, samples, kind.sample, repeated))
+    return tuple(failures)
 
 
 def _write_program(opened: Opened, violation: Violation, name: str) -> str:
@@ -289,5 +291,5 @@ def _write_program(opened: Opened, violation: Violation, name: str) -> str:
     except NoProgram as reason:
         return without(str(reason), replaying(opened.cell.op, name))
     except Exception as err:
-        # A program is a courtesy; what hinders it must not cost the verdict.
+        # A program is a courtesy, so an error while it is written must not cost the verdict.
         return without(f"Writing it raised {type(err).__name__}: {err}", replaying(opened.cell.op, name))

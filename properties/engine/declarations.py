@@ -21,7 +21,7 @@ from ...oracles.op.declaration import Op, Sample
 from ...reference.missing import NoReadingError
 from ..declaring.kinds import DeclarationError, author_frame, is_ours, line_of, place_of
 
-#: What Python says of a call that does not fit, before it enters the function: its name, and what is wrong.
+#: Python's message where the arguments of a call do not fit the function: the function's name, and what is wrong.
 _MISFIT = re.compile(
     r"([\w.<>]+)\(\) (takes (\d+) positional|takes|missing|got an unexpected|got multiple values|got some positional)"
 )
@@ -30,7 +30,7 @@ _ARRAYS = "docs/words.md lists what a formula may say: functions of NumPy, and m
 
 
 def require_arguments(op: Op, sample: Sample) -> None:
-    """DeclarationError unless the formula takes what the samples give, and has what the op is differentiable in."""
+    """DeclarationError unless the formula takes the samples' arguments, and has all that the declaration names."""
     try:
         inspect.signature(op.reference).bind(*sample.args)
     except TypeError as err:
@@ -47,35 +47,36 @@ def require_arguments(op: Op, sample: Sample) -> None:
 
 
 def fault_of(op: Op, err: Exception) -> str:
-    """What is wrong with the declaration, where an exception is its fault; else empty."""
-    said = (str(err).strip().splitlines() or [""])[0]
+    """What is wrong with the declaration, where it is at fault for an exception; else empty."""
+    text = (str(err).strip().splitlines() or [""])[0]
     if isinstance(err, NoReadingError):
         # The line comes first, because a list of all words may follow.
-        return f"reference: {line_of(err)}: {said}"
+        return f"reference: {line_of(err)}: {text}"
     frames = traceback.extract_tb(err.__traceback__)
     # A call that does not fit its function raises in the line that calls, which is ours: the function has no frame in
     # the traceback then, and only the text names it.
-    misfit = _MISFIT.match(said) if isinstance(err, TypeError) and frames and is_ours(frames[-1]) else None
+    misfit = _MISFIT.match(text) if isinstance(err, TypeError) and frames and is_ours(frames[-1]) else None
     named = {path: f for path, f in _functions(op) if misfit and getattr(f, "__qualname__", "") == misfit[1]}
     if misfit and misfit[3] and len(named) > 1:  # lambdas are all of one name
         named = {path: f for path, f in named.items() if len(inspect.signature(f).parameters) == int(misfit[3])}
     if named:
-        return f"{' or '.join(named)}: {said} ({place_of(next(iter(named.values())))}); {_NEED}"
+        return f"{' or '.join(named)}: {text} ({place_of(next(iter(named.values())))}); {_NEED}"
     frame = author_frame(err)
     # Where lines of ours follow the author's last one, it was our code that raised when the author's line called it,
     # so the fault is ours.
     if frame is None or any(is_ours(later) for later in frames[frames.index(frame) + 1 :]):
         return ""
-    # What raised may be called by what was declared; what was not declared is no author's, wherever it stands.
+    # The declaration is at fault only if one of its functions is in the traceback. Other code of the author's file is
+    # no part of the declaration.
     fields = [field for each in frames for field in _fields_at(op, each)]
     if not fields:
         return ""
     hint = f"; {_ARRAYS}" if isinstance(err, AttributeError | TypeError) and "reference" in fields else ""
-    return f"{fields[-1]}: raised {type(err).__name__}: {said} ({frame.filename}:{frame.lineno}){hint}"
+    return f"{fields[-1]}: raised {type(err).__name__}: {text} ({frame.filename}:{frame.lineno}){hint}"
 
 
 def _functions(record: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Every function of a declaration, with the field that holds it; wrappers by what they wrap, too."""
+    """(field, function) for every function of a declaration; for a wrapper also with the function that it wraps."""
     if dataclasses.is_dataclass(record) and not isinstance(record, type):
         for field in dataclasses.fields(record):
             yield from _functions(getattr(record, field.name), f"{path}.{field.name}".lstrip("."))
@@ -93,16 +94,16 @@ def _functions(record: Any, path: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def _fields_at(op: Op, frame: traceback.FrameSummary) -> list[str]:
-    """The fields whose function a line is in."""
-    found = []
+    """The fields of the declaration whose function has the line of a frame."""
+    paths = []
     for path, function in _functions(op):
         code = getattr(function, "__code__", None)
         if code is not None and (code.co_filename, code.co_name) == (frame.filename, frame.name):
             # Lambdas of one file all have the same name, so the lines decide which of them this one is in.
             first = code.co_firstlineno
             if first <= (frame.lineno or 0) <= max((n for *_, n in code.co_lines() if n), default=first):
-                found.append(path)
-    return list(dict.fromkeys(found))
+                paths.append(path)
+    return list(dict.fromkeys(paths))
 
 
 def _signature(op: Op) -> str:

@@ -1,11 +1,12 @@
-"""A question that is asked of somebody else's implementation: what it documents as outside, it may refuse.
+"""Questions to somebody else's implementation, which may refuse the calls that its documentation excludes.
 
 What this is for: an implementation that says "the derivative for 'weight' is not implemented", where its documentation
-promises no such derivative, is not wrong. It has refused, which is counted, and the question is asked again without it.
+promises no such derivative, is not wrong. Its refusal is counted, and the question is asked again without the
+derivative.
 
-What is hard here: an excuse must not hide a fault. So a refusal is a raised error of a documented kind, with words in
-it, at a call that is outside of the documentation, and nothing else: whatever was computed is judged first, and what
-is inside is asked again.
+What is hard here: an excuse must not hide a fault. So one thing alone is a refusal: an error of a documented kind, with
+words in it, raised at a call that the documentation excludes. Whatever was computed is judged first, and the question
+is asked again of all that the documentation promises.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ Check = Callable[[Judge, Sample], None]
 
 
 class _Casting(Judge):
-    """Another judge, of a subject that casts its inputs to a narrower dtype first; it counts into the same tally."""
+    """The judge of a subject that casts its inputs to a narrower dtype first; it shares the tally of another judge."""
 
     def __init__(self, judge: Judge, narrow: torch.dtype) -> None:
         self.__dict__.update(vars(judge))
@@ -42,32 +43,32 @@ class _Casting(Judge):
         self.contract = contract(dtype_name(narrow), judge.arithmetic)
 
     def contract_of(self, order: int, wide: bool = False) -> Contract:
-        found = super().contract_of(order, wide)
+        base = super().contract_of(order, wide)
         # The first derivative is rounded to the dtype of the cast before the second one is taken of it.
         twice = order + self.op.promises.order > 1
-        return replace(found, accumulate=FORMATS[dtype_name(self._narrow)]) if twice else found
+        return replace(base, accumulate=FORMATS[dtype_name(self._narrow)]) if twice else base
 
     def path(self, sample: Sample, word: Word, primal: Sequence[Tensor], engine: str = "func") -> Path:
         path = super().path(sample, word, primal, engine)
-        # What is cast has to be held by the narrower dtype, tangents and cotangents as well.
+        # Tangents and cotangents are cast as well, so they have to be numbers that the narrower dtype has.
         return replace(path, directions=tuple(t.to(self._narrow).to(t.dtype) for t in path.directions))
 
     def read(self, expected: Expected, outputs: Sequence[Tensor] = ()) -> tuple[Ball, ...]:
-        found, fmt = super().read(expected, outputs), FORMATS[dtype_name(self._narrow)]
-        for ball in found:
-            # Derivatives in what was cast are rounded to the narrower dtype before they are cast back.
+        balls, fmt = super().read(expected, outputs), FORMATS[dtype_name(self._narrow)]
+        for ball in balls:
+            # Derivatives in an input that was cast are rounded to the narrower dtype before they are cast back.
             ball.radius = ball.radii() + 0.5 * ulp_array(fmt, np.abs(ball.centre) + ball.radii())
-        return found
+        return balls
 
 
-def promised(op: Op, subject: str) -> Op:
-    """The op with the promises that a subject documents in place of its own."""
+def with_documented_promises(op: Op, subject: str) -> Op:
+    """The op, its own promises replaced by those that a subject documents."""
     documented = op.documented_by(subject)
     return replace(op, promises=replace(op.promises, **documented.promises)) if documented.promises else op
 
 
-def require_asked(op: Op, subject: str, code: str) -> None:
-    """Unsupported where a subject makes no promise of what a property asks."""
+def require_promise(op: Op, subject: str, code: str) -> None:
+    """Raise Unsupported where a subject does not promise what a property asks for."""
     reason = op.documented_by(subject).not_asked.get(code)
     if reason:
         raise Unsupported(Code.NOT_APPLICABLE, f"{subject} does not promise this of {op.name}: {reason}")
@@ -77,22 +78,22 @@ def ask(check: Check, judge: Judge, sample: Sample) -> None:
     """Ask a check of a sample, and again without what the subject refuses as documented.
 
     Raises:
-        Violation: as the check raises it, but for refusals; those are told to the judge's tally.
+        Violation: as the check raises it, except for documented refusals, which the judge's tally counts.
     """
-    given, sample = _cast(judge, sample)
-    asked: Judge | None = given
-    while asked is not None:
+    first, sample = _cast(judge, sample)
+    current: Judge | None = first
+    while current is not None:
         try:
-            check(asked, sample)
+            check(current, sample)
         except Violation as violation:
-            reason, following = _refused(asked, sample, violation)
+            reason, following = _explain_refusal(current, sample, violation)
             if not reason:
                 raise
             judge.tally.refuse(reason)
-            asked = following
+            current = following
         except Unsupported:
-            # Without what was refused there may be nothing left to ask.
-            if asked is given:
+            # Without the transforms or derivatives that were refused there may be nothing left to ask.
+            if current is first:
                 raise
             return
         else:
@@ -103,7 +104,7 @@ def _cast(judge: Judge, sample: Sample) -> tuple[Judge, Sample]:
     """The judge and the sample where the subject casts its inputs to a narrower dtype before the op.
 
     The inputs are then numbers that the narrower dtype has, so that the cast is exact, and the op is judged in that
-    dtype. Elsewhere both are as they were.
+    dtype. For any other subject both are returned unchanged.
     """
     casts = judge.op.documented_by(judge.subject_name).casts
     to = None if casts is None else casts(sample.args)
@@ -111,15 +112,18 @@ def _cast(judge: Judge, sample: Sample) -> tuple[Judge, Sample]:
     if to is None or all(torch.promote_types(a.dtype, to) is to for a in floats):
         return judge, sample
 
-    def held(args: tuple[Any, ...]) -> tuple[Any, ...]:
+    def narrow(args: tuple[Any, ...]) -> tuple[Any, ...]:
         return tuple(a.to(to).to(a.dtype) if isinstance(a, Tensor) and a.is_floating_point() else a for a in args)
 
-    slices, others = (tuple(map(held, rows)) for rows in (sample.slices, sample.others))
-    return _Casting(judge, to), replace(sample, args=held(sample.args), slices=slices, others=others)
+    slices, others = (tuple(map(narrow, rows)) for rows in (sample.slices, sample.others))
+    return _Casting(judge, to), replace(sample, args=narrow(sample.args), slices=slices, others=others)
 
 
-def _refused(judge: Judge, sample: Sample, violation: Violation) -> tuple[str, Judge | None]:
-    """Why a violation is a documented refusal, and who asks what is left; no reason where it is none."""
+def _explain_refusal(judge: Judge, sample: Sample, violation: Violation) -> tuple[str, Judge | None]:
+    """Why a violation is a documented refusal, and the judge that asks the rest; the reason is empty where it is none.
+
+    The judge is None where nothing is left to ask.
+    """
     documented, error = judge.op.documented_by(judge.subject_name), violation.__cause__
     if violation.code is not Code.RAISED or not isinstance(error, KINDS):
         return "", None
@@ -134,11 +138,13 @@ def _refused(judge: Judge, sample: Sample, violation: Violation) -> tuple[str, J
         outside = limit.where is None or any(map(limit.where, (sample.args, *sample.slices, *sample.others)))
         if outside and isinstance(error, limit.kinds) and re.search(limit.error, text):
             return f"{limit.what} ({limit.source}): {words}", _ask_without(judge, limit.transforms)
-    return _gradient(judge, sample, documented, words)
+    return _explain_gradient_refusal(judge, sample, documented, words)
 
 
-def _gradient(judge: Judge, sample: Sample, documented: Documented, words: str) -> tuple[str, Judge | None]:
-    """The same for derivatives in arguments that the subject does not differentiate."""
+def _explain_gradient_refusal(
+    judge: Judge, sample: Sample, documented: Documented, words: str
+) -> tuple[str, Judge | None]:
+    """As `_explain_refusal`, for derivatives in arguments that are not documented as differentiable."""
     if documented.differentiable is None:
         return "", None
     positions = judge.op.differentiable_positions(sample.args)
@@ -146,20 +152,21 @@ def _gradient(judge: Judge, sample: Sample, documented: Documented, words: str) 
     if not beyond:
         return "", None
     names = " and ".join(dict.fromkeys(beyond))
-    left = tuple(name for name in judge.op.differentiable if name in documented.differentiable)
-    return f"no gradient of {names} ({documented.source}): {words}", _of(judge, replace(judge.op, differentiable=left))
+    differentiable = tuple(name for name in judge.op.differentiable if name in documented.differentiable)
+    rest = _judge_of(judge, replace(judge.op, differentiable=differentiable))
+    return f"no gradient of {names} ({documented.source}): {words}", rest
 
 
 def _ask_without(judge: Judge, transforms: frozenset[str]) -> Judge | None:
-    """Who asks without some transforms; nobody where there are none, or where they were not asked for."""
+    """The judge that does not ask for some transforms; None if there are none, or if they were not asked for."""
     promises = judge.op.promises
     if transforms <= promises.without:
         return None
-    return _of(judge, replace(judge.op, promises=replace(promises, without=promises.without | transforms)))
+    return _judge_of(judge, replace(judge.op, promises=replace(promises, without=promises.without | transforms)))
 
 
-def _of(judge: Judge, op: Op) -> Judge:
-    """The judge of an op with less to ask; what it counts goes into the same tally."""
+def _judge_of(judge: Judge, op: Op) -> Judge:
+    """The judge for an op with less to ask; both judges count into one tally."""
     other = copy.copy(judge)
     other.op = op
     return other

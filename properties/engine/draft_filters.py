@@ -12,23 +12,24 @@ PATIENCE = 160
 
 
 class Every:
-    """Which drafts are judged: every one. What is passed over costs next to nothing: its data is never drawn."""
+    """Which drafts are judged: every one. A draft that is passed over costs next to nothing, as it gets no data."""
 
     def wants(self, draft: Draft) -> bool:
         """Whether a draft is judged."""
         return True
 
     def took(self, draft: Draft, sample: Sample) -> bool:
-        """Note that a draft was judged; whether more are wanted."""
+        """Note that a draft was judged, and return whether more are wanted."""
         return True
 
 
 def longest(draft: Draft) -> tuple[str, int]:
+    """The name and the extent of a draft's longest axis."""
     return max(draft.extents.items(), key=lambda item: item[1])
 
 
 class OneLong(Every):
-    """For each axis a draft in which it is long, and every other has one element, if one is found.
+    """For each axis one draft in which that axis is long and every other has one element, as far as there is one.
 
     Args:
         least: elements of a long axis. It has four times as many at most, for a longer one tells no more, and its
@@ -37,33 +38,36 @@ class OneLong(Every):
 
     def __init__(self, least: int) -> None:
         self._extents = range(least, 4 * least + 1)
-        self._left: set[str] | None = None
+        self._axes: set[str] | None = None
 
     def wants(self, draft: Draft) -> bool:
-        if self._left is None:
-            self._left = set(draft.extents)
+        if self._axes is None:
+            self._axes = set(draft.extents)
         size = math.prod(draft.extents.values())
         alone = size in self._extents and size == max(draft.extents.values(), default=0)
-        return alone and longest(draft)[0] in self._left
+        return alone and longest(draft)[0] in self._axes
 
     def took(self, draft: Draft, sample: Sample) -> bool:
-        assert self._left is not None
-        self._left.discard(longest(draft)[0])
-        return bool(self._left)
+        assert self._axes is not None
+        self._axes.discard(longest(draft)[0])
+        return bool(self._axes)
 
 
 class Ample(Every):
-    """So many drafts, of which the first is benign and has two elements or more along every axis, if one is found."""
+    """`count` drafts, of which the first is benign and has two elements or more along every axis.
+
+    If none of `PATIENCE` drafts is so, any will do.
+    """
 
     def __init__(self, count: int) -> None:
-        self._left, self._passed, self._found = count, 0, False
+        self._remaining, self._passed, self._has_ample = count, 0, False
 
     def wants(self, draft: Draft) -> bool:
-        self._passed += not self._found
+        self._passed += not self._has_ample
         ample = min(draft.extents.values(), default=2) > 1 and "benign" in regimes_of(draft.regime)
-        self._found |= ample or self._passed > PATIENCE
-        return self._found
+        self._has_ample |= ample or self._passed > PATIENCE
+        return self._has_ample
 
     def took(self, draft: Draft, sample: Sample) -> bool:
-        self._left -= 1
-        return self._left > 0
+        self._remaining -= 1
+        return self._remaining > 0

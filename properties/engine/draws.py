@@ -1,4 +1,4 @@
-"""What is drawn for a cell besides its ordinary samples.
+"""Which samples are drawn for a cell besides its ordinary ones.
 
 Large samples are chosen among drafts by their extents, before any data is drawn: each axis of the op is to be the long
 one, and the few large samples of a cell are not to be of one shape. Further samples of a regime of which nothing could
@@ -33,26 +33,27 @@ from .limits import processor_seconds
 ORDINARY_MOST = 72
 #: The long axis of the first large samples is longer than this, the longest block that kernels usually work in.
 LONG = 4096
-#: torch shares work among threads from so many elements on (at::internal::GRAIN_SIZE): DET is about those.
+#: From this many elements on torch shares the work among threads (at::internal::GRAIN_SIZE), which DET asks about.
 SHARED = 32_768
 #: How many drafts may be passed over in search of one of a starved regime.
 STARVED_PATIENCE = 900
-#: After how many drafts in a row that are passed over an axis that was never long is not waited for.
+#: How many drafts in a row may be passed over before an axis that was never long is given up.
 SIZES_PATIENCE = 40
 #: How many drafts there are for each large sample that is to be judged.
 DRAFTS = 200
-#: How many further samples are judged of a regime of which nothing could be judged, and of large ones where most could
-#: not.
+#: How many further samples are judged of a regime of which nothing could be judged, and how many further large samples
+#: where most of their elements could not be judged.
 FURTHER = 12
-#: Of a profile that steers, at most so many samples of a cell are drawn alike before; the label of further ones.
+#: In a profile that steers, the most samples of a cell that are drawn alike before steering begins; and the label of
+#: samples that a cell is given again.
 ALIKE_MOST, AGAIN = 300, "more"
-#: How often a cell of which no element was there to be judged is given as many samples again.
+#: How many times a cell in which no element was there to be judged is given as many samples again.
 MORE_OFTEN = 4
-#: Labels of samples whose data is chosen so that results lie next to a rounding boundary, and of which one is ample.
+#: Labels of samples whose data is chosen so that results lie next to a rounding boundary, and of those of `Ample`.
 EDGES, AMPLE = "edges", "ample"
-#: Elements of a draft that has few.
+#: The most elements of a draft that has few.
 FEW = 4
-#: Seconds of the processor for which a failing sample is made simpler at most: one that is large may take seconds.
+#: The most seconds of the processor for making a failing sample simpler: each try with a large one may take seconds.
 SIMPLER_SECONDS = 20.0
 
 
@@ -60,12 +61,12 @@ class _Enough(BaseException):
     """Ends a Hypothesis test early; no Exception, which Hypothesis would take for a failing sample and shrink."""
 
 
-class Found(Exception):
+class FailingDraft(Exception):
     """A draft that failed, with the seed of its data; the violation is the cause."""
 
-    def __init__(self, drawn: DrawnDraft, data: int) -> None:
-        super().__init__(drawn, data)
-        self.drawn, self.data = drawn, data
+    def __init__(self, entry: DrawnDraft, data: int) -> None:
+        super().__init__(entry, data)
+        self.entry, self.data = entry, data
 
 
 #: (draft, seed of its data) -> the sample that was judged, or raises Violation.
@@ -82,14 +83,15 @@ class Large(Every):
         largest: elements of the largest floating tensor that was judged.
 
     Args:
-        count: how many; more, where most of their elements could not be judged. most: elements of the axes together.
-        shared: whether every second one is to have the elements from which torch shares work among threads. choosy:
-            whether not every draft will do.
+        count: how many drafts; `FURTHER` more where most of their elements could not be judged.
+        most: the most elements of a draft, all axes multiplied.
+        shared: whether every second draft has so many elements that torch shares the work among threads.
+        choosy: whether axes and extents are chosen; else every draft is judged.
     """
 
     def __init__(self, judge: Judge, count: int, most: int, shared: bool = False, choosy: bool = True) -> None:
         self._judge, self.count, self.most, self.shared = judge, count, most, shared
-        self.largest = self.taken = self._passed = 0
+        self.largest = self.samples = self._passed = 0
         self._choosy = choosy
         self._axes: set[str] = set()
         self._long: set[str] = set()
@@ -98,9 +100,9 @@ class Large(Every):
     def wants(self, draft: Draft) -> bool:
         if not self._choosy:
             return True
-        wanted = not draft.extents or self._suits(draft)
-        self._passed = 0 if wanted else self._passed + 1
-        return wanted
+        suits = not draft.extents or self._suits(draft)
+        self._passed = 0 if suits else self._passed + 1
+        return suits
 
     def _suits(self, draft: Draft) -> bool:
         size, (name, extent) = _size(draft), longest(draft)
@@ -108,7 +110,7 @@ class Large(Every):
             return False
         # Every second sample of DET has so many elements that torch shares the work among threads, because the
         # order of sums may then differ from call to call. Some ops offer no such sample, so the search has an end.
-        if self.shared and self.taken % 2 == 0:
+        if self.shared and self.samples % 2 == 0:
             return size > SHARED or self._passed >= PATIENCE
         self._axes |= draft.extents.keys()
         if self._axes <= self._long or self._passed >= PATIENCE:
@@ -128,31 +130,32 @@ class Large(Every):
                 self._bands.add((name, _band(extent)))
                 if extent > LONG:
                     self._long.add(name)
-        self.taken += 1
+        self.samples += 1
         most = self.count + (0 if self._judge.tally.mostly_judged(LARGE) else FURTHER)
-        return self.taken < most
+        return self.samples < most
 
 
 def _band(extent: int) -> int:
-    """Which of the blocks that kernels work in an extent goes beyond."""
+    """How many of the lengths of blocks that kernels work in an extent exceeds."""
     # Two extents within the same blocks take the same way through most kernels, so a second sample of one band would
     # say little that is new.
     return sum(extent > block for block in (64, 72, 128, 1024, LONG, SHARED))
 
 
 class Sizes(Every):
-    """Drafts with one axis at a size where kernels change their ways: every axis, and one band of sizes after another.
+    """Drafts with one axis at a size where kernels change their algorithm: every axis, and every band of sizes in turn.
 
     Attributes:
-        count: how many. seen: the extents that were judged, by axis.
+        count: how many. extents: the extents that were judged, by axis.
     """
 
     def __init__(self, judge: Judge, count: int, *bands: frozenset[int]) -> None:
-        self.count, self.seen = count, dict[str, set[int]]()
-        # What takes seconds is left to long profiles, and 65,536 of each dtype to them, too, where no bands are given.
+        self.count, self.extents = count, dict[str, set[int]]()
+        # Sizes that take seconds to judge are left to long profiles, and so is 65,536 but for float32, unless the
+        # caller names the bands.
         most = math.inf if not judge.light else 2**17 if judge.contract.stores.name == "float32" else 2**16 - 2
         self._bands = bands or tuple(frozenset(band) for band in strategies.SIZE_BANDS if band[0] < most)
-        self._taken = self._passed = 0
+        self._samples = self._passed = 0
         self._never: set[str] = set()
 
     def wants(self, draft: Draft) -> bool:
@@ -160,48 +163,48 @@ class Sizes(Every):
             return True
         name, extent = longest(draft)
         for axis in draft.extents:
-            self.seen.setdefault(axis, set())
-        seen, band = self.seen[name], next((band for band in self._bands if extent in band), frozenset[int]())
-        # Axes take turns, and on each axis bands do. Some axes are never long, so the search has an end.
+            self.extents.setdefault(axis, set())
+        own, band = self.extents[name], next((band for band in self._bands if extent in band), frozenset[int]())
+        # Axes take turns, and so do the bands of each axis. Some axes are never long, so the search has an end.
         if self._passed >= SIZES_PATIENCE:
-            self._never |= {axis for axis, extents in self.seen.items() if not extents}
-        behind = len(seen) <= min((len(self.seen[axis]) for axis in self.seen.keys() - self._never), default=0)
-        rarest = min(len(seen & other) for other in self._bands)
-        wanted = extent in band - seen and ((behind and len(seen & band) == rarest) or self._passed >= PATIENCE)
-        self._passed = 0 if wanted else self._passed + 1
-        return wanted
+            self._never |= {axis for axis in self.extents if not self.extents[axis]}
+        behind = len(own) <= min((len(self.extents[axis]) for axis in self.extents.keys() - self._never), default=0)
+        rarest = min(len(own & other) for other in self._bands)
+        suits = extent in band - own and ((behind and len(own & band) == rarest) or self._passed >= PATIENCE)
+        self._passed = 0 if suits else self._passed + 1
+        return suits
 
     def took(self, draft: Draft, sample: Sample) -> bool:
         if draft.extents:
             name, extent = longest(draft)
-            self.seen.setdefault(name, set()).add(extent)
-        self._taken += 1
-        return self._taken < self.count
+            self.extents.setdefault(name, set()).add(extent)
+        self._samples += 1
+        return self._samples < self.count
 
 
 class Starved(Every):
-    """Drafts of the regimes, and with the values, of which nothing could be judged so far, up to a number of each.
+    """Drafts with a regime, or another declared value, of which nothing could be judged so far: `FURTHER` of each.
 
-    The second half of them are of few elements: an inner product, for one, is not judged if one element overflows.
+    The second half of them have few elements: an inner product, for one, is not judged if one element overflows.
     """
 
     def __init__(self, judge: Judge) -> None:
         self._judge = judge
-        self._left: dict[tuple[str, str], int] = {}
+        self._remaining: dict[tuple[str, str], int] = {}
 
-    def _wanted(self) -> set[tuple[str, str]]:
-        return {pair for pair in starved(self._judge.tally) if self._left.setdefault(pair, FURTHER) > 0}
+    def _starved_pairs(self) -> set[tuple[str, str]]:
+        return {pair for pair in starved(self._judge.tally) if self._remaining.setdefault(pair, FURTHER) > 0}
 
     def wants(self, draft: Draft) -> bool:
         # The more elements a draft has, the likelier it is that one of them overflows and takes all others of its sum
         # with it.
         few = _size(draft) <= FEW
-        return any(few or self._left[pair] > FURTHER // 2 for pair in self._wanted() & draft.values)
+        return any(few or self._remaining[pair] > FURTHER // 2 for pair in self._starved_pairs() & draft.values)
 
     def took(self, draft: Draft, sample: Sample) -> bool:
         for pair in draft.values:
-            self._left[pair] = self._left.get(pair, FURTHER) - 1
-        return bool(self._wanted())
+            self._remaining[pair] = self._remaining.get(pair, FURTHER) - 1
+        return bool(self._starved_pairs())
 
 
 def starved(tally: Tally) -> set[tuple[str, str]]:
@@ -209,29 +212,29 @@ def starved(tally: Tally) -> set[tuple[str, str]]:
     return {*tally.starved_values(), *(("regime", name) for name in tally.starved())}
 
 
-def run(drawn: Iterable[DrawnDraft], ask: Ask, choice: Every, seed_of: Callable[[Draft], int]) -> None:
-    """Ask of the drafts that are chosen, each with a seed of its own.
+def run(entries: Iterable[DrawnDraft], ask: Ask, choice: Every, seed_of: Callable[[Draft], int]) -> None:
+    """Judge the drafts that `choice` wants, each with a seed of its own.
 
     Args:
-        seed_of: (draft) -> the seed of its data.
+        ask: judges one. seed_of: (draft) -> the seed of its data.
 
     Raises:
-        Found: a draft failed.
+        FailingDraft: a draft failed.
     """
-    for one in drawn:
-        if not choice.wants(one.draft):
+    for entry in entries:
+        if not choice.wants(entry.draft):
             continue
-        data = seed_of(one.draft)
+        data = seed_of(entry.draft)
         try:
-            sample = ask(one.draft, data)
+            sample = ask(entry.draft, data)
         except Violation as violation:
-            raise Found(one, data) from violation
-        if not choice.took(one.draft, sample):
+            raise FailingDraft(entry, data) from violation
+        if not choice.took(entry.draft, sample):
             return
 
 
-def steered(drafts: st.SearchStrategy[Draft], ask: Ask, seed: int, limits: hypothesis.settings) -> None:
-    """Ask of drafts that Hypothesis draws towards the worst input, until one fails, and then of simpler ones.
+def ask_steered(drafts: st.SearchStrategy[Draft], ask: Ask, seed: int, limits: hypothesis.settings) -> None:
+    """Judge drafts that Hypothesis draws towards the worst input, until one fails, and then simpler ones.
 
     Raises:
         Violation: that of the simplest failing draft, of which `ask` was asked last.
@@ -243,10 +246,10 @@ def steered(drafts: st.SearchStrategy[Draft], ask: Ask, seed: int, limits: hypot
     hypothesis.settings(limits)(hypothesis.seed(seed)(hypothesis.given(drafts, strategies.seeds())(one)))()
 
 
-def simplest(
+def simplify(
     drafts: st.SearchStrategy[Draft],
     ask: Ask,
-    found: Found,
+    failure: FailingDraft,
     limits: hypothesis.settings,
     most: int,
     seconds: float = SIMPLER_SECONDS,
@@ -254,26 +257,26 @@ def simplest(
     """Make a failing draft simpler.
 
     Args:
-        found: what failed. limits: without the phase of shrinking the draft stays as it was found.
-        most: how many drafts are asked, after which the simplest so far stands: Hypothesis would go on for as long as
-            it finds a way.
-        seconds: of processor time, after which it stands, too.
+        failure: the draft that failed. limits: without the phase of shrinking the draft stays as it was found.
+        most: how many drafts are tried; then the simplest so far stands. Hypothesis would go on for as long as it finds
+            a simpler one.
+        seconds: of processor time, after which the simplest so far stands as well.
 
     Raises:
         Violation: that of the simplest failing draft, of which `ask` was asked last.
     """
-    failing, until, asked = (found.drawn.draft, found.data), processor_seconds() + seconds, 0
-    first = found.__cause__
+    failing, until, calls = (failure.entry.draft, failure.data), processor_seconds() + seconds, 0
+    first = failure.__cause__
     assert isinstance(first, Violation)
 
     def one(draft: Draft, data: int) -> None:
-        nonlocal failing, asked
-        if asked >= most or processor_seconds() > until:
+        nonlocal failing, calls
+        if calls >= most or processor_seconds() > until:
             raise _Enough
         # What Hypothesis takes for simpler may be larger, as the first of many sizes need not be the smallest.
         if _size(draft) > _size(failing[0]):
             return
-        asked += 1
+        calls += 1
         try:
             ask(draft, data)
         except Violation as violation:
@@ -284,16 +287,16 @@ def simplest(
             raise
 
     if Phase.shrink in limits.phases:
-        # Hypothesis makes simpler what its database says has failed before: what stands under the second of its keys,
-        # because what stands under the first is taken to be as simple as can be.
-        test = hypothesis.seed(found.data)(hypothesis.given(drafts, strategies.seeds())(one))
+        # Hypothesis makes those failures simpler that its database has from before. This one stands under the second
+        # of the two keys, because Hypothesis takes a failure under the first to be as simple as can be.
+        test = hypothesis.seed(failure.data)(hypothesis.given(drafts, strategies.seeds())(one))
         database, key = InMemoryExampleDatabase(), b"failing"
-        database.save(key + b".secondary", choices_to_bytes((*found.drawn.choices, found.data)))
+        database.save(key + b".secondary", choices_to_bytes((*failure.entry.choices, failure.data)))
         setattr(test, "_hypothesis_internal_database_key", key)  # noqa: B010 - not an attribute that types know
         with contextlib.suppress(Violation, hypothesis.errors.Flaky, _Enough):
             hypothesis.settings(limits, database=database, phases=(Phase.reuse, Phase.shrink))(test)()
     ask(*failing)
-    # What failed once and no more is a failure too, one that is told as such.
+    # A draft that failed once and not again is a failure too; the verdict says that it did not repeat.
     raise first
 
 
@@ -327,8 +330,8 @@ def stages(judge: Judge, question: Property, examples: int, draw: Callable[[str,
         draw(kind, DRAFTS * examples, Ample(examples), AMPLE)
     elif not (asks_large and count):
         draw(kind, examples - count, Every(), "")
-    # Where overflow has left most elements undecided, as many samples are drawn again. Compiled code gets none of
-    # these, because each sample is compiled anew, which takes seconds.
+    # Where overflow has left most elements undecided, as many samples are drawn again. Compiled code gets no further
+    # samples, because each one is compiled anew, which takes seconds.
     if not judge.tally.mostly_judged(PLANNED) and not judge.compiled:
         draw(kind, examples, Every(), AGAIN)
     # Some questions do not apply to every sample: of few samples they may apply to none.
@@ -361,26 +364,26 @@ def _without_large(judge: Judge, examples: int, count: int) -> str:
 
 
 def _draw_sizes(judge: Judge, count: int, draw: Callable[[str, int, Every, str], None]) -> None:
-    """Judge samples of chosen sizes. No sample of them is read exactly, so the part is LARGE, and stays it."""
+    """Judge samples of chosen sizes, in the part LARGE to the cell's end, because none of them is read exactly."""
     judge.tally.begin(LARGE)
     choice = Sizes(judge, count)
     draw("sizes", DRAFTS * count, choice, "sizes")
     if judge.op.promises.pieces and judge.contract.stores.bits == 16 and judge.subject_name == OWN and judge.light:
         draw("sizes", DRAFTS, Sizes(judge, 2, frozenset((judge.op.promises.pieces,))), "pieces")
-    for axis, seen in sorted(choice.seen.items()):
-        judge.tally.note(f"{axis} of {', '.join(map(str, sorted(seen)))}" if seen else f"{axis} never long")
+    for axis, extents in sorted(choice.extents.items()):
+        judge.tally.note(f"{axis} of {', '.join(map(str, sorted(extents)))}" if extents else f"{axis} never long")
 
 
 def _draw_large(judge: Judge, choice: Large, draw: Callable[[str, int, Every, str], None]) -> None:
-    """Judge large samples. The part stays LARGE where one fails, for whoever judges that one again."""
+    """Judge large samples. The part stays LARGE where one fails, because that one is judged again in the same part."""
     judge.tally.begin(LARGE)
     draw("large", DRAFTS * choice.count, choice, "large")
-    if not choice.taken:  # the strategy has hardly more than one draft, or gives none that suits
+    if not choice.samples:  # the strategy has hardly more than one draft, or gives none that suits
         choice = Large(judge, choice.count, choice.most, choosy=False)
         draw("large", choice.count, choice, "large")
     judge.tally.begin(PLANNED)
     if choice.largest <= ORDINARY_MOST:
         raise DeclarationError(
-            f"samples: kind 'large' gave floating tensors of at most {choice.largest} elements in {choice.taken}"
+            f"samples: kind 'large' gave floating tensors of at most {choice.largest} elements in {choice.samples}"
             f" samples, need more than {ORDINARY_MOST} in one of them (or raise Unsupported for this kind)"
         )

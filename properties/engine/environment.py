@@ -16,29 +16,29 @@ _PACKAGES = ("opassay", "torch", "numpy", "mpmath", "gmpy2", "hypothesis", "pyte
 #: The first and the last minor version that opassay was tested with.
 TESTED = {"python": ("3.11", "3.13"), "torch": ("2.11", "2.15"), "triton": ("3.6", "3.9")}
 
-#: Of these versions, those with which a part of the assay has run: `docs/working_on_opassay.md` says which.
+#: The versions among these with which only a part of the assay has run: `docs/working_on_opassay.md` says which part.
 IN_PART = {"torch": ("2.14", "2.15")}
 
 
-def untested(found: Mapping[str, str]) -> list[str]:
+def untested(version_of: Mapping[str, str]) -> list[str]:
     """A sentence for each version that is outside of what opassay was tested with.
 
     Args:
-        found: versions by name, as `versions` or `environment` gives them; a name that is missing is passed over.
+        version_of: versions by name, as `versions` or `environment` gives them; a name that is missing is passed over.
     """
     return [
-        f"{name} {found[name]}: opassay was tested with {name} {first} to {last} only"
+        f"{name} {version_of[name]}: opassay was tested with {name} {first} to {last} only"
         for name, (first, last) in TESTED.items()
-        if name in found and not _minor(first) <= _minor(found[name]) <= _minor(last)
+        if name in version_of and not _minor(first) <= _minor(version_of[name]) <= _minor(last)
     ]
 
 
-def tested_in_part(found: Mapping[str, str]) -> list[str]:
-    """A sentence for each version with which a part of the assay has run. `found` is that of `untested`."""
+def tested_in_part(version_of: Mapping[str, str]) -> list[str]:
+    """A sentence for each version with which only a part of the assay has run; the argument is that of `untested`."""
     return [
-        f"{name} {found[name]}: of the assay a part has run with it (docs/working_on_opassay.md)"
+        f"{name} {version_of[name]}: of the assay a part has run with it (docs/working_on_opassay.md)"
         for name, parts in IN_PART.items()
-        if name in found and _minor(found[name]) in map(_minor, parts)
+        if name in version_of and _minor(version_of[name]) in map(_minor, parts)
     ]
 
 
@@ -48,33 +48,33 @@ def _minor(version_text: str) -> tuple[int, ...]:
 
 
 def versions() -> dict[str, str]:
-    """Versions of Python and of what decides a verdict; torch is not imported."""
-    found = {"python": platform.python_version()}
+    """Versions of Python and of the packages that decide a verdict; torch is not imported."""
+    version_of = {"python": platform.python_version()}
     for name in _PACKAGES:
         try:
-            found[name] = version(name)
+            version_of[name] = version(name)
         except PackageNotFoundError:
             continue
-    return found
+    return version_of
 
 
 def environment() -> dict[str, str]:
     """Versions, a digest of opassay's source, platform, CPU, threads, and CUDA, driver and GPU where there are any."""
     import torch
 
-    found = versions()
-    found["source"] = source_digest()
-    found["torch"] = str(torch.__version__)
-    found["platform"] = f"{platform.system()} {platform.release()} {platform.machine()}"
-    found["libc"] = " ".join(platform.libc_ver())
-    found["cpu"] = _cpu_name()
-    found["cpu capability"] = torch.backends.cpu.get_cpu_capability()
+    facts = versions()
+    facts["source"] = source_digest()
+    facts["torch"] = str(torch.__version__)
+    facts["platform"] = f"{platform.system()} {platform.release()} {platform.machine()}"
+    facts["libc"] = " ".join(platform.libc_ver())
+    facts["cpu"] = _cpu_name()
+    facts["cpu capability"] = torch.backends.cpu.get_cpu_capability()
     # What counts are the processors that this process may use, which in a container are often fewer than the machine
     # has.
-    found["cpu count"] = str(len(os.sched_getaffinity(0)))
-    found["torch threads"] = str(torch.get_num_threads())
-    found["mkldnn"] = str(torch.backends.mkldnn.is_available())
-    return found | _gpu()
+    facts["cpu count"] = str(len(os.sched_getaffinity(0)))
+    facts["torch threads"] = str(torch.get_num_threads())
+    facts["mkldnn"] = str(torch.backends.mkldnn.is_available())
+    return facts | _gpu()
 
 
 def _cpu_name() -> str:
@@ -89,7 +89,7 @@ def _gpu() -> dict[str, str]:
     if not torch.cuda.is_available():
         return {"cuda": "not available"}
     properties = torch.cuda.get_device_properties(0)
-    found = {
+    facts = {
         "cuda": str(torch.version.cuda),
         "gpu": properties.name,
         "gpu count": str(torch.cuda.device_count()),
@@ -100,16 +100,16 @@ def _gpu() -> dict[str, str]:
         "tf32 cudnn": str(torch.backends.cudnn.allow_tf32),
     }
     driver = _driver()
-    return found | ({"nvidia driver": driver} if driver else {})
+    return facts | ({"nvidia driver": driver} if driver else {})
 
 
 def _driver() -> str:
-    found = re.search(r"Kernel Module\s+(?:for \S+\s+)?(\d[\d.]+)", _read_kernel_file("/proc/driver/nvidia/version"))
-    return found[1] if found else ""
+    match = re.search(r"Kernel Module\s+(?:for \S+\s+)?(\d[\d.]+)", _read_kernel_file("/proc/driver/nvidia/version"))
+    return match[1] if match else ""
 
 
 def _read_kernel_file(path: str) -> str:
-    """What a file of the kernel says; empty where there is none."""
+    """The text of a file of the kernel; empty where there is no such file."""
     try:
         return Path(path).read_text(encoding="utf-8", errors="replace")
     except OSError:

@@ -1,4 +1,4 @@
-"""What the failing samples of a cell have in common that those which passed lack.
+"""Facts that all failing samples of a cell have in common and that no passing sample has.
 
 What this is for: a user who reads "all 4 failing kinds of samples: weight=None; none of the 31 passing ones" knows
 where to look, before a number has been read.
@@ -25,28 +25,28 @@ from ..declaring import strategies
 from ..declaring.kinds import DeclarationError
 from .limits import limits_of, processor_seconds
 
-#: With fewer kinds of samples that passed, so many further samples at most are judged after a failure, for so many
-#: seconds of the processor.
+#: If fewer kinds of samples than ENOUGH passed, FURTHER samples at most are judged after a failure, for at most SECONDS
+#: of processor time.
 ENOUGH, FURTHER, SECONDS = 6, 20, 5.0
-#: Another failure is told beside the simplest one if it is so many times as far beyond its bound.
+#: Another failure is reported beside the simplest one if it is at least this many times as far beyond its bound.
 MUCH_WORSE = 4.0
-#: Facts that are told, and characters of one: the value of an argument may be a long text.
+#: The most facts that are reported, and the most characters of one: the value of an argument may be a long text.
 MOST, LONGEST = 3, 60
 
 Facts = frozenset[str]
-#: A sample that was judged, and what it broke, if anything.
+#: A judged sample, and the promise that it broke, if any.
 Answer = tuple[Sample, Violation | None]
 Ask = Callable[[Draft, int], Answer | None]
 
 
 def facts_of(op: Op, sample: Sample, draft: Draft | None = None) -> Facts:
-    """What can be said of a sample in a few words: of each argument, of the regime, and of the long axes."""
-    found = [f"regime {name}" for name in regimes_of(sample.regime)]
+    """What can be said of a sample in a few words: of the regime, of each argument, and of each axis of the draft."""
+    facts = [f"regime {name}" for name in regimes_of(sample.regime)]
     for i, value in enumerate(sample.args):
-        found += _of_argument(op.label(i), value)
+        facts += _of_argument(op.label(i), value)
     for name, extent in () if draft is None else draft.extents.items():
-        found.append(f"{name} > 1" if extent > 1 else f"{name} = {extent}")
-    return frozenset(found)
+        facts.append(f"{name} > 1" if extent > 1 else f"{name} = {extent}")
+    return frozenset(facts)
 
 
 def shapes_of(op: Op, sample: Sample) -> str:
@@ -72,22 +72,22 @@ class Contrast:
     """The samples of a cell, those that failed and those that passed; samples of equal facts are of one kind."""
 
     def __init__(self) -> None:
-        self._seen: list[tuple[Facts, Violation | None]] = []
+        self._samples: list[tuple[Facts, Violation | None]] = []
         self._shapes: dict[int, str] = {}
 
     def note(self, facts: Facts, violation: Violation | None, shapes: str = "") -> None:
-        """A sample was judged: what is so of it, what it broke, if anything, and its shapes in words."""
-        self._seen.append((facts, violation))
+        """Take in a judged sample: its facts, the promise that it broke, if any, and its shapes in words."""
+        self._samples.append((facts, violation))
         if violation is not None:
             self._shapes[id(violation)] = shapes
 
-    def worst_beside(self, told: Violation | None) -> str:
-        """The worst of the failures like the one that is told, if it is much worse: that one is the simplest."""
-        if told is None or told.worst is None or not math.isfinite(told.worst.ratio):
+    def describe_worst(self, simplest: Violation | None) -> str:
+        """A sentence on the worst failure that is like the simplest one, if it is much worse; else empty."""
+        if simplest is None or simplest.worst is None or not math.isfinite(simplest.worst.ratio):
             return ""
-        alike = [v for _, v in self._seen if v is not None and v.worst is not None and same_failure(told, v)]
-        worst = max(alike, key=lambda v: 0.0 if v.worst is None else v.worst.ratio, default=told)
-        if worst.worst is None or worst.worst.ratio < MUCH_WORSE * told.worst.ratio:
+        alike = [v for _, v in self._samples if v is not None and v.worst is not None and same_failure(simplest, v)]
+        worst = max(alike, key=lambda v: 0.0 if v.worst is None else v.worst.ratio, default=simplest)
+        if worst.worst is None or worst.worst.ratio < MUCH_WORSE * simplest.worst.ratio:
             return ""
         at = f"{worst.worst.where} of {self._shapes.get(id(worst), '')}"
         return f"elsewhere {worst.worst.ratio:.4g} times its bound at {at}; the case is a simpler one"
@@ -95,15 +95,15 @@ class Contrast:
     @property
     def needs_more(self) -> bool:
         """Whether too few kinds of samples passed to tell anything: the first samples may all have failed."""
-        return len({facts for facts, violation in self._seen if violation is None}) < ENOUGH
+        return len({facts for facts, violation in self._samples if violation is None}) < ENOUGH
 
     def extend(self, op: Op, drafts: st.SearchStrategy[Draft], ask: Ask, seed: int, most: int) -> None:
         """Judge further samples for the contrast alone.
 
         Args:
             op: whose samples they are. drafts: of the samples.
-            ask: (draft, seed of its data) -> the sample, and what it broke, if anything; or None where nothing
-                of it could be judged. seed: of the drafts. most: how many.
+            ask: (draft, seed of its data) -> the sample, and the promise that it broke, if any; None where nothing of
+                the sample could be judged. seed: of the drafts. most: how many drafts.
         """
         until = processor_seconds() + SECONDS
 
@@ -115,31 +115,34 @@ class Contrast:
                     self.note(facts_of(op, sample, draft), violation, shapes_of(op, sample))
 
         limits = limits_of(min(most, FURTHER), steered=False, shrunk=False)
-        # Whatever else these samples would tell, that the question is not asked of one, say, the cell has its verdict.
+        # The cell has failed already, so any other error of these samples is ignored, such as one that says that the
+        # question is not asked of a sample.
         with contextlib.suppress(Exception, DeclarationError):
             hypothesis.seed(seed)(limits(hypothesis.given(drafts, strategies.seeds())(one)))()
 
-    def told(self) -> str:
-        """What is so of every sample that failed as the first did, and of none that passed; empty where nothing is."""
-        first = next((violation for _, violation in self._seen if violation is not None), None)
-        passed = {facts for facts, violation in self._seen if violation is None}
+    def describe(self) -> str:
+        """A sentence on the facts of all samples that failed as the first did and of none that passed; else empty."""
+        first = next((violation for _, violation in self._samples if violation is not None), None)
+        passed = {facts for facts, violation in self._samples if violation is None}
         if first is None or not passed:
             return ""
         telling, failed = self.telling(first)
         if not telling:
             return ""
-        said = "; ".join(" and ".join(facts) for facts in telling)
+        text = "; ".join(" and ".join(facts) for facts in telling)
         failing = "the one failing kind" if failed == 1 else f"all {failed} failing kinds"
         passing = "the passing one lacks it" if len(passed) == 1 else f"none of the {len(passed)} passing ones"
-        return f"in common {failing} of samples: {said}; {passing}"
+        return f"in common {failing} of samples: {text}; {passing}"
 
     def telling(self, first: Violation) -> tuple[list[tuple[str, ...]], int]:
-        """Facts, or pairs of them, of all samples that failed as one did and of none that passed; and how many kinds.
+        """The facts, or pairs of facts, of all samples that failed as `first` did and of none that passed.
 
-        Nothing is telling where no sample passed.
+        Nothing is telling where no sample passed. The second value is the number of kinds of samples that failed so.
         """
-        passed = {facts for facts, violation in self._seen if violation is None}
-        failed = {facts for facts, violation in self._seen if violation is not None and same_failure(first, violation)}
+        passed = {facts for facts, violation in self._samples if violation is None}
+        failed = {
+            facts for facts, violation in self._samples if violation is not None and same_failure(first, violation)
+        }
         if not passed or not failed:
             return [], len(failed)
         shared = sorted(frozenset.intersection(*failed))

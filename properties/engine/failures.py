@@ -1,11 +1,12 @@
 """The failures of a cell: each kind once, with how many samples showed it.
 
-What this is for: a cell that ended at its first failure told of one cause and hid the others behind it. So it goes on
-for a while, and every kind of failure is told: the promise, the path, the output and the error tell kinds apart.
+What this is for: a cell that ended at its first failure would report one cause and hide the others behind it. So the
+cell goes on for a while, and reports every kind of failure: the promise, the path, the output and the error tell kinds
+apart.
 
-What is hard here: time. Whoever judges an implementation with many faults must not wait for hours; so what follows the
-first failure is cut off, and only the first failure's sample is made simpler. Of the others the smallest that was seen
-is told.
+What is hard here: time. Whoever judges an implementation with many faults must not wait for hours; so the time after
+the first failure is limited, and only the first failure's sample is made simpler. Every other kind is reported by the
+smallest sample that showed it.
 """
 
 from __future__ import annotations
@@ -28,9 +29,9 @@ from .limits import processor_seconds
 
 #: Seconds of processor time that a cell goes on for after its first failure was made simple.
 FURTHER = 0.3
-#: Kinds of failures that a cell tells.
+#: The most kinds of failures that a cell reports.
 MOST = 6
-#: Ops that a failure tells to have been called: as many as a record keeps.
+#: The most ops that a failure lists as called: as many as a record keeps.
 MOST_CALLS = 64
 #: Ops of torch that move, copy or make tensors, or ask how they lie: they do none of the work.
 _MOVING = frozenset(
@@ -49,7 +50,7 @@ _SAME_KERNEL = {
 
 
 class Spent(BaseException):
-    """Ends the drawing of samples. It is no Exception, which Hypothesis would take for a failing sample."""
+    """Ends the drawing of samples once the time is spent. An Exception would be a failing sample to Hypothesis."""
 
 
 @dataclass
@@ -57,8 +58,8 @@ class FailureKind:
     """One kind of failure.
 
     Attributes:
-        sample, violation: the smallest sample that showed it, and how. part: of the cell that the sample is in.
-        samples: how many showed it.
+        sample, violation: the smallest sample that failed in this way, and the promise it broke.
+        part: the part of the cell that the sample is in. samples: how many failed in this way.
     """
 
     sample: Sample
@@ -68,14 +69,14 @@ class FailureKind:
 
 
 class Failures:
-    """All kinds of failures that were seen, in the order in which they were."""
+    """All kinds of failures of a cell, in the order in which each was first seen."""
 
     def __init__(self) -> None:
         self.kinds: dict[tuple[object, ...], FailureKind] = {}
         self._until: float | None = None
 
     def note(self, sample: Sample, violation: Violation, part: str) -> None:
-        """A sample failed."""
+        """Count a sample that failed."""
         kind, key = self.kinds.get(kind_of(violation)), kind_of(violation)
         if kind is None:
             self.kinds[key] = FailureKind(sample, violation, part)
@@ -85,26 +86,26 @@ class Failures:
             kind.sample, kind.violation, kind.part = sample, violation, part
 
     def count(self, violation: Violation) -> int:
-        """How many samples failed as one did; one at least."""
+        """How many samples failed in the same way as a violation; at least one."""
         kind = self.kinds.get(kind_of(violation))
         return 1 if kind is None else kind.samples
 
     def others(self, first: Violation) -> list[FailureKind]:
         """The kinds besides that of a failure, the most frequent first."""
-        found = [kind for key, kind in self.kinds.items() if key != kind_of(first)]
-        return sorted(found, key=lambda kind: -kind.samples)[: MOST - 1]
+        kinds = [kind for key, kind in self.kinds.items() if key != kind_of(first)]
+        return sorted(kinds, key=lambda kind: -kind.samples)[: MOST - 1]
 
     @property
     def going_on(self) -> bool:
-        """Whether a first failure was found and made simple, and further samples are judged."""
+        """Whether the first failure was made simple, and further samples are judged for a while."""
         return self._until is not None
 
     def go_on(self) -> None:
-        """From now on further samples are judged, until the time is spent."""
+        """Have further samples judged from now on, until the time is spent."""
         self._until = processor_seconds() + FURTHER
 
     def require_time(self) -> None:
-        """Spent, if it is."""
+        """Raise Spent once the time for further samples is over."""
         if self._until is not None and processor_seconds() > self._until:
             raise Spent
 
@@ -116,23 +117,23 @@ def _elements(sample: Sample) -> int:
 class _Listening(TorchDispatchMode):
     """Notes the names of the ops that are called."""
 
-    seen: dict[str, None]
+    ops: dict[str, None]
 
     def __torch_dispatch__(
         self, func: Any, types: Sequence[Any], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        self.seen[func.overloadpacket.__name__] = None
+        self.ops[func.overloadpacket.__name__] = None
         return func(*args, **(kwargs or {}))
 
 
-#: The class, whose base has no types.
+#: The class, called through a type of its own because its base class in torch has no types.
 _LISTENING: Callable[[], _Listening] = _Listening
 
 
 def kernel_of(judge: Judge, sample: Sample) -> str:
     """The op of torch that a call of the subject ends in, where there is one besides copies and views; else empty.
 
-    An implementation that ships is not said to be the op that it calls, because what is wrong with it is its author's.
+    It is empty for the implementation of the op's author, whose faults are not those of an op that it calls.
     """
     if judge.subject_name == OWN:
         return ""
@@ -141,34 +142,34 @@ def kernel_of(judge: Judge, sample: Sample) -> str:
 
 
 def calls_of(judge: Judge, sample: Sample, path: str = "") -> list[str]:
-    """The ops of torch, besides copies and views, that a call of the subject makes, and the first derivative of a path.
+    """The ops of torch, copies and views left out, that a call of the subject makes, or the innermost step of a path.
 
     Args:
-        path: of derivatives, whose innermost step is written last: "jvp∘vjp"; without any, the call alone is looked at.
+        path: of derivatives, whose innermost step is written last: "jvp∘vjp". If it is empty, the call alone is made.
     """
     steps = steps_of(path)
-    # What is told what to compute, by a text that comes first, does none of its work in one op of torch.
+    # A subject whose first argument is a text, which says what to compute, does its work in no single op of torch.
     if judge.compiled or isinstance(sample.args[0], str):
         return []
     listening = _LISTENING()
-    listening.seen = {}
+    listening.ops = {}
     try:
         with listening:
             _derive(judge, sample.args, steps[-1] if steps else "")
     except BaseException:
-        # What the subject raised may come after the op was called; what was called until then still tells it.
+        # The subject may raise after the op was called, so the ops that were called until then still name it.
         interrupt.reraise()
-    return list(dict.fromkeys(_SAME_KERNEL.get(name, name) for name in listening.seen if name not in _MOVING))
+    return list(dict.fromkeys(_SAME_KERNEL.get(name, name) for name in listening.ops if name not in _MOVING))
 
 
 def _derive(judge: Judge, args: Sequence[Any], step: str) -> None:
-    """One call, and its derivative along ones: in every input that has one, of every output."""
-    given = [a.clone() if isinstance(a, torch.Tensor) else a for a in args]
+    """Call the subject, and for a step take the derivative along ones: of every output, in every input that has one."""
+    operands = [a.clone() if isinstance(a, torch.Tensor) else a for a in args]
     if not step:
         with torch.no_grad():
-            judge.subject(*given)
+            judge.subject(*operands)
         return
-    problem = Problem(judge.op, given)
+    problem = Problem(judge.op, operands)
     function, inputs = problem.subject(judge.subject), [a.detach() for a in problem.inputs]
     if step == "jvp":
         with forward_ad.dual_level(), torch.no_grad():

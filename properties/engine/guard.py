@@ -1,10 +1,10 @@
-"""What becomes of a cell that raises, or that leaves the process changed: always a verdict.
+"""The verdict of a cell that raises, or that leaves the process changed: there is always one.
 
-What this is for: a run has thousands of cells, and what one of them does must neither end the run nor reach the next.
+What this is for: a run has thousands of cells, and no cell must end the run or have an effect on the next.
 
-What is hard here: who is at fault. An exception of the subject is a violation before it comes here. What does come here
-is the op's declaration being wrong, the two readings of a formula contradicting each other, or a fault of this package;
-and where the subject has changed the process before, such a fault is the subject's own after all.
+What is hard here: who is at fault. An exception of the subject is a violation before it comes here. The exceptions that
+come here mean that the op's declaration is wrong, that the two readings of a formula contradict each other, or that
+this package has a fault; and where the subject has changed the process before, such a fault is the subject's after all.
 """
 
 from __future__ import annotations
@@ -24,15 +24,16 @@ from ...reference.exact import PrecisionError
 from ..declaring import kinds
 from ..table import PROPERTIES
 
-#: Characters kept of a line of a traceback: its last line is the text of the exception, which may be of any length.
+#: The most characters of a traceback's line: the last line is the text of the exception, which may be of any length.
 MAX_TRACE = 2_000
 
 
-def guarded(cell: Cell, judge: Callable[[], Verdict]) -> Verdict:
-    """A cell's verdict, whatever ran in this process before; the process is afterwards as it was.
+def guard(cell: Cell, judge: Callable[[], Verdict]) -> Verdict:
+    """The verdict of a cell, whatever the cell does to this process; the process is as before afterwards.
 
     Raises:
-        KeyboardInterrupt: a signal came (or what else the caller's signal handler raises); there is no verdict then.
+        KeyboardInterrupt: a signal came (or another exception that the caller's signal handler raises). There is no
+            verdict then.
     """
     start = time.perf_counter()
     with interrupt.heard(), process.pinned() as pin:
@@ -40,17 +41,17 @@ def guarded(cell: Cell, judge: Callable[[], Verdict]) -> Verdict:
     # A change may be seen after a sample and again after the cell; the report names it once.
     changed = tuple(dict.fromkeys((*verdict.changed, *pin.changed)))
     if changed and verdict.outcome is Outcome.ERROR and verdict.code is not Code.DECLARATION:
-        # With the process changed under it, the framework may raise anywhere; that is no fault of the framework.
+        # In a changed process the framework may raise anywhere, which is no fault of the framework.
         failure = changed_failure(cell.op, (*changed, f"after that, the framework raised: {verdict.reason}"))
         verdict = replace(verdict, outcome=Outcome.FAIL, code=Code.MUTATED, reason=failure.title, failure=failure)
-    seconds, asked = time.perf_counter() - start, PROPERTIES.get(cell.property)
-    return replace(verdict, seconds=seconds, title=asked.title if asked else "", changed=changed)
+    seconds, question = time.perf_counter() - start, PROPERTIES.get(cell.property)
+    return replace(verdict, seconds=seconds, title=question.title if question else "", changed=changed)
 
 
 def _verdict_of(cell: Cell, judge: Callable[[], Verdict]) -> Verdict:
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # what a subject warns of is not judged, and would drown the log
+            warnings.simplefilter("ignore")  # warnings of a subject are not judged, and would drown the log
             return judge()
     except Unsupported as answer:
         # Another machine may have the device that this one lacks, so such a cell was not run; that an op is

@@ -16,9 +16,9 @@ from ...oracles.verdicts.verdict import Cell
 
 
 def limits_of(examples: int, steered: bool, shrunk: bool) -> hypothesis.settings:
-    """How Hypothesis draws: so many examples, towards the largest error if steered, and simpler ones of a failure."""
+    """Hypothesis's settings: how many examples, whether steered to the largest error, whether failures are shrunk."""
     chosen = {Phase.generate: True, Phase.target: steered, Phase.shrink: shrunk}
-    phases = tuple(phase for phase, wanted in chosen.items() if wanted)
+    phases = tuple(phase for phase, on in chosen.items() if on)
     # Every field is set: Hypothesis's own profiles, and CI=1, must not change what is drawn.
     return hypothesis.settings(
         max_examples=examples, database=None, deadline=None, derandomize=False, print_blob=False,
@@ -28,7 +28,7 @@ def limits_of(examples: int, steered: bool, shrunk: bool) -> hypothesis.settings
 
 
 def seed_of(cell: Cell, seed: int, label: str = "") -> int:
-    """The seed of the cell's samples in a run of that seed; with a label, of those besides its ordinary ones."""
+    """The seed of a cell's samples in a run with a seed; with a label, that of samples besides the ordinary ones."""
     # Python's own `hash` of a text differs from process to process, and a cell has to be asked the same wherever it
     # is judged. The label keeps further samples from being the ordinary ones over again.
     digest = hashlib.sha256(f"{cell.key}:{seed}{label and ':'}{label}".encode()).digest()

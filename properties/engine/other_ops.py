@@ -14,15 +14,15 @@ import torch
 from ..catalog import CATALOG
 from ..catalog.loading import load_op
 
-#: Of the tensor that every op is called with: samples, channels, positions; and two of equal extents, for `trace`.
+#: The shape of the tensor that every op is called with: samples, channels, positions. The first two are equal, because
+#: `trace` takes them as a matrix.
 _SHAPE = (4, 4, 6)
 _SEED = 1
 
 
 def examples() -> list[Callable[[torch.Tensor], torch.Tensor]]:
     """The calls that declarations of the catalog give as an example, and one of an op of torch."""
-    given = (load_op(name).example for name in CATALOG)
-    return [*(call for call in given if call is not None), torch.tanh]
+    return [*(call for name in CATALOG if (call := load_op(name).example) is not None), torch.tanh]
 
 
 def calls(dtype: str, device: str) -> Callable[[], None]:
@@ -31,9 +31,9 @@ def calls(dtype: str, device: str) -> Callable[[], None]:
     Args:
         dtype: name of the floating dtype. device: "cpu" or "cuda".
     """
-    drawn = np.random.default_rng(_SEED).standard_normal(_SHAPE)
+    numbers = np.random.default_rng(_SEED).standard_normal(_SHAPE)
     ops = examples()
-    values = torch.from_numpy(drawn).to(device, getattr(torch, dtype))
+    values = torch.from_numpy(numbers).to(device, getattr(torch, dtype))
 
     def run() -> None:
         x = values.clone().requires_grad_()

@@ -35,11 +35,11 @@ class Selection:
 
 
 def plan(selection: Selection) -> list[Cell]:
-    """The cells of a selection, in the report's order. Nothing is loaded: that runs the code of whoever wrote an op.
+    """The cells of a selection, in the report's order. No op is loaded, because that would run its author's code.
 
     Raises:
         SelectionError: a name that no table has.
-        PluginError: a plugin takes a name that is taken.
+        PluginError: a plugin has the name of another op.
     """
     names = op_names()
     elsewhere = tuple(dict.fromkeys(name for name in selection.ops if ":" in name))
@@ -59,11 +59,11 @@ def plan(selection: Selection) -> list[Cell]:
     ]
 
 
-def require_known(properties: Iterable[str], dtypes: Iterable[str], device: str) -> None:
-    """Require names that there are.
+def require_names(properties: Iterable[str], dtypes: Iterable[str], device: str) -> None:
+    """Require names of the tables.
 
     Raises:
-        SelectionError: there is no such property, dtype or device; the text says which is near.
+        SelectionError: a table has no such property, dtype or device; the text names the nearest one.
     """
     _choose("property", properties, tuple(PROPERTIES))
     _choose("dtype", dtypes, DTYPES)
@@ -78,18 +78,19 @@ def in_shard(cells: Sequence[Cell], shard: str | None) -> list[Cell]:
     """
     if shard is None:
         return list(cells)
-    found = re.fullmatch(r"([0-9]{1,5})/([0-9]{1,5})", shard)
-    part, parts = map(int, found.groups()) if found else (0, 0)
+    match = re.fullmatch(r"([0-9]{1,5})/([0-9]{1,5})", shard)
+    part, parts = map(int, match.groups()) if match else (0, 0)
     if not 1 <= part <= parts <= 10_000:
         raise SelectionError(f"shard: got shard={shard[:40]!r}, need I/N with 1 <= I <= N <= 10000")
     return [cell for cell in cells if int(cell.id, 16) % parts == part - 1]
 
 
-def _choose(kind: str, wanted: Iterable[str], known: Sequence[str]) -> list[str]:
-    wanted = list(wanted)
-    for name in wanted:
-        if name not in known:
-            raise SelectionError(unknown_name(kind, name, known))
+def _choose(kind: str, names: Iterable[str], table: Sequence[str]) -> list[str]:
+    """The names of `table` that are in `names`; all of them if `names` is empty. SelectionError for an unknown name."""
+    names = list(names)
+    for name in names:
+        if name not in table:
+            raise SelectionError(unknown_name(kind, name, table))
     # The order is that of the table, and each name comes once, so that the order in which a user gives names changes
     # no report.
-    return [name for name in known if not wanted or name in wanted]
+    return [name for name in table if not names or name in names]

@@ -1,4 +1,4 @@
-"""What ops over ranks would cost on a network of many, for the report: a formula's prediction, nothing is sent."""
+"""What ops over ranks would cost on a network of many ranks, for the report. A formula predicts it; nothing is sent."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from ...impl.comm.ranks.predicted import Entry
 
 RANKS = (8, 64, 512, 4096)
 CHANNELS = 256
-#: Float32 numbers that are summed over ranks at once: the parameters of a ResNet-50, and the size of a usual bucket.
+#: The parameters of a ResNet-50, float32 numbers that are summed over ranks; and the bytes of a usual bucket.
 NUMBERS, BUCKET = 25_557_032, 10 * 2**20
 _MODEL = "alpha-beta model of DryComm, 5 µs and 25 GB/s, links and ranks alike and idle"
 
 
 def predictions(op: str) -> list[str]:
-    """Lines about an op; none about most."""
+    """Lines about an op; empty for most ops."""
     return _TABLE[op]() if op in _TABLE else []
 
 
@@ -50,8 +50,8 @@ _TABLE: dict[str, Callable[[], list[str]]] = {"sync_batch_norm": _batch_norm, "r
 
 
 def sums(comm: DryComm, channels: int) -> tuple[list[Entry], list[Entry]]:
-    """What `sync_batch_norm` sends for float32 input, forward and backward."""
-    # How many samples a rank has changes nothing: what is sent are sums per channel.
+    """The calls by which `sync_batch_norm` sends float32 numbers, forward and backward."""
+    # How many samples a rank has changes nothing, because a rank sends sums per channel.
     x = torch.ones(2, channels, requires_grad=True)
     y = sync_batch_norm(x, None, None, training=True, comm=comm)
     forward = list(comm.ledger)
@@ -60,7 +60,7 @@ def sums(comm: DryComm, channels: int) -> tuple[list[Entry], list[Entry]]:
 
 
 def gathered(comm: DryComm, channels: int) -> tuple[list[Entry], list[Entry]]:
-    """What torch.nn.SyncBatchNorm sends: (mean, invstd, count) to every rank; two sums backward. All float32."""
+    """The calls of torch.nn.SyncBatchNorm: (mean, invstd, count) to every rank; two sums backward. All float32."""
     comm.all_gather(torch.zeros(1, 2 * channels + 1))
     comm.all_reduce(torch.zeros(2 * channels))
     return comm.ledger[:1], comm.ledger[1:]

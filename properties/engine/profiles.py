@@ -11,8 +11,8 @@ class Profile:
     """One profile.
 
     Attributes:
-        examples: per cell of a property of effort 1. compiled: at most, per cell of compiled code.
-        interpreted: per cell of kernels that are interpreted, whatever the property's effort.
+        examples: samples per cell of a property of effort 1. compiled: the most samples per cell of compiled code.
+        interpreted: samples per cell of interpreted kernels, whatever the property's effort.
         fixed: whether the same commit always asks the same; else each run draws a seed, and Hypothesis steers towards
             the largest error/bound.
         inductor: whether COMP compiles with inductor, not with the light backend.

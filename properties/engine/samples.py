@@ -1,9 +1,9 @@
-"""The samples of one cell: which there are, and how the question is asked of one.
+"""The samples of one cell: where they come from, and how the question is asked of one.
 
-What this is for: `cells` says what a verdict is made of; this module gets the samples judged, one after the other, and
-remembers the last one and every one that changed the process. Samples are those of drafts that are picked for the
-values that they have (`cover`), large ones and more of what could not be judged (`draws`), and in profiles that steer
-also what Hypothesis draws towards the worst input.
+What this is for: `cells` makes a verdict; this module judges its samples, one after the other, and remembers the last
+one and every one that changed the process. Samples come from drafts that are picked for the values
+that they have (`cover`), from large drafts and more of regimes that could not be judged (`draws`), and, in profiles
+that steer, from drafts that Hypothesis draws towards the worst input.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ from .failures import Failures, Spent
 from .limits import limits_of, moved_to, seed_of
 from .profiles import PROFILES
 
-#: Every cell begins at one of so many places among the drafts of its op, so that not all of them judge the same ones.
+#: At how many places among the drafts of an op its cells begin, so that not all of them judge the same drafts.
 ELSEWHERE = 32
 
-#: Takes the case file of a sample that is about to be judged: how ranks in other processes come to judge it too.
+#: Called with the case file of a sample before it is judged, which sends the file to ranks in other processes.
 Tell = Callable[[str], None]
 
 
@@ -53,7 +53,7 @@ class Settings:
     """How much to ask.
 
     Attributes:
-        profile: its name. seed: of the run. max_examples: a cap on the examples per cell.
+        profile: the name of a profile. seed: of the run. max_examples: a cap on the examples per cell.
         simpler: whether a failing sample is made simpler and compared with samples that pass, which takes seconds. The
             outcome and its code do not depend on it.
 
@@ -73,17 +73,17 @@ class Settings:
             raise ValueError(f"max_examples={self.max_examples}: need at least 1, or None")
 
     def examples(self, question: Property, judge: Judge | None = None) -> int:
-        """How many samples a cell of a question is asked of; of compiled code and of interpreted kernels, few."""
+        """How many samples a cell of a question has; few where code is compiled or kernels are interpreted."""
         profile = PROFILES[self.profile]
-        wanted = max(1, round(profile.examples * question.effort))
+        count = max(1, round(profile.examples * question.effort))
         if judge is not None and judge.compiled:
             # Each path of each example is compiled anew, which takes seconds.
-            wanted = min(wanted, profile.compiled)
+            count = min(count, profile.compiled)
         if judge is not None and judge.subject_name == INTERPRETED:
             # Each program of each kernel takes milliseconds, so there are few examples; but of a question of little
             # effort there would be too few to judge anything.
-            wanted = profile.interpreted
-        return wanted if self.max_examples is None else min(wanted, self.max_examples)
+            count = profile.interpreted
+        return count if self.max_examples is None else min(count, self.max_examples)
 
 
 @dataclass(frozen=True)
@@ -91,8 +91,8 @@ class Opened:
     """A cell that can be asked here.
 
     Attributes:
-        judge: asks the subject, and tells its tally what the samples show. question: what is asked of each.
-        tell: is told every sample before it is judged, where other processes judge it with this one.
+        judge: calls the subject, and counts the results in its tally. question: what is asked of each sample.
+        tell: called with each sample before it is judged, where other processes judge it as well; else None.
     """
 
     cell: Cell
@@ -108,24 +108,29 @@ class Samples(Protocol):
         """Judge all of them; Violation at the first that breaks a promise."""
 
     def failing(self) -> tuple[Sample, Violation | None]:
-        """After a failure: the sample that it is told by, and what it broke, if that is known."""
+        """After a failure: the sample that stands for it, and the promise that it broke, if that is known."""
 
     def covered(self) -> ValueCover:
-        """Which of the declared values they had."""
+        """Which of the declared values the samples had."""
 
     def in_common(self) -> str:
-        """What failing samples have in common, in a line; empty if nothing is known of that."""
+        """What failing samples have in common, in lines of a message; empty if nothing is known of that."""
 
     @property
     def failures(self) -> Failures:
-        """Every kind of failure that they showed."""
+        """Every kind of failure of the samples."""
 
     @property
     def contrast(self) -> Contrast:
-        """What was so of those that failed, and of those that passed."""
+        """The facts of the samples that failed, and of those that passed."""
 
 
 def judge_one(opened: Opened, sample: Sample, values: Iterable[tuple[str, str]] = ()) -> None:
+    """Judge one sample; `values` are (name, value) of the declared values that it has, for the tally.
+
+    Raises:
+        Violation: the sample breaks a promise.
+    """
     if opened.tell is not None:
         opened.tell(dump_case(opened.cell, sample))
     for i, argument in enumerate(sample.args):
@@ -136,7 +141,7 @@ def judge_one(opened: Opened, sample: Sample, values: Iterable[tuple[str, str]] 
 
 
 def ask_watched(opened: Opened, sample: Sample) -> None:
-    """Ask the question, with the process as it was before and after; SystemExit and its like are the subject's."""
+    """Ask the question, and compare the state of the process after it; SystemExit and its like are the subject's."""
     interrupt.reraise()
     with process.watched(process.SETTINGS):
         try:
@@ -148,8 +153,8 @@ def ask_watched(opened: Opened, sample: Sample) -> None:
             if wrong:
                 raise kinds.DeclarationError(wrong) from err
             raise
-        # This is no Exception, so the clause above lets it pass; the last clause must not take it for something that
-        # the subject raised.
+        # A DeclarationError is no Exception, so the clause above lets it pass; the last clause must not take it for an
+        # error of the subject.
         except kinds.DeclarationError:
             raise
         except BaseException as err:
@@ -159,8 +164,8 @@ def ask_watched(opened: Opened, sample: Sample) -> None:
 
 
 @dataclass(frozen=True)
-class Given:
-    """One sample."""
+class OneSample:
+    """The sample of a case file, as the only one of its cell."""
 
     opened: Opened
     sample: Sample
@@ -182,12 +187,12 @@ class Given:
 
 @dataclass
 class Picked:
-    """Samples of drafts that are picked, and in profiles that steer also drawn by Hypothesis, as the settings say."""
+    """Samples of drafts that are picked, and, in profiles that steer, of drafts that Hypothesis draws."""
 
     opened: Opened
     settings: Settings
     _last: tuple[Sample, Violation | None] | None = None
-    #: Violations that it is enough to see once: a setter may fire only once, so its sample need not fail again.
+    #: Violations that count even once: a setter may fire only once, so its sample need not fail again.
     _changes: list[tuple[Sample, Violation | None]] = field(default_factory=list)
     _cover: Cover | None = None
     contrast: Contrast = field(default_factory=Contrast)
@@ -198,7 +203,7 @@ class Picked:
     _counting: bool = True
 
     def __post_init__(self) -> None:
-        self._data_seeds = _different(seed_of(self.opened.cell, self.settings.seed, "data"))
+        self._data_seeds = _distinct_seeds(seed_of(self.opened.cell, self.settings.seed, "data"))
 
     def judge(self) -> None:
         question, judge = self.opened.question, self.opened.judge
@@ -214,21 +219,21 @@ class Picked:
         if self._first is not None:
             return self._first
         assert self._last is not None
-        # If the last sample held, Hypothesis could not repeat a failure. Where an earlier sample broke what need be
-        # seen only once, as a change of the process is, that is the failure, and its sample is the one to tell it by.
+        # If the last sample held, Hypothesis could not repeat a failure. Where an earlier sample broke a promise that
+        # counts even once, such as a change of the process, that is the failure, and its sample stands for it.
         return self._changes[0] if self._changes and self._last[1] is None else self._last
 
     def in_common(self) -> str:
         cell, judge, kind = self.opened.cell, self.opened.judge.again(), self.opened.question.kind
-        if self._told_simply and self.contrast.needs_more and kind not in ("large", "sizes"):
-            ask = functools.partial(self._judged, replace(self.opened, judge=judge), kind)
+        if self._simplifies and self.contrast.needs_more and kind not in ("large", "sizes"):
+            ask = functools.partial(self._judge_further, replace(self.opened, judge=judge), kind)
             drafts = kinds.drafts_of(judge.op, cell.dtype, kind, self.opened.question.others)
             self.contrast.extend(judge.op, drafts, ask, seed_of(cell, self.settings.seed, "contrast"), self._further)
-        worse = self.contrast.worst_beside(self.failing()[1])
-        return "\n  ".join(line for line in (worse, self.contrast.told()) if line)
+        worse = self.contrast.describe_worst(self.failing()[1])
+        return "\n  ".join(line for line in (worse, self.contrast.describe()) if line)
 
-    def _judged(self, opened: Opened, kind: str, draft: Draft, seed: int) -> Answer | None:
-        """A further sample and what it broke; None where nothing of it could be judged."""
+    def _judge_further(self, opened: Opened, kind: str, draft: Draft, seed: int) -> Answer | None:
+        """A further sample and the promise that it broke, if any; None where nothing of it could be judged."""
         sample, before = self._sample(kind, draft, seed), opened.judge.tally.judged
         try:
             judge_one(opened, sample)
@@ -238,8 +243,8 @@ class Picked:
 
     @property
     def _further(self) -> int:
-        """How many samples are worth judging after a failure: those that a cell draws tell what one of them costs."""
-        # A cell that draws one sample is given two more, or hardly anything would be tried.
+        """How many samples may be judged after a failure: about as many as the cell draws, few where they cost much."""
+        # Two more are added, because a cell that draws one sample would otherwise try hardly anything.
         return self.settings.examples(self.opened.question, self.opened.judge) + 2
 
     @property
@@ -248,10 +253,10 @@ class Picked:
         return not PROFILES[self.settings.profile].fixed
 
     @property
-    def _told_simply(self) -> bool:
-        """Whether further samples are judged after a failure, so that it can be told in simple terms."""
+    def _simplifies(self) -> bool:
+        """Whether further samples are judged after a failure, to make it simpler."""
         # Ranks in processes would have to be told of each further sample. They wait for each other until a deadline,
-        # and a sample that hangs would do so at every step.
+        # and a sample that hangs would cost that deadline at every step.
         return self.settings.simpler and self.opened.tell is None
 
     def _draw(self, kind: str, count: int, choice: Every, label: str = "") -> None:
@@ -259,56 +264,57 @@ class Picked:
         pool = drafting.drafts(op, cell.dtype, kind, self.settings.seed, self.opened.question.others)
         ask = functools.partial(self._ask, kind)
         seed = seed_of(cell, self.settings.seed, label)
-        limits = limits_of(count, self._steered, shrunk=self._told_simply)
-        seeds = self._on_the_edge if label == draws.EDGES else self._any
+        limits = limits_of(count, self._steered, shrunk=self._simplifies)
+        seeds = self._edge_seed if label == draws.EDGES else self._next_seed
         if label not in ("", draws.AGAIN):
             start = 0 if kind == "sizes" else seed % ELSEWHERE
-            drawn = itertools.islice(pool.after(start), count)
-            self._run(kind, iter(drawn), pool.strategy, limits, choice, seeds)
+            entries = itertools.islice(pool.after(start), count)
+            self._run(kind, iter(entries), pool.strategy, limits, choice, seeds)
             return
-        # Of samples that are steered, half are drawn alike before, because steering leaves most values alone.
+        # Before samples are steered, half of them are drawn alike, because steering leaves most values alone.
         alike = min(count - count // 2, draws.ALIKE_MOST) if self._steered else count
         if self._cover is None:
             self._cover = Cover(pool, alike, seed)
         self._run(kind, iter(self._cover.picks(alike)), pool.strategy, limits, choice, seeds)
-        # Towards the largest error is where a failure is already.
+        # A cell that has failed needs no steering towards the largest error.
         if count > alike and self._first is None:
             self._counting = False
-            draws.steered(pool.strategy, ask, seed, hypothesis.settings(limits, max_examples=count - alike))
+            draws.ask_steered(pool.strategy, ask, seed, hypothesis.settings(limits, max_examples=count - alike))
             self._counting = True
 
     def _run(
-        self, kind: str, drawn: Iterator[DrawnDraft], drafts: st.SearchStrategy[Draft], limits: hypothesis.settings,
+        self, kind: str, entries: Iterator[DrawnDraft], drafts: st.SearchStrategy[Draft], limits: hypothesis.settings,
         choice: Every, seeds: Callable[[Draft], int],
     ) -> None:  # fmt: skip
         """Judge drafts. The first that fails is made simple; after it the others are judged for a while.
 
         Args:
-            kind: of the samples. drawn: the drafts. drafts: their strategy. limits: how one is made simpler.
+            kind: of the samples. entries: the drafts. drafts: their strategy. limits: how one is made simpler.
             choice: which of them are judged. seeds: (draft) -> the seed of its data.
         """
         ask = functools.partial(self._ask, kind)
         try:
-            draws.run(drawn, ask, choice, seeds)
-        except draws.Found as found:
+            draws.run(entries, ask, choice, seeds)
+        except draws.FailingDraft as failure:
             self._counting = False
             try:
-                draws.simplest(drafts, ask, found, limits, PROFILES[self.settings.profile].simpler * self._further)
+                draws.simplify(drafts, ask, failure, limits, PROFILES[self.settings.profile].simpler * self._further)
             except Violation as violation:
-                # What need be seen once may have come from earlier samples, so further ones would be judged after it.
+                # A violation that counts even once, such as a changed process, may come from an earlier sample; further
+                # samples would be judged after that change, so the cell ends here.
                 last = self._last
-                if violation.once or self._changes or not self._told_simply or last is None or last[1] is None:
+                if violation.once or self._changes or not self._simplifies or last is None or last[1] is None:
                     raise
                 self._first = (last[0], last[1])
             self._counting = True
             self.failures.go_on()
-            draws.run(drawn, ask, choice, seeds)
+            draws.run(entries, ask, choice, seeds)
 
-    def _any(self, draft: Draft) -> int:
+    def _next_seed(self, draft: Draft) -> int:
         return next(self._data_seeds)
 
-    def _on_the_edge(self, draft: Draft) -> int:
-        """Of many seeds that with a result next to a rounding boundary."""
+    def _edge_seed(self, draft: Draft) -> int:
+        """Of many seeds the one whose data has a result closest to a rounding boundary."""
         judge, seeds = self.opened.judge, list(itertools.islice(self._data_seeds, edges.FILLINGS))
         return min(seeds, key=lambda seed: edges.closest(judge, draft.sample(seed)))
 
@@ -323,7 +329,7 @@ class Picked:
             self.failures.require_time()
         with tally.clock("generate"):
             sample, before = self._sample(kind, draft, seed), tally.judged
-        # This is noted first, so that the sample is known even if judging it ends with something else than a Violation.
+        # The sample is noted first, so that it is known even if judging it ends with another error than a Violation.
         self._last = (sample, None)
         try:
             judge_one(self.opened, sample, draft.values)
@@ -345,11 +351,11 @@ class Picked:
         return sample
 
 
-def _different(seed: int) -> Iterator[int]:
+def _distinct_seeds(seed: int) -> Iterator[int]:
     """Seeds of data, all different, whose samples have their turns one after the other (`Sample.turn`)."""
-    drawn, given = Random(seed), set[int]()
+    generator, numbers = Random(seed), set[int]()
     while True:
-        number = drawn.randrange(2**32 // TURNS) * TURNS + len(given) % TURNS
-        if number not in given:
-            given.add(number)
+        number = generator.randrange(2**32 // TURNS) * TURNS + len(numbers) % TURNS
+        if number not in numbers:
+            numbers.add(number)
             yield number

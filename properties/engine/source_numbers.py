@@ -1,4 +1,4 @@
-"""Numbers in the source of modules, which Hypothesis draws now and then: here it must not."""
+"""Keeps Hypothesis from drawing numbers that stand in the source of modules, as it does now and then."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 
 
 @contextmanager
-def not_drawn() -> Iterator[None]:
-    """Within it, draws do not depend on which modules happen to be loaded.
+def exclude() -> Iterator[None]:
+    """Within this context, draws do not depend on which modules happen to be loaded.
 
     Hypothesis now and then draws a number that stands in the source of a module which is not installed (a checkout's,
     a user's own). Then the same cell asks for other inputs in another process, in a checkout and in an installed

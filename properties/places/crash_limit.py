@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-#: Processes that a property of an op may end, and properties that may end one, before others are no longer asked.
+#: After so many processes that one property of an op ended, its other cells are not asked; after so many properties
+#: that ended a process, no other cell of the op is.
 PATIENCE = 2
 
 
@@ -13,14 +14,15 @@ PATIENCE = 2
 class CrashLimit:
     """Counts the processes that cells have ended.
 
-    Cells of one property end for one reason, such as tensors without elements, so only the others of that property are
-    given up first. Deaths are counted by subject, because one implementation says nothing about the others.
+    Cells of one property end processes for one reason, such as tensors without elements, so at first only the other
+    cells of that property are given up. Each subject has counts of its own, because one implementation says nothing
+    about the others.
     """
 
     _counts: dict[tuple[str, str], Counter[str]] = field(default_factory=dict)
 
     def note(self, op: str, subject: str, code: str) -> None:
-        """One more process was ended by a cell of this property."""
+        """Count a process that a cell of this property has ended."""
         self._counts.setdefault((op, subject), Counter())[code] += 1
 
     def why(self, op: str, subject: str, code: str) -> str:

@@ -1,8 +1,9 @@
-"""Which sample ended a process that judged a cell, and a program that ends by it, too.
+"""Finds the sample that ended a process which judged a cell, and makes a program of it that a signal ends, too.
 
-A process that has ended says nothing of what it was doing. So the cell is asked once more, in a process that writes
-every sample down before it judges it; where that one ends as well, the last sample is the one. A program is made of
-it, and is kept only if a signal ends it, too: it does not hold what another path or an earlier sample did.
+A process that has ended says nothing of what it was doing. So the cell is judged once more, in a process that writes
+every sample to a file before it judges the sample; where that process ends as well, the last sample ended it. The
+sample is written as a program, which is kept only if a signal ends it, too: another path, or an earlier sample, may
+have caused the end, and neither is in the program.
 """
 
 from __future__ import annotations
@@ -38,11 +39,11 @@ class Culprit:
     program: str = ""
 
 
-def culprit(
+def find_culprit(
     cell: Cell, settings: Mapping[str, Any], seconds: float, command: Sequence[str],
     stopped: Callable[[], bool] = lambda: False,
 ) -> Culprit | None:  # fmt: skip
-    """The sample that ends a process; None where it does not come again, or where the cell is judged elsewhere.
+    """The sample that ends a process; None where the process does not end again, or another one judges the cell.
 
     Args:
         cell: one that ended its process. settings: of `samples.Settings`, as data. seconds: for the cell.
@@ -52,27 +53,27 @@ def culprit(
         KeyboardInterrupt: it was stopped.
     """
     with tempfile.TemporaryDirectory(prefix="opassay-") as folder:
-        told = Path(folder) / "told.json"
-        if not _ends(cell, settings, told, seconds, command, stopped):
+        record = Path(folder) / "told.json"
+        if not _does_process_end(cell, settings, record, seconds, command, stopped):
             return None
         try:
-            case_id, case, program = map(str, json.loads(told.read_text(encoding="utf-8")))
+            case_id, case, program = map(str, json.loads(record.read_text(encoding="utf-8")))
         except (OSError, ValueError):
             return None  # it ended before its first sample, or while it wrote
     if len(case) > MAX_CASE:
         return None
-    return Culprit(case_id, case, program if _is_ended(program) else "")
+    return Culprit(case_id, case, program if _does_signal_end(program) else "")
 
 
-def _ends(
-    cell: Cell, settings: Mapping[str, Any], told: Path, seconds: float, command: Sequence[str],
+def _does_process_end(
+    cell: Cell, settings: Mapping[str, Any], record: Path, seconds: float, command: Sequence[str],
     stopped: Callable[[], bool],
 ) -> bool:  # fmt: skip
-    """Whether a process that judges the cell ends by itself."""
+    """Whether a process that judges the cell, and writes each sample to `record` first, ends by itself."""
     process = Process(ALONE, command=command)
     try:
         question = [cell.op, cell.property, cell.dtype, cell.device, cell.subject]
-        process.ask({"cell": question, "settings": settings, "retell": str(told)})
+        process.ask({"cell": question, "settings": settings, "retell": str(record)})
         for _ in ("ready", "retold"):
             process.answer(time.monotonic() + seconds, stopped)
     except EndedError:
@@ -85,13 +86,13 @@ def _ends(
     return False
 
 
-def _is_ended(program: str) -> bool:
+def _does_signal_end(program: str) -> bool:
     """Whether a signal ends a program."""
     if not program:
         return False
     command = [sys.executable, "-W", "ignore", "-c", "import sys; exec(sys.stdin.read())"]
     try:
-        done = subprocess.run(command, input=program, capture_output=True, text=True, timeout=_SECONDS, check=False)
+        process = subprocess.run(command, input=program, capture_output=True, text=True, timeout=_SECONDS, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return False
-    return done.returncode < 0
+    return process.returncode < 0

@@ -1,7 +1,7 @@
-"""COMM judged by ranks that are processes: found where torchrun started them, else started here.
+"""COMM judged by ranks that are processes: those that torchrun started, else ones that are started here.
 
-What this is for: rank 0 is this process, in which the verdict is said. If torchrun started it as one of several, the
-others are there already and serve it. Otherwise this process starts them, and starts new ones when they have lost each
+What this is for: rank 0 is this process, which decides the verdict. If torchrun started it as one of several, the other
+ranks are there already and serve it. Otherwise this process starts them, and starts new ones when they have lost each
 other, so that one bad op does not take COMM from all ops after it.
 
 What is hard here: ranks meet in a store, and while they wait there, torch hears neither an interrupt nor that a process
@@ -31,7 +31,7 @@ from .process import Process
 from .rank_team import DEADLINE, Team, arrival
 
 _stores: Any = dist  # torch names its stores there without exporting them
-#: Seconds for ranks that may go to end by themselves.
+#: Seconds in which ranks that were let go may end by themselves.
 _ENDING = 3.0
 #: The name under which `worlds` keeps the ranks.
 _RANKS = "ranks"
@@ -91,7 +91,7 @@ class LocalTeam:
         for rank in range(1, size):
             world = [self.world.comm, self.world.fabric, size]
             hello = {"world": world, "rank": rank, "store": path, "deadline": deadline}
-            # What a rank prints is not read here, where rank 0 is at work, but goes where this process's output goes.
+            # Rank 0 is at work here and does not read the output of a rank, which goes where this process's own goes.
             self._processes.append(Process(hello, command=command, heard=False, marked=False))
         store = _stores.FileStore(path, size)
         # Where ranks meet, torch hears neither an interrupt nor that a process has ended.
@@ -103,7 +103,7 @@ class LocalTeam:
 
     @property
     def whole(self) -> bool:
-        """Whether all processes are there, and the ranks can tell each other what they do."""
+        """Whether all processes run, and the ranks can exchange messages."""
         broken = self._team is not None and self._team.broken
         return not broken and not any(process.ended for process in self._processes)
 
@@ -118,8 +118,8 @@ class LocalTeam:
         team, self._team = self._team, None
         try:
             if team is not None and team.close():
-                # Only ranks that heard that they may go get a moment to do so. The others wait for something that
-                # will never come, and are ended below.
+                # Only ranks that received END get a moment to end. The others wait for a message that will never come,
+                # and are ended below.
                 end = time.monotonic() + _ENDING
                 for process in self._processes:
                     process.dismiss()
@@ -156,18 +156,18 @@ def _among_launched(world: World) -> Team:
 
 
 def serve_launched(world: World) -> None:
-    """Be one of the ranks other than 0 that torchrun started, until rank 0 says no more."""
+    """Be one of the ranks other than 0 that torchrun started, until rank 0 ends it."""
     join(world).serve(cells.judge_case)
 
 
 def gather(world: World, deadline: float = DEADLINE) -> None:
-    """Have the ranks of a world together, this process as rank 0; they are started if need be, and anew if they broke.
+    """Bring the ranks of a world together, this process as rank 0. Missing ranks are started, and broken ones replaced.
 
     Args:
         deadline: of ranks that are started here: seconds that a collective of a program waits for the others.
 
     Raises:
-        RuntimeError: ranks that torchrun started have lost each other, or a rank ended where it was started.
+        RuntimeError: ranks that torchrun started have lost each other, or a rank that was started here has ended.
     """
     if worlds.launched():
         # Ranks that torchrun started cannot be replaced from here, so once they have lost each other COMM can be

@@ -1,4 +1,4 @@
-"""A place where cells are judged, and the simplest one: this process, with nothing prepared for the question."""
+"""What a place is, in which cells are judged; and the simplest place: this process, prepared for no question."""
 
 from __future__ import annotations
 

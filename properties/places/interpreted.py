@@ -28,7 +28,7 @@ _NAME = "interprets kernels"
 
 
 class Interpreted:
-    """The place: one process, which starts with the first question."""
+    """The place of interpreted kernels: one process, which starts with the first question."""
 
     def __init__(self, worker: Worker | None = None) -> None:
         self._worker = worker or Worker(INSTALL, DEADLINE, "interpreted kernels")
@@ -43,12 +43,12 @@ class Interpreted:
         if op is not None:
             reason = f"subject {INTERPRETED!r} is asked of ops that other processes know by name"
             raise Unsupported(Code.NOT_APPLICABLE, reason)
-        _require_asked(cell)
+        _require_interpretable(cell)
         return self._answer(cell, settings=asdict(settings))
 
     def replay(self, cell: Cell, sample: Sample, text: str) -> Verdict:
         """The verdict on the sample of a case file; errors are those of `judge`."""
-        _require_asked(cell)
+        _require_interpretable(cell)
         return self._answer(cell, case=text)
 
     def _answer(self, cell: Cell, **question: Any) -> Verdict:
@@ -62,21 +62,22 @@ class Interpreted:
 
 def interpreted_place() -> Interpreted:
     """The place that this process keeps."""
-    found: Interpreted | None = worlds.helper(_NAME)
-    if found is None:
-        found = Interpreted()
-        worlds.keep(_NAME, found)
-    return found
+    place: Interpreted | None = worlds.helper(_NAME)
+    if place is None:
+        place = Interpreted()
+        worlds.keep(_NAME, place)
+    return place
 
 
-def _require_asked(cell: Cell) -> None:
+def _require_interpretable(cell: Cell) -> None:
+    """Raise Unsupported unless the cell can be asked of interpreted kernels on this machine."""
     question = PROPERTIES.get(cell.property)
     if question is not None and not question.interprets:
-        asked = ", ".join(code for code, other in PROPERTIES.items() if other.interprets)
-        reason = f"{cell.property} is not asked of interpreted kernels; asked are {asked}"
+        codes = ", ".join(code for code, other in PROPERTIES.items() if other.interprets)
+        reason = f"{cell.property} is not asked of interpreted kernels; asked are {codes}"
         raise Unsupported(Code.NOT_APPLICABLE, reason)
     if cell.device != "cpu":
         raise Unsupported(Code.NOT_APPLICABLE, f"kernels are interpreted on the CPU, not on {cell.device}")
-    cells.open_cell(cell, light=True)  # what is asked of no op or dtype need not be asked there
+    cells.open_cell(cell, light=True)  # which refuses questions that need no process to be refused
     if importlib.util.find_spec("triton") is None:
         raise Unsupported(Code.NO_DEVICE, "Triton is not installed; opassay[triton] brings it, on Linux")

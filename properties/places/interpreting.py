@@ -1,4 +1,4 @@
-"""What the process of `interpreted` does once, before its first question: it becomes a machine that runs kernels."""
+"""The preparation of the process of `interpreted`: once, before its first question, it begins to interpret kernels."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def install() -> Machine:
-    """Have this process interpret the kernels of all ops, on tensors of the CPU, for good; the machine that does."""
+    """Have this process interpret the kernels of all ops, on tensors of the CPU, for good; return its interpreter."""
     from ...oracles.machine import interpreter  # not at the top: only this process becomes such a machine
 
     interpreter.prepare()

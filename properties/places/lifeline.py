@@ -13,7 +13,7 @@ from pathlib import Path
 # These numbers are those of linux/prctl.h, which Python has no names for.
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
-#: How often orphans are looked for again after some were ended.
+#: How many times orphans are looked for, each time after those found before were ended.
 _GENERATIONS = 100
 
 
@@ -30,12 +30,12 @@ def end_with(owner: int) -> None:
         os._exit(1)
 
 
-def adopt_orphans(wanted: bool) -> None:
-    """Have processes whose parent ends become children of this one, or no longer, so that `children` finds them.
+def adopt_orphans(on: bool) -> None:
+    """Have processes whose parent ends become children of this one, so that `children` finds them; or stop doing so.
 
-    Only then can whoever ends a worker also end the processes that the worker's op started and left behind.
+    Only as their parent can this process, after it has ended a worker, end what the worker's op left running.
     """
-    _prctl(_PR_SET_CHILD_SUBREAPER, int(wanted))
+    _prctl(_PR_SET_CHILD_SUBREAPER, int(on))
 
 
 def began_with(pid: int, variable: str) -> bool:
@@ -48,7 +48,7 @@ def began_with(pid: int, variable: str) -> bool:
 
 def children(parent: int) -> list[int]:
     """Process ids of the direct children of a process that are running."""
-    found = []
+    pids = []
     for entry in Path("/proc").iterdir():
         if not entry.name.isdecimal():
             continue
@@ -59,38 +59,44 @@ def children(parent: int) -> list[int]:
         # The name of the program stands in parentheses and may itself hold parentheses and spaces.
         fields = status[status.rfind(b")") + 2 :].split()
         if int(fields[1]) == parent and fields[0] != b"Z":  # one that has ended stays in the table until it is asked
-            found.append(int(entry.name))
-    return found
+            pids.append(int(entry.name))
+    return pids
 
 
 def end_orphans(mark: str) -> list[str]:
-    """End the processes that an ended worker has left behind, which have become children of this one; their names.
+    """End the processes that an ended worker has left behind, which have become children of this one.
 
-    This process may have children of its own, which nothing here may touch; so each is asked for the worker's mark.
+    This process may have other children, which nothing here may touch; so only those with the worker's mark are ended.
+
+    Args:
+        mark: the worker's, `NAME=value` in the environment of all that it started.
+
+    Returns:
+        Their names.
     """
     return end_all(lambda: [pid for pid in children(os.getpid()) if began_with(pid, mark)])
 
 
-def end_all(found: Callable[[], list[int]]) -> list[str]:
-    """End the processes that are found, until none is; the names of those that have not ended of themselves.
+def end_all(find: Callable[[], list[int]]) -> list[str]:
+    """End processes until `find` finds none; the names of those that have not ended by themselves.
 
-    What one of them has started becomes a child of this process only when that one ends, so it is looked again; a
-    program that starts others faster than they are ended is given up after so many generations.
+    A process that one of them has started becomes a child of this one only when its parent ends, so `find` is called
+    again and again. A program that starts processes faster than they are ended is given up after `_GENERATIONS` calls.
 
     Args:
-        found: the process ids of those that are left.
+        find: () -> the ids of the processes that still run.
     """
     names = []
     for _ in range(_GENERATIONS):
-        left = found()
-        names += [_end(pid) for pid in left]
-        if not left:
+        pids = find()
+        names += [_end(pid) for pid in pids]
+        if not pids:
             break
     return [name for name in names if name]
 
 
 def _end(pid: int) -> str:
-    """The name of a process that is ended; none if it has ended of itself."""
+    """End a process; its name, which is empty if it had ended by itself."""
     name = ""
     with contextlib.suppress(OSError):
         name = Path(f"/proc/{pid}/comm").read_text(encoding="utf-8", errors="replace").strip()
@@ -101,7 +107,7 @@ def _end(pid: int) -> str:
 
 
 def _prctl(option: int, value: int) -> None:
-    """prctl(2) of Linux; on another system, where there is none, nothing is promised and nothing happens."""
+    """Call prctl(2) of Linux. Other systems do not have it; there, nothing happens."""
     if sys.platform != "linux":
         return
     ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)

@@ -1,4 +1,4 @@
-"""Whether the ops of a selection can be loaded, found out in a process of its own.
+"""Checks that the ops of a selection can be loaded, in a process of its own.
 
 Loading the declaration of somebody else's op runs that person's code, which may do anything: raise, call `sys.exit`, or
 end the process. So the process that decides the exit code never loads one.
@@ -36,9 +36,9 @@ def require_loadable(
         _answer(process, "", until, stopped)
         for name in names:
             process.ask({"load": name})
-            said = _answer(process, name, until, stopped).get("loaded")
-            if said:
-                raise PluginError(f"op {name!r} cannot be loaded: {said}")
+            error = _answer(process, name, until, stopped).get("loaded")
+            if error:
+                raise PluginError(f"op {name!r} cannot be loaded: {error}")
     finally:
         # The process is ended at once and not told to go, because what was imported there may have left anything
         # running.
@@ -47,7 +47,7 @@ def require_loadable(
 
 
 def _answer(process: Process, name: str, until: float, stopped: Callable[[], bool]) -> dict[str, object]:
-    """The next answer of a process."""
+    """The next answer of a process that loads the op `name`; PluginError where there is none."""
     try:
         return process.answer(until, stopped)
     except AnswerError as err:
@@ -55,5 +55,5 @@ def _answer(process: Process, name: str, until: float, stopped: Callable[[], boo
     except EndedError as err:
         if time.monotonic() > until:
             raise PluginError(f"op {name!r}: its declaration was not loaded within {DEADLINE:.0f} s") from err
-        last = "".join(f": {said[-500:]}" for said in [" ".join(process.said().split())] if said)
+        last = "".join(f": {text[-500:]}" for text in [" ".join(process.last_output().split())] if text)
         raise PluginError(f"op {name!r} ended the process that loaded it ({process.how()}){last}") from err

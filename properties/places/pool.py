@@ -5,10 +5,10 @@ Ops of this package share workers. Every op of somebody else has workers of its 
 does to its process (a default dtype, flush-to-zero, a patched function) then reaches no neighbour. The pool is the
 watchdog: it ends workers that are out of time or out of memory, and gives up an op that goes on to end them.
 
-What is hard here: to tell what happened from what can be seen. A worker that has died may have answered before; one
-that has closed its pipes may still be running; one that says nothing may be at work. So every worker is looked at in
-every round, also one that said nothing, and always in the same order: has it ended, what has it answered, is it out of
-time.
+What is hard here: to conclude what happened to a worker from what its owner can observe. A worker that has died may
+have answered before; one that has closed its pipes may still be running; one that is silent may be at work. So every
+worker is looked at in every round, silent ones too, and always in the same order: whether it has ended, what it has
+answered, whether it is out of time.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from .lifeline import adopt_orphans, end_orphans
 from .process import AnswerError, Process
 from .topic_queue import TopicQueue
 
-#: What a worker is told that judges alone: in no team of ranks, and with no limit on its memory.
+#: The hello for a worker that judges alone: in no team of ranks, and with no limit on its memory.
 ALONE: Mapping[str, Any] = {"world": ["lockstep", "host", None], "memory": 0, "join": False}
-#: Workers that may end before their first cell, one after the other.
+#: After so many workers in a row that ended before their first cell, no worker is started.
 PATIENCE = 2
 #: Seconds for a worker to import what it needs, before it is given its first cell.
 STARTING = 300.0
-#: An op that printed more than this is named, with the beginning of what it printed.
+#: Bytes. An op that printed more is named in a note, with the beginning of its output.
 LOUD = 4096
 _TICK = 0.1
 _GIB = 2**30
@@ -45,7 +45,7 @@ _GIB = 2**30
 
 @dataclass(frozen=True)
 class Ready:
-    """A worker has started; what it says of itself."""
+    """A worker has started; `environment` is its answer to the hello."""
 
     environment: Mapping[str, str]
 
@@ -123,7 +123,7 @@ class PoolTerms:
 
 
 def owner_of(op: str) -> str:
-    """Whose workers judge an op: its own, or, for the ops of this package, those that they share (an empty name)."""
+    """The owner of the workers that judge an op: the op itself, or "" for the workers that all ops of opassay share."""
     return "" if op in CATALOG else op
 
 
@@ -135,29 +135,29 @@ def fair_share(workers: int) -> int:
     return max(4 * _GIB, total * 9 // (10 * max(workers, 1)))
 
 
-def loud(op: str, began: str) -> str:
-    """That an op prints much, and the beginning of it."""
-    said = " ".join(began.split())[:200]
-    return f"{op} prints: more than {LOUD} bytes, which are not shown; its process began with: {said}"
+def describe_printing(op: str, began: str) -> str:
+    """A sentence: the op prints much, and its output began so."""
+    beginning = " ".join(began.split())[:200]
+    return f"{op} prints: more than {LOUD} bytes, which are not shown; its process began with: {beginning}"
 
 
-def left_behind(op: str, names: Sequence[str]) -> str:
-    """That an op left processes running."""
+def describe_leftovers(op: str, names: Sequence[str]) -> str:
+    """A sentence: the op left processes running, which were ended."""
     return f"{op} left processes behind, which were ended: {', '.join(names[:5])}"
 
 
 @dataclass
 class _Worker:
-    """A process, the op it is for, and what it is doing."""
+    """A process, the op that owns it, and the cell that it judges."""
 
     process: Process
     owner: str
     deadline: float
     number: int
     cell: Cell | None = None
-    op: str = ""  # of the last cell
+    op: str = ""  # that of the last cell which the worker was given
     ready: bool = False
-    heard: int = 0  # bytes that it had printed when its cell began
+    printed_before: int = 0  # bytes that the process had printed when its cell began
 
 
 @dataclass
@@ -165,7 +165,7 @@ class Pool:
     """Judges cells in workers; iterate over `events`, then `close`.
 
     Args:
-        cells: in the order in which they should be asked. terms: how.
+        cells: in the order in which they should be judged. terms: how they are judged.
         accept: (cell, data) -> the verdict that a worker's answer holds; ValueError where it holds none for that cell.
         stopped: asked several times a second; once it is true, no more cells are asked and all workers end.
     """
@@ -191,7 +191,7 @@ class Pool:
         self._selector = selectors.DefaultSelector()
 
     def events(self) -> Generator[Event, None, None]:
-        """What happens, as it happens, until every cell is answered for or the pool is told to stop.
+        """The events of the run as they happen, until each cell has an answer or was given up, or the pool is stopped.
 
         Raises:
             StartError: two workers in a row ended before they could be given a cell.
@@ -223,7 +223,7 @@ class Pool:
     # ------------------------------------------------------------------------------------------------ who does what
 
     def _employ(self) -> Iterator[Event]:
-        """Give every idle worker a cell of its op, and replace those for whose op there is none left."""
+        """Give every idle worker a cell of its owner, and let go those whose owner has none left; hire others."""
         for worker in list(self._workers):
             if worker.ready and worker.cell is None:
                 waiting = self._waiting.get(worker.owner)
@@ -236,10 +236,10 @@ class Pool:
             self._hire(owner)
 
     def _neediest(self) -> str | None:
-        """The op with the most cells per worker that is at work on it or starting; None where none needs another."""
+        """The owner with the most cells per worker, those that start included; None where no owner needs one more."""
         at_work = Counter(worker.owner for worker in self._workers)
-        # A worker that is idle or still starting will take one of these cells by itself, so that cell is no reason
-        # for another worker.
+        # A worker that is idle or still starting will take one of its owner's cells by itself, so that cell is no
+        # reason for another worker.
         idle = Counter(worker.owner for worker in self._workers if worker.cell is None)
         needs = {o: len(w) / (at_work[o] + 1) for o, w in self._waiting.items() if len(w) > idle[o]}
         return max(needs, key=lambda owner: needs[owner]) if needs else None
@@ -257,15 +257,15 @@ class Pool:
 
     def _give(self, worker: _Worker, cell: Cell) -> Event:
         worker.cell, worker.op, worker.deadline = cell, cell.op, time.monotonic() + self.terms.timeout
-        # What it has printed so far belongs to the cells before this one, and must not be charged to the op of this
-        # one.
-        worker.heard = worker.process.printed
+        # The bytes that the process has printed so far belong to earlier cells, and must not be charged to the op of
+        # this one.
+        worker.printed_before = worker.process.printed
         question = [cell.op, cell.property, cell.dtype, cell.device, cell.subject]
         worker.process.ask({"cell": question, "settings": dict(self.terms.settings)})
         return Started(cell, worker.number)
 
     def _retire(self, worker: _Worker) -> Iterator[Event]:
-        """Let go a worker that no cell is left for."""
+        """Let go a worker whose owner has no more cells."""
         worker.process.dismiss()
         yield from self._end(worker)
 
@@ -277,9 +277,9 @@ class Pool:
         try:
             answers = process.read()
             for answer in answers:
-                yield from self._heard(worker, answer)
+                yield from self._take_answer(worker, answer)
         except AnswerError as err:
-            yield from self._lost(worker, f"the process said {err}")
+            yield from self._lose(worker, f"the process said {err}")
             return
         # Output is read in every round, because a worker whose pipe is full would stand still in the middle of its
         # cell.
@@ -293,18 +293,18 @@ class Pool:
             ended = True
         if ended:
             what = "died while this cell ran" if worker.cell is not None else "ended before its first cell"
-            yield from self._lost(worker, f"the process {what} ({process.how()})")
+            yield from self._lose(worker, f"the process {what} ({process.how()})")
         # An idle worker is never out of time: the deadline that it still has is that of a cell which it has answered.
         elif time.monotonic() > worker.deadline and (worker.cell is not None or not worker.ready):
             process.tell_stacks()
-            yield from self._lost(worker, "stopped after its time limit", timed_out=True)
-        # The limit that a worker sets for itself (RLIMIT_DATA) leaves out shared memory, so what it holds is measured
-        # from outside as well.
+            yield from self._lose(worker, "stopped after its time limit", timed_out=True)
+        # The limit that a worker sets for itself (RLIMIT_DATA) leaves out shared memory, so its resident memory is
+        # measured from outside as well.
         elif process.memory() > self._memory:
             limit = f"{self._memory / _GIB:.1f} GiB"
-            yield from self._lost(worker, f"stopped because its process took more than {limit} of memory")
+            yield from self._lose(worker, f"stopped because its process took more than {limit} of memory")
 
-    def _heard(self, worker: _Worker, answer: Mapping[str, Any]) -> Iterator[Event]:
+    def _take_answer(self, worker: _Worker, answer: Mapping[str, Any]) -> Iterator[Event]:
         if not worker.ready:
             if "ready" not in answer:
                 raise AnswerError("something else than that it is ready")
@@ -318,19 +318,26 @@ class Pool:
             verdict = self.accept(cell, answer["verdict"])
         except ValueError as err:
             raise AnswerError(f"something that is no verdict on its cell ({err})") from err
-        # This comes before the worker loses its cell, because what it printed is charged to the op of that cell.
+        # Bytes are counted before the worker loses its cell, because they are charged to the op of that cell.
         yield from self._count_printed(worker)
         worker.cell = None
         yield Answered(cell, verdict, tuple(str(note) for note in answer.get("notes", ())))
 
-    def _lost(self, worker: _Worker, how: str, timed_out: bool = False) -> Iterator[Event]:
-        """A worker has ended, or must be ended."""
+    def _lose(self, worker: _Worker, how: str, timed_out: bool = False) -> Iterator[Event]:
+        """End a worker that has ended or must end, and report the cell that it was judging as lost.
+
+        Args:
+            how: why, in one line. timed_out: whether the worker was out of time.
+
+        Raises:
+            StartError: `PATIENCE` workers in a row ended before their first cell.
+        """
         process, cell = worker.process, worker.cell
         yield from self._count_printed(worker)
         # The process is ended before its output is read, so that what is quoted really is the last that it printed.
         process.kill()
-        said = process.said().strip()
-        details = "\n".join(filter(None, (process.stacks().strip(), f"printed last:\n{said}" if said else "")))
+        output = process.last_output().strip()
+        details = "\n".join(filter(None, (process.stacks().strip(), f"printed last:\n{output}" if output else "")))
         yield from self._end(worker)
         if cell is not None:
             yield Died(cell, timed_out, how, details)
@@ -343,7 +350,7 @@ class Pool:
                 raise StartError(f"workers end before their first cell: {how}; {details[-500:]}")
 
     def _judge_op(self, cell: Cell) -> Iterator[Event]:
-        """Give up what has ended too many workers: one bad op must not take the run's time from the others."""
+        """Give up cells like those that have ended too many workers, so that one bad op does not take all the time."""
         self._deaths.note(cell.op, cell.subject, cell.property)
         waiting, why = self._waiting.get(owner_of(cell.op)), self._deaths.why
         dropped = waiting.drop(lambda each: why(each.op, each.subject, each.property)) if waiting else []
@@ -351,14 +358,14 @@ class Pool:
             yield GivenUp(tuple(dropped), why(dropped[0].op, dropped[0].subject, dropped[0].property))
 
     def _count_printed(self, worker: _Worker) -> Iterator[Event]:
-        """Say, once an op, that it prints much."""
+        """Charge what the worker has printed to an op; a note, once for each op, where it prints much."""
         worker.process.listen()
         op = worker.cell.op if worker.cell is not None else worker.owner
         before = self._printed[op]
-        self._printed[op] += worker.process.printed - worker.heard
-        worker.heard = worker.process.printed
+        self._printed[op] += worker.process.printed - worker.printed_before
+        worker.printed_before = worker.process.printed
         if op and before <= LOUD < self._printed[op]:
-            yield Note(loud(op, worker.process.began_saying()))
+            yield Note(describe_printing(op, worker.process.first_output()))
 
     def _end(self, worker: _Worker) -> Iterator[Event]:
         """End a worker and everything that it left behind."""
@@ -367,8 +374,8 @@ class Pool:
         self._forget(worker.process.answers)
         self._forget(worker.process.output)
         worker.process.close()
-        # The orphans are ended here, not by a generator that runs when it is iterated over: `close` wants no events,
-        # and would otherwise leave them alive.
+        # The orphans are ended in this call, not in a generator, which runs only when it is iterated over: `close` does
+        # not look at events, and would leave the orphans alive.
         return iter(self._bury_orphans(worker))
 
     def _forget(self, handle: int) -> None:
@@ -384,4 +391,4 @@ class Pool:
         # is named.
         if not names or not owner:
             return []
-        return [Note(left_behind(owner, names))]
+        return [Note(describe_leftovers(owner, names))]

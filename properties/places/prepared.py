@@ -4,9 +4,9 @@ What this is for: torch keeps the first decomposition that is registered for an 
 and for good. So whether our decompositions help is a question that one process cannot answer: it is asked in two, and
 neither of them is this one.
 
-What is hard here: a process is prepared once and asked many times, so a failure must leave nothing behind. After an
-error of any kind, and after an interrupt, too, both processes are ended with whatever answers they still owe; the next
-question starts new ones.
+What is hard here: a process is prepared once and asked many times, so a failure must leave no answer behind for the
+next question. After an error of any kind, or an interrupt, both processes are ended with whatever answers they still
+owe; the next question starts new ones.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ class Worker:
     Used by one thread at a time. After a failure of any kind the process is ended; the next question starts another.
 
     Args:
-        prepare: nothing is called where it is empty. deadline: seconds that one question may take.
+        prepare: "" calls nothing. deadline: seconds that one question may take.
         purpose: what the process is prepared for, in messages.
 
     Attributes:
-        process: while there is one.
+        process: None where none is running.
     """
 
     def __init__(self, prepare: str = "", deadline: float = DEADLINE, purpose: str = "forward AD") -> None:
@@ -62,25 +62,25 @@ class Worker:
         self.process.ask(question)
 
     def answer(self) -> Verdict:
-        """The verdict on the next question that was asked.
+        """The verdict on the oldest question that has no answer yet.
 
         Raises:
-            WorkerError: there is none.
+            WorkerError: the process gave none.
         """
         if self.process is None:
             raise WorkerError(f"the worker for {self._purpose} is not running")
         try:
             until = time.monotonic() + self._deadline
-            # A process says once, before its first answer, that it is ready. The question was sent without waiting for
-            # that, so it is passed over here.
+            # A process says once, before its first answer, that it is ready. `ask` does not wait for that message, so
+            # it is passed over here.
             while "ready" in (reply := self.process.answer(until)):
                 continue
             return verdict_of(reply["verdict"])
         except EndedError as err:
             late = time.monotonic() > until
             self.close()
-            said = str(err).replace("in time", f"within {self._deadline:.0f} s", 1) if late else str(err)
-            raise WorkerError(f"the worker for {self._purpose} {said}") from err
+            text = str(err).replace("in time", f"within {self._deadline:.0f} s", 1) if late else str(err)
+            raise WorkerError(f"the worker for {self._purpose} {text}") from err
         except (AnswerError, ValueError, KeyError) as err:
             self.close()
             raise WorkerError(f"the worker for {self._purpose} answered something else ({err})") from err
@@ -124,30 +124,32 @@ class PreparedPlace:
         """
         if op is not None:
             raise Unsupported(Code.NOT_APPLICABLE, f"{cell.property} is asked of ops that other processes know by name")
-        return self._asked(cell, settings=asdict(settings))
+        return self._judge_prepared(cell, settings=asdict(settings))
 
     def replay(self, cell: Cell, sample: Sample, text: str) -> Verdict:
         """The verdict on the sample of a case file; errors are those of `judge`."""
-        return self._asked(cell, case=text)
+        return self._judge_prepared(cell, case=text)
 
     def close(self) -> None:
         """End both processes."""
         self.before.close()
         self.after.close()
 
-    def _asked(self, cell: Cell, **question: Any) -> Verdict:
-        cells.open_cell(cell, light=True)  # what is asked of no op or subject need not be asked there
+    def _judge_prepared(self, cell: Cell, **question: Any) -> Verdict:
+        """The verdict on a question; after an error both processes are ended."""
+        cells.open_cell(cell, light=True)  # which refuses questions that need no process to be refused
         _require_installable(cell)
         data = {"cell": [cell.op, cell.property, cell.dtype, cell.device, cell.subject], **question}
         try:
-            return self._answered(cell, data)
+            return self._compare(cell, data)
         except Unsupported:
             raise
         except BaseException:
             self.close()
             raise
 
-    def _answered(self, cell: Cell, data: dict[str, Any]) -> Verdict:
+    def _compare(self, cell: Cell, data: dict[str, Any]) -> Verdict:
+        """The verdict of the process that the subject names; for "opassay", also how the cell fared without ours."""
         self.before.ask(**data)
         # Torch's op as it comes needs no process in which our decompositions are installed.
         if cell.subject != "opassay":
@@ -167,11 +169,12 @@ class PreparedPlace:
 
 def prepared_place() -> PreparedPlace:
     """The place that this process keeps; its two processes start with the first question."""
-    found: PreparedPlace = worlds.helper_of(_PREPARED, PreparedPlace)
-    return found
+    place: PreparedPlace = worlds.helper_of(_PREPARED, PreparedPlace)
+    return place
 
 
 def _require_installable(cell: Cell) -> None:
+    """Raise Unsupported unless a decomposition of ours can change torch's forward AD of the op."""
     if cell.subject not in ("opassay", "torch"):
         raise Unsupported(
             Code.NOT_APPLICABLE, f"{cell.property} is asked of torch's op with our decompositions or torch's"

@@ -10,7 +10,7 @@ import torch
 from ...oracles.verdicts.case import load_case
 from ...oracles.verdicts.verdict import Cell, Verdict, as_data
 from ..engine import cells, samples
-from ..engine.guard import guarded
+from ..engine.guard import guard
 from .serving import serve
 
 
@@ -31,9 +31,9 @@ def answer(question: dict[str, Any]) -> dict[str, Any]:
 def _verdict(question: dict[str, Any]) -> Verdict:
     if "case" in question:
         cell, sample = load_case(question["case"])
-        return guarded(cell, lambda: cells.judge_sample(cell, sample))
+        return guard(cell, lambda: cells.judge_sample(cell, sample))
     cell = Cell(*question["cell"])
-    return guarded(cell, lambda: cells.judge_cell(cell, samples.Settings(**question["settings"])))
+    return guard(cell, lambda: cells.judge_cell(cell, samples.Settings(**question["settings"])))
 
 
 if __name__ == "__main__":

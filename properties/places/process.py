@@ -1,14 +1,14 @@
 """A process that judges, as its owner sees it: started, asked, watched, ended. All helper processes are of this kind.
 
 What this is for: ops run in other processes than the one that reports on them. Whatever an op does to its process, the
-owner stays, and says what happened. The workers of the pool, the processes that are prepared for a question, and the
-ranks that this package starts differ only in their programs, all of which begin with `serving.serve`.
+owner survives, and reports what happened. The workers of the pool, the processes that are prepared for a question, and
+the ranks that this package starts differ only in their programs, all of which begin with `serving.serve`.
 
 What is hard here: an op may print anything, close any file, or leave its process at any moment. So questions and
-answers are lines of JSON over pipes of their own, and what the process prints comes by a third pipe: nothing that an op
-prints can be taken for an answer. A pipe that nobody reads fills up and holds the writer, so whoever waits for the
-process has to read what it prints, too. And a process that has ended may have answered just before: one asks whether it
-has ended first, and reads after that.
+answers are lines of JSON over pipes of their own, and the output of the process comes by a third pipe: nothing that an
+op prints can be taken for an answer. A pipe that nobody reads fills up and blocks the writer, so an owner that waits
+for the process has to read its output, too. And a process that has ended may have answered just before: the owner
+first asks whether the process has ended, and reads the answers after that.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-#: Bytes of what a process printed that are kept, of its beginning and of its end.
-KEPT = 2048
-#: Bytes of stacks that are kept.
+#: How many bytes of a process's output are kept, of its beginning and of its end each.
+MOST_OUTPUT = 2048
+#: How many bytes of stacks are kept.
 MAX_STACKS = 8 * 2**10
-#: Bytes of one answer; a longer one is no answer.
+#: The most bytes of one answer; a longer line is no answer.
 MAX_ANSWER = 32 * 2**20
 #: Seconds that a process gets to write its stacks before it is killed, and to end by itself when it is told to.
 _LAST_WORDS, _FAREWELL = 1.0, 5.0
@@ -44,11 +44,11 @@ class AnswerError(RuntimeError):
 
 
 class EndedError(RuntimeError):
-    """A process that was waited for has ended, or is out of time; the text says how, and what it printed last."""
+    """A process gave no answer before it ended, or in time; the text says which, and its last output."""
 
 
 class ChildProcess(Protocol):
-    """What is used of `subprocess.Popen`."""
+    """The part of `subprocess.Popen` that `Process` uses."""
 
     @property
     def pid(self) -> int: ...
@@ -57,8 +57,8 @@ class ChildProcess(Protocol):
     def wait(self) -> int: ...
 
 
-#: Starts a program, which begins with `serving.serve`: (its words, files that stay open there, where it prints, its
-#: environment) -> the process. Where it prints is None for where this process does.
+#: Starts a program, which begins with `serving.serve`: (arguments, file descriptors that stay open there, file
+#: descriptor of its output, environment) -> the process. The output is None for that of this process.
 Start = Callable[[Sequence[str], Sequence[int], int | None, Mapping[str, str]], ChildProcess]
 
 
@@ -66,19 +66,19 @@ class Process:
     """One process that judges.
 
     Args:
-        hello: what it is told first; its program says what that has to be.
-        command: the program and its arguments, which begins with `serving.serve`; or what starts it otherwise, in a
-            session of its own.
+        hello: the first message to the process; its program defines the fields.
+        command: the program, which begins with `serving.serve`, and its arguments; or a function that starts the
+            program in a session of its own.
         attached: whether it shares this process's terminal, for a debugger; else it has a session of its own, so that
             an interrupt from the terminal reaches the owner alone.
-        heard: whether the owner reads what it prints; else that goes where the owner's own output goes.
-        marked: whether it gets a mark of its own; else it has the mark of the process that starts it, if that has one,
-            so that whoever ends that one finds both.
+        heard: whether the owner reads the output of the process; else it goes where the owner's own output goes.
+        marked: whether the process gets a mark of its own; else it has the mark of the process that starts it, if that
+            has one, so that a search for that mark finds both.
 
     Attributes:
         answers, output: file descriptors to wait for; -1 for none. printed: how many bytes the process printed.
-        closed: those of the two that the other side has closed, when its process ended, or because an op closed it.
-        mark: the setting in the environment by which this process, and what it starts, can be told from others.
+        closed: those of `answers` and `output` that the process has closed, by its end or by an op.
+        mark: `NAME=value` in the environment of this process and of all that it starts, which tells them from others.
     """
 
     def __init__(
@@ -94,24 +94,24 @@ class Process:
         self.closed: set[int] = set()
         self.mark = f"OPASSAY_WORKER={os.getpid()}.{time.monotonic_ns()}"
         self._first, self._last, self._unread = b"", b"", bytearray()
-        self._told: deque[dict[str, Any]] = deque()  # answers that have been read, and not yet been given out
+        self._unclaimed: deque[dict[str, Any]] = deque()  # answers that were read, but not yet returned by `answer`
         # In memory, because a temporary folder may be full or missing just when a process dies.
         self._stacks = os.fdopen(os.memfd_create("opassay-stacks"), "w+b")
         theirs_in, self._questions = os.pipe()
         self.answers, theirs_out = os.pipe()
-        self.output, printed = os.pipe() if heard and not attached else (-1, None)
+        self.output, outlet = os.pipe() if heard and not attached else (-1, None)
         theirs = (theirs_in, theirs_out, self._stacks.fileno())
         try:
             words = [str(os.getpid()), *map(str, theirs), "attached" if attached else "apart"]
             environment = _own_environment(self.mark if marked else "")
             if callable(command):
-                self._popen: ChildProcess = command(words, theirs, printed, environment)
+                self._popen: ChildProcess = command(words, theirs, outlet, environment)
             else:
                 self._popen = subprocess.Popen(
                     [*command, *words],
                     stdin=None if attached else subprocess.DEVNULL,
-                    stdout=printed,
-                    stderr=printed,
+                    stdout=outlet,
+                    stderr=outlet,
                     pass_fds=theirs,
                     env=environment,
                     start_new_session=not attached,
@@ -123,7 +123,7 @@ class Process:
         finally:
             # The process has copies of its own of these ends. If this side kept its copies, the pipes would stay open
             # after the process has ended, and its end would not be seen.
-            self._shut(theirs_in, theirs_out, -1 if printed is None else printed)
+            self._shut(theirs_in, theirs_out, -1 if outlet is None else outlet)
         for handle in (self.answers, self.output):
             if handle >= 0:
                 # Reading must never wait, because one owner looks after several processes in turn.
@@ -142,7 +142,7 @@ class Process:
     def ask(self, question: Mapping[str, Any]) -> None:
         """Send a question. A process that has ended takes none, and `ended` will say so.
 
-        One that is longer than a pipe's buffer (64 KiB) is waited with until the process has read of it.
+        For a question that is longer than a pipe's buffer (64 KiB), this waits until the process has read the rest.
         """
         content = memoryview(json.dumps(question).encode() + b"\n")
         with contextlib.suppress(BrokenPipeError):
@@ -150,10 +150,10 @@ class Process:
                 content = content[os.write(self._questions, content) :]
 
     def read(self) -> list[dict[str, Any]]:
-        """The answers that have come.
+        """The answers that have come since the last call.
 
         Raises:
-            AnswerError: something came that is none.
+            AnswerError: the process wrote something that is no answer.
         """
         while more := self._drain(self.answers):
             self._unread += more
@@ -166,56 +166,57 @@ class Process:
         return [_decoded(bytes(line)) for line in lines]
 
     def answer(self, until: float, stopped: Callable[[], bool] = lambda: False) -> dict[str, Any]:
-        """The next answer, waited for.
+        """Wait for the next answer.
 
         Args:
-            until: of `time.monotonic`. stopped: asked several times a second; once it is true, nothing is waited for.
+            until: the deadline, in seconds of `time.monotonic`.
+            stopped: called several times a second; once it is true, the wait ends.
 
         Raises:
-            AnswerError: something came that is none.
-            EndedError: the process has ended, or it is too late.
-            KeyboardInterrupt: it was stopped.
+            AnswerError: the process wrote something that is no answer.
+            EndedError: the process has ended, or the deadline has passed.
+            KeyboardInterrupt: `stopped` was true.
         """
-        while not self._told:
-            # This is asked before the pipe is read: a process that has ended by now has written all that it will ever
-            # write, so an answer that came just before the end is not lost.
+        while not self._unclaimed:
+            # Whether the process has ended is asked before the pipe is read: if it has, it has written all that it ever
+            # will, so an answer that came just before the end is not lost.
             ended = self.ended
-            self._told += self.read()
+            self._unclaimed += self.read()
             self.listen()
-            if self._told:
+            if self._unclaimed:
                 break
             if ended:
                 raise EndedError(f"died ({self.how()}){self._last_lines()}")
             if stopped():
                 raise KeyboardInterrupt
-            left = until - time.monotonic()
-            if left <= 0:
+            remaining = until - time.monotonic()
+            if remaining <= 0:
                 raise EndedError(f"did not answer in time{self._last_lines()}")
             # A closed pipe counts as readable for ever. The wait is short, because neither the end of a process nor
             # an interrupt makes a pipe readable.
             open_ones = [h for h in (self.answers, self.output) if h >= 0 and h not in self.closed]
-            select.select(open_ones, [], [], min(left, _TICK))
-        return self._told.popleft()
+            select.select(open_ones, [], [], min(remaining, _TICK))
+        return self._unclaimed.popleft()
 
     def _last_lines(self) -> str:
         """The last lines that the process printed, for the end of a sentence."""
-        lines = self.said().strip().splitlines()[-3:]
+        lines = self.last_output().strip().splitlines()[-3:]
         return f": {' | '.join(lines)}" if lines else ""
 
     def listen(self) -> None:
-        """Take in what the process printed: all of it is counted, its beginning and its end are kept."""
+        """Take in the output of the process: all bytes are counted, the beginning and the end are kept."""
         while self.output >= 0 and (more := self._drain(self.output)):
             self.printed += len(more)
-            self._first = (self._first + more)[:KEPT]
-            self._last = (self._last + more)[-KEPT:]
+            self._first = (self._first + more)[:MOST_OUTPUT]
+            self._last = (self._last + more)[-MOST_OUTPUT:]
 
-    def said(self) -> str:
-        """The end of what the process printed."""
+    def last_output(self) -> str:
+        """The end of the output of the process."""
         self.listen()
         return self._last.decode(errors="replace")
 
-    def began_saying(self) -> str:
-        """The beginning of what it printed."""
+    def first_output(self) -> str:
+        """The beginning of the output of the process."""
         return self._first.decode(errors="replace")
 
     def memory(self) -> int:
@@ -240,7 +241,7 @@ class Process:
             return f"killed by signal {-code}"
 
     def stacks(self) -> str:
-        """Where its threads stood, if it ended by a fatal signal or was asked to tell."""
+        """The stacks of the process's threads, if it ended by a fatal signal or after `tell_stacks`; else empty."""
         self._stacks.seek(0)
         content = self._stacks.read(MAX_STACKS * 64)
         # Stacks that were asked for may stand before those of a crash. The crash is what ended the process, so the
@@ -249,7 +250,7 @@ class Process:
         return content[start : start + MAX_STACKS].decode(errors="replace")
 
     def tell_stacks(self) -> None:
-        """Have the process write where its threads stand, also in code that holds the interpreter's lock."""
+        """Have the process write the stacks of its threads, also in code that holds the interpreter's lock."""
         before = os.fstat(self._stacks.fileno()).st_size
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGUSR1)
@@ -278,7 +279,7 @@ class Process:
         self._questions = -1
 
     def close(self) -> None:
-        """End the process: give it a moment if it was told to go, and free what this side holds of it; only once."""
+        """End the process, after a moment if it was dismissed, and close this side's files. Later calls do nothing."""
         if self._stacks.closed:
             return
         if self._questions < 0 and not self.ended:
@@ -290,14 +291,14 @@ class Process:
         self._stacks.close()
 
     def settle(self, seconds: float) -> None:
-        """Wait for the end, but not long. What is printed meanwhile is read: a full pipe would hold the process up."""
+        """Wait some seconds for the end of the process, and read its output meanwhile: a full pipe would block it."""
         until = time.monotonic() + seconds
         while not self.ended and time.monotonic() < until:
             self.listen()
             time.sleep(0.01)
 
     def _drain(self, handle: int) -> bytes:
-        """What has come; nothing is waited for."""
+        """The bytes that are in a pipe; this does not wait for more."""
         if handle in self.closed:
             return b""
         try:
@@ -318,7 +319,7 @@ class Process:
 
 
 def _own_environment(mark: str) -> dict[str, str]:
-    """The environment of a process that judges: this one's, one thread, and threads that sleep while they wait.
+    """The environment of a process that judges: that of this process, with one thread, and threads that sleep to wait.
 
     Some cells ask for several threads; threads that spin would take the processor from the other processes.
     """

@@ -16,7 +16,7 @@ _stores: Any = dist  # torch names its stores there without exporting them
 
 
 def _judge(hello: dict[str, Any]) -> dict[str, str]:
-    """Be the rank that the owner names, until rank 0 says no more; there is nothing to say after that."""
+    """Be the rank that the owner names, until rank 0 ends it; the answer to the hello is empty."""
     torch.set_num_threads(1)
     world, rank = World(*hello["world"]), int(hello["rank"])
     store = _stores.FileStore(hello["store"], world.size)
@@ -26,7 +26,7 @@ def _judge(hello: dict[str, Any]) -> dict[str, str]:
 
 
 def _refuse(question: dict[str, Any]) -> dict[str, Any]:
-    """A rank is told what to judge by rank 0, over the wire."""
+    """Refuse a question of the owner, because rank 0 tells a rank over the wire what to judge."""
     raise ValueError(f"a rank is asked nothing by its owner: got {sorted(question)}")
 
 

@@ -1,15 +1,15 @@
 """This process as one of the ranks that judge COMM together.
 
 What this is for: an op over ranks is judged where its ranks are: in processes that talk over gloo or NCCL. Rank 0 draws
-the samples and says the verdict. The others are told each sample, as a case file, and judge it alike: every rank runs a
-program on its own part, all tell each other what it gave, and go on from there in the same way.
+the samples and decides the verdict. The others get each sample from rank 0, as a case file, and judge it alike: every
+rank runs a program on its own part, all ranks exchange the results, and go on from there in the same way.
 
 What is hard here: a rank may raise, hang, die, or leave the case at any line, and then the others would wait for it for
-good. So what ranks say goes over a group of its own, the wire, and always in one way: every rank says one thing
-(`wire.Said`), and hears what all said. Before a program every rank says that it has come; a rank that says something
-else has left the case, and no other rank begins without it. After an error inside of a program nobody knows what the
-other ranks wait for, so its group is let go and the next program gets a new one. After an error on the wire itself the
-ranks have lost each other: `Team.broken` says why, and only new processes help.
+good. So messages go over a group of their own, the wire, and always in one way: every rank sends one message
+(`wire.MessageKind`), and receives those of all. Before a program every rank sends RUN; a rank that sends something else
+has left the case, and no other rank begins without it. After an error inside of a program nobody knows what the other
+ranks wait for, so its group is let go and the next program gets a new one. After an error on the wire itself the ranks
+have lost each other: `Team.broken` says why, and only new processes help.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from ...impl.comm import Board, CommError, TorchComm
 from ...oracles.process import interrupt
 from .. import worlds
 from ..worlds import World
-from .wire import Message, Said, pack, unpack
+from .wire import Message, MessageKind, pack, unpack
 
 #: Seconds that a collective waits for the other ranks, which are at work on the same sample.
 DEADLINE = 60.0
 #: Seconds that ranks wait for each other where they first meet.
 _MEETING = 60.0
-#: Seconds that a rank waits to be told something: between two samples of COMM there may be any number of other cells.
+#: Seconds that a rank waits for a message: between two samples of COMM there may be any number of other cells.
 _PATIENCE = 86400.0
 #: Seconds for the others to hear that they may go.
 _FAREWELL = 1.0
 
 
 class _ApartError(RuntimeError):
-    """The ranks can tell each other nothing any more."""
+    """The ranks can exchange no messages any more."""
 
 
 class Team:
@@ -51,7 +51,7 @@ class Team:
         deadline: seconds that a collective of a program waits for the other ranks.
 
     Attributes:
-        broken: why the ranks can tell each other nothing any more, or empty.
+        broken: why the ranks can exchange no messages any more, or empty.
     """
 
     def __init__(self, world: World, rank: int, store: Any, together: bool, deadline: float = DEADLINE) -> None:
@@ -59,10 +59,10 @@ class Team:
             torch.cuda.set_device(rank % torch.cuda.device_count())
         self.world, self.rank, self.broken = world, rank, ""
         self._together, self._deadline = together, deadline
-        self._board: Board | None = None  # which rank 0 has made for the next group
-        self._comm: TorchComm | None = None  # for programs; there is none at first, and after one has failed
-        #: What rank 0 has said to this rank while it waited for a program: it answers to that once it is free.
-        self._heard_instead: Message | None = None
+        self._board: Board | None = None  # made by rank 0 for the next group
+        self._comm: TorchComm | None = None  # for programs; None at first, and after a program has failed
+        #: The message by which rank 0 ended the case while this rank waited for a program; obeyed once it is free.
+        self._pending_order: Message | None = None
         # The first group is one of gloo even where programs talk over NCCL: the wire is made from it, and carries bytes
         # that lie in the memory of the host.
         meeting = datetime.timedelta(seconds=_MEETING)
@@ -70,7 +70,8 @@ class Team:
         self._all = dist.GroupMember.WORLD
         try:
             wire = dist.new_group(backend="gloo", timeout=datetime.timedelta(seconds=_PATIENCE))
-            # It looks up every now and then, so that an interrupt gets through, and may end with a call in flight.
+            # A TorchComm interrupts its wait every now and then, so that an interrupt gets through, and may end with a
+            # call in flight.
             self._wire = TorchComm(wire, fingerprints=False, deadline=_PATIENCE)
         except BaseException:
             dist.destroy_process_group()
@@ -85,37 +86,37 @@ class Team:
         worlds.enter(self.world, worlds.Peers(self._tell, self._run))
 
     def serve(self, judge: Callable[[str], None]) -> None:
-        """Judge what rank 0 judges, until it says no more or is gone.
+        """Judge what rank 0 judges, until it sends END or is gone.
 
         Args:
-            judge: asks the question of a case file; the verdict is rank 0's to say.
+            judge: asks the question of a case file; rank 0 decides the verdict.
         """
-        left = ""  # why this rank has left the last case, if by an error
+        reason = ""  # the error by which this rank has left the last case, if any
         with contextlib.suppress(_ApartError):
             while True:
-                # While this rank waited for the others to come to a program, rank 0 may have ended the case; what it
-                # said then is the order to follow now.
-                order = self._heard_instead or self._exchange(pack(Said.FREE, left))[0]
-                self._heard_instead, left = None, ""
-                if order.said is Said.END:
+                # While this rank waited for the others to come to a program, rank 0 may have ended the case; that
+                # message is the order to follow now.
+                order = self._pending_order or self._exchange(pack(MessageKind.FREE, reason))[0]
+                self._pending_order, reason = None, ""
+                if order.said is MessageKind.END:
                     break
-                if order.said is Said.CASE:
+                if order.said is MessageKind.CASE:
                     try:
                         judge(order.text)
                     except Exception as err:  # rank 0, whose verdict it is, has most likely had the same error
-                        left = f"{type(err).__name__}: {err}"
+                        reason = f"{type(err).__name__}: {err}"
         self.close()
 
     def close(self) -> bool:
-        """Leave the groups, and let the others go; whether they were told. Nothing is waited for for long."""
-        told = False
+        """Leave the groups, and send END to the others if this is rank 0; whether they received it. Waits briefly."""
+        heard = False
         try:
             if self.rank == 0 and not self.broken:
                 # The wire usually waits for a day, which is too long where a rank may be gone already.
                 self._wire.deadline = _FAREWELL
                 with contextlib.suppress(_ApartError):
-                    self._exchange(pack(Said.END))
-                    told = True
+                    self._exchange(pack(MessageKind.END))
+                    heard = True
         finally:
             self.broken = self.broken or "this team is closed"
             for board in (self._board, None if self._comm is None else self._comm.board):
@@ -126,13 +127,13 @@ class Team:
                 with self._as_default(self._all):
                     dist.destroy_process_group()
             self._all = None
-        return told
+        return heard
 
     # ------------------------------------------------------------------------------------------------------ the wire
 
     @contextlib.contextmanager
     def _as_default(self, group: Any) -> Iterator[None]:
-        """With a group as the default one, which it is to COMM alone: in any other cell an op must find none."""
+        """Within it, a group is torch's default group. Only COMM has one: in any other cell an op must find none."""
         dist.GroupMember.WORLD = group
         try:
             yield
@@ -141,7 +142,7 @@ class Team:
 
     @contextlib.contextmanager
     def _breaking(self) -> Iterator[None]:
-        """After any exception from within, an interrupt too, nobody knows what the other ranks wait for."""
+        """Mark the team as broken after any exception from within: nobody knows then what the other ranks wait for."""
         try:
             yield
         except BaseException as err:
@@ -149,28 +150,28 @@ class Team:
             raise
 
     def _exchange(self, packed: bytes) -> list[Message]:
-        """Say something, and hear what every rank says."""
+        """Send a message, and receive those of all ranks, by rank."""
         if self.broken:
             raise _ApartError(f"the ranks have lost each other: {self.broken}")
         with self._breaking(), self._as_default(self._all):
             own = torch.frombuffer(bytearray(packed), dtype=torch.uint8)
             try:
-                found = self._wire.all_gather(own)
+                buffers = self._wire.all_gather(own)
             except CommError as err:
                 raise _ApartError(f"the ranks have lost each other: {err}") from err
-            return [unpack(each.numpy().tobytes()) for each in found]
+            return [unpack(each.numpy().tobytes()) for each in buffers]
 
     def _tell(self, case: str) -> None:
         if self.rank == 0:
-            self._exchange(pack(Said.CASE, case))
+            self._exchange(pack(MessageKind.CASE, case))
 
     # -------------------------------------------------------------------------------------------------- the programs
 
     def _run(self, program: Callable[[Any], Any]) -> list[Any]:
-        """What a program gives on every rank: tensors, numbers and texts, sequences of them as lists.
+        """The results of a program on all ranks: tensors, numbers and texts, sequences of them as lists.
 
         Raises:
-            RuntimeError: it raised on some, which are named, or some have not come to it.
+            RuntimeError: the program raised on some ranks, which are named, or some ranks have not come to it.
         """
         path = self._begin()
         with self._breaking():
@@ -182,30 +183,34 @@ class Team:
         if failed:
             with self._breaking():
                 self._retire(comm)
-            failed.sort(key=lambda each: each[1].startswith(CommError.__name__))  # which others are the cause of
+            failed.sort(key=lambda each: each[1].startswith(CommError.__name__))  # last, because other errors cause it
             raise RuntimeError("\n".join(f"rank {rank}: {text}" for rank, text in failed))
-        # A GPU of another process is none of this one.
+        # A tensor of another process's GPU has to be moved to that of this process.
         kind = "cuda" if self.world.comm == "nccl" else "cpu"
         return [pytree.tree_map_only(torch.Tensor, lambda t: t.to(kind), each.result) for each in every]
 
     def _begin(self) -> str:
-        """See that every rank has come to the program; where the board for a new group is, or empty."""
+        """Wait until every rank has come to the program; the path of the board for a new group, or empty.
+
+        Raises:
+            RuntimeError: a rank has left the case.
+        """
         # A board is shared memory: there can be one only where all ranks are on one machine, and a new one is needed
         # only for a new group.
         if self.rank == 0 and self._together and not (self._comm or self._board or self.broken):
             self._board = Board.create(self.world.size or 1)
-        told: list[Message] = []
-        if self._heard_instead is None:
-            told = self._exchange(pack(Said.RUN, "" if self._board is None else self._board.path))
-            # Only what rank 0 says is an order, so any other message of it means that it has left this case.
-            if told[0].said is not Said.RUN:
-                self._heard_instead = told[0]
-        if self._heard_instead is not None:
+        messages: list[Message] = []
+        if self._pending_order is None:
+            messages = self._exchange(pack(MessageKind.RUN, "" if self._board is None else self._board.path))
+            # Rank 0 gives the orders, so any other message than RUN from it means that it has left this case.
+            if messages[0].said is not MessageKind.RUN:
+                self._pending_order = messages[0]
+        if self._pending_order is not None:
             raise RuntimeError("rank 0 has left the case")
-        absent = [(rank, each.text) for rank, each in enumerate(told) if each.said is not Said.RUN]
+        absent = [(rank, each.text) for rank, each in enumerate(messages) if each.said is not MessageKind.RUN]
         if absent:
             raise RuntimeError("; ".join(f"rank {rank} has left the case {why}".rstrip() for rank, why in absent))
-        return told[0].text
+        return messages[0].text
 
     def _new_comm(self, path: str) -> TorchComm:
         """A comm on a group of its own. The group is made once all ranks have found the board."""
@@ -216,7 +221,7 @@ class Team:
             return TorchComm(group, board=board, deadline=self._deadline)
 
     def _retire(self, comm: TorchComm) -> None:
-        """Let go of a group in which ranks may have lost each other; a call in flight there holds what it needs."""
+        """Let go of a group in which ranks may have lost each other; a call in flight there keeps the group alive."""
         self._comm = None
         if comm.board is not None:
             comm.board.close()
@@ -227,16 +232,16 @@ class Team:
 
 
 def _outcome(program: Callable[[Any], Any], comm: TorchComm) -> bytes:
-    """The message that says what a program gives here, or its error."""
+    """The packed message with the result of a program on this rank, or with its error."""
     try:
-        return pack(Said.RAN, result=program(comm))
+        return pack(MessageKind.RAN, result=program(comm))
     except BaseException as err:
         # A program that raises SystemExit, or the like, has failed as with any other error. Only a user's interrupt
         # ends the run.
         interrupt.reraise()
         if comm.board is not None:
             comm.board.__exit__(type(err), err, err.__traceback__)  # ranks that wait for this one hear of it at once
-        return pack(Said.RAN, f"{type(err).__name__}: {err}", failed=True)
+        return pack(MessageKind.RAN, f"{type(err).__name__}: {err}", failed=True)
 
 
 def arrival(rank: int) -> str:

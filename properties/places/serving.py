@@ -1,7 +1,7 @@
-"""What every program that judges does: it takes its owner's pipes, and answers questions until there are no more.
+"""The frame of every program that judges: it takes its owner's pipes, and answers questions until there are no more.
 
-The other side is `process.Process`. Of each line that comes in, one goes out; whatever else the process prints goes
-another way. The owner hears the user's interrupt, and says so; this process hears none.
+The other side is `process.Process`. Every line that comes in gets one line as its answer; the output of the process
+goes through another pipe. The user's interrupt reaches the owner alone, which ends this process.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from .lifeline import end_with
 #: The exit status of a process that an error ends, such as an owner's pipe that an op has closed.
 _BROKEN = 70
 
-Said = dict[str, Any]
+Json = dict[str, Any]
 
 
-def serve(prepare: Callable[[Said], dict[str, str]], answer: Callable[[Said], Said]) -> None:
+def serve(prepare: Callable[[Json], dict[str, str]], answer: Callable[[Json], Json]) -> None:
     """Serve the owner that started this process, and end with it.
 
     Args:
-        prepare: takes the first line, the owner's hello, and says what this process is; it is sent as "ready".
-        answer: takes a question, gives its answer; both as JSON has them.
+        prepare: (the first line, the owner's hello) -> what this process says of itself; it is sent as "ready".
+        answer: (question) -> answer, both as JSON has them.
     """
     owner, questions, answers, stacks, manner = sys.argv[1:6]
-    # This comes first, because until then nothing would end this process if its owner were killed.
+    # `end_with` comes first, because before it nothing would end this process if its owner were killed.
     end_with(int(owner))
     for handle in (questions, answers, stacks):
         os.set_inheritable(int(handle), False)  # what an op starts must not hold the owner's pipes
@@ -48,33 +48,33 @@ def serve(prepare: Callable[[Said], dict[str, str]], answer: Callable[[Said], Sa
     sys.argv[1:] = []
     status, pid = _BROKEN, os.getpid()
     try:
-        with os.fdopen(int(questions), "rb") as asked:
-            ready = prepare(json.loads(asked.readline()))
+        with os.fdopen(int(questions), "rb") as lines:
+            ready = prepare(json.loads(lines.readline()))
             # The imports make two hundred thousand objects that live as long as the process. A collection of
             # garbage that looks at all of them again takes a fifth of the time of a cell of small samples.
             gc.freeze()
             _send(int(answers), pid, {"ready": ready})
-            while line := asked.readline():
+            while line := lines.readline():
                 _send(int(answers), pid, answer(json.loads(line)))
         status = 0
     except KeyboardInterrupt:
-        status = 0  # the user's, in a process that shares the terminal: the owner has heard it too
+        status = 0  # the user's interrupt, in a process that shares the terminal: it has reached the owner as well
     except BaseException:
         traceback.print_exc()  # the owner keeps the end of what is printed here, and shows it
     finally:
         _leave(status)
 
 
-def _send(answers: int, pid: int, answer: Said) -> None:
+def _send(answers: int, pid: int, answer: Json) -> None:
     if os.getpid() != pid:
-        os._exit(1)  # a copy of this process that an op made by fork: it must not answer in its place
+        os._exit(1)  # this is a copy of the process that an op made by fork, which must not answer for the process
     content = memoryview(json.dumps(answer, allow_nan=False).encode() + b"\n")
     while content:
         content = content[os.write(answers, content) :]
 
 
 def _leave(status: int) -> None:
-    """Let go the helpers of this process, and end: what an op left running must not keep this process alive."""
+    """Let go the helpers of this process, and end it at once: threads of an op must not keep it alive."""
     try:
         worlds.leave()
         sys.stdout.flush()

@@ -1,8 +1,7 @@
-"""What waits to be asked, handed out so that a worker stays with one topic: the op of a cell, the module of a mutant.
+"""A queue of work from which a worker gets items of one topic in a row: the op of a cell, the module of a mutant.
 
-What a process learns of an op (which samples cover what it declares, what is compiled for it) it learns once, and its
-next cell of the same op is judged sooner. So two workers are given different ops for as long as there are several, and
-share the last ones.
+A process learns about an op once (which samples cover the declared values, what is compiled for it), and judges its
+next cell of the same op sooner. So two workers get different ops for as long as there are several, and share the last.
 """
 
 from __future__ import annotations
@@ -15,10 +14,10 @@ T = TypeVar("T")
 
 
 class TopicQueue(Generic[T]):
-    """What waits, by its topic; that of each topic in the order in which it came.
+    """Items that wait, by topic; those of one topic in the order in which they came.
 
     Args:
-        topic_of: the topic of what waits.
+        topic_of: (item) -> its topic.
     """
 
     def __init__(self, topic_of: Callable[[T], str]) -> None:
@@ -29,23 +28,23 @@ class TopicQueue(Generic[T]):
         return sum(map(len, self._by_topic.values()))
 
     def put(self, one: T) -> None:
-        """One more waits."""
+        """Add an item."""
         self._by_topic.setdefault(self._topic_of(one), deque()).append(one)
 
     def take(self, last: str, others: Container[str]) -> T:
-        """What a worker is asked next; it waits no more.
+        """Remove and return the next item for a worker.
 
         Args:
-            last: the topic of what the worker was asked last; empty for none. others: the topics of other workers.
+            last: the topic of the worker's last item; empty for none. others: the topics of other workers.
 
         Returns:
-            Of the same topic; where there is none, of the first that no other worker is at; where there is none either,
-            of that of which most is left.
+            An item of the topic `last`; if none waits, of the first topic that no other worker has; if there is no such
+            topic, of the one with the most items.
 
         Raises:
             IndexError: nothing waits.
         """
-        topics = [topic for topic, left in self._by_topic.items() if left]
+        topics = [topic for topic, waiting in self._by_topic.items() if waiting]
         if not topics:
             raise IndexError("nothing waits")
         alone = [last] if last in topics else [topic for topic in topics if topic not in others]
@@ -53,9 +52,9 @@ class TopicQueue(Generic[T]):
         return self._by_topic[topic].popleft()
 
     def drop(self, unwanted: Callable[[T], object]) -> list[T]:
-        """What is not wanted any more; it waits no more."""
-        dropped = [one for left in self._by_topic.values() for one in left if unwanted(one)]
-        gone = set(map(id, dropped))
-        for topic, left in self._by_topic.items():
-            self._by_topic[topic] = deque(one for one in left if id(one) not in gone)
+        """Remove and return the items that are unwanted."""
+        dropped = [one for waiting in self._by_topic.values() for one in waiting if unwanted(one)]
+        dropped_ids = set(map(id, dropped))
+        for topic, waiting in self._by_topic.items():
+            self._by_topic[topic] = deque(one for one in waiting if id(one) not in dropped_ids)
         return dropped

@@ -13,10 +13,10 @@ from ...oracles.verdicts.verdict import Verdict
 
 
 def verdict_of(data: Any) -> Verdict:
-    """The verdict that `as_data` made data of.
+    """The verdict of which `as_data` made the data.
 
     Raises:
-        ValueError: the data are none.
+        ValueError: the data are not those of a verdict.
     """
     try:
         return msgspec.convert(_with_floats(data, Verdict), Verdict)

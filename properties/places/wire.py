@@ -1,9 +1,9 @@
-"""What ranks, and a candidate and its judge, say to each other, as bytes: MessagePack, and behind it tensors' bytes.
+"""Messages between ranks, and between a candidate and its judge, as bytes: MessagePack, and the tensors' bytes behind.
 
-A message is data. Nothing in it is run when it is read, whatever sent it, and every bit of a tensor survives: NaNs with
-their payloads and the sign of zero, too. The bytes of tensors stand behind the rest, so that neither who writes a large
-one nor who reads it has to copy it first: `pieces` has views of their memory, and `decode` gives tensors in the memory
-that was read.
+A message is data. Nothing in it is run when it is read, whoever sent it, and every bit of a tensor survives: NaNs with
+their payloads and the sign of zero, too. The bytes of tensors stand behind the rest, so that neither the writer of a
+large tensor nor its reader has to copy it first: `pieces` has views of the tensors' memory, and `decode` gives tensors
+in the memory that was read.
 """
 
 from __future__ import annotations
@@ -18,17 +18,18 @@ import torch
 
 #: The code by which MessagePack marks a tensor.
 _TENSOR = 1
-#: Bytes that say how long the part in MessagePack is; and that every tensor begins at a multiple of, for any dtype.
+#: How many bytes hold the length of the part in MessagePack; and the bytes of which every tensor begins at a multiple,
+#: which suits any dtype.
 _LENGTH, _STEP = 8, 64
-#: What a reader is given: bytes, or memory that can be written and becomes that of the tensors.
+#: The bytes of a message. Memory that can be written becomes that of the tensors.
 Content = bytes | bytearray | memoryview
 _Kind = TypeVar("_Kind")
 
 
-class Said(enum.StrEnum):
-    """What a message says.
+class MessageKind(enum.StrEnum):
+    """What a message means.
 
-    Rank 0 says CASE, END and, as every rank does in a case, RUN and RAN. The others say FREE where they have no case.
+    Rank 0 sends CASE, END and, as every rank does in a case, RUN and RAN. The others send FREE where they have no case.
     """
 
     CASE = "case"  # judge this case file
@@ -39,14 +40,14 @@ class Said(enum.StrEnum):
 
 
 class Message(msgspec.Struct, frozen=True):
-    """What one rank says.
+    """What one rank sends.
 
     Attributes:
-        text: a case file, a path or a reason, as `Said` has it. failed: whether the text is an error.
-        result: of a program: tensors, numbers and texts, in lists.
+        said: the kind of the message. text: a case file, a path or a reason, by the kind.
+        failed: whether the text is an error. result: of a program: tensors, numbers and texts, in lists.
     """
 
-    said: Said
+    said: MessageKind
     text: str = ""
     failed: bool = False
     result: Any = None
@@ -61,20 +62,20 @@ class _Tensor(msgspec.Struct, frozen=True):
     size: int
 
 
-def pack(said: Said, text: str = "", *, failed: bool = False, result: Any = None) -> bytes:
-    """A message as bytes; arguments are the attributes of `Message`.
+def pack(kind: MessageKind, text: str = "", *, failed: bool = False, result: Any = None) -> bytes:
+    """A message as bytes; the arguments are the attributes of `Message`.
 
     Raises:
         TypeError: the result holds something else than tensors, numbers and texts.
     """
-    return encode(Message(said, text, failed, result))
+    return encode(Message(kind, text, failed, result))
 
 
 def unpack(content: bytes) -> Message:
-    """The message that bytes are; sequences in its result are lists.
+    """The message of some bytes; sequences in its result are lists.
 
     Raises:
-        ValueError: they are none.
+        ValueError: the bytes are no message.
     """
     return decode(content, Message)
 
@@ -100,32 +101,32 @@ def pieces(value: Any) -> Sequence[bytes | memoryview]:
 
 
 def decode(content: Content, kind: type[_Kind]) -> _Kind:
-    """The struct that bytes are.
+    """The struct of some bytes.
 
     Args:
-        content: the bytes. Of what can be written the tensors keep the memory; of `bytes` a copy is made.
-        kind: of the struct.
+        content: the bytes. Memory that can be written becomes that of the tensors; `bytes` are copied.
+        kind: the type of the struct.
 
     Raises:
-        ValueError: they are none.
+        ValueError: the bytes are no such struct.
     """
-    held = memoryview(bytearray(content) if isinstance(content, bytes) else content)
-    end = _LENGTH + int.from_bytes(held[:_LENGTH], "little")
-    tensors = held[end + _up(end) :]
+    memory = memoryview(bytearray(content) if isinstance(content, bytes) else content)
+    end = _LENGTH + int.from_bytes(memory[:_LENGTH], "little")
+    tensors = memory[end + _up(end) :]
 
-    def taken(code: int, said: memoryview) -> torch.Tensor:
+    def decode_tensor(code: int, header: memoryview) -> torch.Tensor:
         if code != _TENSOR:
             raise ValueError(f"no message of a rank: got code={code}, need {_TENSOR}")
-        return _tensor_of(msgspec.msgpack.decode(said, type=_Tensor), tensors)
+        return _tensor_of(msgspec.msgpack.decode(header, type=_Tensor), tensors)
 
     try:
-        return msgspec.msgpack.decode(held[_LENGTH:end], type=kind, ext_hook=taken)
+        return msgspec.msgpack.decode(memory[_LENGTH:end], type=kind, ext_hook=decode_tensor)
     except msgspec.MsgspecError as err:
         raise ValueError(f"no {kind.__name__}: {err}") from err
 
 
 def _up(size: int) -> int:
-    """How many bytes are left to the next multiple of `_STEP`."""
+    """How many bytes there are to the next multiple of `_STEP`."""
     return -size % _STEP
 
 
@@ -140,35 +141,35 @@ class _Behind:
         if not isinstance(value, torch.Tensor):
             kind = type(value).__name__
             raise TypeError(f"result of a program: got a {kind}, need tensors, numbers and texts in lists")
-        # A conjugate or a negative may be no more than a mark on a tensor, and the bytes would not tell of it.
-        found = value.detach().cpu().resolve_conj().resolve_neg()
-        flat = found.contiguous().reshape(-1)
+        # A conjugate or a negative may be no more than a mark on a tensor, which the bytes do not have.
+        tensor = value.detach().cpu().resolve_conj().resolve_neg()
+        flat = tensor.contiguous().reshape(-1)
         if flat.stride() != (1,):  # An expanded element counts as contiguous with a stride of 0.
             flat = flat.clone(memory_format=torch.contiguous_format)
-        dtype, size = str(found.dtype).removeprefix("torch."), flat.numel() * flat.itemsize
-        told = _Tensor(dtype, tuple(found.shape), self._size, size)
+        dtype, size = str(tensor.dtype).removeprefix("torch."), flat.numel() * flat.itemsize
+        header = _Tensor(dtype, tuple(tensor.shape), self._size, size)
         if size:
             self.pieces += [flat.view(torch.uint8).numpy().data, bytes(_up(size))]
             self._size += size + _up(size)
-        return msgspec.msgpack.Ext(_TENSOR, msgspec.msgpack.encode(told))
+        return msgspec.msgpack.Ext(_TENSOR, msgspec.msgpack.encode(header))
 
 
-def _tensor_of(said: _Tensor, content: memoryview) -> torch.Tensor:
-    """The tensor that a message tells of, in the memory of its content.
+def _tensor_of(header: _Tensor, content: memoryview) -> torch.Tensor:
+    """The tensor that a header describes, in the memory of the message.
 
     Raises:
-        ValueError: there is none.
+        ValueError: the message has no such tensor.
     """
-    dtype = getattr(torch, said.dtype, None)
+    dtype = getattr(torch, header.dtype, None)
     if not isinstance(dtype, torch.dtype):
-        raise ValueError(f"no message of a rank: got dtype={said.dtype!r}, need the name of a torch dtype")
+        raise ValueError(f"no message of a rank: got dtype={header.dtype!r}, need the name of a torch dtype")
     # Two negative extents have a positive product, so the signs are looked at before the sizes are compared.
-    count = math.prod(said.shape)
-    fits = min(said.shape, default=0) >= 0 and count * dtype.itemsize == said.size
-    if not fits or said.start < 0 or said.start % _STEP or said.start + said.size > len(content):
-        place = f"{said.size} bytes from {said.start} of {len(content)}"
-        raise ValueError(f"no message of a rank: got shape={said.shape} of {said.dtype} in {place}")
+    count = math.prod(header.shape)
+    fits = min(header.shape, default=0) >= 0 and count * dtype.itemsize == header.size
+    if not fits or header.start < 0 or header.start % _STEP or header.start + header.size > len(content):
+        place = f"{header.size} bytes from {header.start} of {len(content)}"
+        raise ValueError(f"no message of a rank: got shape={header.shape} of {header.dtype} in {place}")
     # `torch.frombuffer` refuses a buffer of no bytes.
     if not count:
-        return torch.empty(said.shape, dtype=dtype)
-    return torch.frombuffer(content, dtype=dtype, count=count, offset=said.start).reshape(said.shape)
+        return torch.empty(header.shape, dtype=dtype)
+    return torch.frombuffer(content, dtype=dtype, count=count, offset=header.start).reshape(header.shape)

@@ -164,5 +164,5 @@ def _make_death_verdict(process: Process, cell: Cell, ended: bool) -> Verdict:
     if not ended:
         process.tell_stacks()
     process.kill()
-    details = "\n".join(filter(None, (process.stacks().strip(), process.said().strip())))
+    details = "\n".join(filter(None, (process.stacks().strip(), process.last_output().strip())))
     return Verdict(cell, outcome, code, how, failure=Failure(code, how, details) if details else None)

@@ -14,7 +14,7 @@ import msgspec
 from ...oracles.verdicts.verdict import Cell, Outcome, Verdict
 from ...properties.engine.environment import untested
 from ...properties.engine.plan import Selection
-from ...properties.places.crash_search import culprit
+from ...properties.places.crash_search import find_culprit
 from ...properties.places.pool import Answered, Died, Event, GivenUp, Note, Pool, PoolTerms, Ready, Started, StartError
 from ...properties.programs.command import WORKER
 from ...properties.worlds import World
@@ -174,7 +174,7 @@ class RunSession:
         for died in self._died.values():
             if self._must_stop():
                 return
-            case = culprit(died.cell, terms.settings, terms.timeout, terms.command, self.ending)
+            case = find_culprit(died.cell, terms.settings, terms.timeout, terms.command, self.ending)
             if case is not None:
                 case_fields = (case.case_id, case.case, case.program)
                 self._record(log.CellDied(died.cell.key, died.timed_out, died.how, died.details, *case_fields))

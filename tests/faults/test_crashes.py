@@ -10,7 +10,7 @@ import pytest
 
 from opassay.oracles.verdicts.case import load_case
 from opassay.oracles.verdicts.verdict import Cell, Code
-from opassay.properties.places.crash_search import culprit
+from opassay.properties.places.crash_search import find_culprit
 from opassay.reports.causes.grouping import causes_of
 from opassay.reports.causes.page import page
 from opassay.reports.causes.severity import Severity
@@ -54,4 +54,4 @@ def test_a_process_that_ends_without_a_word_has_no_culprit(fault: str, monkeypat
     monkeypatch.setenv("HOSTILE", f'{{"{BAD}": "{fault}"}}')
     cell = Cell(BAD, "FWD", "float32", "cpu", "opassay")
     settings = {"profile": "brief", "seed": 0, "max_examples": 1}
-    assert culprit(cell, settings, 20.0, [sys.executable, str(HERE / "hostile_suite.py")]) is None
+    assert find_culprit(cell, settings, 20.0, [sys.executable, str(HERE / "hostile_suite.py")]) is None

@@ -79,11 +79,11 @@ def test_nothing_is_said_where_all_samples_fail_and_where_facts_do_not_tell_them
     assert every.failure is not None
     assert "in common" not in every.failure.message
     contrast = Contrast()
-    assert contrast.told() == ""
+    assert contrast.describe() == ""
     contrast.note(frozenset({"a", "b"}), VALUE)
-    assert contrast.told() == ""
+    assert contrast.describe() == ""
     contrast.note(frozenset({"a", "b", "c"}), None)
-    assert contrast.told() == ""
+    assert contrast.describe() == ""
 
 
 def test_another_failure_counts_for_neither_side() -> None:
@@ -91,7 +91,7 @@ def test_another_failure_counts_for_neither_side() -> None:
     contrast.note(frozenset({"a", "b"}), VALUE)
     contrast.note(frozenset({"b"}), Violation(Code.RAISED, "raised", path="forward"))
     contrast.note(frozenset({"c"}), None)
-    assert contrast.told() == "in common the one failing kind of samples: a; b; the passing one lacks it"
+    assert contrast.describe() == "in common the one failing kind of samples: a; b; the passing one lacks it"
 
 
 def test_facts_name_arguments() -> None:

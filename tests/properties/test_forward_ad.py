@@ -12,7 +12,7 @@ import pytest
 from opassay import Cell, Code, Outcome, Settings, replay_case, run_cell
 from opassay.properties import worlds
 from opassay.properties.catalog.loading import load_op
-from opassay.properties.engine.guard import guarded
+from opassay.properties.engine.guard import guard
 from opassay.properties.places import prepared as places
 from opassay.properties.places.prepared import PreparedPlace, Worker, WorkerError
 
@@ -118,7 +118,7 @@ def test_a_worker_that_does_not_answer_is_an_error(
     deadline = 1.0 if prepare == "nothing" else places.DEADLINE
     prepared += [Worker(f"planted_decomposition:{prepare}", deadline), Worker("planted_decomposition:planted")]
     place, cell = PreparedPlace(*prepared), Cell(OP, "FWAD", "float32", "cpu", "opassay")
-    verdict = guarded(cell, lambda: place.judge(cell, Settings("commit", max_examples=2), None))
+    verdict = guard(cell, lambda: place.judge(cell, Settings("commit", max_examples=2), None))
     assert (verdict.outcome, verdict.code) == (Outcome.ERROR, Code.HARNESS)
     assert says in verdict.reason
     assert [worker.process for worker in prepared] == [None, None]  # nothing is left that could answer the next one

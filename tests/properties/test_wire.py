@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from opassay.properties.places import wire
-from opassay.properties.places.wire import Message, Said, pack, unpack
+from opassay.properties.places.wire import Message, MessageKind, pack, unpack
 
 TENSORS = {
     "NaNs with payloads": torch.tensor([0x7FC00001, -1, 0x7F800001], dtype=torch.int32).view(torch.float32),
@@ -32,22 +32,22 @@ TENSORS = {
 @pytest.mark.parametrize("name", TENSORS)
 def test_every_bit_of_a_tensor_survives(name: str) -> None:
     sent = TENSORS[name]
-    (found,) = unpack(pack(Said.RAN, result=[sent])).result
+    (found,) = unpack(pack(MessageKind.RAN, result=[sent])).result
     assert (found.dtype, found.shape, found.requires_grad) == (sent.dtype, sent.shape, False)
     plain = sent.detach().resolve_conj().clone(memory_format=torch.contiguous_format)
     assert found.reshape(-1).view(torch.uint8).tolist() == plain.reshape(-1).view(torch.uint8).tolist()
 
 
 def test_a_message_comes_as_it_was_sent() -> None:
-    assert unpack(pack(Said.FREE, "why")) == Message(Said.FREE, "why")
-    found = unpack(pack(Said.RAN, "broke", failed=True, result=([1, 2.5], "text", None)))
+    assert unpack(pack(MessageKind.FREE, "why")) == Message(MessageKind.FREE, "why")
+    found = unpack(pack(MessageKind.RAN, "broke", failed=True, result=([1, 2.5], "text", None)))
     assert (found.failed, found.result) == (True, [[1, 2.5], "text", None])
 
 
 @pytest.mark.parametrize("result", [object(), {1, 2j}, print])
 def test_what_is_no_data_is_not_sent(result: Any) -> None:
     with pytest.raises(TypeError, match="need tensors, numbers and texts in lists"):
-        pack(Said.RAN, result=result)
+        pack(MessageKind.RAN, result=result)
 
 
 def _framed(said: Any) -> bytes:
@@ -67,7 +67,7 @@ def test_a_message_can_be_told_by_hand() -> None:
 
 
 def test_tensors_have_the_memory_that_was_read_and_are_not_copied() -> None:
-    read = bytearray(wire.encode(Message(Said.RAN, result=[torch.ones(2), torch.zeros(3)])))
+    read = bytearray(wire.encode(Message(MessageKind.RAN, result=[torch.ones(2), torch.zeros(3)])))
     one, zero = wire.decode(read, Message).result
     read[-64:-52] = torch.full((3,), 2.0).numpy().tobytes()
     assert (one.tolist(), zero.tolist()) == ([1.0, 1.0], [2.0, 2.0, 2.0])
@@ -89,8 +89,8 @@ def test_tensors_have_the_memory_that_was_read_and_are_not_copied() -> None:
         _telling(shape=[30], size=120),
         _telling(shape=[-1, -2]),
         _telling(shape=[2**62, 2]),
-        pack(Said.RAN, result=torch.ones(2)).replace(b"float32", b"Storage"),
-        pack(Said.RAN, result=torch.ones(2)).replace(b"float32", b"float64"),
+        pack(MessageKind.RAN, result=torch.ones(2)).replace(b"float32", b"Storage"),
+        pack(MessageKind.RAN, result=torch.ones(2)).replace(b"float32", b"float64"),
     ],
 )
 def test_what_is_no_message_is_refused(content: bytes) -> None:

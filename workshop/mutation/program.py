@@ -21,7 +21,7 @@ from opassay.oracles.verdicts.verdict import Cell, Outcome
 from opassay.properties import worlds
 from opassay.properties.catalog.loading import load_op
 from opassay.properties.engine.samples import Settings
-from opassay.properties.places.serving import Said, serve
+from opassay.properties.places.serving import Json, serve
 from opassay.properties.verification import run_cell
 
 from .asking import APART, BY_OTHERS, COMPILED, Line, Reach
@@ -36,14 +36,14 @@ _PLACES: dict[Place, set[tuple[str, str]]] = {}
 _TRIALS: list[Trial] = []
 
 
-def prepare(hello: Said) -> dict[str, str]:
+def prepare(hello: Json) -> dict[str, str]:
     """Import torch and what judges; the process is alone, with ranks that are threads and devices in memory."""
     torch.set_num_threads(1)
     worlds.enter(worlds.World())
     return {}
 
 
-def answer(question: Said) -> Said:
+def answer(question: Json) -> Json:
     """The answer to a question; see the module."""
     if "reach" in question:
         op, code, dtype = question["reach"]
@@ -58,7 +58,7 @@ def answer(question: Said) -> Said:
     return {"key": trial.mutant.key, **outcome}
 
 
-def _note_reach(cell: Cell, graph: bool) -> Said:
+def _note_reach(cell: Cell, graph: bool) -> Json:
     # What a copy of the process notes is lost, and what the op's other cells run has been noted by these.
     places = {} if cell.property in (*APART, *BY_OTHERS) else _PLACES
     with note_places(places) if graph else contextlib.nullcontext():
@@ -68,7 +68,7 @@ def _note_reach(cell: Cell, graph: bool) -> Said:
     return {"outcome": judgement["outcome"], "reason": judgement["reason"]}
 
 
-def _judge_cell(cell: Cell) -> Said:
+def _judge_cell(cell: Cell) -> Json:
     """The verdict of a cell of the right op, and which lines it ran; what is compiled is not watched."""
     lines: set[Line] = set()
     # What runs when the op is imported is done before there is a mutant, so it is none of the lines that a cell runs.
@@ -78,7 +78,7 @@ def _judge_cell(cell: Cell) -> Said:
     return {"outcome": str(verdict.outcome), "reason": verdict.reason, "lines": sorted(lines)}
 
 
-def _begin_trial(mutant: Mutant, seconds: float) -> Said:
+def _begin_trial(mutant: Mutant, seconds: float) -> Json:
     if not gc.get_freeze_count():
         # What is there now is shared with the copies; collecting it there would make each copy write to all of it.
         gc.collect()

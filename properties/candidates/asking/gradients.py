@@ -75,9 +75,9 @@ class _GradientRequest:
         leaves = [state[operand] if isinstance(operand, str) else inputs[operand] for operand in operands]
 
         def of(called: Called, change: Callable[[Tensor], Tensor] = Tensor.detach) -> list[Tensor] | None:
-            given, held = self.arguments.changed(change), {name: change(t) for name, t in state.items()}
-            found = tried(called, given, held, operands, [change(g) for g in self.cotangents])
-            return None if isinstance(found, str) else _with_zeros(leaves, found.values())
+            own_arguments, own_state = self.arguments.changed(change), {name: change(t) for name, t in state.items()}
+            gradients = tried(called, own_arguments, own_state, operands, [change(g) for g in self.cotangents])
+            return None if isinstance(gradients, str) else _with_zeros(leaves, gradients.values())
 
         return TorchEvaluations(
             _with_zeros(leaves, (self.own.gradients[operand] for operand in operands)),
@@ -110,8 +110,8 @@ def gradients_at(session: Session, at: CallArguments, drawn: str) -> Finding:
     run = spec.run(arguments, spec.state)
     outputs = floating(run.outputs)
     # A buffer that is written needs no gradient; what does must not be written where autograd is to go through it.
-    written = zip(run.written, run.names[len(run.outputs) :], strict=True)
-    moving = [name for place, name in written if isinstance(place, int) or place in spec.parameters]
+    writes = zip(run.written, run.names[len(run.outputs) :], strict=True)
+    moving = [name for place, name in writes if isinstance(place, int) or place in spec.parameters]
     if moving:
         return not_asked("GRAD", f"the spec writes {moving[0].removeprefix('written ')}")
     inputs = floating(arguments.tensors)
@@ -130,16 +130,16 @@ def gradients_at(session: Session, at: CallArguments, drawn: str) -> Finding:
     else:
         own = backward(spec, arguments, spec.state, operands, cotangents)
     owed = [operand for operand in operands if operand not in own.refused]
-    asked = _GradientRequest(arguments, cotangents, owed, own, marked)
+    request = _GradientRequest(arguments, cotangents, owed, own, marked)
     if not owed:
         return not_asked("GRAD", f"torch gives no gradients of the spec: {next(iter(own.refused.values()))}")
     # Of a large problem the other rows have no cotangent; so all gradients are those of the spec at these rows alone.
     rows = cut.rows or []
-    given = cotangents if part is None else [_among_zeros(g, part, rows) for g in cotangents]
-    having = [] if part is None else [part.having[i] for i in asked.inputs]
+    padded = cotangents if part is None else [_among_zeros(g, part, rows) for g in cotangents]
+    having = [] if part is None else [part.having[i] for i in request.inputs]
     answer = session.call(
-        cut.called, gradients=True, moving=asked.inputs, wanted=asked.names, cotangents=given, rows=rows, having=having,
-        fetched=part is not None,
+        cut.called, gradients=True, moving=request.inputs, wanted=request.names, cotangents=padded, rows=rows,
+        having=having, fetched=part is not None,
     )  # fmt: skip
     if answer.raised:
         return raised("GRAD", answer.raised, any(words in answer.raised for words in _NOT_OFFERED))
@@ -147,47 +147,49 @@ def gradients_at(session: Session, at: CallArguments, drawn: str) -> Finding:
         if marked:
             session.lost.append("inputs require gradients, and no output of the candidate does")
         return not_asked("GRAD", "the candidate's outputs require no gradient")
-    return replace(_held_gradients(session, asked, answer.gradients), sampled=cut.told, left_out=asked.told())
+    return replace(_held_gradients(session, request, answer.gradients), sampled=cut.told, left_out=request.told())
 
 
 def _among_zeros(cotangent: Tensor, part: Part, rows: list[int]) -> Tensor:
-    found = cotangent.new_zeros((part.count, *cotangent.shape[1:]))
-    found[rows] = cotangent
-    return found
+    whole = cotangent.new_zeros((part.count, *cotangent.shape[1:]))
+    whole[rows] = cotangent
+    return whole
 
 
 def _held_gradients(session: Session, asked: _GradientRequest, got: list[Tensor | None]) -> Finding:
     spec, arguments = session.spec, asked.arguments
     inputs = floating(arguments.tensors)
     names = [name for name, value in spec.state.items() if value.dtype.is_floating_point]
-    titles, computed, wanted, held = [], list[Tensor](), [], list[int | str]()
+    titles, computed, positions, operands = [], list[Tensor](), [], list[int | str]()
     for operand, gradient in zip(asked.operands, got, strict=True):
         if gradient is None and not _is_missed(session, asked, operand):
             continue
         # A gradient that was not computed stands for zeros.
         leaf = spec.state[operand] if isinstance(operand, str) else inputs[operand]
         titles.append(f"gradient of {asked.label(operand)}{' (none, so zeros)' if gradient is None else ''}")
-        held.append(operand)
+        operands.append(operand)
         computed.append(torch.zeros_like(leaf) if gradient is None else gradient)
-        wanted.append(names.index(operand) if isinstance(operand, str) else len(names) + operand)
-    if not wanted:
+        positions.append(names.index(operand) if isinstance(operand, str) else len(names) + operand)
+    if not positions:
         return not_asked("GRAD", "no gradient is missed, and the candidate gives none")
 
     def read(terms: Terms) -> Sequence[Reading]:
-        return spec.gradients(arguments, spec.state, terms, wanted, asked.cotangents)
+        return spec.gradients(arguments, spec.state, terms, positions, asked.cotangents)
 
-    given = operands_of(spec, arguments, spec.state)
-    found = hold_in_turn(titles, computed, read, session.terms, None, given, order=1)
-    if not spec.numpy and any(each.wrong is not None for each in found):
-        own = asked.evaluations(spec, held)
+    facts = operands_of(spec, arguments, spec.state)
+    outcomes = hold_in_turn(titles, computed, read, session.terms, None, facts, order=1)
+    if not spec.numpy and any(each.wrong is not None for each in outcomes):
+        own = asked.evaluations(spec, operands)
         if fault(own, read(session.terms), session.terms) is not None:
             session.lost.append(_OTHER_BACKWARD)
             return not_asked("GRAD", _OTHER_BACKWARD)
-        found = told_of_torch(found, own.own, session.terms, given, 1)
-    drawn = functools.partial(spec.drawn_gradients, arguments, spec.state, session.terms, wanted, asked.cotangents)
-    drawn_of = tuple(map(to_array, asked.cotangents))
-    session.gradients.append(Gradients(tuple(titles), tuple(computed), tuple(found), drawn, drawn_of))
-    return summed("GRAD", found)
+        outcomes = told_of_torch(outcomes, own.own, session.terms, facts, 1)
+    evaluate = functools.partial(
+        spec.drawn_gradients, arguments, spec.state, session.terms, positions, asked.cotangents
+    )
+    arrays = tuple(map(to_array, asked.cotangents))
+    session.gradients.append(Gradients(tuple(titles), tuple(computed), tuple(outcomes), evaluate, arrays))
+    return summed("GRAD", outcomes)
 
 
 def _is_missed(session: Session, asked: _GradientRequest, operand: int | str) -> bool:

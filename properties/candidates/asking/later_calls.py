@@ -75,9 +75,9 @@ def _call_before(session: Session) -> None:
 def same(session: Session) -> Finding:
     """SAME: a call with other data in the very tensors of a call before."""
     _call_before(session)
-    found = None if session.part is None or session.strayed else _same_with_the_ways(session, session.part)
-    if found is not None:
-        return found
+    finding = None if session.part is None or session.strayed else _same_with_the_ways(session, session.part)
+    if finding is not None:
+        return finding
     _call_before(session)
     return session.values("SAME", _other(session, "SAME"), manner=Manner.SAME)
 
@@ -87,15 +87,15 @@ def _same_with_the_ways(session: Session, part: Part) -> Finding | None:
 
     Nobody could tell then which of them it is, and each is asked by itself.
     """
-    kept_rows = part.rows(session.generator("KEPT"))
-    was = session.candidate.fetch(kept_rows).outputs
-    later = of_packed_ways(session, part, next(iter(WAYS)), kept_rows, Manner.SAME)
-    found = list(session.packed.values())
-    if any(each.standing is Standing.WRONG for each in found):
+    rows = part.rows(session.generator("KEPT"))
+    was = session.candidate.fetch(rows).outputs
+    later = of_packed_ways(session, part, next(iter(WAYS)), rows, Manner.SAME)
+    findings = list(session.packed.values())
+    if any(each.standing is Standing.WRONG for each in findings):
         session.packed.clear()
         return None
-    session.packed["KEPT"] = _kept_rows(part, kept_rows, was, later)
-    return Finding("SAME", Standing.HELD, judged=sum(each.judged for each in found), sampled=found[0].sampled)
+    session.packed["KEPT"] = _kept_rows(part, rows, was, later)
+    return Finding("SAME", Standing.HELD, judged=sum(each.judged for each in findings), sampled=findings[0].sampled)
 
 
 def reborn(session: Session) -> Finding:
@@ -103,10 +103,10 @@ def reborn(session: Session) -> Finding:
     _call_before(session)
     if session.part is not None and not session.strayed:
         # Operands of 12 bits are other data as well; if something is wrong, each question is asked by itself.
-        found = next(bits_in_turn(session, Manner.REBORN), None)
-        if found is not None and found.standing is not Standing.WRONG:
-            session.packed["BITS"] = found
-            return replace(found, question="REBORN")
+        finding = next(bits_in_turn(session, Manner.REBORN), None)
+        if finding is not None and finding.standing is not Standing.WRONG:
+            session.packed["BITS"] = finding
+            return replace(finding, question="REBORN")
         _call_before(session)
     return session.values("REBORN", _other(session, "REBORN"), manner=Manner.REBORN)
 
@@ -149,8 +149,8 @@ def again(session: Session) -> Finding:
     part, state = session.part, session.spec.state
     times = max(_LEAST, min(_MOST, int(_SECONDS / max(first.seconds, 1e-9))))
     times = times if part is None else _OF_LARGE
-    asked = session.asked_of_written(session.native())
-    answer = session.call(session.given, times=times, watched=True, fetched=part is not None, **asked)
+    request = session.asked_of_written(session.native())
+    answer = session.call(session.given, times=times, watched=True, fetched=part is not None, **request)
     if answer.raised:
         return raised("AGAIN", answer.raised)
     if answer.changed:
@@ -159,9 +159,9 @@ def again(session: Session) -> Finding:
         return _again_in_part(session, answer, times)
     for outputs in (answer.outputs, *([answer.different] if answer.differs else [])):
         each = msgspec.structs.replace(answer, outputs=outputs)
-        found = session.held("AGAIN", session.given, state, session.native(), each)
-        if found.wrong is not None:
-            return found
+        finding = session.held("AGAIN", session.given, state, session.native(), each)
+        if finding.wrong is not None:
+            return finding
     return replace(held("AGAIN", sum(t.numel() for t in answer.outputs)), sampled=session.share)
 
 
@@ -170,14 +170,14 @@ def _again_in_part(session: Session, answer: Answer, times: int) -> Finding:
     part, state = session.part, session.spec.state
     assert part is not None
     rows = session.rows_for("AGAIN", session.given)
-    found = session.held_in_part("AGAIN", session.given, state, answer, rows)
-    if found.wrong is None and answer.differs:
+    finding = session.held_in_part("AGAIN", session.given, state, answer, rows)
+    if finding.wrong is None and answer.differs:
         if tuple(tuple(y.shape) for y in answer.different) != part.shapes:
             return wrong("AGAIN", Code.ATTRIBUTE, f"call {answer.differs} in a row has outputs of other shapes")
         few = session.few(session.given, rows)
         other = msgspec.structs.replace(answer, outputs=[y[rows] for y in answer.different])
-        found = session.held("AGAIN", few, state, session.spec.run(few, state), other)
-    return replace(found, sampled=f"{part.told(rows)}, {times} calls")
+        finding = session.held("AGAIN", few, state, session.spec.run(few, state), other)
+    return replace(finding, sampled=f"{part.told(rows)}, {times} calls")
 
 
 ASKING: dict[str, Asking] = {

@@ -64,38 +64,40 @@ def likely(session: Session) -> Finding:
     rows = [*values[:1], *(_of_gradients(each) for each in session.gradients), *values[1:]]
     if not rows:
         return not_asked("LIKELY", f"nothing was asked at {' or '.join(OF_LIKELY)}")
-    looked, asked, work = 0, list[_Outputs](), 0
+    looked, asked_rows, work = 0, list[_Outputs](), 0
     sides: dict[str, Leaning] = {}
     for row in rows:
         if work > 8 * _WORK:
             break
-        asked.append(row)
+        asked_rows.append(row)
         try:
-            found = _looked_at(session, row)
+            look = _looked_at(session, row)
         except _TooLongError as err:
             return not_asked("LIKELY", str(err))
-        if found.wrong is not None:
+        if look.wrong is not None:
             again = _again(session, [row])
             if isinstance(again, Finding):
                 return again
             if any(_looked_at(session, each).wrong is not None for each in again):
-                return Finding("LIKELY", Standing.SUSPECT, found.wrong, looked)
-        looked, work = looked + found.elements, work + found.work
-        sides = _sum_leanings(sides, found.sides)
+                return Finding("LIKELY", Standing.SUSPECT, look.wrong, looked)
+        looked, work = looked + look.elements, work + look.work
+        sides = _sum_leanings(sides, look.sides)
     if not looked:
         return not_asked("LIKELY", "every output is exact, or wrong")
     for name, leans in sides.items():
         if any(leans.beyond):
-            return _leansagain(session, [row for row in asked if row.question != "GRAD"], name, leans, looked)
-    told = (
-        "" if len(asked) == len(rows) else f"{len(asked)} of {len(rows)} sets of outputs, because evaluations take long"
+            return _leansagain(session, [row for row in asked_rows if row.question != "GRAD"], name, leans, looked)
+    share = (
+        ""
+        if len(asked_rows) == len(rows)
+        else f"{len(asked_rows)} of {len(rows)} sets of outputs, because evaluations take long"
     )
-    return replace(held("LIKELY", looked), sampled=told)
+    return replace(held("LIKELY", looked), sampled=share)
 
 
 def _of_values(session: Session, each: Evidence) -> _Outputs:
-    drawn = functools.partial(session.spec.drawn, each.arguments, each.state, session.terms)
-    return _Outputs(each.question, each.names, each.computed, each.held, each.native, drawn, each.picked)
+    evaluate = functools.partial(session.spec.drawn, each.arguments, each.state, session.terms)
+    return _Outputs(each.question, each.names, each.computed, each.held, each.native, evaluate, each.picked)
 
 
 def _of_gradients(each: Gradients) -> _Outputs:
@@ -133,12 +135,12 @@ def _looked_at(session: Session, row: _Outputs) -> _Looked:
         if own is None or fmt is None or read is None:
             continue
         values = to_array(row.computed[i])
-        found = likeness(values, fmt, read, own)
-        if found is None:
+        closeness = likeness(values, fmt, read, own)
+        if closeness is None:
             continue
-        if found.suspect:
-            return _Looked(_far(row.names[i], row.question, found, session.seed), looked, evaluations.work, {})
-        looked += found.elements
+        if closeness.suspect:
+            return _Looked(_far(row.names[i], row.question, closeness, session.seed), looked, evaluations.work, {})
+        looked += closeness.elements
         leans = None if native is None else leaning(values, fmt, read, own, to_array(native))
         if leans is not None:
             sides[row.names[i]] = leans
@@ -170,9 +172,9 @@ def _again(session: Session, rows: Sequence[_Outputs]) -> list[_Outputs] | Findi
     fresh = copy.copy(session)
     fresh.evidence, fresh.gradients, fresh.seen, fresh.lost = [], [], [], []
     for row in rows:
-        found = _asked_again(fresh, row.question)
-        if found.standing is Standing.WRONG and not any(each.wrong for each in row.held):
-            return replace(found, question="LIKELY")
+        finding = _asked_again(fresh, row.question)
+        if finding.standing is Standing.WRONG and not any(each.wrong for each in row.held):
+            return replace(finding, question="LIKELY")
     return [*(_of_values(session, each) for each in fresh.evidence), *map(_of_gradients, fresh.gradients)]
 
 
@@ -183,8 +185,8 @@ def _asked_again(session: Session, question: str) -> Finding:
     if not any(t.dtype.is_floating_point for t in session.given.tensors):
         return session.values(question, session.given, altered(session.spec.state, rng))
     if session.draw is not None and question in ("GIVEN", "SEEDS"):
-        drawn = session.draw(session.seed + 2 + (question == "SEEDS"))
-        return session.values(question, CallArguments.of(drawn), alone=True)
+        arguments = session.draw(session.seed + 2 + (question == "SEEDS"))
+        return session.values(question, CallArguments.of(arguments), alone=True)
     return session.values(question, filled(session.given, WAYS.get(question, WAYS["SEEDS"]), rng), alone=True)
 
 

@@ -22,10 +22,10 @@ def given(session: Session) -> Finding:
     if answer.raised:
         return raised("GIVEN", answer.raised)
     rows = session.rows_for("GIVEN", session.given)
-    found = session.held_in_part("GIVEN", session.given, session.spec.state, answer, rows, True)
-    if found.standing is Standing.WRONG:
+    finding = session.held_in_part("GIVEN", session.given, session.spec.state, answer, rows, True)
+    if finding.standing is Standing.WRONG:
         session.reduced()
-    return found
+    return finding
 
 
 def of_a_way(code: str, session: Session) -> Finding:
@@ -68,12 +68,12 @@ def of_packed_ways(
 
 def bits(session: Session) -> Finding:
     """BITS: a few operands in turn; the first finding that is wrong, else the last."""
-    found = session.packed.get("BITS") or not_asked("BITS", "no operand is a floating tensor")
+    finding = session.packed.get("BITS") or not_asked("BITS", "no operand is a floating tensor")
     for turn in bits_in_turn(session, after=int("BITS" in session.packed)):
-        found = turn
-        if found.standing is Standing.WRONG:
+        finding = turn
+        if finding.standing is Standing.WRONG:
             break
-    return found
+    return finding
 
 
 def bits_in_turn(session: Session, manner: Manner = Manner.PLAIN, after: int = 0) -> Iterator[Finding]:

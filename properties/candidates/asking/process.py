@@ -25,8 +25,8 @@ def process(session: Session) -> Finding:
 
 def left(session: Session) -> Finding:
     """LEFT: no process is left running, and no file of the judge, the spec or the candidate was written."""
-    found = session.left()
-    return wrong("LEFT", Code.MUTATED, found[0], *found[1:]) if found else held("LEFT")
+    lines = session.left()
+    return wrong("LEFT", Code.MUTATED, lines[0], *lines[1:]) if lines else held("LEFT")
 
 
 def autocast(session: Session) -> Finding:
@@ -35,8 +35,8 @@ def autocast(session: Session) -> Finding:
     if spec.numpy or not any(t.dtype == torch.float32 for t in arguments.tensors):
         return not_asked("AUTOCAST", "autocast changes nothing for this spec")
     cut = session.cut_for("AUTOCAST", arguments)
-    written = {} if cut.rows is not None else session.asked_of_written(session.native())
-    answer = session.call(cut.called, manner=Manner.AUTOCAST, fetched=cut.rows is not None, **written)
+    request = {} if cut.rows is not None else session.asked_of_written(session.native())
+    answer = session.call(cut.called, manner=Manner.AUTOCAST, fetched=cut.rows is not None, **request)
     if answer.raised:
         return raised("AUTOCAST", answer.raised, True)
     if cut.rows is not None:
@@ -53,15 +53,15 @@ def autocast(session: Session) -> Finding:
         try:
             run = other.run(arguments, spec.state)
             read = other.read(arguments, spec.state, terms)
-            given = operands_of(other, arguments, spec.state)
+            operands = operands_of(other, arguments, spec.state)
         except SpecError as err:
             return not_asked("AUTOCAST", str(err))
         names, computed, which = session.to_be_held(run, answer)
-        found = summed("AUTOCAST", hold_all(names, computed, [read[i] for i in which], terms, None, given))
-        found = replace(found, sampled=cut.told)
-        if found.wrong is None:
-            return found
-        first = first or found
+        finding = summed("AUTOCAST", hold_all(names, computed, [read[i] for i in which], terms, None, operands))
+        finding = replace(finding, sampled=cut.told)
+        if finding.wrong is None:
+            return finding
+        first = first or finding
     return first or not_asked("AUTOCAST", "the spec has no reading")
 
 

@@ -29,11 +29,11 @@ def sizes(session: Session) -> Finding:
             session.spec.run(arguments, session.spec.state)
         except SpecError:
             continue
-        found = session.values("SIZES", arguments, refusable=True)
-        if found.standing is Standing.WRONG:
-            return found
-        refused += found.standing is Standing.REFUSED
-        judged += found.judged
+        finding = session.values("SIZES", arguments, refusable=True)
+        if finding.standing is Standing.WRONG:
+            return finding
+        refused += finding.standing is Standing.REFUSED
+        judged += finding.judged
     if judged:
         return held("SIZES", judged)
     return not_asked("SIZES", "the candidate refuses other sizes" if refused else "the spec takes no other sizes")
@@ -46,14 +46,14 @@ def _resized(session: Session) -> Iterator[CallArguments]:
     fixed = {n for value in session.spec.state.values() for n in value.shape}
     resizable = [n for n in extents if n not in fixed]
     order = [(old, new) for sizes in (LARGE, SMALL, LARGE) for old in resizable for new in rng.permutation(sizes)[:1]]
-    made = 0
+    calls = 0
     for old, new in order:
         shapes = [tuple(new if n == old else n for n in t.shape) for t in session.given.tensors]
-        if any(not t.dtype.is_floating_point for t in session.given.tensors) or made >= _CALLS:
+        if any(not t.dtype.is_floating_point for t in session.given.tensors) or calls >= _CALLS:
             return  # What integers index is not known.
         if old == new or sum(int(np.prod(shape, dtype=np.int64)) for shape in shapes) > _MOST:
             continue
-        made += 1
+        calls += 1
         tensors = [t.new_zeros(shape) for t, shape in zip(session.given.tensors, shapes, strict=True)]
         yield filled(session.given.with_tensors(tensors), WAYS["SIGNS"], rng)
 

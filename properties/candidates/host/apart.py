@@ -67,17 +67,17 @@ class CandidateApart:
         self._process = copied or Process({"memory": memory, "interpret": interpret}, command=COMMAND)
         self._stores = False
         try:
-            said = self._load(address, Making(CandidateCall.of(CallArguments.of(made)), dict(contents or {})), seed)
+            answer = self._load(address, Making(CandidateCall.of(CallArguments.of(made)), dict(contents or {})), seed)
         except GoneError as err:
             self.close()
             raise CandidateError(str(err)) from err
         except BaseException:
             self.close()
             raise
-        if not said.loaded:
+        if not answer.loaded:
             self.close()
-            raise GivenError(said.lacks) if said.lacks else CandidateError(said.refused)
-        self.name, self.changed, self.shapes = said.loaded, said.changed, said.shapes
+            raise GivenError(answer.lacks) if answer.lacks else CandidateError(answer.refused)
+        self.name, self.changed, self.shapes = answer.loaded, answer.changed, answer.shapes
 
     def _load(self, address: str, making: Making, seed: int) -> Loaded:
         """What the process says of the candidate; GoneError if nothing that can be read."""
@@ -93,10 +93,10 @@ class CandidateApart:
 
     def ask(self, call: CandidateCall) -> Answer:
         """See `calls.Answering`."""
-        asked = msgspec.structs.replace(call, leaves=[]) if call.stored and self._stores else call
+        message = msgspec.structs.replace(call, leaves=[]) if call.stored and self._stores else call
         self._stores = self._stores or call.stored
         # A backward pass is a call of its own.
-        return self._answered({"call": self._exchange.write(asked)}, call, call.times + call.gradients)
+        return self._answered({"call": self._exchange.write(message)}, call, call.times + call.gradients)
 
     def fetch(self, rows: Sequence[int], earlier: bool = False) -> Answer:
         """See `calls.Answering`."""
@@ -134,17 +134,17 @@ class CandidateApart:
         The process is ended; processes that it started are ended, too.
         """
         self._process.kill()
-        found = [f"a process was left running: {_program_name(pid)}" for pid in self._started()]
+        lines = [f"a process was left running: {_program_name(pid)}" for pid in self._started()]
         end_all(self._started)
-        return [*found, *self._watch.changes()]
+        return [*lines, *self._watch.changes()]
 
     def _started(self) -> list[int]:
         """The processes that it started and that are still running, now that it has ended."""
         # The environment of a copy, as the system shows it, is that of this process, without a mark.
-        left = children(os.getpid()) if self._copied else []
-        left += [pid for pid in _marked(self._process.mark) if pid not in left]
+        pids = children(os.getpid()) if self._copied else []
+        pids += [pid for pid in _marked(self._process.mark) if pid not in pids]
         # All of the candidate's own group were killed with it, and some may not have ended yet.
-        return [pid for pid in left if _group_of(pid) not in (None, self._process.pid)]
+        return [pid for pid in pids if _group_of(pid) not in (None, self._process.pid)]
 
     def close(self) -> None:
         """End the process, and what it started."""

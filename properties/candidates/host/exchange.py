@@ -129,13 +129,13 @@ def loaded(line: dict[str, Any]) -> Loaded:
         GoneError: nothing of a candidate.
     """
     try:
-        said = msgspec.convert(line, Loaded)
-        _require_short(said.loaded, said.refused, said.lacks, *said.changed, *said.shapes)
+        answer = msgspec.convert(line, Loaded)
+        _require_short(answer.loaded, answer.refused, answer.lacks, *answer.changed, *answer.shapes)
     except ValueError as err:
         raise GoneError(f"gave an answer that cannot be read: {err}") from err
-    if not (said.loaded or said.refused or said.lacks):
+    if not (answer.loaded or answer.refused or answer.lacks):
         raise GoneError("gave an answer that cannot be read: it names no candidate")
-    return said
+    return answer
 
 
 def check(answer: Answer, call: CandidateCall | None) -> None:

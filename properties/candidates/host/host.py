@@ -71,14 +71,14 @@ class CandidateHost:
                 interrupt.reraise()
                 text = ": ".join([error_name(err), *said(err)[:3]])
                 answer = Answer(raised="\n".join([text, *frames_of(err)]))
-        found = [line for line in changed if _counts_against(line)]
-        return answer if not found else _change_answer(answer, changed=found)
+        changes = [line for line in changed if _counts_against(line)]
+        return answer if not changes else _change_answer(answer, changed=changes)
 
     def fetch(self, rows: Sequence[int], earlier: bool = False) -> Answer:
         """See `calls.Answering`."""
-        kept = [y for y in self._before if y.ndim and len(y) > max(rows, default=0)] if earlier else self._latest
-        found = [y.detach()[list(rows)] for y in kept]  # an index copies
-        return Answer(earlier=found) if earlier else Answer(found)
+        outputs = [y for y in self._before if y.ndim and len(y) > max(rows, default=0)] if earlier else self._latest
+        copies = [y.detach()[list(rows)] for y in outputs]  # an index copies
+        return Answer(earlier=copies) if earlier else Answer(copies)
 
     def _answer(self, call: CandidateCall, arguments: CallArguments) -> Answer:
         parameters = [self.state[name] for name in call.wanted]
@@ -166,21 +166,21 @@ class CandidateHost:
         """The arguments of a call in memory as its manner says."""
         arguments = call.arguments
         # Copies, because the memory is written by later calls, and the caller's tensors are the caller's.
-        given = [t.detach().clone(memory_format=torch.contiguous_format) for t in arguments.tensors]
+        tensors = [t.detach().clone(memory_format=torch.contiguous_format) for t in arguments.tensors]
         if call.manner in (Manner.SAME, Manner.REBORN):
-            given = self._in_earlier_memory(given, call.manner is Manner.REBORN)
+            tensors = self._in_earlier_memory(tensors, call.manner is Manner.REBORN)
         elif call.manner is Manner.STRIDED:
-            given = [_strided(t) for t in given]
+            tensors = [_strided(t) for t in tensors]
         elif call.manner is Manner.SHIFTED:
-            given = [_shifted(t) for t in given]
-        self._given = given
-        return arguments.with_tensors(given)
+            tensors = [_shifted(t) for t in tensors]
+        self._given = tensors
+        return arguments.with_tensors(tensors)
 
     def _in_earlier_memory(self, new: Sequence[Tensor], reborn: bool) -> list[Tensor]:
         earlier, self._given = self._given, []
         if [(t.shape, t.dtype) for t in earlier] != [(t.shape, t.dtype) for t in new]:
             return list(new)
-        found = []
+        tensors = []
         for i, values in enumerate(new):
             with torch.no_grad():
                 # No version counter tells of it: a cache that asks for one is asked for more than that.
@@ -188,10 +188,10 @@ class CandidateHost:
             if reborn:
                 target = earlier[i]
                 earlier[i] = values
-                found.append(_born_again(target.untyped_storage(), id(target), values, target.stride()))
+                tensors.append(_born_again(target.untyped_storage(), id(target), values, target.stride()))
                 continue
-            found.append(earlier[i])
-        return found
+            tensors.append(earlier[i])
+        return tensors
 
 
 def _require_plain_outputs(outputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
@@ -209,12 +209,12 @@ def _require_plain_outputs(outputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
 
 def _born_again(storage: Any, gone: int, like: Tensor, strides: tuple[int, ...]) -> Tensor:
     """A new tensor in given memory, and with the identity of an earlier one where Python gives that again."""
-    made: list[Tensor] = []
+    tensors: list[Tensor] = []
     for _ in range(_REBIRTHS):
-        made.append(torch.empty(0, dtype=like.dtype, device=storage.device).set_(storage, 0, like.shape, strides))
-        if id(made[-1]) == gone:
+        tensors.append(torch.empty(0, dtype=like.dtype, device=storage.device).set_(storage, 0, like.shape, strides))
+        if id(tensors[-1]) == gone:
             break
-    return made[-1]
+    return tensors[-1]
 
 
 def _strided(tensor: Tensor) -> Tensor:
@@ -228,8 +228,8 @@ def _strided(tensor: Tensor) -> Tensor:
 def _shifted(tensor: Tensor) -> Tensor:
     """Equal values, contiguous, one element after the beginning of their memory."""
     memory = torch.empty(tensor.numel() + 1, dtype=tensor.dtype, device=tensor.device)
-    found = memory[1:].view(tensor.shape)
-    return found.copy_(tensor)
+    values = memory[1:].view(tensor.shape)
+    return values.copy_(tensor)
 
 
 def _gradients(outputs: Sequence[Tensor], leaves: Sequence[Tensor], cotangents: Sequence[Tensor]) -> list[Any]:
@@ -237,9 +237,9 @@ def _gradients(outputs: Sequence[Tensor], leaves: Sequence[Tensor], cotangents: 
     tracked = [(y, g) for y, g in pairs if y.requires_grad]
     if not tracked or not leaves:
         return []
-    targets, given = [y for y, _ in tracked], [g for _, g in tracked]
-    found = torch.autograd.grad(targets, list(leaves), given, allow_unused=True)
-    return [None if g is None else g.detach().clone() for g in found]
+    targets, weights = [y for y, _ in tracked], [g for _, g in tracked]
+    gradients = torch.autograd.grad(targets, list(leaves), weights, allow_unused=True)
+    return [None if g is None else g.detach().clone() for g in gradients]
 
 
 def _rows_of(gradients: list[Any], call: CandidateCall) -> list[Any]:

@@ -131,16 +131,16 @@ def problem_of(address: str, seed: int, given: Mapping[str, Any] | None = None) 
         GivenError: it lacks a name.
     """
     module, name = module_of(address)
-    found = _first_of(module, address, (name,) if name else _SPECS)
-    _require_callable(found)
+    target = _first_of(module, address, (name,) if name else _SPECS)
+    _require_callable(target)
     draw = _first_of(module, address, _INPUTS)
     make = getattr(module, "get_init_inputs", None)
     path = Path(getattr(module, "__file__", None) or ".")
     whole = getattr(draw, "__name__", "") == "generate_input"
     with blamed(address):
-        made = list(make()) if callable(make) else []
-        spec = instance_of(found, made, seed)
-    return SpecFile(spec, _drawing(draw, address, dict(given or {}), whole), made, path)
+        arguments = list(make()) if callable(make) else []
+        spec = instance_of(target, arguments, seed)
+    return SpecFile(spec, _drawing(draw, address, dict(given or {}), whole), arguments, path)
 
 
 def instance_of(found: Any, made: Sequence[Any], seed: int) -> Callable[..., Any]:
@@ -164,10 +164,10 @@ def candidate_of(address: str, made: Sequence[Any], seed: int) -> tuple[str, Cal
         GivenError: it lacks a name.
     """
     module, name = module_of(address)
-    found = _first_of(module, address, (name,) if name else _CANDIDATES)
-    _require_callable(found)
+    target = _first_of(module, address, (name,) if name else _CANDIDATES)
+    _require_callable(target)
     with blamed(address):
-        return str(getattr(found, "__name__", name)), instance_of(found, made, seed)
+        return str(getattr(target, "__name__", name)), instance_of(target, made, seed)
 
 
 def _first_of(module: ModuleType, address: str, names: Sequence[str]) -> Any:
@@ -196,7 +196,7 @@ def _drawing(draw: Any, address: str, given: dict[str, Any], whole: bool) -> Cal
     def drawn(seed: int) -> Sequence[Any]:
         torch.manual_seed(seed)
         with blamed(address):
-            found = draw(**({"seed": seed} if "seed" in parameters else {}) | given)
-        return (found,) if whole or not isinstance(found, (tuple, list)) else found
+            arguments = draw(**({"seed": seed} if "seed" in parameters else {}) | given)
+        return (arguments,) if whole or not isinstance(arguments, (tuple, list)) else arguments
 
     return drawn

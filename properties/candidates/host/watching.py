@@ -108,17 +108,17 @@ def _entries(folder: Path) -> list[Path]:
 
 def _compiled(caches: Sequence[Path]) -> list[Path]:
     """Those of some caches that say nothing else than their sources."""
-    asked = []
+    sources = []
     for path in caches:
         with contextlib.suppress(ValueError):
             level = path.name.partition(".opt-")[2].partition(".")[0]
-            asked.append((path, importlib.util.source_from_cache(str(path)), level or "0"))
-    if not asked:
+            sources.append((path, importlib.util.source_from_cache(str(path)), level or "0"))
+    if not sources:
         return []
     # In a process of its own, because what stands in a cache may end the process that reads it.
-    lines = "".join(f"{path}\0{source}\0{level}\n" for path, source, level in asked)
+    lines = "".join(f"{path}\0{source}\0{level}\n" for path, source, level in sources)
     command = [sys.executable, "-I", "-S", "-c", _COMPARING]
     with contextlib.suppress(OSError, subprocess.TimeoutExpired):
         answers = subprocess.run(command, input=lines, capture_output=True, text=True, timeout=60, check=False).stdout
-        return [path for (path, *_), answer in zip(asked, answers.splitlines(), strict=False) if answer == "1"]
+        return [path for (path, *_), answer in zip(sources, answers.splitlines(), strict=False) if answer == "1"]
     return []

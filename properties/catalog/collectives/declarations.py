@@ -73,8 +73,8 @@ def _scatter_homes(chunk_sizes: tuple[int, ...], root: int = 0) -> Homes:
 
 
 def _places(homes: Callable[..., Homes], args: Args, rng: Any = None) -> int:
-    found = homes(args)
-    return 1 + max((*found.arguments, *found.outputs))
+    all_homes = homes(args)
+    return 1 + max((*all_homes.arguments, *all_homes.outputs))
 
 
 def _on_host_or_not(homes: Callable[..., Homes], args: Args) -> Homes:
@@ -82,12 +82,12 @@ def _on_host_or_not(homes: Callable[..., Homes], args: Args) -> Homes:
     return homes(args, root=-1 if _places(homes, args) % 2 else 0)
 
 
-def _on_devices(cls: Any, copy: Any, given: Callable[..., Args], fabric: Any, homes: Homes, *args: Any) -> Any:
+def _on_devices(cls: Any, copy: Any, arguments_of: Callable[..., Args], fabric: Any, homes: Homes, *args: Any) -> Any:
     """The op on the devices of a fabric, from the host and back.
 
     Args:
         cls, copy: the class to apply, and that which moves one tensor.
-        given: (fabric, homes, *args) -> what `cls` takes.
+        arguments_of: (fabric, homes, *args) -> the arguments of `cls`.
         fabric, homes: the devices, and where arguments and outputs are among them. args: of the op.
 
     Returns:
@@ -96,7 +96,7 @@ def _on_devices(cls: Any, copy: Any, given: Callable[..., Args], fabric: Any, ho
     with fabric.active():
         where = iter(homes.arguments)
         placed = [copy.apply(a, fabric.device(next(where))) if isinstance(a, torch.Tensor) else a for a in args]
-        outputs = cls.apply(*given(fabric, homes, *placed))
+        outputs = cls.apply(*arguments_of(fabric, homes, *placed))
         listed = outputs if isinstance(outputs, tuple) else (outputs,)
         return tuple(copy.apply(y, "cpu") for y in listed), [y.device for y in listed]
 
@@ -155,17 +155,17 @@ def _many(draw: st.DrawFn, dtype: str, kind: str = "ordinary", *, reduced: bool)
     # With the half types some tensors are float32, because the parameters of one module may have either dtype.
     columns = [(shape, draw(choose("dtypes", drawing.dtypes_beside(dtype)))) for shape in shapes]
     number = {"num_inputs": count} if reduced else {"places": places}
-    wanted = columns * places if reduced else columns
+    all_columns = columns * places if reduced else columns
 
     def fill(rng: Any) -> Named:
-        return number | {"args": [_tensor(rng, regime, *column) for column in wanted]}
+        return number | {"args": [_tensor(rng, regime, *column) for column in all_columns]}
 
     return Draft(fill, regime, _extents_of(shapes[0]))
 
 
 @st.composite
 def _gathered(draw: st.DrawFn, dtype: str, kind: str = "ordinary") -> Draft:
-    """Parts of their own lengths, of none too; now and then 0-dim."""
+    """Parts of their own lengths, some of length 0; now and then 0-dim."""
     places = draw(choose("places", worlds.places()))
     shape = draw(_shape(kind, places))
     regime = draw(drawing.regime(kind))
@@ -188,7 +188,7 @@ def _gathered(draw: st.DrawFn, dtype: str, kind: str = "ordinary") -> Draft:
 
 @st.composite
 def _scattered(draw: st.DrawFn, dtype: str, kind: str = "ordinary") -> Draft:
-    """Any sizes, of none too."""
+    """A tensor, and any sizes of its parts, 0 as well."""
     places = draw(choose("places", worlds.places()))
     shape = draw(_shape(kind, 1, (1, 2)))
     regime = draw(drawing.regime(kind))
@@ -207,13 +207,13 @@ def _scattered(draw: st.DrawFn, dtype: str, kind: str = "ordinary") -> Draft:
 
 @dataclass(frozen=True)
 class _Plan:
-    """How an op is called, on one device, on several (`given`: what its class takes), and on ranks."""
+    """How an op is called: on one device (`adapter`), on several (`arguments_of`: of its class), and on `ranks`."""
 
     cls: str
     adapter: Callable[..., Any]
     samples: Callable[..., Any]
     homes: Callable[..., Homes]
-    given: Callable[..., Args]
+    arguments_of: Callable[..., Args]
     ranks: Callable[..., Any]
     dtypes: Callable[..., Sequence[torch.dtype]]
     aliases: Callable[..., Sequence[str | None]] | None = None
@@ -258,17 +258,17 @@ class _WhereGpusAre(Mapping[str, Any]):
 
     peers: dict[str, Any]
 
-    def _found(self) -> dict[str, Any]:
+    def _peers_here(self) -> dict[str, Any]:
         return self.peers if worlds.here().fabric == "cuda" else {}
 
     def __getitem__(self, name: str) -> Any:
-        return self._found()[name]
+        return self._peers_here()[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._found())
+        return iter(self._peers_here())
 
     def __len__(self) -> int:
-        return len(self._found())
+        return len(self._peers_here())
 
 
 def declaration(name: str, moves: Moves) -> Op:
@@ -277,7 +277,7 @@ def declaration(name: str, moves: Moves) -> Op:
     homes = Signature(formula).reader(f"{name}: homes", plan.homes, "root")
     cls, size = getattr(moves.devices, plan.cls), functools.partial(_places, homes)
     other = OnGpus(plan.cls)
-    on_devices = _WhereGpusAre({"torch": functools.partial(_on_devices, other, moves.devices.Copy, plan.given)})
+    on_devices = _WhereGpusAre({"torch": functools.partial(_on_devices, other, moves.devices.Copy, plan.arguments_of)})
     return declare(
         formula,
         {"opassay": functools.partial(plan.adapter, cls), "torch": functools.partial(plan.adapter, other)}
@@ -302,7 +302,7 @@ def declaration(name: str, moves: Moves) -> Op:
             moves.fabric,
             size,
             functools.partial(_on_host_or_not, homes),
-            functools.partial(_on_devices, cls, moves.devices.Copy, plan.given),
+            functools.partial(_on_devices, cls, moves.devices.Copy, plan.arguments_of),
             on_devices,
             functools.partial(promises_of, name, moves),
         ),

@@ -1,7 +1,7 @@
-"""What the classes that move tensors promise besides values: of dtypes, layouts, lists and missing tangents.
+"""The promises of the classes that move tensors besides values: dtypes, layouts, lists, missing tangents.
 
-Samples have dense tensors of the dtypes that a formula is asked in, every one with a gradient. What travels in a
-program may be anything else, and arrives as it is.
+Samples have dense tensors of the dtypes in which a formula is judged, every one with a gradient. The tensors of a
+program may be any others, and have to arrive unchanged.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torch.autograd import forward_ad
 
 from ....oracles.op.placement import Promise
 from ... import worlds
-from ..mismatch import Told, found, numbers, refused
+from ..mismatch import Mismatches, compare, numbers, refused
 from .promises import Fabric, of_logical_devices
 
 _DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16, torch.complex64, torch.int64, torch.bool)
@@ -26,10 +26,10 @@ _HERE = ("cpu", "cpu")
 
 @dataclass(frozen=True)
 class Moves:
-    """What moves tensors.
+    """The implementation that moves tensors.
 
     Attributes:
-        devices, collective: the modules of what moves tensors between devices, and between ranks.
+        devices, collective: the modules with the classes that move tensors between devices, and between ranks.
         fabric: makes logical devices. fabrics: the module of the fabrics of torch's own devices.
     """
 
@@ -39,8 +39,8 @@ class Moves:
     fabrics: Any
 
 
-def _any_dtype(moves: Moves) -> Told:
-    """Autocast changes nothing of what moves: neither in a bucket, nor in a batch."""
+def _any_dtype(moves: Moves) -> Mismatches:
+    """Autocast changes no tensor that moves, neither in a bucket nor in a batch."""
     for dtype in _DTYPES:
         x, y = torch.tensor([1, 0, 1]).to(dtype), torch.tensor([[0, 1]]).to(dtype)
         two = moves.fabric(2)
@@ -54,65 +54,65 @@ def _any_dtype(moves: Moves) -> Told:
             )
         got = [*copies, *sums, whole, *parts, batch]
         need = [x, y, x, y, *([x + x, y + y] if sums else []), torch.cat([x, x]), x[:1], x[1:]]
-        yield found("dtypes under autocast", {t.dtype for t in got}, {dtype})
-        yield found("numbers", [numbers(t) for t in got], [*map(numbers, need), [numbers(torch.cat([x, x]))] * 2])
+        yield compare("dtypes under autocast", {t.dtype for t in got}, {dtype})
+        yield compare("numbers", [numbers(t) for t in got], [*map(numbers, need), [numbers(torch.cat([x, x]))] * 2])
         two.check()
 
 
-def _sparse(moves: Moves) -> Told:
-    """Sparse tensors travel one by one, and are added to dense ones as these are."""
+def _sparse(moves: Moves) -> Mismatches:
+    """Sparse tensors travel one by one; sums of sparse tensors are sparse, sums with a dense one are dense."""
     x, dense = torch.tensor([[0.0, 1.0], [2.0, 0.0]]), torch.ones(2, 2)
     sparse = x.to_sparse()
     copies = moves.devices.Broadcast.apply(_HERE, sparse, sparse, dense, dense)
     layouts = [torch.sparse_coo, torch.sparse_coo, torch.strided, torch.strided]
-    yield found("layouts of copies", [t.layout for t in copies], layouts * 2)
-    yield found("copies", [numbers(t.to_dense()) for t in copies[::2]], [numbers(t) for t in (x, dense)] * 2)
+    yield compare("layouts of copies", [t.layout for t in copies], layouts * 2)
+    yield compare("copies", [numbers(t.to_dense()) for t in copies[::2]], [numbers(t) for t in (x, dense)] * 2)
     rows = (sparse, sparse, sparse, dense, sparse, dense, sparse, dense)
     sums = moves.devices.ReduceAddCoalesced.apply("cpu", 4, *rows)
-    yield found("layouts of sums", [t.layout for t in sums], [torch.sparse_coo, torch.strided] * 2)
+    yield compare("layouts of sums", [t.layout for t in sums], [torch.sparse_coo, torch.strided] * 2)
     need = [x + x, x + dense, x + x, dense + dense]
-    yield found("sums", [numbers(t.to_dense()) for t in sums], [numbers(t) for t in need])
+    yield compare("sums", [numbers(t.to_dense()) for t in sums], [numbers(t) for t in need])
     for dim in (0, 1, -1):
         whole = moves.devices.Gather.apply("cpu", dim, sparse, sparse)
-        yield found("sparse tensors together", numbers(whole.to_dense()), numbers(torch.cat([x, x], dim)))
+        yield compare("sparse tensors together", numbers(whole.to_dense()), numbers(torch.cat([x, x], dim)))
 
 
-def _elsewhere(moves: Moves) -> Told:
+def _elsewhere(moves: Moves) -> Mismatches:
     """Tensors without data stand for those of another device: sparse ones go there one by one, dense ones together."""
     sparse, dense = torch.eye(2).to_sparse(), torch.ones(2)
     with moves.fabrics.TorchFabric(["cpu", "meta"]).active():
         copies = moves.devices.Broadcast.apply((1, 0), sparse, sparse, dense, dense)
         sums = moves.devices.ReduceAddCoalesced.apply(1, 2, dense, dense, *copies[2:4])
-    yield found("sums", [(str(y.device), tuple(y.shape)) for y in sums], [("meta", (2,))] * 2)
+    yield compare("sums", [(str(y.device), tuple(y.shape)) for y in sums], [("meta", (2,))] * 2)
     need = [("meta", torch.sparse_coo)] * 2 + [("meta", torch.strided)] * 2
     need += [("cpu", layout) for _, layout in need]
-    yield found("devices and layouts", [(str(y.device), y.layout) for y in copies], need)
+    yield compare("devices and layouts", [(str(y.device), y.layout) for y in copies], need)
 
 
-def _in_part(moves: Moves) -> Told:
-    """Tangents and gradients of some alone; integers have none, and a column may have no tensor at all."""
+def _in_part(moves: Moves) -> Mismatches:
+    """Some tensors alone have tangents and gradients; integers have none, and a column may have no tensor at all."""
     x, t, whole = torch.ones(2), torch.tensor([5.0, 7.0]), torch.tensor([1, 2])
     with forward_ad.dual_level():
         dual = forward_ad.make_dual(torch.ones(2) * 3, t)
         copies = moves.devices.Broadcast.apply(_HERE, x, dual, whole)
-        yield found("tangents of copies", _tangents(copies), [[0.0, 0.0], [5.0, 7.0], None] * 2)
+        yield compare("tangents of copies", _tangents(copies), [[0.0, 0.0], [5.0, 7.0], None] * 2)
         sums = moves.devices.ReduceAddCoalesced.apply("cpu", 4, x, None, dual, whole, x, None, x, whole)
-        yield found("tangents of sums", _tangents(sums), [[0.0, 0.0], None, [5.0, 7.0], None])
-        yield found("a sum of none", sums[1], None)
+        yield compare("tangents of sums", _tangents(sums), [[0.0, 0.0], None, [5.0, 7.0], None])
+        yield compare("a sum of none", sums[1], None)
     alone = moves.devices.ReduceAddCoalesced.apply("cpu", 2, None, x, whole, None)
     same = [y.data_ptr() == term.data_ptr() for y, term in zip(alone, (whole, x), strict=True)]
-    yield found(
+    yield compare(
         "sums of one term, and whether they are that", [*map(numbers, alone), same], [[1, 2], [1.0, 1.0], [False] * 2]
     )
     for needs in ((True, False), (False, True), (False, False)):
         tensors = [torch.ones(2, requires_grad=need) for need in needs]
         copies = moves.devices.Broadcast.apply(_HERE, *tensors, whole)
-        yield found("which copies need a gradient", [y.requires_grad for y in copies], [*needs, False] * 2)
+        yield compare("which copies need a gradient", [y.requires_grad for y in copies], [*needs, False] * 2)
         if any(needs):
             total = sum(y.sum() * i for i, y in enumerate(copies, 1) if y.requires_grad)
             torch.autograd.backward(total)
             need_first, need_second = [5.0, 5.0] if needs[0] else None, [7.0, 7.0] if needs[1] else None
-            yield found("gradients", _or_none([x.grad for x in tensors]), [need_first, need_second])
+            yield compare("gradients", _or_none([x.grad for x in tensors]), [need_first, need_second])
 
 
 def _tangents(tensors: Any) -> list[list[float] | None]:
@@ -123,8 +123,8 @@ def _or_none(tensors: Any) -> list[list[float] | None]:
     return [None if t is None else numbers(t) for t in tensors]
 
 
-def _traffic(moves: Moves) -> Told:
-    """What nobody asks for is not sent, small tensors share a copy, and from the host copies are made in background."""
+def _traffic(moves: Moves) -> Mismatches:
+    """Only gradients that are asked for are sent, small tensors share a copy, and copies from the host overlap."""
     three = moves.fabric(3)
     x, y = torch.ones(3, requires_grad=True), torch.ones(5, requires_grad=True)
     with three.active():
@@ -132,38 +132,38 @@ def _traffic(moves: Moves) -> Told:
         sums = moves.devices.ReduceAddCoalesced.apply(0, 2, *copies[2:])
         before = three.sent()
         grads = torch.autograd.grad(copies[4], (x, y), torch.ones_like(copies[4]), allow_unused=True)
-        yield found("bytes of one cotangent of a copy", (three.sent() - before, grads[1]), (12, None))
+        yield compare("bytes of one cotangent of a copy", (three.sent() - before, grads[1]), (12, None))
         before = three.sent()
         grads = torch.autograd.grad(sums[0], copies[2:], torch.ones_like(sums[0]), allow_unused=True)
         none = [g is None for g in grads]
-        yield found("bytes of one cotangent of a sum", (three.sent() - before, none), (24, [False, True] * 2))
+        yield compare("bytes of one cotangent of a sum", (three.sent() - before, none), (24, [False, True] * 2))
         parts = moves.devices.Scatter.apply((0, 1), (1, 2), 0, x)
         there = moves.devices.Scatter.apply((0, 1), (1, 1), 0, parts[1])
     streams = [f"{t.buffer.owner}" for t in (*parts, there[0])]
-    yield found("streams of copies", streams, ["cpu:0/copies 0", "cpu:1/copies 1", "cpu:0/main"])
+    yield compare("streams of copies", streams, ["cpu:0/copies 0", "cpu:1/copies 1", "cpu:0/main"])
     before = len(three.ledger)
     with three.with_bucket(8).active():
         moves.devices.Broadcast.apply((1,), *torch.ones(5, 1).unbind(), torch.ones(3))
-    yield found("bytes of each copy", [sent.size for sent in three.ledger[before:]], [8, 8, 4, 12])
+    yield compare("bytes of each copy", [sent.size for sent in three.ledger[before:]], [8, 8, 4, 12])
     three.check()
 
 
-def _without_dims(moves: Moves) -> Told:
-    """Tensors without dims are gathered to a vector, with a warning; without tensors there is none of it."""
+def _without_dims(moves: Moves) -> Mismatches:
+    """Tensors without dims are gathered to a vector, with a warning; without tensors there is neither."""
     for dim in (0, -1):
-        with warnings.catch_warnings(record=True) as told:
+        with warnings.catch_warnings(record=True) as log:
             warnings.simplefilter("always")
             whole = moves.devices.Gather.apply("cpu", dim, torch.tensor(1.0), torch.tensor(2.0))
             moves.devices.Gather.apply("cpu", dim, torch.ones(1), torch.ones(1))
-        yield found("a vector", numbers(whole), [1.0, 2.0])
-        yield found("warnings", ["0-dim tensors" in str(warning.message) for warning in told], [True])
-        with warnings.catch_warnings(record=True) as told:
+        yield compare("a vector", numbers(whole), [1.0, 2.0])
+        yield compare("warnings", ["0-dim tensors" in str(warning.message) for warning in log], [True])
+        with warnings.catch_warnings(record=True) as log:
             warnings.simplefilter("always")
             yield refused(partial(moves.devices.Gather.apply, "cpu", dim), "gather: got no tensors")
-        yield found("warnings where nothing is gathered", len(told), 0)
+        yield compare("warnings where nothing is gathered", len(log), 0)
 
 
-def _lists(moves: Moves) -> Told:
+def _lists(moves: Moves) -> Mismatches:
     """Lists of places and of sizes are read when the class is called, and may be changed after it."""
     places, sizes = [0, 1], [1, 2]
     x = torch.arange(3.0, requires_grad=True)
@@ -173,17 +173,17 @@ def _lists(moves: Moves) -> Told:
         copies = moves.devices.Broadcast.apply(places, x)
     places[:], sizes[:] = [1, 1], [3, 0]
     shapes = [(str(y.device), y.shape[0]) for y in (*parts, *copies)]
-    yield found("devices and lengths", shapes, [("cpu:0", 1), ("cpu:1", 2), ("cpu:0", 3), ("cpu:1", 3)])
+    yield compare("devices and lengths", shapes, [("cpu:0", 1), ("cpu:1", 2), ("cpu:0", 3), ("cpu:1", 3)])
     total = sum(i * y.sum().to("cpu") for i, y in enumerate((*parts, *copies), 1))
     (g,) = torch.autograd.grad(total, x)
-    yield found("a gradient", numbers(g), [8.0, 9.0, 9.0])
+    yield compare("a gradient", numbers(g), [8.0, 9.0, 9.0])
     uneven = moves.devices.Scatter.apply(("cpu",) * 4, None, 0, torch.arange(5))
-    yield found("lengths of chunks", [len(y) for y in uneven], [2, 2, 1])
+    yield compare("lengths of chunks", [len(y) for y in uneven], [2, 2, 1])
     empty = moves.devices.Scatter.apply(("cpu",) * 3, None, 0, torch.ones(0, 2))
-    yield found("shapes of chunks of nothing", [tuple(y.shape) for y in empty], [(0, 2)] * 3)
+    yield compare("shapes of chunks of nothing", [tuple(y.shape) for y in empty], [(0, 2)] * 3)
 
 
-def _lists_of_ranks(moves: Moves) -> Told:
+def _lists_of_ranks(moves: Moves) -> Mismatches:
     """A list of sizes may be changed after the call, before the derivative of it is called."""
 
     def program(comm: Any) -> list[float]:
@@ -195,11 +195,11 @@ def _lists_of_ranks(moves: Moves) -> Told:
         return numbers(g)
 
     if worlds.may_fail():  # so that there may be two ranks, whatever their number is elsewhere
-        yield found("gradients of ranks", worlds.run(2, program), [[1.0], [2.0, 3.0]])
+        yield compare("gradients of ranks", worlds.run(2, program), [[1.0], [2.0, 3.0]])
 
 
-def _results_of_ranks(moves: Moves) -> Told:
-    """Every collective of two ranks, whose result is new: what is written to it is in nothing that was passed."""
+def _results_of_ranks(moves: Moves) -> Mismatches:
+    """The result of every collective of two ranks is new memory: writing to it changes no tensor that was passed."""
     calls: dict[str, tuple[Any, ...]] = {
         "all_reduce": ("max",), "reduce": (0, "min"), "broadcast": (1,), "all_gather": (), "gather": (1,),
         "scatter": (1,), "all_to_all": (),
@@ -207,25 +207,25 @@ def _results_of_ranks(moves: Moves) -> Told:
 
     def program(comm: Any) -> list[Any]:
         x = torch.tensor([1.0, 2.0]) + 10 * comm.rank
-        told: list[Any] = []
+        rows: list[Any] = []
         for name, more in calls.items():
             result = getattr(comm, name)(x, *more)
             several = result if isinstance(result, list) else [result]
-            told.append([numbers(y) for y in several])
+            rows.append([numbers(y) for y in several])
             for y in several:
                 y.zero_()
             comm.barrier()
-        return [*told, numbers(x)]
+        return [*rows, numbers(x)]
 
     a, b = [1.0, 2.0], [11.0, 12.0]
     first = [[b], [a], [b], [a, b], [], [11.0], [[1.0, 11.0]], a]
     second = [[b], [b], [b], [a, b], [a, b], [12.0], [[2.0, 12.0]], b]
     if worlds.may_fail():
-        yield found("results of ranks, and what they passed", worlds.run(2, program), [first, second])
+        yield compare("results of ranks, and what they passed", worlds.run(2, program), [first, second])
 
 
-def _collectives(moves: Moves) -> Told:
-    """The collectives that no op of the catalog is, with their derivatives."""
+def _collectives(moves: Moves) -> Mismatches:
+    """The collectives that are no ops of the catalog, with their derivatives."""
     over = moves.collective
 
     def program(comm: Any) -> list[Any]:
@@ -234,20 +234,20 @@ def _collectives(moves: Moves) -> Told:
             over.all_to_all(x, comm), over.reduce_scatter(x, [1, 1], comm), over.all_gather(x, [2, 2], comm),
             over.all_reduce(x, comm),
         )  # fmt: skip
-        told: list[Any] = []
+        rows: list[Any] = []
         for y in results:
             (g,) = torch.autograd.grad(y, x, torch.arange(1.0, y.shape[0] + 1) + comm.rank)
-            told.append((numbers(y), numbers(g)))
-        return told
+            rows.append((numbers(y), numbers(g)))
+        return rows
 
     every, total = [1.0, 2.0, 11.0, 12.0], [12.0, 14.0]
     first = [([1.0, 11.0], [1.0, 2.0]), ([12.0], [1.0, 2.0]), (every, [3.0, 5.0]), (total, [3.0, 5.0])]
     second = [([2.0, 12.0], [2.0, 3.0]), ([14.0], [1.0, 2.0]), (every, [7.0, 9.0]), (total, [3.0, 5.0])]
     if worlds.may_fail():
-        yield found("results and gradients of ranks", worlds.run(2, program), [first, second])
+        yield compare("results and gradients of ranks", worlds.run(2, program), [first, second])
 
 
-def _sums_of_ranks(moves: Moves) -> Told:
+def _sums_of_ranks(moves: Moves) -> Mismatches:
     """Sums are taken in an order that no program can rely on, the same on all ranks; of half types, rounded once."""
 
     def in_any_order(comm: Any) -> list[float]:
@@ -265,14 +265,14 @@ def _sums_of_ranks(moves: Moves) -> Told:
 
     if worlds.may_fail():
         several = worlds.run(3, in_any_order)
-        yield found("sums of two orders", set(several[0]), {2.0**53, 2.0**53 + 2})
-        yield found("sums of other ranks", several[1:], several[:1] * 2)
-        yield found("the largest and the least", worlds.run(3, extremes), [[[2.0, 0.0], [0.0, -2.0]]] * 3)
-        yield found("sums of half types", worlds.run(5, rounded_once), [1.0 + 2.0**-7] * 5)
+        yield compare("sums of two orders", set(several[0]), {2.0**53, 2.0**53 + 2})
+        yield compare("sums of other ranks", several[1:], several[:1] * 2)
+        yield compare("the largest and the least", worlds.run(3, extremes), [[[2.0, 0.0], [0.0, -2.0]]] * 3)
+        yield compare("sums of half types", worlds.run(5, rounded_once), [1.0 + 2.0**-7] * 5)
 
 
-def _refused_by_ranks(moves: Moves) -> Told:
-    """What does not fit is refused on its rank before anything is sent, so that no other waits for it."""
+def _refused_by_ranks(moves: Moves) -> Mismatches:
+    """An argument that does not fit is refused on its rank before anything is sent, so that no other rank waits."""
     calls: list[tuple[Callable[[Any], Any], type[Exception], str]] = [
         (lambda comm: comm.all_reduce(1.0), TypeError, "got x of type float"),
         (lambda comm: comm.all_reduce(torch.eye(2).to_sparse()), TypeError, "need a strided tensor"),
@@ -299,16 +299,18 @@ def _refused_by_ranks(moves: Moves) -> Told:
         yield worlds.run(2, program)[1]
 
 
-def _of_torch(moves: Moves) -> Told:
+def _of_torch(moves: Moves) -> Mismatches:
     """One device several times, which has no streams: copies, and what stays where it is."""
     host = torch.device("cpu")
     fabrics = moves.fabrics
     for several in (fabrics.TorchFabric(["cpu", "cpu:0"]), fabrics.FoldedFabric(2, "cpu"), fabrics.FoldedFabric(2)):
         if several.device(0) != host:  # by default an accelerator, where there is one
             continue
-        yield found("devices", [several.device(name) for name in (0, 1, -1, "cpu:0", host)], [host] * 5)
+        yield compare("devices", [several.device(name) for name in (0, 1, -1, "cpu:0", host)], [host] * 5)
         yield refused(lambda one=several: one.device(2), "device=2", "index of 2")  # type: ignore[misc]
-        yield found("streams", (several.stream(host), several.side_stream(host, 1), several.sent()), (None, None, None))
+        yield compare(
+            "streams", (several.stream(host), several.side_stream(host, 1), several.sent()), (None, None, None)
+        )
         z = torch.tensor([[1 + 2j, 3 - 1j]]).t().conj()
         with several.active():
             first, second = moves.devices.Broadcast.apply((0, 1), z)
@@ -317,10 +319,10 @@ def _of_torch(moves: Moves) -> Told:
             total = moves.devices.ReduceAddCoalesced.apply(1, 1, first, second)[0]
         several.check()
         same = [y.data_ptr() == z.data_ptr() for y in (first, second, moved, part)]
-        yield found("what shares memory", same, [True, False, False, True])
-        yield found("marks of conjugates", [second.is_conj(), moved.is_conj()], [False, False])
-        yield found("copies", [numbers(y) for y in (second, moved, other)], [numbers(y) for y in (z, z, z[1:])])
-        yield found("a sum", numbers(total), numbers(2 * z))
+        yield compare("what shares memory", same, [True, False, False, True])
+        yield compare("marks of conjugates", [second.is_conj(), moved.is_conj()], [False, False])
+        yield compare("copies", [numbers(y) for y in (second, moved, other)], [numbers(y) for y in (z, z, z[1:])])
+        yield compare("a sum", numbers(total), numbers(2 * z))
     yield refused(lambda: fabrics.FoldedFabric(0), "size=0", "at least 1")
 
 
@@ -342,9 +344,9 @@ _QUESTIONS: dict[str, Callable[[Moves], Iterator[str]]] = {
 
 
 def promises_of(name: str, moves: Moves) -> tuple[Promise, ...]:
-    """What is asked where an op of that name is: the same promises of all ops are asked of one.
+    """The promises that the op of a name is asked for: those of all ops are asked of one of them.
 
-    There are none in a world of other devices than logical ones: real ones tell nothing of streams and of bytes.
+    There are none in a world of other devices than logical ones, because real devices do not report streams and bytes.
     """
     if worlds.here().fabric != "host":
         return ()

@@ -1,9 +1,9 @@
-"""What logical devices promise besides values: what is refused, what races, and what is told of it.
+"""The promises of logical devices besides values: which calls are refused, which uses race, and with which message.
 
-The values of an op on logical devices are right whatever they do about order, for the host copies at once. So each of
-these questions makes the mistake that the devices are there to show: operands of two devices or of two fabrics, a use
-of memory that nothing waits for, memory that is freed too early. And each makes the right program next to it, which
-must pass.
+The values of an op on logical devices are right however the devices order their work, because the host copies at once.
+So each of these questions makes a mistake that the devices exist to report: operands of two devices or of two fabrics,
+a use of memory that waits for nothing, memory that is freed too early. And each runs the right program next to it,
+which must pass.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from typing import Any
 import torch
 
 from ....oracles.op.placement import Promise
-from ..mismatch import Told, found, numbers, refused
+from ..mismatch import Mismatches, compare, numbers, refused
 
-#: (number of devices) -> a fabric of so many logical devices.
+#: (number of devices) -> a fabric of that many logical devices.
 Fabric = Callable[[int], Any]
 
 
@@ -29,7 +29,7 @@ def _ones(count: int = 3) -> torch.Tensor:
 # --------------------------------------------------------------------------------------------------- what is refused
 
 
-def _one_device(fabric: Fabric) -> Told:
+def _one_device(fabric: Fabric) -> Mismatches:
     two = fabric(2)
     first, second = two.devices
     x, y, number = two.copy(_ones(), first), two.copy(_ones(), second), two.copy(torch.tensor(3.0), second)
@@ -37,11 +37,11 @@ def _one_device(fabric: Fabric) -> Told:
         yield refused(lambda other=other: x + other, "same device", f"{first} and {second}")  # type: ignore[misc]
     yield refused(lambda: torch.cat([x, y]), "same device")
     yield refused(lambda: x + _ones(), "same device", f"{first} and cpu!")
-    yield found("a sum with a number of the host", numbers(x + torch.tensor(3.0)), [4.0] * 3)
-    yield found("its device", (x + torch.tensor(3.0)).device, first)
+    yield compare("a sum with a number of the host", numbers(x + torch.tensor(3.0)), [4.0] * 3)
+    yield compare("its device", (x + torch.tensor(3.0)).device, first)
 
 
-def _one_fabric(fabric: Fabric) -> Told:
+def _one_fabric(fabric: Fabric) -> Mismatches:
     one, other = fabric(2), fabric(2)
     first, second = one.devices
     x, y = one.copy(_ones(), first), other.copy(_ones(), first)
@@ -49,29 +49,29 @@ def _one_fabric(fabric: Fabric) -> Told:
     yield refused(lambda: other.copy(x, second), "another fabric", f"{first}")
     yield refused(lambda: x.copy_(y), "another fabric")
     twin = one.with_bucket(8)
-    yield found("a sum of one fabric", numbers(x + twin.copy(_ones(), first)), [2.0] * 3)
-    yield found("bytes sent by the two of one fabric", twin.sent(), one.sent())
+    yield compare("a sum of one fabric", numbers(x + twin.copy(_ones(), first)), [2.0] * 3)
+    yield compare("bytes sent by the two of one fabric", twin.sent(), one.sent())
 
 
-def _names(fabric: Fabric) -> Told:
+def _names(fabric: Fabric) -> Mismatches:
     three = fabric(3)
     first, second, third = three.devices
     host = torch.device("cpu")
     for name, need in ((0, first), (2, third), (-1, host), ("cpu", host), ("cpu:1", second), (third, third)):
-        yield found(f"device({name!r})", three.device(name), need)
+        yield compare(f"device({name!r})", three.device(name), need)
     for name in (3, -2, "cpu:3", "meta"):
         yield refused(lambda name=name: three.device(name), f"device={name}", "need")  # type: ignore[misc]
     for size in (0, -1):
         yield refused(lambda size=size: fabric(size), f"size={size}", "at least 1")  # type: ignore[misc]
     yield refused(lambda: three.with_bucket(0), "size=0", "at least 1")
-    yield found("a stream of the host", (three.stream(host), three.side_stream(host)), (None, None))
+    yield compare("a stream of the host", (three.stream(host), three.side_stream(host)), (None, None))
 
 
 # ------------------------------------------------------------------------------------------------------- what races
 
 
-def _waits(fabric: Fabric) -> Told:
-    """What a stream has written, another one reads or writes after a wait alone; to make a view is neither."""
+def _waits(fabric: Fabric) -> Mismatches:
+    """Memory that a stream has written is read or written by another only after a wait; making a view is neither."""
     two = fabric(2)
     device, other = two.devices
     main, side, lane = two.stream(device), two.side_stream(device), two.side_stream(device, 1)
@@ -82,22 +82,22 @@ def _waits(fabric: Fabric) -> Told:
     yield refused(lambda: two.copy(x, other), f"copy cpu:0 to cpu:1 on cpu:1/main {reads}")
     yield refused(lambda: x.mul_(2), f"aten.mul_.Tensor on cpu:0/main {reads.replace('reads', 'writes')}")
     yield refused(lambda: torch.add(_there(two, 0), 1, out=x), reads.replace("reads", "writes"))
-    yield found("shapes of views and of memory like it", [x[1:].shape, torch.empty_like(x).shape], [(2,), (3,)])
+    yield compare("shapes of views and of memory like it", [x[1:].shape, torch.empty_like(x).shape], [(2,), (3,)])
     two.wait(lane, side)
-    two.wait(main, lane)  # which has seen what it waited for itself
-    yield found("a sum after a wait", numbers(x + 1), [2.0] * 3)
+    two.wait(main, lane)  # `lane` has waited for `side`, so that `main` has now, too
+    yield compare("a sum after a wait", numbers(x + 1), [2.0] * 3)
     for waiting, awaited in ((None, main), (main, None)):  # None is the stream of the host, which has none
         two.wait(waiting, awaited)
-    for kept, stream in ((_ones(), main), (x, None)):
-        two.keep(kept, stream)
+    for tensor, stream in ((_ones(), main), (x, None)):
+        two.keep(tensor, stream)
 
 
 def _there(fabric: Any, place: int) -> Any:
     return fabric.copy(_ones(), fabric.devices[place])
 
 
-def _writes(fabric: Fabric) -> Told:
-    """What a stream has read, another one writes after a wait alone; two may read."""
+def _writes(fabric: Fabric) -> Mismatches:
+    """Memory that a stream has read is written by another only after a wait; two streams may read it."""
     one = fabric(1)
     (device,) = one.devices
     main, side, lane = one.stream(device), one.side_stream(device), one.side_stream(device, 1)
@@ -112,14 +112,14 @@ def _writes(fabric: Fabric) -> Told:
     one.wait(main, side)
     yield refused(lambda: x[1:].zero_(), "read by aten.mul.Tensor on cpu:0/copies 1: no wait in between")
     one.wait(main, lane)
-    yield found("what was read before", [numbers(y), numbers(z)], [[2.0] * 2, [3.0] * 3])
+    yield compare("what was read before", [numbers(y), numbers(z)], [[2.0] * 2, [3.0] * 3])
     x[1:].zero_()
-    yield found("what is written through a view", numbers(x), [1.0, 0.0, 0.0])
+    yield compare("what is written through a view", numbers(x), [1.0, 0.0, 0.0])
     with one.on(side):
         yield refused(lambda: x * 2, "reads a buffer that is written by aten.zero_.default on cpu:0/main")
 
 
-def _copies(fabric: Fabric) -> Told:
+def _copies(fabric: Fabric) -> Mismatches:
     """A copy between devices is ordered at both ends; on a stream of the same device it waits for nothing."""
     two = fabric(2)
     first, second = two.devices
@@ -127,7 +127,7 @@ def _copies(fabric: Fabric) -> Told:
     y = x.to(second) + 1
     x.zero_()
     y.copy_(two.copy(x, second) + y)
-    yield found("what went and was written after it", [numbers(x), numbers(y)], [[0.0] * 3, [2.0] * 3])
+    yield compare("what went and was written after it", [numbers(x), numbers(y)], [[0.0] * 3, [2.0] * 3])
     z = two.copy(y, first, two.side_stream(first))
     y.zero_()
     yield refused(lambda: z + 1, "reads a buffer that is written by copy cpu:1 to cpu:0 on cpu:0/copies 0")
@@ -137,8 +137,8 @@ def _copies(fabric: Fabric) -> Told:
     )
 
 
-def _freed(fabric: Fabric) -> Told:
-    """Memory is used again as soon as its tensor is gone, so it is kept for whoever reads it on another stream."""
+def _freed(fabric: Fabric) -> Mismatches:
+    """Memory is used again as soon as its tensor is gone, so it must be kept for a read on another stream."""
     for how in ("read", "kept", "waited for", "not read"):
         one = fabric(1)
         (device,) = one.devices
@@ -152,18 +152,18 @@ def _freed(fabric: Fabric) -> Told:
             one.wait(side, main)
         del x
         y = y * 2 if how != "not read" else None
-        told = ("buffer of cpu:0/copies 0", "aten.add.Tensor on cpu:0/main may use it", "not kept")
+        words = ("buffer of cpu:0/copies 0", "aten.add.Tensor on cpu:0/main may use it", "not kept")
         if how == "read":
-            yield refused(one.check, *told)
+            yield refused(one.check, *words)
         else:
-            yield found(f"races of a buffer that is {how}", (one.races, one.check()), ([], None))
+            yield compare(f"races of a buffer that is {how}", (one.races, one.check()), ([], None))
 
 
 # ------------------------------------------------------------------------------------------------- what is where
 
 
-def _books(fabric: Fabric) -> Told:
-    """Bytes between devices are counted, of what is moved alone."""
+def _books(fabric: Fabric) -> Mismatches:
+    """Bytes between devices are counted, and only those that move."""
     two = fabric(2)
     first, second = two.devices
     x = two.copy(_ones().double(), first)
@@ -172,56 +172,58 @@ def _books(fabric: Fabric) -> Told:
     x.to("cpu")
     x[:1].to(second)
     ways = [two.bytes_between(a, b) for a, b in (("cpu", first), (first, "cpu"), (first, second), (second, first))]
-    yield found("bytes", [*ways, two.sent()], [24, 24, 8, 0, 56])
+    yield compare("bytes", [*ways, two.sent()], [24, 24, 8, 0, 56])
 
 
-def _memory(fabric: Fabric) -> Told:
-    """A copy has memory of its own, contiguous, with the numbers that are meant, where it was asked for."""
+def _memory(fabric: Fabric) -> Mismatches:
+    """A copy has contiguous memory of its own, on the device that was asked for, with the numbers of its source."""
     two = fabric(2)
     first, second = two.devices
     host = torch.arange(6.0).reshape(2, 3)
     x = two.copy(host.t(), first)
-    yield found("a copy of columns", (numbers(x), x.is_contiguous()), (host.t().tolist(), True))
+    yield compare("a copy of columns", (numbers(x), x.is_contiguous()), (host.t().tolist(), True))
     same = two.copy(x, first)
     same.zero_()
-    yield found("what was copied", numbers(x), host.t().tolist())
+    yield compare("what was copied", numbers(x), host.t().tolist())
     back = torch.zeros(3, 2)
     back.copy_(x)
     x.copy_(torch.ones(3, 2))
-    yield found("tensors that were copied into", [back.tolist(), numbers(x)], [host.t().tolist(), [[1.0] * 2] * 3])
+    yield compare("tensors that were copied into", [back.tolist(), numbers(x)], [host.t().tolist(), [[1.0] * 2] * 3])
     z = two.copy(torch.tensor([1 + 2j, 3 - 1j]).conj(), first)
-    yield found("a conjugate", numbers(z.conj().to(second) * 2), [2 + 4j, 6 - 2j])
-    yield found("the negative of an imaginary part", numbers(z.conj().imag), [2.0, -1.0])
+    yield compare("a conjugate", numbers(z.conj().to(second) * 2), [2 + 4j, 6 - 2j])
+    yield compare("the negative of an imaginary part", numbers(z.conj().imag), [2.0, -1.0])
     moved = x.to(second, torch.float64)
-    yield found("device and dtype", (moved.device, moved.dtype), (second, torch.float64))
+    yield compare("device and dtype", (moved.device, moved.dtype), (second, torch.float64))
     same = torch.ops.aten._to_copy.default(x, device=second)
-    yield found("device and dtype of a copy", (same.device, same.dtype), (second, x.dtype))
-    yield found("strides", x.t().to(first, torch.float64).stride(), (1, 2))
+    yield compare("device and dtype of a copy", (same.device, same.dtype), (second, x.dtype))
+    yield compare("strides", x.t().to(first, torch.float64).stride(), (1, 2))
     like = [torch.zeros_like(x, device=second), x.new_zeros(3), torch.empty_like(x, device="cpu")]
-    yield found("devices of memory", [str(t.device) for t in like], ["cpu:1", "cpu:0", "cpu"])
+    yield compare("devices of memory", [str(t.device) for t in like], ["cpu:1", "cpu:0", "cpu"])
     shapes = [x.to("meta"), torch.zeros_like(x, device="meta")]
-    yield found("tensors without data", [(t.is_meta, tuple(t.shape)) for t in shapes], [(True, (3, 2))] * 2)
-    made = two.empty(host.half(), (2, 1), second)
-    yield found("memory", (made.shape, made.dtype, made.device), (torch.Size([2, 1]), torch.float16, second))
+    yield compare("tensors without data", [(t.is_meta, tuple(t.shape)) for t in shapes], [(True, (3, 2))] * 2)
+    memory = two.empty(host.half(), (2, 1), second)
+    yield compare("memory", (memory.shape, memory.dtype, memory.device), (torch.Size([2, 1]), torch.float16, second))
 
 
-def _copied_deeply(fabric: Fabric) -> Told:
+def _copied_deeply(fabric: Fabric) -> Mismatches:
     two = fabric(2)
     x = two.copy(_ones(), two.devices[1]).requires_grad_()
     weight = torch.nn.Parameter(two.copy(_ones(), two.devices[1]), requires_grad=False)
     (a, b), twin = copy.deepcopy((x, x)), copy.deepcopy(weight)
-    yield found("one tensor twice, copied", (a is b, a is x, a.requires_grad, a.device), (True, False, True, x.device))
+    yield compare(
+        "one tensor twice, copied", (a is b, a is x, a.requires_grad, a.device), (True, False, True, x.device)
+    )
     kinds = (type(twin) is type(weight), isinstance(twin, torch.nn.Parameter), twin.requires_grad, twin.device)
-    yield found("a parameter, copied", kinds, (True, True, False, weight.device))
+    yield compare("a parameter, copied", kinds, (True, True, False, weight.device))
     with torch.no_grad():
         a.zero_()
-    yield found("what was copied", numbers(x), [1.0] * 3)
-    yield found("data", (x.data.requires_grad, x.data.device), (False, x.device))
+    yield compare("what was copied", numbers(x), [1.0] * 3)
+    yield compare("data", (x.data.requires_grad, x.data.device), (False, x.device))
     yield refused(lambda: setattr(x, "data", _ones()), "got an assignment to .data, need a new tensor")
-    yield found("its text", f"{x!r}".startswith("LogicalTensor(") and f"{x!r}".endswith("device=cpu:1)"), True)
+    yield compare("its text", f"{x!r}".startswith("LogicalTensor(") and f"{x!r}".endswith("device=cpu:1)"), True)
 
 
-_QUESTIONS: dict[str, Callable[[Fabric], Told]] = {
+_QUESTIONS: dict[str, Callable[[Fabric], Mismatches]] = {
     "operands are of one device": _one_device,
     "operands are of one fabric": _one_fabric,
     "names of devices": _names,

@@ -24,8 +24,8 @@ class OnGpus:
     name: str
 
     def apply(self, *args: Any) -> Any:
-        given = [a for a in args if isinstance(a, torch.Tensor)]
-        if not all(x.is_cuda for x in given):
+        tensors = [a for a in args if isinstance(a, torch.Tensor)]
+        if not all(x.is_cuda for x in tensors):
             raise Unsupported(Code.NO_DEVICE, f"torch.nn.parallel's {self.name} takes tensors of GPUs alone")
         return getattr(parallel, self.name).apply(*args)
 
@@ -78,7 +78,7 @@ _CALLS: dict[str, Any] = {
 
 
 def _shares(tensor: Any, own: bool) -> Any:
-    """The tensor at its home, zeros elsewhere, and so with its gradient, which every rank takes part in."""
+    """The tensor on its home rank, zeros on others, and likewise its gradient, in which every rank takes part."""
     return torch.where(torch.tensor(own), tensor, torch.zeros_like(tensor))
 
 

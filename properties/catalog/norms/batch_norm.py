@@ -34,7 +34,7 @@ from .over_ranks import promises_of
 Tensor = torch.Tensor
 MOMENTA = (0.1, 0.1, 0.1, 0.3, 0.0, 1.0)
 RUNNING = ("running_mean", "running_var")
-#: Under which name a part of the structure is chosen, where that is another one.
+#: The names under which parts of the structure are chosen, where the names differ.
 _CHOSEN = {"running": "running statistics"}
 
 # ---------------------------------------------------------------------------------------------- samples
@@ -42,18 +42,18 @@ _CHOSEN = {"running": "running statistics"}
 
 @st.composite
 def structures(draw: st.DrawFn, dtype: str, kind: str, eps: tuple[float, ...] = drawing.EPS) -> dict[str, Any]:
-    """What batch norm samples have in common: shapes, dtypes of parameters and running statistics, regime, numbers."""
+    """The structure of a sample: shapes, dtypes of parameters and running statistics (or None), regime, numbers."""
     rank = draw(choose("axes of positions", (1, 1, 0, 2, 3)))
     (channels,), (n, *positions) = draw(strategies.shapes(kind, 1 + rank, 1))
     beside = drawing.dtypes_beside(dtype)
-    kept = draw(choose("dtype of parameters", beside))
+    of_parameters = draw(choose("dtype of parameters", beside))
     training = draw(choose("training", (True, True, False)))
     return {
         "n": n,
         "channels": channels,
         "positions": tuple(positions),
-        "weight": draw(choose("weight", (kept, kept, None))),
-        "bias": draw(choose("bias", (kept, kept, None))),
+        "weight": draw(choose("weight", (of_parameters, of_parameters, None))),
+        "bias": draw(choose("bias", (of_parameters, of_parameters, None))),
         # Evaluation needs running statistics; in training a quarter of the samples go without them.
         "running": draw(choose("running statistics", (*(beside * 3), *((None,) if training else ())))),
         "regime": draw(drawing.regime(kind)),
@@ -77,10 +77,13 @@ def filled(rng: Any, structure: Named, dtype: str) -> dict[str, Any]:
     if rng.random() < 0.5 and rows.size:
         with np.errstate(over="ignore"):
             mean, var = mean * 0.1 + rows.mean(1), var * 0.1 + np.nan_to_num(np.clip(rows.var(1), 0, 1e30))
-    kept = structure["running"]
+    of_running = structure["running"]
     running = {"running_mean": mean, "running_var": var}
-    given = {name: None if kept is None else strategies.to_dtype(values, kept) for name, values in running.items()}
-    return {"input": x, **named, **given}
+    statistics = {
+        name: None if of_running is None else strategies.to_dtype(values, of_running)
+        for name, values in running.items()
+    }
+    return {"input": x, **named, **statistics}
 
 
 def _forward_samples(
@@ -121,7 +124,7 @@ def _forward_samples(
 
 
 def _outputs_and_running(own: int) -> Callable[..., Any]:
-    """Those of out, or of out and the statistics that are saved, and of the running statistics that are given."""
+    """Dtypes of the outputs: out, `own - 1` saved statistics, and the running statistics that the call has."""
 
     def dtypes(input: Tensor, running_mean: Tensor | None = None, running_var: Tensor | None = None) -> Any:
         running = [t.dtype for t in (running_mean, running_var) if t is not None]
@@ -209,11 +212,11 @@ def _channels_apart(own: int, device: str, **named: Any) -> Slices:
     # On the CPU the kernel of a batch, and with it the order of a channel's sums, depends on the number of channels.
     if device == "cpu":
         raise Unsupported(Code.NOT_APPLICABLE, "batch norm promises nothing of single channels on the CPU")
-    given = [name for name in (*RUNNING, "weight", "bias") if named.get(name) is not None]
+    present = [name for name in (*RUNNING, "weight", "bias") if named.get(name) is not None]
     # In evaluation the statistics of the batch are not computed; they come out empty.
     statistics = 0 if named.get("training", True) else None
-    running = tuple(0 for name in RUNNING if name in given)
-    return Slices({"input": 1, **dict.fromkeys(given, 0)}, (1, *(statistics,) * (own - 1), *running))
+    running = tuple(0 for name in RUNNING if name in present)
+    return Slices({"input": 1, **dict.fromkeys(present, 0)}, (1, *(statistics,) * (own - 1), *running))
 
 
 def _op(
@@ -233,9 +236,9 @@ def _op(
         ranks: how it runs over ranks. samples: as for `_forward_samples`.
     """
     signature = Signature(formula)
-    found = _refusals(signature, strict)
+    mistakes = _refusals(signature, strict)
     if "running" in samples.get("needs", ()):
-        found = tuple(mistake for mistake in found if mistake.error is not ValueError or "update" in mistake.name)
+        mistakes = tuple(mistake for mistake in mistakes if mistake.error is not ValueError or "update" in mistake.name)
     return declare(
         formula,
         subjects,
@@ -247,7 +250,7 @@ def _op(
         strides=shared.channels_kept_last,
         documented=torch_documents.of_op(torch_documents.PLAIN, "native" in formula.__name__),
         laws=laws_of(signature, own),
-        refusals=found,
+        refusals=mistakes,
         mutates=tuple(name for name in RUNNING if name in signature),
         kernels="" if formula is formulas.sync_batch_norm else "batch_norm",
         example=_example if formula is formulas.batch_norm else None,

@@ -63,8 +63,8 @@ def _of_wanted_gradients(
         training: whether the statistics are those of the batch; True for ops that have no such argument.
         output_mask: which gradients are wanted, all for ops that have no such argument. The others are the op's, too.
     """
-    given = [tensor for tensor in (weight, save_mean if training else running_mean) if tensor is not None]
-    return shared.of_wanted(output_mask, input, given[0], given[0])
+    tensors = [tensor for tensor in (weight, save_mean if training else running_mean) if tensor is not None]
+    return shared.dtypes_of_gradients(output_mask, input, tensors[0], tensors[0])
 
 
 def _strides(input: Tensor, output_mask: tuple[bool, ...] = ALL) -> Sequence[tuple[int, ...]]:
@@ -81,13 +81,13 @@ def _in_training(input: Tensor, training: bool = True, output_mask: tuple[bool, 
 def _sum_of_gradients(
     outputs: Any, *, input: Tensor, weight: Tensor | None, save_mean: Tensor, save_invstd: Tensor
 ) -> tuple[Any, Any]:
-    """Σ d_input = −Σ(x − μ) r² w d_weight / n: zero, but for what rounding has made of the mean that was given."""
+    """Σ d_input = −Σ(x − μ) r² w d_weight / n: zero but for the rounding of the mean μ that the op takes."""
     rows = input.detach().double().transpose(0, 1).flatten(1).tolist()
     mean, scale = save_mean.detach().double(), save_invstd.detach().double().square()
-    # What is left of x − μ is a small difference of large numbers, so it is summed without any error.
-    left = [math.fsum((*row, *[-mu] * len(row))) / len(row) for row, mu in zip(rows, mean.tolist(), strict=True)]
+    # The mean of x − μ is a small difference of large numbers, so it is summed without any error.
+    offsets = [math.fsum((*row, *[-mu] * len(row))) / len(row) for row, mu in zip(rows, mean.tolist(), strict=True)]
     factor = scale if weight is None else scale * weight.detach().double()
-    return (outputs[0].sum(dims_of(input)),), (-torch.tensor(left, dtype=torch.float64) * factor * outputs[1],)
+    return (outputs[0].sum(dims_of(input)),), (-torch.tensor(offsets, dtype=torch.float64) * factor * outputs[1],)
 
 
 def _mirrored(input: Tensor, save_mean: Tensor | None, running_mean: Tensor | None) -> Named:
@@ -96,8 +96,8 @@ def _mirrored(input: Tensor, save_mean: Tensor | None, running_mean: Tensor | No
 
 
 def _mirror(gradients: Any, *, output_mask: tuple[bool, ...] = ALL) -> Any:
-    """d_weight alone changes sign."""
-    signs = [sign for sign, wanted in zip((1, -1, 1), output_mask, strict=True) if wanted]
+    """The gradients of the mirrored call: d_weight alone changes sign."""
+    signs = [sign for sign, in_mask in zip((1, -1, 1), output_mask, strict=True) if in_mask]
     return tuple(-t if sign < 0 else t for sign, t in zip(signs, gradients, strict=True))
 
 

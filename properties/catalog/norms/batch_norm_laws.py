@@ -61,13 +61,13 @@ def laws_of(signature: Signature, own: int) -> tuple[Relation, ...]:
     """The laws of a forward op whose first `own` outputs are out, or out, save_mean and save_invstd."""
 
     def each(out: Any, means: Any, others: Any) -> tuple[Any, ...]:
-        """Of every output: of out, of both means, of the other statistics."""
+        """One value for every output: `out` for out, `means` for both means, `others` for the other statistics."""
         return (out, *((means, others[0]) if own > 1 else ()), means, others[1])
 
     def unshifted(one: Any, other: Any) -> tuple[Any, Any]:
         """All outputs but the means."""
-        kept = [at for at in range(len(one)) if at not in (1, own)]
-        return tuple(one[at] for at in kept), tuple(other[at] for at in kept)
+        places = [at for at in range(len(one)) if at not in (1, own)]
+        return tuple(one[at] for at in places), tuple(other[at] for at in places)
 
     running = "running_mean" in signature.names
     means = ("running_mean",) if running else ()

@@ -72,10 +72,10 @@ def _flat_or_not(draw: st.DrawFn, dtype: str, kind: str) -> Named:
 
 
 def _native(rng: Any, structure: Named, dtype: str) -> Named:
-    given = _arguments(rng, structure, dtype)
-    x = given["input"]
+    arguments = _arguments(rng, structure, dtype)
+    x = arguments["input"]
     # Aten's op reads its sizes from N, C and HxW, so the input may have any shape of so many elements.
-    return given | {"input": x.reshape(-1) if structure["flat"] else x} | _sizes(x)
+    return arguments | {"input": x.reshape(-1) if structure["flat"] else x} | _sizes(x)
 
 
 def _statistics(input: Tensor, groups: int, eps: float) -> dict[str, Tensor]:
@@ -93,14 +93,16 @@ def _group_structures_and_mask(draw: st.DrawFn, dtype: str, kind: str) -> Named:
 
 
 def _saved_and_cotangent(rng: Any, structure: Named, dtype: str) -> Named:
-    given = _arguments(rng, structure, dtype)
+    arguments = _arguments(rng, structure, dtype)
     # The backward op takes no bias, because no gradient depends on it.
-    del given["bias"]
-    x, eps = given["input"], given.pop("eps")
+    del arguments["bias"]
+    x, eps = arguments["input"], arguments.pop("eps")
     grad = drawing.cotangent(rng, x.shape, dtype, structure["kind"])
     # The gradient of a weight that is not there may be asked for, and is None.
-    given |= _statistics(x, structure["groups"], eps) | _sizes(x) | {"output_mask": structure["mask"]}
-    return given | {name: t.reshape(-1) if structure["flat"] else t for name, t in (("input", x), ("grad_out", grad))}
+    arguments |= _statistics(x, structure["groups"], eps) | _sizes(x) | {"output_mask": structure["mask"]}
+    return arguments | {
+        name: t.reshape(-1) if structure["flat"] else t for name, t in (("input", x), ("grad_out", grad))
+    }
 
 
 # ---------------------------------------------------------------------------------------------- promises
@@ -111,7 +113,7 @@ def _input_and_group_statistics(input: Tensor, num_groups: int, weight: Tensor |
 
 
 def _saved_native(input: Tensor, weight: Tensor | None, N: int, num_groups: int, wanted: set[str]) -> int:
-    """Bytes that a forward call keeps.
+    """Bytes that a forward call saves.
 
     Args:
         wanted: names of the arguments that need a gradient; the other parameters are the op's.
@@ -121,8 +123,8 @@ def _saved_native(input: Tensor, weight: Tensor | None, N: int, num_groups: int,
 
 def _backward_dtypes(input: Tensor, weight: Tensor | None, output_mask: tuple[bool, bool, bool]) -> list[torch.dtype]:
     of_parameters = input if weight is None else weight
-    wanted = (output_mask[0], output_mask[1] and weight is not None, output_mask[2])
-    return shared.of_wanted(wanted, input, of_parameters, of_parameters)
+    mask = (output_mask[0], output_mask[1] and weight is not None, output_mask[2])
+    return shared.dtypes_of_gradients(mask, input, of_parameters, of_parameters)
 
 
 # ---------------------------------------------------------------------------------------------- laws
@@ -171,8 +173,8 @@ def _single_elements(input: Tensor, bias: Tensor | None) -> Sequence[Named] | No
         return None
     alone = input.flatten(2)[:1, :, :1].reshape(1, -1).repeat(2, 1) if input.ndim > 2 else input[:1].repeat(2, 1)
     weights = (alone.new_full((alone.shape[1],), value) for value in (0.0, 1.0))
-    given = {"input": alone, "num_groups": alone.shape[1], "bias": bias, "eps": 1e-5}
-    return [given | {"weight": weight} for weight in weights]
+    arguments = {"input": alone, "num_groups": alone.shape[1], "bias": bias, "eps": 1e-5}
+    return [arguments | {"weight": weight} for weight in weights]
 
 
 BATCH = laws.permute({"input": 0}, exact=True, when=_has_samples)

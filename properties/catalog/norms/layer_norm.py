@@ -34,17 +34,17 @@ def _with_mask(draw: st.DrawFn, dtype: str, kind: str) -> Named:
 
 
 def _saved_and_cotangent(rng: Any, structure: Named, dtype: str) -> Named:
-    given = drawing.row_arguments(rng, structure, dtype, CENTRES)
-    x, eps = given["input"], given.pop("eps")
+    arguments = drawing.row_arguments(rng, structure, dtype, CENTRES)
+    x, eps = arguments["input"], arguments.pop("eps")
     grad = drawing.cotangent(rng, x.shape, dtype, structure["kind"])
     dims = tuple(range(-len(structure["inner"]), 0))
     mean, rstd = shared.statistics(x, x, dims, eps, keepdim=True)
     d_input, d_weight, d_bias = structure["mask"]
-    d_bias = d_bias and given["bias"] is not None
+    d_bias = d_bias and arguments["bias"] is not None
     # The gradient of a weight that is not there may be asked for, and is None. A call that has no other one to give
     # would have no output to be judged by.
-    mask = (d_input or not ((d_weight and given["weight"] is not None) or d_bias), d_weight, d_bias)
-    return given | {"grad_out": grad, "mean": mean, "rstd": rstd, "output_mask": mask}
+    mask = (d_input or not ((d_weight and arguments["weight"] is not None) or d_bias), d_weight, d_bias)
+    return arguments | {"grad_out": grad, "mean": mean, "rstd": rstd, "output_mask": mask}
 
 
 # ---------------------------------------------------------------------------------------------- promises
@@ -60,8 +60,8 @@ def _input_and_row_statistics(
 def _backward_dtypes(
     input: Tensor, weight: Tensor | None, bias: Tensor | None, output_mask: tuple[bool, ...]
 ) -> list[torch.dtype]:
-    wanted = (output_mask[0], output_mask[1] and weight is not None, output_mask[2])
-    return shared.of_wanted(wanted, input, input if weight is None else weight, input if bias is None else bias)
+    mask = (output_mask[0], output_mask[1] and weight is not None, output_mask[2])
+    return shared.dtypes_of_gradients(mask, input, input if weight is None else weight, input if bias is None else bias)
 
 
 # ---------------------------------------------------------------------------------------------- laws, refusals

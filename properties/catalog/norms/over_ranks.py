@@ -10,7 +10,7 @@ import torch
 
 from ....oracles.op.placement import Promise
 from ... import worlds
-from ..mismatch import Told, found, numbers
+from ..mismatch import Mismatches, compare, numbers
 
 Tensor = torch.Tensor
 #: sync_batch_norm, with a comm as its last argument.
@@ -30,7 +30,7 @@ class _Counted:
         return total
 
 
-def _everybody(normalized: Normalized) -> Told:
+def _everybody(normalized: Normalized) -> Mismatches:
     """A rank whose input needs no gradient takes part in the derivative, and no call grows with its use."""
 
     def program(comm: Any) -> Any:
@@ -46,11 +46,11 @@ def _everybody(normalized: Normalized) -> Told:
 
     rest = (False, False, False)
     need = [([5, 4, 5], rank == 0, *rest) for rank in range(3)]
-    yield found("elements sent, gradients, and what needs them", worlds.run(3, program), need)
-    yield found("elements that one rank sends", worlds.run(1, program)[0][0], [])
+    yield compare("elements sent, gradients, and what needs them", worlds.run(3, program), need)
+    yield compare("elements that one rank sends", worlds.run(1, program)[0][0], [])
 
 
-def _weight_alone(normalized: Normalized) -> Told:
+def _weight_alone(normalized: Normalized) -> Mismatches:
     """The tangent of the weight alone: every rank takes part, though its input has none."""
 
     def program(comm: Any) -> list[float]:
@@ -62,21 +62,21 @@ def _weight_alone(normalized: Normalized) -> Told:
         return numbers(torch.func.jvp(of_weight, (weight,), (2 * weight,))[1])
 
     # The variance is 9, and with eps it is 16.
-    yield found("tangents", worlds.run(2, program), [[[-1.5], [1.5]]] * 2)
+    yield compare("tangents", worlds.run(2, program), [[[-1.5], [1.5]]] * 2)
 
 
-def _digits(normalized: Normalized) -> Told:
-    """The mean, 2²⁴ + 1, is no number of float32; what is left of the input without it is."""
+def _digits(normalized: Normalized) -> Mismatches:
+    """The mean, 2²⁴ + 1, is no number of float32; the input minus the mean, ±1, is."""
 
     def program(comm: Any) -> list[float]:
         x = torch.tensor([[2.0**24 + 2 * comm.rank]])
         return numbers(normalized(x, None, None, None, None, True, 0.1, 3.0, comm=comm))
 
-    yield found("outputs", worlds.run(2, program), [[[-0.5]], [[0.5]]])
+    yield compare("outputs", worlds.run(2, program), [[[-0.5]], [[0.5]]])
 
 
-def _no_channels(normalized: Normalized) -> Told:
-    """Of no channels there is nothing to normalise, and as much to differentiate."""
+def _no_channels(normalized: Normalized) -> Mismatches:
+    """Without channels there is nothing to normalise or to differentiate, and nothing fails."""
 
     def program(comm: Any) -> tuple[Any, ...]:
         def called(x: Tensor) -> Tensor:
@@ -88,7 +88,7 @@ def _no_channels(normalized: Normalized) -> Told:
         tangent = torch.func.jvp(called, (x.detach(),), (x.detach(),))[1]
         return tuple(y.shape), tuple(g.shape), tuple(tangent.shape)
 
-    yield found("shapes", worlds.run(2, program), [((2, 0, 3),) * 3] * 2)
+    yield compare("shapes", worlds.run(2, program), [((2, 0, 3),) * 3] * 2)
 
 
 _QUESTIONS = {
@@ -100,7 +100,7 @@ _QUESTIONS = {
 
 
 def promises_of(normalized: Normalized) -> tuple[Promise, ...]:
-    """The promises of batch norm over ranks, where there may be any number of ranks; none where that is given."""
+    """The promises of batch norm over ranks; none where the number of ranks is fixed."""
     if not worlds.may_fail():
         return ()
     return tuple(Promise(name, partial(question, normalized)) for name, question in _QUESTIONS.items())

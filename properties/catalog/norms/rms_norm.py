@@ -37,9 +37,9 @@ def _resolved(input: Tensor, eps: float | None) -> dict[str, float]:
 
 
 def _with_residual(rng: Any, structure: Named, dtype: str) -> Named:
-    given = drawing.row_arguments(rng, structure, dtype, CENTRES)
-    shape, table = given["input"].shape, (math.prod(structure["outer"]), math.prod(structure["inner"]))
-    return given | {"residual": drawing.rows(rng, structure["regime"], shape, dtype, table=table)}
+    arguments = drawing.row_arguments(rng, structure, dtype, CENTRES)
+    shape, table = arguments["input"].shape, (math.prod(structure["outer"]), math.prod(structure["inner"]))
+    return arguments | {"residual": drawing.rows(rng, structure["regime"], shape, dtype, table=table)}
 
 
 @st.composite
@@ -49,15 +49,15 @@ def _with_mask(draw: st.DrawFn, dtype: str, kind: str) -> Named:
 
 
 def _saved_and_cotangent(rng: Any, structure: Named, dtype: str) -> Named:
-    given = drawing.row_arguments(rng, structure, dtype, CENTRES)
-    x, eps = given["input"], given.pop("eps")
+    arguments = drawing.row_arguments(rng, structure, dtype, CENTRES)
+    x, eps = arguments["input"], arguments.pop("eps")
     grad = drawing.cotangent(rng, x.shape, dtype, structure["kind"])
     square = x.double().square().mean(tuple(range(-len(structure["inner"]), 0)), keepdim=True)
     rstd = (square + eps).rsqrt().to(wide_dtype(x))
     d_input, d_weight = structure["mask"]
     # A call that has no gradient to give would have no output to be judged by.
-    mask = (d_input or given["weight"] is None, d_weight)
-    return given | {"grad_out": grad, "rstd": rstd, "output_mask": mask}
+    mask = (d_input or arguments["weight"] is None, d_weight)
+    return arguments | {"grad_out": grad, "rstd": rstd, "output_mask": mask}
 
 
 # ------------------------------------------------------------------------------------------------------ promises
@@ -73,8 +73,8 @@ def _rows_and_statistic(
 
 
 def _backward_dtypes(input: Tensor, weight: Tensor | None, output_mask: tuple[bool, ...]) -> list[torch.dtype]:
-    wanted = (output_mask[0], output_mask[1] and weight is not None)
-    return shared.of_wanted(wanted, input, input if weight is None else weight)
+    mask = (output_mask[0], output_mask[1] and weight is not None)
+    return shared.dtypes_of_gradients(mask, input, input if weight is None else weight)
 
 
 def _each_row(names: Sequence[str], outputs: int) -> Callable[..., Slices | None]:

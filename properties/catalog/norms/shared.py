@@ -15,16 +15,16 @@ AFFINE = ("input", "weight", "bias")
 def statistics(
     input: Tensor, rows: Tensor, dims: tuple[int, ...], eps: float, *, keepdim: bool = False
 ) -> tuple[Tensor, Tensor]:
-    """Mean and 1/√(σ² + ε) as a forward pass leaves them: correct to the statistics' dtype.
+    """Mean and 1/√(σ² + ε), correctly rounded to the dtype of a forward pass's statistics.
 
     Args:
-        input: what the op is given. rows, dims: the same elements, and the axes that share statistics.
+        input: of the op. rows, dims: the elements of the input, and the axes of `rows` that share statistics.
         eps: ε. keepdim: whether the statistics keep those axes, with length 1.
     """
     wide = rows.double()
     variance = wide.sub(wide.mean(dims, keepdim=True)).square().mean(dims, keepdim=keepdim)
-    found = wide.mean(dims, keepdim=keepdim), (variance + eps).rsqrt()
-    return found[0].to(wide_dtype(input)), found[1].to(wide_dtype(input))
+    mean, rstd = wide.mean(dims, keepdim=keepdim), (variance + eps).rsqrt()
+    return mean.to(wide_dtype(input)), rstd.to(wide_dtype(input))
 
 
 LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
@@ -36,7 +36,7 @@ def contiguous(input: Tensor) -> tuple[tuple[int, ...]]:
 
 
 def channels_kept_last(input: Tensor) -> tuple[tuple[int, ...]]:
-    """The same where channels_last memory is kept: that of an input with its strides, and not contiguous besides."""
+    """The strides of a first output that keeps the input's channels_last memory; else it is contiguous."""
     if input.dim() in LAST and not input.is_contiguous():
         last = torch.empty(input.shape, device="meta", memory_format=LAST[input.dim()]).stride()
         if input.stride() == last:
@@ -55,15 +55,19 @@ def bytes_of_statistics(input: Tensor, rows: int) -> int:
 
 
 def saved(input: Tensor, weight: Tensor | None, of_statistics: int, wanted: set[str]) -> int:
-    """Input and statistics where the input or the weight needs a gradient, and the weight where the input does."""
+    """Bytes of input and statistics where the input or the weight needs a gradient; of the weight where the input does.
+
+    Args:
+        of_statistics: their bytes. wanted: names of the arguments that need a gradient.
+    """
     if not wanted & {"input", "weight"}:
         return 0
     return bytes_of(input) + of_statistics + (bytes_of(weight) if "input" in wanted else 0)
 
 
-def of_wanted(output_mask: Sequence[bool], *tensors: Tensor) -> list[torch.dtype]:
-    """Dtypes of the gradients that are wanted, which are those of these tensors."""
-    return [tensor.dtype for tensor, wanted in zip(tensors, output_mask, strict=True) if wanted]
+def dtypes_of_gradients(output_mask: Sequence[bool], *tensors: Tensor) -> list[torch.dtype]:
+    """Dtypes of the gradients in `output_mask`: a gradient has the dtype of its tensor."""
+    return [tensor.dtype for tensor, in_mask in zip(tensors, output_mask, strict=True) if in_mask]
 
 
 def sums_over_slices(output_mask: Sequence[bool], weight: object, bias: object) -> tuple[int | None, ...]:
@@ -74,5 +78,5 @@ def sums_over_slices(output_mask: Sequence[bool], weight: object, bias: object) 
     """
     there = (True, weight is not None, bias is not None)
     return tuple(
-        axis for axis, wanted, given in zip((0, None, None), output_mask, there, strict=True) if wanted and given
+        axis for axis, in_mask, exists in zip((0, None, None), output_mask, there, strict=True) if in_mask and exists
     )

@@ -9,7 +9,7 @@ import msgspec
 
 from ....oracles.verdicts.verdict import HELD, Cell, Verdict, counted
 from ....properties.campaign.performing import Item
-from ....properties.places.crash_search import culprit
+from ....properties.places.crash_search import find_culprit
 from ....properties.places.pool import owner_of
 from ...collect import Account, make_death_verdict
 from ...exit_codes import Reason
@@ -80,7 +80,7 @@ class CellWork:
             if lost.case or lost.with_worker:
                 continue
             cell, terms = self._cells[item.name][0], self._request.terms()
-            case = culprit(cell, item.question["settings"], terms.timeout, terms.command, stopped)
+            case = find_culprit(cell, item.question["settings"], terms.timeout, terms.command, stopped)
             if case is not None:
                 case_fields = {"case_id": case.case_id, "case": case.case, "program": case.program}
                 yield item, msgspec.structs.replace(lost, **case_fields)

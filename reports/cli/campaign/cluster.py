@@ -17,7 +17,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from ....properties.campaign.bench import ItemLost, NotStarted
-from ....properties.campaign.performing import Item, ItemLimits, Told, perform, release
+from ....properties.campaign.performing import Item, ItemLimits, ItemReport, perform, release
 from ....properties.places.topic_queue import TopicQueue
 from ...text import one_line
 
@@ -107,7 +107,7 @@ class Cluster:
 
     def run(
         self, items: Sequence[Item], manner: ItemLimits, may_run: Callable[[Item], bool], stopped: Callable[[], bool]
-    ) -> Iterator[tuple[Item, Told | ItemLost] | None]:
+    ) -> Iterator[tuple[Item, ItemReport | ItemLost] | None]:
         """Runs the items, and gives each with what came of it, in any order; None now and then, while nothing comes.
 
         Args:
@@ -152,7 +152,7 @@ class Cluster:
                     yield None
                     continue
                 item, outcome = under_way.pop(future), self._outcome(future)
-                topics.end_item(outcome.worker if isinstance(outcome, Told) else "", item.topic, self.seats)
+                topics.end_item(outcome.worker if isinstance(outcome, ItemReport) else "", item.topic, self.seats)
                 if outcome is None and item.name not in alone:
                     suspects.append(item)
                 else:
@@ -169,7 +169,7 @@ class Cluster:
             perform, json.dumps(asdict(item)), how, pure=False, retries=DEATHS - 1, key=None, priority=0
         )
 
-    def _outcome(self, future: Any) -> Told | ItemLost | None:
+    def _outcome(self, future: Any) -> ItemReport | ItemLost | None:
         """What came of an item; None where its workers ended several times."""
         from distributed import CancelledError, KilledWorker
 
@@ -187,7 +187,7 @@ class Cluster:
             text = f"a worker of the cluster could not run an item: {type(err).__name__}: {one_line(str(err))}"
             raise ClusterError(text) from err
         answer["lost"] = None if answer["lost"] is None else tuple(answer["lost"])
-        return Told(**{**answer, "left": tuple(answer["left"])})
+        return ItemReport(**{**answer, "left": tuple(answer["left"])})
 
     def _count(self) -> int:
         if self._client.status != "running":

@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from ....properties.campaign.bench import ItemLost
-from ....properties.campaign.performing import Item, ItemLimits, Told
+from ....properties.campaign.performing import Item, ItemLimits, ItemReport
 from ....properties.places.crash_limit import CrashLimit
-from ....properties.places.pool import LOUD, left_behind, loud
+from ....properties.places.pool import LOUD, describe_leftovers, describe_printing
 from ....properties.sources import source_digest
 from ... import exit_codes
 from ...exit_codes import Reason
@@ -119,7 +119,7 @@ class Conduct:
             items = [item for item in self._abandoned_items if (item.kind, item.group) == (kind, group)]
             self.works[kind].leave(items, self._deaths.why(*group))
 
-    def _write(self, item: Item, outcome: Told | ItemLost) -> None:
+    def _write(self, item: Item, outcome: ItemReport | ItemLost) -> None:
         """Take what came of an item to the log, and then to its work, because the log survives this process."""
         at = time.monotonic() - self._began
         line: journal.Done | journal.Lost
@@ -157,15 +157,15 @@ class Conduct:
             work.lose(item, line)
         self._finished_items.add((item.kind, item.name))
 
-    def _notes(self, item: Item, answer: Told) -> list[str]:
+    def _notes(self, item: Item, answer: ItemReport) -> list[str]:
         """What a process did beside answering, as the sentences that a run would have of it."""
         op = item.group[0]
         before = self._printed[op]
         self._printed[op] += answer.printed
-        notes = [left_behind(item.owner, answer.left)] if item.owner and answer.left else []
-        return [*notes, *([loud(op, answer.began)] if before <= LOUD < self._printed[op] else [])]
+        notes = [describe_leftovers(item.owner, answer.left)] if item.owner and answer.left else []
+        return [*notes, *([describe_printing(op, answer.began)] if before <= LOUD < self._printed[op] else [])]
 
-    def _require_alike(self, answer: Told) -> None:
+    def _require_alike(self, answer: ItemReport) -> None:
         """Raises `_Unlike` for a worker whose answers cannot stand in one record with those of the others."""
         if not self.environment:
             self.environment = dict(answer.environment)
