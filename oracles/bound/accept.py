@@ -162,17 +162,17 @@ def place_in_accept_sets(
     """
     flat = np.ascontiguousarray(computed).reshape(-1)
     if exact is not None or computed.size <= BLOCK:
-        found = _decided(computed, fmt, ball, exact, finite_inputs, order)
+        decisions = _decided(computed, fmt, ball, exact, finite_inputs, order)
 
-        def measured(some: Any) -> Measures:
-            return _measured(flat[some], fmt, _Decided(*(np.reshape(array, -1)[some] for array in found)))
+        def measure(some: Any) -> Measures:
+            return _measured(flat[some], fmt, _Decided(*(np.reshape(array, -1)[some] for array in decisions)))
 
-        edges = functools.partial(_edges, fmt, found, exact, order)
-        return Elements(found.accepted, found.judged, found.special, found.high, measured, edges)
+        edges = functools.partial(_edges, fmt, decisions, exact, order)
+        return Elements(decisions.accepted, decisions.judged, decisions.special, decisions.high, measure, edges)
     centre = ball.centre.reshape(-1)
     radius = None if ball.radius is None else ball.radii().reshape(-1)
 
-    def decided(part: Any) -> _Decided:
+    def decide_part(part: Any) -> _Decided:
         block = Ball(centre[part], None if radius is None else radius[part], ball.contract, ball.special)
         block.stray = None if ball.stray is None else ball.stray.reshape(-1)[part]
         return _decided(flat[part], fmt, block, None, finite_inputs, order)
@@ -182,11 +182,11 @@ def place_in_accept_sets(
         if _all_near(flat[part], fmt, centre[part], 0.0 if radius is None else radius[part]):
             answers[:2, part], answers[2, part] = True, False
             continue
-        for answer, own in zip(answers, decided(part), strict=False):
+        for answer, own in zip(answers, decide_part(part), strict=False):
             answer[part] = own
 
-    def measured_of(some: Any) -> Measures:
-        return _measured(flat[some], fmt, decided(some))
+    def measure_part(some: Any) -> Measures:
+        return _measured(flat[some], fmt, decide_part(some))
 
     value = ball.centre.astype(np.float64, copy=False)
     accepted, judged, special = (answer.reshape(computed.shape) for answer in answers)
@@ -194,9 +194,9 @@ def place_in_accept_sets(
     def edges_at(at: tuple[int, ...]) -> Edges:
         number = int(np.ravel_multi_index(at, computed.shape))
         start = number - number % BLOCK
-        return _edges(fmt, decided(slice(start, start + BLOCK)), None, order, (number - start,))
+        return _edges(fmt, decide_part(slice(start, start + BLOCK)), None, order, (number - start,))
 
-    return Elements(accepted, judged, special, value, measured_of, edges_at)
+    return Elements(accepted, judged, special, value, measure_part, edges_at)
 
 
 def _all_near(computed: Any, fmt: Format, centre: Any, radius: Any) -> bool:
@@ -327,31 +327,31 @@ def _decide(computed: float, fmt: Format, exact: Any, delta: float) -> bool:
     return bool(libmp.mpf_le(lower, out) and libmp.mpf_le(out, upper))
 
 
-def _edges(fmt: Format, found: _Decided, exact: Exact | None, order: int, at: tuple[int, ...]) -> Edges:
+def _edges(fmt: Format, decisions: _Decided, exact: Exact | None, order: int, at: tuple[int, ...]) -> Edges:
     """What is accepted of an element.
 
     Args:
         fmt: of the output. found, exact: what is decided, and the exact reading, if one was made.
         order: of the derivative. at: the index of the element.
     """
-    value, delta = float(found.high[at]), float(found.delta[at])
-    if not found.judged[at]:
+    value, delta = float(decisions.high[at]), float(decisions.delta[at])
+    if not decisions.judged[at]:
         return Edges(-math.inf, math.inf)
     if not math.isfinite(value):
         return Edges(value, value, not_finite=bool(order))
-    centre = exact.values[at] if exact is not None else _pair(value, found.low[at])
+    centre = exact.values[at] if exact is not None else _pair(value, decisions.low[at])
     lower, upper = _limits(fmt, centre, delta)
     return Edges(libmp.to_float(lower), libmp.to_float(upper))
 
 
-def _measured(computed: Any, fmt: Format, found: _Decided) -> Measures:
+def _measured(computed: Any, fmt: Format, decisions: _Decided) -> Measures:
     """How far each element is from its exact value, in ulp and in bounds."""
     with np.errstate(all="ignore"):
-        return _measures_of(computed, fmt, found)
+        return _measures_of(computed, fmt, decisions)
 
 
-def _measures_of(computed: Any, fmt: Format, found: _Decided) -> Measures:
-    accepted, judged, special, high, low, delta = found
+def _measures_of(computed: Any, fmt: Format, decisions: _Decided) -> Measures:
+    accepted, judged, special, high, low, delta = decisions
     unit = ulp_array(fmt, high)
     signed = (computed - high) - low
     error = np.abs(signed)

@@ -165,10 +165,10 @@ class Contract:
         """
         fmt = self.accumulate
         size = np.abs(constants).astype(np.float64)
-        held = round_array(fmt, size) == size
-        if held.all() and not self.flush:
+        fits = round_array(fmt, size) == size
+        if fits.all() and not self.flush:
             return None
-        rounded = np.where(held, 0.0, np.maximum(size * fmt.unit_roundoff, fmt.eta))
+        rounded = np.where(fits, 0.0, np.maximum(size * fmt.unit_roundoff, fmt.eta))
         flushed = np.where(self.flush & (size < fmt.smallest_normal), size, 0.0)
         return np.where(np.isfinite(size), np.maximum(rounded, flushed), 0.0)
 

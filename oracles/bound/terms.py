@@ -89,18 +89,18 @@ class Terms:
 
     def __str__(self) -> str:
         """What is allowed, in one line."""
-        said = [f"sums in {self.accumulate}" if self.accumulate else "sums in the dtype, of half types in float32"]
-        said += [f"inputs rounded to {self.inputs}"] if self.inputs else []
-        said += ["intermediates stored in their dtype"] if self.intermediates else []
-        said += (
+        parts = [f"sums in {self.accumulate}" if self.accumulate else "sums in the dtype, of half types in float32"]
+        parts += [f"inputs rounded to {self.inputs}"] if self.inputs else []
+        parts += ["intermediates stored in their dtype"] if self.intermediates else []
+        parts += (
             [f"factors of products rounded to {_FACTORS_SAID.get(self.factors, self.factors)}"] if self.factors else []
         )
-        said += [f"partial sums stored in {self.partials}"] if self.partials else []
-        said += ["CUDA's fast functions and quotients"] if self.approximate else []
-        said += [f"elementary functions of {self.library}"] if self.library else []
-        said += ["subnormal numbers may be zero"] if self.flush else []
-        said += [f"algorithms: {', '.join(sorted(self.algorithms))}"] if self.algorithms else []
-        return f"{self.name}: {'; '.join(said)}"
+        parts += [f"partial sums stored in {self.partials}"] if self.partials else []
+        parts += ["CUDA's fast functions and quotients"] if self.approximate else []
+        parts += [f"elementary functions of {self.library}"] if self.library else []
+        parts += ["subnormal numbers may be zero"] if self.flush else []
+        parts += [f"algorithms: {', '.join(sorted(self.algorithms))}"] if self.algorithms else []
+        return f"{self.name}: {'; '.join(parts)}"
 
     @functools.lru_cache(maxsize=256)  # noqa: B019 (terms are few, and scalars of the reading are kept by contract)
     def contract(self, dtype: str, device: str = "cpu", order: int = 0) -> Contract:
@@ -195,13 +195,13 @@ def terms(named: str | Terms) -> Terms:
     first, *more = named.split("+")
     if first not in PRESETS:
         raise TermsError(f"contract: got {first!r}, need one of {', '.join(PRESETS)}, with allowances after a +")
-    found = PRESETS[first]
+    combination = PRESETS[first]
     for name in more:
         if name in _ALGORITHMS:
-            found = replace(found, algorithms=found.algorithms | {name})
+            combination = replace(combination, algorithms=combination.algorithms | {name})
         elif name in ALLOWANCES:
-            found = replace(found, **ALLOWANCES[name])  # type: ignore[arg-type]
+            combination = replace(combination, **ALLOWANCES[name])  # type: ignore[arg-type]
         else:
             names = ", ".join([*ALLOWANCES, *sorted(_ALGORITHMS)])
             raise TermsError(f"contract: got allowance {name!r}, need one of {names}")
-    return replace(found, name=named)
+    return replace(combination, name=named)

@@ -147,10 +147,10 @@ def machine_code(launch: Launch, architecture: Architecture) -> MachineCode:
     from triton.runtime import driver
 
     driver.set_active(_Driver(architecture.capability))
-    found = launch.kernel.warmup(
+    kernel = launch.kernel.warmup(
         *launch.operands, grid=launch.grid, **launch.constants, num_warps=launch.warps, enable_fp_fusion=False
     )
-    return read_resources(found.asm["ptx"], found.asm["cubin"], launch.warps, architecture, found.metadata.shared)
+    return read_resources(kernel.asm["ptx"], kernel.asm["cubin"], launch.warps, architecture, kernel.metadata.shared)
 
 
 def read_resources(ptx: str, cubin: bytes, warps: int, architecture: Architecture, shared: int) -> MachineCode:
@@ -172,14 +172,14 @@ def read_resources(ptx: str, cubin: bytes, warps: int, architecture: Architectur
 
 def accesses(ptx: str, kind: str) -> dict[int, int]:
     """How many loads ("ld") or stores ("st") of global memory have so many bytes."""
-    found: Counter[int] = Counter()
+    counts: Counter[int] = Counter()
     for verb, modifiers, bits in _ACCESS.findall(ptx):
         if verb == kind:
             vector = _VECTOR.search(modifiers)
-            found[int(bits) // 8 * int(vector[1] if vector else 1)] += 1
+            counts[int(bits) // 8 * int(vector[1] if vector else 1)] += 1
     if kind == "ld":
-        found.update(int(size, 0) for size in _COPY.findall(ptx))
-    return dict(sorted(found.items()))
+        counts.update(int(size, 0) for size in _COPY.findall(ptx))
+    return dict(sorted(counts.items()))
 
 
 def _spilled(ptx: str, architecture: Architecture) -> int:
@@ -204,5 +204,5 @@ def _run_tool(command: list[str], content: bytes, suffix: str) -> str:
     with tempfile.NamedTemporaryFile(suffix=suffix) as file:
         file.write(content)
         file.flush()
-        done = subprocess.run([*command, file.name], capture_output=True, text=True, check=True)
-    return done.stdout + done.stderr
+        process = subprocess.run([*command, file.name], capture_output=True, text=True, check=True)
+    return process.stdout + process.stderr

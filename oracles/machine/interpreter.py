@@ -213,15 +213,15 @@ class _Judged(_Rounding):
     def create_masked_load(self, ptrs: Any, mask: Any, other: Any, *caching: Any) -> Any:
         element = ptrs.get_element_ty()
         dtype = self.interpreter._get_np_dtype(element)
-        mask, taken = self._truth(mask, ptrs)
-        self.machine.memory.load(ptrs.data[taken], dtype.itemsize)
+        mask, lanes = self._truth(mask, ptrs)
+        self.machine.memory.load(ptrs.data[lanes], dtype.itemsize)
         if other is None:
             other = self.interpreter.TensorHandle(_unknown(ptrs.data.shape, dtype, element), element)
         return self._plain.create_masked_load(self, ptrs, mask, other, *caching)
 
     def create_masked_store(self, ptrs: Any, value: Any, mask: Any, *caching: Any) -> Any:
-        mask, taken = self._truth(mask, ptrs)
-        self.machine.memory.store(ptrs.data[taken], value.data.dtype.itemsize)
+        mask, lanes = self._truth(mask, ptrs)
+        self.machine.memory.store(ptrs.data[lanes], value.data.dtype.itemsize)
         return self._plain.create_masked_store(self, ptrs, value, mask, *caching)
 
     def create_atomic_rmw(self, rmwOp: Any, ptr: Any, val: Any, mask: Any, sem: Any, scope: Any) -> Any:

@@ -18,25 +18,25 @@ def faults(launch: Launch, code: MachineCode, on: Architecture, *, streams: int)
         streams: how many operands of data the launch moves at a dense shape class, so that its accesses can be wide,
             and must be; 0 where they need not.
     """
-    found = []
+    reasons = []
     if code.stack:
         spilled = f", of them {code.spills} bytes of registers spilled" if code.spills else ""
-        found.append(f"a thread has {code.stack} bytes of stack{spilled}; need 0")
+        reasons.append(f"a thread has {code.stack} bytes of stack{spilled}; need 0")
     if code.doubles and not launch.double:
-        found.append(f"{code.doubles} instructions in double precision, and no operand is; need 0")
+        reasons.append(f"{code.doubles} instructions in double precision, and no operand is; need 0")
     if code.shared > on.shared_block:
-        found.append(f"{code.shared} bytes of shared memory; a block has {on.shared_block} at most")
+        reasons.append(f"{code.shared} bytes of shared memory; a block has {on.shared_block} at most")
     elif not code.resident(on):
-        found.append(f"{code.registers} registers in {code.warps} warps: no block fits on a multiprocessor")
+        reasons.append(f"{code.registers} registers in {code.warps} warps: no block fits on a multiprocessor")
     if not streams:
-        return found
+        return reasons
     narrow = narrow_allowed(streams)
     if code.narrow > narrow:
-        found.append(f"{code.narrow:.0%} of the bytes in accesses of fewer than 16 bytes; need {narrow:.1%} at most")
+        reasons.append(f"{code.narrow:.0%} of the bytes in accesses of fewer than 16 bytes; need {narrow:.1%} at most")
     if code.hidden(on) < HIDDEN:
         cover = f"{code.hidden(on):.0%} of the latency of memory covered; need {HIDDEN:.0%}"
-        found.append(f"{cover} ({code.registers} registers, {code.resident(on) * code.warps} of {on.warps} warps)")
-    return found
+        reasons.append(f"{cover} ({code.registers} registers, {code.resident(on) * code.warps} of {on.warps} warps)")
+    return reasons
 
 
 def narrow_allowed(streams: int) -> float:

@@ -146,16 +146,16 @@ class Memory:
             Violation: a byte that another program has written was written or read.
         """
         for region, loads, stores in zip(self._regions, self._program.loads, self._program.stores, strict=True):
-            read, times_read = _distinct(loads)
-            written, times_written = _distinct(stores)
-            some_read, some_written = _as_slice(read), _as_slice(written)
-            self._require_untouched(region.writer[some_written], "writes", "write", region, written)
-            self._require_untouched(region.writer[some_read], "writes", "read", region, read)
-            self._require_untouched(region.reader[some_written], "read", "write", region, written)
-            region.writer[some_written] = self._number
-            region.reader[some_read] = np.where(region.reader[some_read] == _NOBODY, self._number, _SEVERAL)
-            region.loads[some_read] = np.maximum(region.loads[some_read], times_read)
-            region.stores[some_written] = np.maximum(region.stores[some_written], times_written)
+            load_offsets, load_counts = _distinct(loads)
+            store_offsets, store_counts = _distinct(stores)
+            load_part, store_part = _as_slice(load_offsets), _as_slice(store_offsets)
+            self._require_untouched(region.writer[store_part], "writes", "write", region, store_offsets)
+            self._require_untouched(region.writer[load_part], "writes", "read", region, load_offsets)
+            self._require_untouched(region.reader[store_part], "read", "write", region, store_offsets)
+            region.writer[store_part] = self._number
+            region.reader[load_part] = np.where(region.reader[load_part] == _NOBODY, self._number, _SEVERAL)
+            region.loads[load_part] = np.maximum(region.loads[load_part], load_counts)
+            region.stores[store_part] = np.maximum(region.stores[store_part], store_counts)
 
     def _require_untouched(self, others: Any, did: str, verb: str, region: _Region, offsets: Any) -> None:
         """Raises a Violation where another program touched one of the bytes before.
@@ -165,15 +165,15 @@ class Memory:
             region, offsets: where.
         """
         if (others != _NOBODY).any():
-            found = offsets[others != _NOBODY]
+            places = offsets[others != _NOBODY]
             other = int(others[others != _NOBODY][0])
             who = "several programs" if other == _SEVERAL else f"program {other}"
-            raise self._race(f"{who} and program {self._number}: the first {did}", verb, region, found)
+            raise self._race(f"{who} and program {self._number}: the first {did}", verb, region, places)
 
-    def _race(self, who: str, verb: str, region: _Region, found: Any) -> Violation:
-        where = f"bytes {', '.join(str(int(b)) for b in found[:4])} of operand storage {self._regions.index(region)}"
+    def _race(self, who: str, verb: str, region: _Region, places: Any) -> Violation:
+        where = f"bytes {', '.join(str(int(b)) for b in places[:4])} of operand storage {self._regions.index(region)}"
         title = f"{self._kernel}: race between programs that no order decides"
-        return Violation(Code.RACE, title, [f"{who} and the second {verb}s {where}", f"{found.size} items in all"])
+        return Violation(Code.RACE, title, [f"{who} and the second {verb}s {where}", f"{places.size} items in all"])
 
     # -------------------------------------------------------------------------------------------------- loads, stores
 

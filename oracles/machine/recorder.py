@@ -130,9 +130,9 @@ class Recorder:
         Args:
             first, end: numbers of launches, from the first to the one before the end.
         """
-        takers = Counter(key for taken in self._taken[first:end] for key in set(map(_storage, taken)))
-        made = [tensor for tensor, begun in self._fresh if begun >= first and takers[_storage(tensor)] > 1]
-        return sum(tensor.numel() * tensor.element_size() for tensor in made)
+        takers = Counter(key for operands in self._taken[first:end] for key in set(map(_storage, operands)))
+        tensors = [tensor for tensor, begun in self._fresh if begun >= first and takers[_storage(tensor)] > 1]
+        return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
     def launch(
         self,

@@ -63,11 +63,11 @@ def _new_processes(before: _Found) -> list[int]:
 def _new_descriptors(before: _Found) -> list[str]:
     if torch.cuda.is_initialized():
         return []  # The CUDA driver opens descriptors at any time, so a new one says nothing about the subject.
-    found = []
+    targets = []
     for number in sorted(_descriptors() - before.descriptors):
         with contextlib.suppress(OSError):
-            found.append(os.readlink(f"{_DESCRIPTORS}/{number}"))
-    return found
+            targets.append(os.readlink(f"{_DESCRIPTORS}/{number}"))
+    return targets
 
 
 def _children() -> frozenset[int]:
@@ -76,10 +76,10 @@ def _children() -> frozenset[int]:
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
         return frozenset()  # There are no children; asking this is much faster than listing them.
-    found: set[int] = set()
+    numbers: set[int] = set()
     for task in _list_safely(_CHILDREN.iterdir):
-        found.update(map(int, _text(task / "children").split()))
-    return frozenset(found)
+        numbers.update(map(int, _text(task / "children").split()))
+    return frozenset(numbers)
 
 
 def _descriptors() -> frozenset[str]:

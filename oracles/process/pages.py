@@ -39,7 +39,7 @@ class WatchedTensor:
         self.tensor = flat.reshape(source.shape)
         self._first, self._pages = flat.data_ptr() // mmap.PAGESIZE, -(-len(raw) // mmap.PAGESIZE)
 
-    def written(self) -> bool:
+    def is_written(self) -> bool:
         """Whether anything was written to the tensor's memory since it was made."""
         with open(_PAGEMAP, "rb") as pagemap:
             pagemap.seek(8 * self._first)
@@ -52,8 +52,8 @@ def watches() -> bool:
     """Whether this system can tell: found by writing a value over itself."""
     try:
         watched = WatchedTensor(torch.ones(3))
-        untouched = float(watched.tensor.sum()) == 3.0 and not watched.written()
+        untouched = float(watched.tensor.sum()) == 3.0 and not watched.is_written()
         watched.tensor.data.copy_(torch.ones(3))
-        return untouched and watched.written()
+        return untouched and watched.is_written()
     except (OSError, AttributeError, RuntimeError, struct.error):
         return False

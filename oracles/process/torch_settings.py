@@ -19,10 +19,10 @@ _autograd: Any = torch._C._autograd
 _context: Any = torch._C
 
 
-def _set_function_modes(wanted: tuple[Any, ...]) -> None:
+def _set_function_modes(modes: tuple[Any, ...]) -> None:
     for _ in range(_context._len_torch_function_stack()):
         _pop_mode()
-    for mode in wanted:
+    for mode in modes:
         _push_mode(mode)
 
 
@@ -41,12 +41,12 @@ def hold_mode(mode: Any) -> Iterator[None]:
         _KEPT.remove(mode)
 
 
-def _set_dispatch_modes(wanted: tuple[Any, ...]) -> None:
+def _set_dispatch_modes(modes: tuple[Any, ...]) -> None:
     # Fake, functional and proxy modes are not on the stack itself but in slots of their own, which torch finds by a
     # key.
     while _context._len_torch_dispatch_stack():
         dispatch._pop_mode(getattr(dispatch._get_current_dispatch_mode_stack()[-1], "_mode_key", None))
-    for mode in (*_KEPT, *wanted):
+    for mode in (*_KEPT, *modes):
         dispatch._push_mode(mode)
 
 
@@ -108,15 +108,15 @@ def _dispatch_keys() -> tuple[int, int]:
     They may change unasked: a guard of inference mode that is deleted without being left puts back the keys that there
     were when it was entered.
     """
-    added, left_out = _context._dispatch_tls_local_include_set(), _context._dispatch_tls_local_exclude_set()
-    return added.raw_repr() & _MASK, left_out.raw_repr() & _MASK
+    included, excluded = _context._dispatch_tls_local_include_set(), _context._dispatch_tls_local_exclude_set()
+    return included.raw_repr() & _MASK, excluded.raw_repr() & _MASK
 
 
-def _set_dispatch_keys(wanted: tuple[int, int]) -> None:
+def _set_dispatch_keys(key_sets: tuple[int, int]) -> None:
     for key in _KEYS:
         bit = _context.DispatchKeySet(key).raw_repr()
-        _context._dispatch_tls_set_dispatch_key_included(key, bool(wanted[0] & bit))
-        _context._dispatch_tls_set_dispatch_key_excluded(key, bool(wanted[1] & bit))
+        _context._dispatch_tls_set_dispatch_key_included(key, bool(key_sets[0] & bit))
+        _context._dispatch_tls_set_dispatch_key_excluded(key, bool(key_sets[1] & bit))
 
 
 #: Read and put back before all others, because no tensor can be trusted while a mode is still entered.
@@ -194,12 +194,12 @@ def _saved_hooks() -> Any:
     return _autograd._top_saved_tensors_default_hooks(True)
 
 
-def _set_saved_hooks(wanted: Any) -> None:
+def _set_saved_hooks(hooks: Any) -> None:
     # Torch shows only the innermost pair of hooks, so pairs are taken off until the wanted one is on top.
-    while (top := _saved_hooks()) is not None and top != wanted:
+    while (top := _saved_hooks()) is not None and top != hooks:
         _autograd._pop_saved_tensors_default_hooks()
-    if wanted is not None and _saved_hooks() is None:
-        _autograd._push_saved_tensors_default_hooks(*wanted)
+    if hooks is not None and _saved_hooks() is None:
+        _autograd._push_saved_tensors_default_hooks(*hooks)
 
 
 _HOOKS: tuple[dict[Any, Any], ...] = tuple(
@@ -211,10 +211,10 @@ def _module_hooks() -> tuple[Any, ...]:
     return tuple(tuple(hooks.items()) for hooks in _HOOKS) if any(_HOOKS) else ()
 
 
-def _set_module_hooks(wanted: tuple[Any, ...]) -> None:
-    for hooks, items in zip(_HOOKS, wanted or ((),) * len(_HOOKS), strict=True):
-        hooks.clear()
-        hooks.update(items)
+def _set_module_hooks(hooks: tuple[Any, ...]) -> None:
+    for registry, items in zip(_HOOKS, hooks or ((),) * len(_HOOKS), strict=True):
+        registry.clear()
+        registry.update(items)
 
 
 def _flag(name: str, getter: str, setter: str, default: Any) -> Setting:

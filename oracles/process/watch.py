@@ -170,9 +170,9 @@ class _Watched(AbstractContextManager[list[str]]):
     def _restore(self) -> None:
         compiled = _last_compilation() is not self._compilation
         restored = (line for tier, earlier in self._before for line in tier.restored(earlier, compiled))
-        found = [*_NOTED[self._first :], *restored]
+        lines = [*_NOTED[self._first :], *restored]
         del _NOTED[self._first :]
-        self._seen += dict.fromkeys(shortened(line) for line in found)
+        self._seen += dict.fromkeys(shortened(line) for line in lines)
         if _PINS:
             _PINS[-1].note(self._seen)
 

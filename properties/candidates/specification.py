@@ -28,7 +28,7 @@ from ...oracles.op.declaration import dtype_name, is_float, to_array
 from ...oracles.op.transforms import REFERENCE, along
 from ...oracles.specs import Traced, UntraceableError, attributes_kept, check, traced, uncompiled
 from ...oracles.specs.buffers import buffers_of
-from ...oracles.verdicts.violation import error_name, said
+from ...oracles.verdicts.violation import error_lines, error_name
 from ...reference.algorithms import Inapplicable, algorithm_of, algorithms, declared
 from ...reference.array import Array, store
 from ...reference.formats import FORMATS
@@ -88,7 +88,7 @@ class Specification:
             with torch.no_grad():
                 found = result_of(self.called(held, given.args))
         except Exception as err:
-            text = " ".join(said(err))[:500]
+            text = " ".join(error_lines(err))[:500]
             raise SpecError(f"{self.name} raises {error_name(err)}: {text}") from err
         if self.numpy and (len(found.tensors) == 1 or found.plain) and found.form != "*":
             # What the formula leaves out, and a tuple of one, say nothing of how a candidate gives the others.
@@ -387,4 +387,4 @@ def _reading(name: str) -> Iterator[None]:
 
 
 def _first_line(err: Exception) -> str:
-    return next(iter(said(err)), "")
+    return next(iter(error_lines(err)), "")

@@ -46,36 +46,36 @@ def rounded(
     """
     u, limit, relative = contract.roundoff * times, contract.limit, _relative(contract, times)
     growth, lost = 1.0 + u + SLACK, contract.underflow if eta or contract.flush else 0.0
-    known = most <= limit
-    if known:
+    bounded = most <= limit
+    if bounded:
         most = most * (growth + relative) * _EXCESS + lost
         if radius is None and relative <= 1.0:
             return scaled(centre, relative, lost, contract, most)
     if nonnegative and centre.dtype == np.float64:
-        out = centre * relative
+        total = centre * relative
     else:
-        out = magnitude_of(centre)
-        out *= relative
+        total = magnitude_of(centre)
+        total *= relative
     if radius is not None:
         radius = np.multiply(radius, growth, out=radius if owned and np.ndim(radius) else None)
-        out += radius
+        total += radius
     if lost:
-        out += lost
-    found = Ball(centre, out, contract)
-    if known:
-        found.bounded, found.most = True, most
-        return found
+        total += lost
+    out = Ball(centre, total, contract)
+    if bounded:
+        out.bounded, out.most = True, most
+        return out
     # Every radius is at least `relative` times its centre: where all radii are so small, so are all centres.
-    largest = float(out.max(initial=0.0))
+    largest = float(total.max(initial=0.0))
     if largest <= 0.5 * relative * limit:
-        found.bounded, found.most = True, largest * (1.0 + 1.0 / relative) * _EXCESS
+        out.bounded, out.most = True, largest * (1.0 + 1.0 / relative) * _EXCESS
     else:
-        given = 0.0 if radius is None else radius / growth
-        inside = magnitude_of(centre) + given <= limit
+        before = 0.0 if radius is None else radius / growth
+        inside = magnitude_of(centre) + before <= limit
         if not np.all(inside):
-            found.radius = np.where(inside, out, np.inf)
-            mark(found, np.abs(centre) * (1.0 - relative) - given * growth - lost)
-    return found
+            out.radius = np.where(inside, total, np.inf)
+            mark(out, np.abs(centre) * (1.0 - relative) - before * growth - lost)
+    return out
 
 
 def _is_power_of_two(x: Ball) -> bool:
@@ -130,9 +130,9 @@ def _times_power_of_two(x: Ball, factor: Any) -> Ball:
         radius = lost if radius is None else radius + lost
     if not (most <= contract.limit or np.max(np.abs(centre), initial=0.0) <= contract.limit):
         radius = np.where(np.abs(centre) <= contract.limit, 0.0 if radius is None else radius, np.inf)
-    found = Ball(centre, radius, contract)
-    found.most = most if most <= contract.limit else math.inf
-    return found
+    out = Ball(centre, radius, contract)
+    out.most = most if most <= contract.limit else math.inf
+    return out
 
 
 def _multiply(contract: Contract, a: Ball, b: Ball) -> Ball:
@@ -145,9 +145,9 @@ def _multiply(contract: Contract, a: Ball, b: Ball) -> Ball:
     # For all points of the balls, |a b - c_a c_b| <= |c_a| r_b + r_a (|c_b| + r_b).
     centre, most = a.centre * b.centre, _most_of(a, b) * _most_of(b, a) * _EXCESS
     if _is_few(b, a) and most <= contract.limit:
-        found = _times_few(contract, centre, a, b, most)
-        if found is not None:
-            return found
+        out = _times_few(contract, centre, a, b, most)
+        if out is not None:
+            return out
     reach = magnitude_of(b.centre)
     radius = None
     if not b.exact:
@@ -188,9 +188,9 @@ def _make_ball(contract: Contract, centre: Any, share: Any, part: Any, most: flo
     radius = magnitude_of(centre)
     radius *= share
     radius += part
-    found = Ball(centre, radius, contract)
-    found.bounded, found.most = True, most * _EXCESS
-    return found
+    out = Ball(centre, radius, contract)
+    out.bounded, out.most = True, most * _EXCESS
+    return out
 
 
 def _divide(contract: Contract, a: Ball, b: Ball) -> Ball:
@@ -286,9 +286,9 @@ def _square_of_scaled(contract: Contract, centre: Any, a: Ball, most: float) -> 
     radius += growth * 2.0 * (1.0 + share) * part
     radius *= size
     radius += growth * np.square(part) + contract.underflow
-    found = Ball(centre, radius, contract)
-    found.bounded, found.most = True, most * (growth + relative) * _EXCESS + contract.underflow
-    return found
+    out = Ball(centre, radius, contract)
+    out.bounded, out.most = True, most * (growth + relative) * _EXCESS + contract.underflow
+    return out
 
 
 RULES.update({"add": _add, "subtract": _subtract, "multiply": _multiply, "divide": _divide, "square": _square})

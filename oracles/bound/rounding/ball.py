@@ -105,9 +105,9 @@ class Ball(Array):
 
     def around(self, centre: Any) -> Ball:
         """The same radii around centres of the same magnitudes."""
-        found = Ball(centre, self._radius, self.contract)
-        found.parts, found.bounded, found.most = self.parts, self.bounded, self.most
-        return found
+        out = Ball(centre, self._radius, self.contract)
+        out.parts, out.bounded, out.most = self.parts, self.bounded, self.most
+        return out
 
     def base(self) -> Array:
         return self
@@ -153,11 +153,11 @@ class Ball(Array):
 
     def compare(self, ufunc: np.ufunc, other: Array) -> Any:
         assert isinstance(other, Ball)
-        found = ufunc(self.centre, other.centre)
+        answers = ufunc(self.centre, other.centre)
         exact = self.radius is None and other.radius is None
         stray = [x.stray for x in (self, other) if x.stray is not None]
         if (exact and not stray) or other is self or not self.contract.systematic:
-            return found
+            return answers
         # Where the two balls meet, some evaluation finds one thing and some another. Elements without any error are
         # what they are, and so are infinities and NaNs that every evaluation gives.
         reach = self.radii() + other.radii()
@@ -169,7 +169,7 @@ class Ball(Array):
         open_ = ~(apart | (reach == 0) | sure[0] | sure[1])
         for mask in stray:  # With NaN a comparison finds something else.
             open_ = open_ | mask
-        return condition(found & ~open_, found | open_, self)
+        return condition(answers & ~open_, answers | open_, self)
 
     def ends(self) -> tuple[Any, Any]:
         if self.radius is None:
@@ -181,8 +181,8 @@ class Ball(Array):
         low = np.where(moved, np.nextafter(low, -np.inf), self.centre)
         high = np.where(moved, np.nextafter(high, np.inf), self.centre)
         if self.beyond is not None:
-            known, below = self.beyond > 0, np.asarray(self.centre) < 0
-            low, high = np.where(known & ~below, self.beyond, low), np.where(known & below, -self.beyond, high)
+            beyond, below = self.beyond > 0, np.asarray(self.centre) < 0
+            low, high = np.where(beyond & ~below, self.beyond, low), np.where(beyond & below, -self.beyond, high)
         return low, high
 
     def largest(self, axes: tuple[int, ...]) -> tuple[Any, Any]:
@@ -191,8 +191,8 @@ class Ball(Array):
         possibly = ~(high < np.max(low, axis=axes, keepdims=True))
         # One that no other reaches is the largest, and so are several that are equal without any error.
         alone = np.sum(possibly, axis=axes, keepdims=True) == 1
-        known = np.all(~possibly | (radius == 0), axis=axes, keepdims=True)
-        return possibly & (alone | known), possibly
+        exact = np.all(~possibly | (radius == 0), axis=axes, keepdims=True)
+        return possibly & (alone | exact), possibly
 
     def leave_out(self, zeros: Any) -> None:
         self.inserted = zeros
@@ -231,9 +231,9 @@ def scaled(centre: Any, share: Any, part: Any, contract: Contract, most: float) 
         centre: of the elements. share, part: arrays that broadcast to its shape. contract: of the ball.
         most: a bound on |c| + r.
     """
-    found = Ball(centre, None, contract)
-    found.parts, found.bounded, found.most = (share, part), True, most
-    return found
+    out = Ball(centre, None, contract)
+    out.parts, out.bounded, out.most = (share, part), True, most
+    return out
 
 
 def magnitude_of(centre: Any) -> Any:
@@ -256,14 +256,14 @@ def ball(values: Any, contract: Contract) -> Ball:
         lost = np.where(size < contract.accumulate.smallest_normal, size, 0.0)
     most = float(max(np.max(centre, initial=0.0), -np.min(centre, initial=0.0)))
     if most <= contract.limit:
-        found = Ball(centre, lost if np.any(lost) else None, contract)
-        found.bounded, found.most = True, 2.0 * most if contract.flush else most  # No more than the element is flushed.
-        return found
+        out = Ball(centre, lost if np.any(lost) else None, contract)
+        out.bounded, out.most = True, 2.0 * most if contract.flush else most  # No more than the element is flushed.
+        return out
     finite = np.isfinite(centre)
     beyond = finite & (np.abs(centre) > contract.limit)  # An evaluation may scale its inputs, too.
-    found = Ball(centre, np.where(beyond, np.inf, lost), contract, not finite.all())
-    found.beyond = np.where(beyond, np.abs(centre).astype(np.float64), 0.0) if beyond.any() else None
-    return found
+    out = Ball(centre, np.where(beyond, np.inf, lost), contract, not finite.all())
+    out.beyond = np.where(beyond, np.abs(centre).astype(np.float64), 0.0) if beyond.any() else None
+    return out
 
 
 def _credited(primitive: str, out: Ball, operands: list[Ball], params: Params) -> Ball:
@@ -289,27 +289,27 @@ def _settled(primitive: str, out: Ball, operands: list[Ball], params: Params) ->
     if primitive not in COMPUTED:
         return out.radius
     axes = params.get("axes", ())
-    sure, given = np.True_, np.False_  # `given`: whether an operand is not finite
+    sure, strange = np.True_, np.False_  # `given`: whether an operand is not finite
     for x in operands:
         finite, radius = np.isfinite(x.centre), x.radii()
         sure = sure & np.all(np.where(finite, np.isfinite(radius), radius == 0), axis=axes, keepdims=True)
-        given = given | np.any(~finite, axis=axes, keepdims=True)
+        strange = strange | np.any(~finite, axis=axes, keepdims=True)
     if primitive == "logaddexp":  # Beside -inf it is the other operand, with the errors of that.
-        given = given & ~np.isfinite(out.centre)
+        strange = strange & ~np.isfinite(out.centre)
     # 0 / 0 without errors is NaN in every evaluation: the mean of no elements. Else finite operands met a singularity.
     nothing = primitive == "divide" and np.logical_and(*((x.centre == 0) & (x.radii() == 0) for x in operands))
     if primitive in LOGARITHMS:
         nothing = (operands[0].centre == 0) & (operands[0].radii() == 0)
-    sure = sure & (given | np.isfinite(out.radii()) | nothing)
+    sure = sure & (strange | np.isfinite(out.radii()) | nothing)
     if primitive == "prod":
         (x,) = operands
-        met = np.isinf(x.centre), (np.abs(x.centre) <= x.radii()) & (x.radii() > 0)
-        sure = sure & ~np.logical_and(*(np.any(each, axis=axes, keepdims=True) for each in met))
+        kinds = np.isinf(x.centre), (np.abs(x.centre) <= x.radii()) & (x.radii() > 0)
+        sure = sure & ~np.logical_and(*(np.any(each, axis=axes, keepdims=True) for each in kinds))
     if primitive in ("multiply", "divide"):
         for x, y in (operands, operands[::-1])[: 2 if primitive == "multiply" else 1]:
             maybe_zero = (np.abs(y.centre) <= y.radii()) & ~((y.centre == 0) & (y.radii() == 0))
             sure = sure & ~(np.isinf(x.centre) & maybe_zero)
-    return np.where(given | ~np.isfinite(out.centre), np.where(sure, 0.0, np.nan), out.radii())
+    return np.where(strange | ~np.isfinite(out.centre), np.where(sure, 0.0, np.nan), out.radii())
 
 
 def _settled_scan(out: Ball, operands: list[Ball], axis: int) -> Any:
@@ -319,9 +319,9 @@ def _settled_scan(out: Ball, operands: list[Ball], axis: int) -> Any:
     open_ = np.where(strange, x.radii() != 0, ~np.isfinite(x.radii()))
     maybe_zero = (np.abs(x.centre) <= x.radii()) & (x.radii() > 0)
     before = [np.logical_or.accumulate(each, axis=axis) for each in (strange, open_, np.isinf(x.centre), maybe_zero)]
-    given, unsure, infinite, vanishing = before
+    reached, unsure, infinite, vanishing = before
     unsure |= infinite & vanishing
-    return np.where(given | ~np.isfinite(out.centre), np.where(given & ~unsure, 0.0, np.nan), out.radii())
+    return np.where(reached | ~np.isfinite(out.centre), np.where(reached & ~unsure, 0.0, np.nan), out.radii())
 
 
 def met(primitive: str, contract: Contract, params: Params) -> Callable[[Any, Any], Any]:
@@ -354,10 +354,10 @@ def settled_product(
     open_ = [np.where(bad, x.radii() != 0, ~np.isfinite(x.radii())) for x, bad in zip(operands, strange, strict=True)]
     # ∞ times what may be zero, and is not surely zero, is NaN in one evaluation and infinite in another.
     maybe_zero = [(np.abs(x.centre) <= x.radii()) & (x.radii() > 0) for x in operands]
-    given = has_term(strange[0], any_b) | has_term(any_a, strange[1])
+    reached = has_term(strange[0], any_b) | has_term(any_a, strange[1])
     unsure = has_term(open_[0], any_b) | has_term(any_a, open_[1])
     unsure |= has_term(np.isinf(a.centre), maybe_zero[1]) | has_term(maybe_zero[0], np.isinf(b.centre))
-    return np.where(given | ~np.isfinite(out.centre), np.where(given & ~unsure, 0.0, np.nan), out.radii())
+    return np.where(reached | ~np.isfinite(out.centre), np.where(reached & ~unsure, 0.0, np.nan), out.radii())
 
 
 @functools.lru_cache(maxsize=512)
@@ -369,8 +369,8 @@ def _constant(value: Any, contract: Contract) -> Ball:
     if isinstance(value, Irrational):
         return _irrational(value, contract)
     if isinstance(value, Precise):
-        held = _scalar(float(value), contract)
-        return Ball(held.centre, held.radii() + abs(value.low), contract, nonnegative=held.nonnegative)
+        scalar = _scalar(float(value), contract)
+        return Ball(scalar.centre, scalar.radii() + abs(value.low), contract, nonnegative=scalar.nonnegative)
     if isinstance(value, (int, float)):
         return _scalar(float(value), contract)
     if isinstance(value, Condition):  # as a number: 0, 1, or anything between
@@ -392,7 +392,7 @@ def _constant_array(value: Any, contract: Contract, nonnegative: bool) -> Ball:
     """Constants of the formula; those that the format lacks are rounded, once and for all samples."""
     centre = np.asarray(value, dtype=contract.centre_type)
     radius = contract.rounding_of(centre) if contract.systematic and centre.any() else None
-    found = Ball(centre, radius, contract, nonnegative=nonnegative)
+    out = Ball(centre, radius, contract, nonnegative=nonnegative)
     if centre.ndim and centre.size and np.min(centre) == -np.inf:  # a mask that is added
-        found.inserted = centre == -np.inf
-    return found
+        out.inserted = centre == -np.inf
+    return out

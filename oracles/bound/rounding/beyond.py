@@ -52,8 +52,8 @@ def mark(out: Ball, least: Any) -> None:
     """
     with np.errstate(all="ignore"):
         least = np.maximum(least, beyond_of(out))
-        known = np.where(np.isinf(out.radii()) & (least > 0) & np.isfinite(out.centre), least, 0.0)
-        out.beyond = np.minimum(known, _LARGEST).astype(np.float64) if np.any(known) else None
+        magnitudes = np.where(np.isinf(out.radii()) & (least > 0) & np.isfinite(out.centre), least, 0.0)
+        out.beyond = np.minimum(magnitudes, _LARGEST).astype(np.float64) if np.any(magnitudes) else None
 
 
 def _moves(primitive: str, out: Ball, operands: Sequence[Ball], params: Params) -> None:
@@ -108,8 +108,8 @@ def _limited(primitive: str, out: Ball, operands: Sequence[Ball], params: Params
         if limit is None:
             continue
         ends = np.abs(np.asarray(at_near.centre - out.centre, dtype=np.float64)) + reach, np.abs(limit - out.centre)
-        known = (least > 0) & (np.sign(x.centre) == sign)
-        radius = np.where(known, np.maximum(*ends) * (1.0 + 4.0 * SLACK) + out.contract.underflow, radius)
+        beyond = (least > 0) & (np.sign(x.centre) == sign)
+        radius = np.where(beyond, np.maximum(*ends) * (1.0 + 4.0 * SLACK) + out.contract.underflow, radius)
     out.radius = np.asarray(radius, dtype=np.float64)
 
 

@@ -62,19 +62,19 @@ def follow(primitive: str, out: Ball, operands: Sequence[Ball], params: Params) 
     if primitive != "sum" and len({id(each.source) for each in terms}) == len(terms):  # Nothing can cancel.
         out.common = tuple(terms[:MOST])
         return
-    given = [(each.source, each.coefficient) for each in terms]
+    pairs = [(each.source, each.coefficient) for each in terms]
     if primitive == "sum":
-        given = [(s, np.broadcast_to(a, operands[0].shape)) for s, a in given]
-        reached = sum(np.sum(np.abs(a), axis=axes, keepdims=True) for _, a in given)
-        given = [(s, np.sum(a, axis=axes, keepdims=True)) for s, a in given]
+        pairs = [(s, np.broadcast_to(a, operands[0].shape)) for s, a in pairs]
+        reached = sum(np.sum(np.abs(a), axis=axes, keepdims=True) for _, a in pairs)
+        pairs = [(s, np.sum(a, axis=axes, keepdims=True)) for s, a in pairs]
     else:
-        reached = sum(np.abs(a) for _, a in given)
+        reached = sum(np.abs(a) for _, a in pairs)
     merged: dict[Ball, Any] = {}
-    for source, coefficient in given:
+    for source, coefficient in pairs:
         merged[source] = merged[source] + coefficient if source in merged else coefficient
-    left = sum((np.abs(a) for a in merged.values()), np.zeros(()))
+    remaining = sum((np.abs(a) for a in merged.values()), np.zeros(()))
     # Coefficients and their sums are rounded, each by 2^-53 of what is added up, which is less than 2 SLACK in all.
-    narrowed = out.radius - reached + left + reached * (8.0 * summands * SLACK)
+    narrowed = out.radius - reached + remaining + reached * (8.0 * summands * SLACK)
     out.radius = np.where(np.isfinite(narrowed), narrowed, out.radius)
     out.common = tuple(_known_error(source, a) for source, a in list(merged.items())[:MOST])
 

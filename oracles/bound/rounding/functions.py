@@ -250,10 +250,10 @@ def _logaddexp(contract: Contract, a: Ball, b: Ball) -> Ball:
     exponent = gap * (3.0 if EXP2 in contract.algorithms else 1.0)
     exponent = np.where(decay > 0, exponent, 0.0)  # From -inf on, nothing is added.
     lost = decay * (exponent + 2.0 * functions["exp"]) * u + np.log1p(decay) * (2.0 * functions["log1p"] * u)
-    given = np.maximum(a.radii(), b.radii())
+    before = np.maximum(a.radii(), b.radii())
     # The centre is a sum as well, whose terms may be larger than it.
     reach = magnitude_of(np.maximum(a.centre, b.centre)) * (4.0 * contract.centre_roundoff)
-    radius = np.where(np.isfinite(y), given + lost * (1.0 + 2.0**-10) + reach, given)
+    radius = np.where(np.isfinite(y), before + lost * (1.0 + 2.0**-10) + reach, before)
     return rounded(contract, y, radius)
 
 
@@ -266,8 +266,8 @@ def _fmod(contract: Contract, a: Ball, b: Ball) -> Ball:
     least = (size - a.radii()) / (its + b.radii()) * (1.0 - 4.0 * SLACK)
     most = np.where(its > b.radii(), (size + a.radii()) / (its - b.radii()) * (1.0 + 4.0 * SLACK), np.inf)
     whole = np.floor(np.maximum(least, 0.0))
-    known = np.floor(most) == whole
-    radius = np.where(known, (a.radii() + whole * b.radii()) * (1.0 + 4.0 * SLACK), 2.0 * (its + b.radii()))
+    sure = np.floor(most) == whole
+    radius = np.where(sure, (a.radii() + whole * b.radii()) * (1.0 + 4.0 * SLACK), 2.0 * (its + b.radii()))
     radius = np.where((a.radii() + b.radii() == 0), 0.0, radius)
     return Ball(y, np.where(its > b.radii(), radius, np.where(np.isfinite(y), np.inf, radius)), contract)
 

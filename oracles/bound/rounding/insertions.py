@@ -31,8 +31,8 @@ _ANY = contract("float32")
 
 def _counted(primitive: str, masks: Sequence[Any], params: Params) -> Any:
     """What a linear primitive makes of masks: which elements of its result hang on one that is marked."""
-    known = {name: value for name, value in params.items() if name not in ("inserted", "in_place")}
-    return RULES[primitive](_ANY, *(Ball(mask, None, _ANY) for mask in masks), **known).centre > 0
+    plain = {name: value for name, value in params.items() if name not in ("inserted", "in_place")}
+    return RULES[primitive](_ANY, *(Ball(mask, None, _ANY) for mask in masks), **plain).centre > 0
 
 
 def _mask(mask: Any, shape: tuple[int, ...]) -> Any:
@@ -49,12 +49,12 @@ def _anywhere(primitive: str, out: Ball, operands: Sequence[Ball], params: Param
     if not _marked(masks):
         return out
     axes = params.get("axes", ())
-    found = np.zeros((1,) * len(out.shape), dtype=bool)
+    stray = np.zeros((1,) * len(out.shape), dtype=bool)
     for x, mask in zip(operands, masks, strict=True):
         if mask is not None:
             reached = np.any(_mask(mask, x.shape), axis=axes, keepdims=True) if axes else mask
-            found = found | reached
-    out.stray = np.broadcast_to(found, out.shape)
+            stray = stray | reached
+    out.stray = np.broadcast_to(stray, out.shape)
     return out
 
 
@@ -64,22 +64,22 @@ def _masked(primitive: str, out: Ball, operands: Sequence[Ball], params: Params)
     masks = [_mask(x.inserted, x.shape) for x in operands]
     if primitive == "where":
         condition = params["condition"]
-        known = np.where(condition, *masks) if _is_truth(condition) else np.zeros(out.shape, dtype=bool)
+        inserted = np.where(condition, *masks) if _is_truth(condition) else np.zeros(out.shape, dtype=bool)
     elif primitive == "divide":
-        known = masks[0]
+        inserted = masks[0]
     else:
         pairs = zip(operands, masks, strict=True)
-        known = functools.reduce(np.logical_or, (mask & (x.centre == -np.inf) for x, mask in pairs))
+        inserted = functools.reduce(np.logical_or, (mask & (x.centre == -np.inf) for x, mask in pairs))
         if primitive == "add":
-            out = _despite_nan(out, known)
-    if known.any():
-        out.inserted = np.broadcast_to(known, out.shape)
+            out = _despite_nan(out, inserted)
+    if inserted.any():
+        out.inserted = np.broadcast_to(inserted, out.shape)
     return out
 
 
-def _despite_nan(out: Ball, known: Any) -> Ball:
+def _despite_nan(out: Ball, inserted: Any) -> Ball:
     """A sum with a mask's −∞, which a kernel that skips the element never forms with the NaN that it is added to."""
-    hit = known & np.isnan(out.centre)
+    hit = inserted & np.isnan(out.centre)
     if not hit.any():
         return out
     read = Ball(np.where(hit, -np.inf, out.centre), np.where(hit, 0.0, out.radii()), out.contract, True)
@@ -172,8 +172,8 @@ def _drop_factors(primitive: str, out: Ball, operands: Sequence[Ball], params: P
     none = has_term(np.isnan(a), real_b) | has_term(real_a, np.isnan(b))
     none |= has_term(np.isinf(a), (b == 0) & real_b) | has_term((a == 0) & real_a, np.isinf(b))
     limit = np.where(none | (up & down), np.nan, np.where(up, plus, np.where(down, minus, 0.0)))
-    found = Ball(plain.centre + limit, plain.radii(), terms, True)
-    return Ball(found.centre, settled_product(primitive, found, operands, params, real), terms, True)
+    product = Ball(plain.centre + limit, plain.radii(), terms, True)
+    return Ball(product.centre, settled_product(primitive, product, operands, params, real), terms, True)
 
 
 _TABLE: dict[str, Callable[..., Ball]] = {

@@ -98,12 +98,12 @@ def _multiply(contract: Contract, out: Ball, a: Ball, b: Ball) -> Any:
 
 
 def _sum(contract: Contract, out: Ball, a: Ball, axes: tuple[int, ...], means: bool = False) -> Any:
-    known = np.all(a.radii() == 0, axis=axes, keepdims=True)
-    if not np.any(known):
-        return known
+    exact = np.all(a.radii() == 0, axis=axes, keepdims=True)
+    if not np.any(exact):
+        return exact
     size = np.sum(np.abs(a.centre), axis=axes, keepdims=True)
     unit = np.min(lowest_bit(a.centre), axis=axes, keepdims=True, initial=np.inf)
-    return holds_multiples(contract, size, unit) & known
+    return holds_multiples(contract, size, unit) & exact
 
 
 def _cumsum(contract: Contract, out: Ball, a: Ball, axis: int) -> Any:

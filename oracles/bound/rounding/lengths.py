@@ -25,16 +25,16 @@ _NOTED: ContextVar[LongestSum | None] = ContextVar("noted", default=None)
 @contextmanager
 def noted() -> Iterator[LongestSum]:
     """What the block reads is noted; an outer block does not hear of it."""
-    found = LongestSum()
-    token = _NOTED.set(found)
+    longest = LongestSum()
+    token = _NOTED.set(longest)
     try:
-        yield found
+        yield longest
     finally:
         _NOTED.reset(token)
 
 
 def met(terms: int) -> None:
     """A rule reads a sum of so many terms."""
-    found = _NOTED.get()
-    if found is not None and terms > found.longest:
-        found.longest = terms
+    longest = _NOTED.get()
+    if longest is not None and terms > longest.longest:
+        longest.longest = terms

@@ -144,22 +144,22 @@ def spreads(
                 sides[i] = sides[i] + np.square(_sides(values, formats[i], read)) / (3 * RUNS)
                 for axes in sums[i]:
                     sums[i][axes] = sums[i][axes] + np.square(np.sum(error, axes, keepdims=True)) / RUNS
-        found: list[Spread | None] = []
+        answers: list[Spread | None] = []
         for i, (read, total, side) in enumerate(zip(balls, squares, sides, strict=True)):
             if not isinstance(read, Ball):
-                found.append(None)
+                answers.append(None)
                 continue
             for axes, variance in sums[i].items():
-                left = np.sum(read.centre, axes, keepdims=True) - totals[i][axes]
-                if np.all(np.square(left) <= variance):
+                remainder = np.sum(read.centre, axes, keepdims=True) - totals[i][axes]
+                if np.all(np.square(remainder) <= variance):
                     total = total + variance
-            found.append(Spread(np.sqrt(total), side))
-        return found
+            answers.append(Spread(np.sqrt(total), side))
+        return answers
 
 
 def _totals(read: Ball, cotangents: Sequence[Any]) -> dict[tuple[int, ...], Any]:
     """The fewest axes along which a gradient may add up to nothing, or to a cotangent, as far as its bounds say."""
-    found: dict[tuple[int, ...], Any] = {}
+    totals: dict[tuple[int, ...], Any] = {}
     axes = [i for i, length in enumerate(read.shape) if length > 1][:_MOST_AXES]
     for count in range(1, len(axes) + 1):
         for some in itertools.combinations(axes, count):
@@ -167,9 +167,9 @@ def _totals(read: Ball, cotangents: Sequence[Any]) -> dict[tuple[int, ...], Any]
             alike = [np.reshape(each, total.shape) for each in cotangents if np.size(each) == total.size]
             radius = np.sum(read.radii(), some, keepdims=True)
             for need in (np.zeros(total.shape), *alike):
-                if not any(set(fewer) <= set(some) for fewer in found) and np.all(np.abs(total - need) <= radius):
-                    found[some] = need
-    return found
+                if not any(set(fewer) <= set(some) for fewer in totals) and np.all(np.abs(total - need) <= radius):
+                    totals[some] = need
+    return totals
 
 
 def likeness(computed: Any, fmt: Format, read: Ball, spread: Spread) -> Likeness | None:
@@ -184,15 +184,15 @@ def likeness(computed: Any, fmt: Format, read: Ball, spread: Spread) -> Likeness
     centre = np.asarray(read.centre, dtype=np.float64)
     radius, sigma = np.asarray(read.radii(), dtype=np.float64), spread.sigma
     with np.errstate(all="ignore"):
-        known = np.isfinite(centre) & np.isfinite(radius) & (radius > 0) & np.isfinite(sigma) & (sigma > 0)
-        known &= np.isfinite(computed)  # An accepted infinity is an overflow of the output's own format.
-        if not known.any():
+        usable = np.isfinite(centre) & np.isfinite(radius) & (radius > 0) & np.isfinite(sigma) & (sigma > 0)
+        usable &= np.isfinite(computed)  # An accepted infinity is an overflow of the output's own format.
+        if not usable.any():
             return None
         # The rounding to the output's own format is no error of the model's: it is taken off, at its most.
         error = np.abs(computed - centre) - 0.5 * ulp_array(fmt, np.abs(centre) + radius)
-        error = np.where(known, np.maximum(error, 0.0), 0.0)
-        scores = np.where(known, error / np.where(known, sigma, 1.0), 0.0)
-    count = int(np.count_nonzero(known))
+        error = np.where(usable, np.maximum(error, 0.0), 0.0)
+        scores = np.where(usable, error / np.where(usable, sigma, 1.0), 0.0)
+    count = int(np.count_nonzero(usable))
     at = tuple(int(i) for i in np.unravel_index(int(np.argmax(scores)), scores.shape))
     overall = float(np.sqrt(np.sum(np.square(scores)) / count))
     most = (quantile(RISK / 3 / count), quantile(RISK / 12))

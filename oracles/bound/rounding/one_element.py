@@ -58,15 +58,15 @@ class _Recorded(Ball):
             first: Ball = params["ways"][0].formula(*operands)
             return first
         out = super().apply(primitive, operands, params)
-        taken = tuple(x.step if isinstance(x, _Recorded) else _Constant(x) for x in operands)
-        self.tape.append(_Primitive(primitive, taken, params, out.shape))
+        sources = tuple(x.step if isinstance(x, _Recorded) else _Constant(x) for x in operands)
+        self.tape.append(_Primitive(primitive, sources, params, out.shape))
         return _Recorded(out, self.tape, len(self.tape) - 1)
 
     def compare(self, ufunc: np.ufunc, other: Array) -> Any:
-        found = super().compare(ufunc, other)
-        if isinstance(found, Condition):
+        answers = super().compare(ufunc, other)
+        if isinstance(answers, Condition):
             raise _Unknown
-        return found
+        return answers
 
     def largest(self, axes: tuple[int, ...]) -> tuple[Any, Any]:
         surely, possibly = super().largest(axes)
@@ -103,15 +103,15 @@ def exact_element(
         leaves.append(_Recorded(ball(values, contract), tape, len(tape) - 1))
     try:
         with np.errstate(all="ignore"):
-            found = formula(*leaves)
-        last = (found if isinstance(found, (tuple, list)) else (found,))[output]
+            outputs = formula(*leaves)
+        last = (outputs if isinstance(outputs, (tuple, list)) else (outputs,))[output]
         if not isinstance(last, _Recorded):  # A derivative in what the formula does not depend on is a constant.
             return exact(last.centre[index]) if isinstance(last, Ball) and last.radius is None else None
         needed = _needed(tape, last.step, int(np.ravel_multi_index(index, last.shape)) if index else 0)
     except _Unknown:
         return None
-    given = [np.ravel(np.asarray(v))[needed[i]] if i in needed else np.zeros(0) for i, v in enumerate(operands)]
-    (value,), _ = evaluate(lambda *inputs: _replayed(tape, needed, last.step, inputs), *given)
+    leaf_values = [np.ravel(np.asarray(v))[needed[i]] if i in needed else np.zeros(0) for i, v in enumerate(operands)]
+    (value,), _ = evaluate(lambda *inputs: _replayed(tape, needed, last.step, inputs), *leaf_values)
     return Exact(np.reshape(value.values, ()))
 
 
@@ -120,19 +120,19 @@ def exact_element(
 
 def _needed(tape: Sequence[_Primitive], last: int, place: int) -> dict[int, Any]:
     """The flat places, in order, that are needed of every step."""
-    found: dict[int, Any] = {last: np.array([place])}
+    needed: dict[int, Any] = {last: np.array([place])}
     total = 0
     for number in range(last, -1, -1):
-        if number not in found:
+        if number not in needed:
             continue
-        step, places = tape[number], found[number]
+        step, places = tape[number], needed[number]
         total += places.size
         if total > MOST:
             raise _Unknown
-        for operand, wanted in zip(step.operands, _sources(tape, step, places), strict=True):
+        for operand, sources in zip(step.operands, _sources(tape, step, places), strict=True):
             if isinstance(operand, int):
-                found[operand] = np.union1d(found.get(operand, np.zeros(0, dtype=np.int64)), np.ravel(wanted))
-    return found
+                needed[operand] = np.union1d(needed.get(operand, np.zeros(0, dtype=np.int64)), np.ravel(sources))
+    return needed
 
 
 def _sources(tape: Sequence[_Primitive], step: _Primitive, places: Any) -> list[Any]:
@@ -223,8 +223,8 @@ def _computed(
         return _compute_concatenation(tape, step, needed, values, places)
     sources = _sources(tape, step, places)
     operands = [
-        values[o][np.searchsorted(needed[o], wanted)] if isinstance(o, int) else o.at(step.shape, places)
-        for o, wanted in zip(step.operands, sources, strict=True)
+        values[o][np.searchsorted(needed[o], source)] if isinstance(o, int) else o.at(step.shape, places)
+        for o, source in zip(step.operands, sources, strict=True)
     ]
     first = next(o for o in operands if isinstance(o, Exact))
     if step.primitive in ("sum", "max"):
@@ -254,10 +254,10 @@ def _compute_concatenation(
     which = [np.full(shape, number) for number, shape in enumerate(shapes)]
     owner = np.concatenate(which, axis=step.params["axis"]).ravel()[places]
     joined = np.empty(places.size, dtype=object)
-    for number, (operand, wanted) in enumerate(zip(step.operands, _sources(tape, step, places), strict=True)):
+    for number, (operand, source) in enumerate(zip(step.operands, _sources(tape, step, places), strict=True)):
         if isinstance(operand, int):
-            joined[owner == number] = values[operand].values[np.searchsorted(needed[operand], wanted)]
-        elif wanted.size:
-            constant = np.ravel(np.asarray(_is_constant(operand), dtype=np.float64))[wanted]
+            joined[owner == number] = values[operand].values[np.searchsorted(needed[operand], source)]
+        elif source.size:
+            constant = np.ravel(np.asarray(_is_constant(operand), dtype=np.float64))[source]
             joined[owner == number] = exact(constant).values
     return Exact(joined)

@@ -62,9 +62,9 @@ class Recorded(Array):
         raise MixedRowsError
 
     def compare(self, ufunc: np.ufunc, other: Array) -> Any:
-        found = self.plan.step(_COMPARE, (self, other), {"ufunc": ufunc})
-        found.is_condition = True
-        return found
+        out = self.plan.step(_COMPARE, (self, other), {"ufunc": ufunc})
+        out.is_condition = True
+        return out
 
     def largest(self, axes: tuple[int, ...]) -> tuple[Any, Any]:
         raise MixedRowsError
@@ -94,29 +94,29 @@ class _Shared:
     def found(self, key: Any) -> Recorded | None:
         """The result of a step of an earlier way; None if there is none that this way has not found yet."""
         number = self._used[key] = self._used.get(key, 0) + 1
-        known = self._known.get(key, [])
-        return known[number - 1] if number <= len(known) else None
+        results = self._known.get(key, [])
+        return results[number - 1] if number <= len(results) else None
 
     def keep(self, key: Any, result: Recorded) -> None:
         self._known.setdefault(key, []).append(result)
 
     def forget(self, steps: Sequence[tuple[Recorded, str, Operands, Params]]) -> None:
         """What is not of these steps was taken back."""
-        left = {id(step[0]) for step in steps}
-        self._known = {key: [x for x in known if id(x) in left] for key, known in self._known.items()}
+        ids = {id(step[0]) for step in steps}
+        self._known = {key: [x for x in results if id(x) in ids] for key, results in self._known.items()}
 
 
 def _key_of(primitive: str, operands: Operands, params: Params) -> Any:
     """What two steps have in common that compute the same; None for a step that cannot be compared."""
-    given: list[Any] = []
+    keys: list[Any] = []
     for x in operands:
         if isinstance(x, Recorded) and x.value is None:
-            given.append(id(x))
+            keys.append(id(x))
         elif type(x) in (int, float):
-            given.append(repr(float(x)))
+            keys.append(repr(float(x)))
         else:
             return None
-    return (primitive, *given, repr(params)) if all(map(is_plain, params.values())) else None
+    return (primitive, *keys, repr(params)) if all(map(is_plain, params.values())) else None
 
 
 def _picking(position: int) -> Algorithm:
@@ -168,16 +168,16 @@ class PrimitiveOrder:
     def step(self, primitive: str, operands: Operands, params: Params) -> Recorded:
         if primitive == "among":
             return self._among(operands, params)
-        known = [x for x in (*operands, params.get("condition")) if isinstance(x, Recorded)]
+        arrays = [x for x in (*operands, params.get("condition")) if isinstance(x, Recorded)]
         shape = self.shape_of(primitive, operands, params)
-        rows = any(x.rows for x in known)
+        rows = any(x.rows for x in arrays)
         if rows and not self.by_rows(primitive, operands, shape, params):
             raise MixedRowsError
         key = _key_of(primitive, operands, params) if self.shared is not None else None
         if self.shared is not None and key is not None:
-            known_step = self.shared.found(key)
-            if known_step is not None:
-                return known_step
+            earlier = self.shared.found(key)
+            if earlier is not None:
+                return earlier
         out = Recorded(self, shape, rows)
         self.steps.append((out, primitive, operands, params))
         if self.shared is not None and key is not None:
@@ -222,21 +222,21 @@ class PrimitiveOrder:
 
     def run(self, values: Sequence[Any], terms: Contract) -> tuple[Ball, ...]:
         """The balls of the outputs, at float64 inputs."""
-        found: dict[int, Any] = {}
-        for given, value in zip(self.inputs, values, strict=True):
-            if not given.rows:
-                found[id(given)] = ball(value, terms)
+        balls: dict[int, Any] = {}
+        for source, value in zip(self.inputs, values, strict=True):
+            if not source.rows:
+                balls[id(source)] = ball(value, terms)
         for out, primitive, operands, params in self.steps:
             if not out.rows:
-                found[id(out)] = self._evaluated(primitive, operands, params, found, terms)
+                balls[id(out)] = self._evaluated(primitive, operands, params, balls, terms)
         parts, unneeded = _Parts(self.outputs, terms), self._unneeded_after()
         step = max(BLOCK // max(max(x.size for x in self.inputs) // self.count, 1), 1)
         for start in range(0, self.count, step):
             end = min(start + step, self.count)
-            block = dict(found)
-            for given, value in zip(self.inputs, values, strict=True):
-                if given.rows:
-                    block[id(given)] = ball(value[start:end], terms)
+            block = dict(balls)
+            for source, value in zip(self.inputs, values, strict=True):
+                if source.rows:
+                    block[id(source)] = ball(value[start:end], terms)
             for (out, primitive, operands, params), gone in zip(self.steps, unneeded, strict=True):
                 if out.rows:
                     if "shape" in params:
@@ -249,16 +249,16 @@ class PrimitiveOrder:
 
     def _unneeded_after(self) -> list[list[int]]:
         """Of every step that has rows, what no later step needs: its memory is still in the cache, for the next one."""
-        seen = {id(each) for each in self.outputs}
-        found: list[list[int]] = []
+        needed = {id(each) for each in self.outputs}
+        unneeded: list[list[int]] = []
         for out, _, operands, params in reversed(self.steps):
             used = [x for x in (*operands, params.get("condition"), out) if isinstance(x, Recorded) and x.rows]
-            found.append([key for key in dict.fromkeys(map(id, used)) if key not in seen] if out.rows else [])
-            seen.update(map(id, used))
-        return found[::-1]
+            unneeded.append([key for key in dict.fromkeys(map(id, used)) if key not in needed] if out.rows else [])
+            needed.update(map(id, used))
+        return unneeded[::-1]
 
     def _evaluated(
-        self, primitive: str, operands: Operands, params: Params, found: dict[int, Any], terms: Contract
+        self, primitive: str, operands: Operands, params: Params, balls: dict[int, Any], terms: Contract
     ) -> Any:
         """The result of one step, a ball or a condition, of balls that were found before.
 
@@ -266,15 +266,15 @@ class PrimitiveOrder:
             primitive, operands, params: the step. found: balls by the identity of what was recorded.
             terms: the contract, of constants.
         """
-        given = tuple(found.get(id(x), x.value) if isinstance(x, Recorded) else x for x in operands)
-        holder = next((x for x in given if isinstance(x, Ball)), Ball(np.zeros(()), None, terms))
+        arguments = tuple(balls.get(id(x), x.value) if isinstance(x, Recorded) else x for x in operands)
+        holder = next((x for x in arguments if isinstance(x, Ball)), Ball(np.zeros(()), None, terms))
         if primitive == _COMPARE:
-            left, right = (x if isinstance(x, Ball) else holder.lift(x) for x in given)
+            left, right = (x if isinstance(x, Ball) else holder.lift(x) for x in arguments)
             return left.compare(params["ufunc"], right)
         condition = params.get("condition")
         if isinstance(condition, Recorded):
-            params = {**params, "condition": found[id(condition)]}
-        return holder.apply(primitive, given, params)
+            params = {**params, "condition": balls[id(condition)]}
+        return holder.apply(primitive, arguments, params)
 
 
 class _Parts:
@@ -303,10 +303,10 @@ class _Parts:
 
     def balls(self) -> tuple[Ball, ...]:
         each = zip(self.centres, self.radii, self.flags, strict=True)
-        found = tuple(Ball(centre, radius, self.terms, *flags) for centre, radius, flags in each)
-        for read, stray in zip(found, self.stray, strict=True):
+        out = tuple(Ball(centre, radius, self.terms, *flags) for centre, radius, flags in each)
+        for read, stray in zip(out, self.stray, strict=True):
             read.stray = stray
-        return found
+        return out
 
 
 def is_plain(value: Any) -> bool:
