@@ -1,20 +1,20 @@
-"""What the machine code of a kernel must not have; each rule with its reason."""
+"""The limits that the machine code of a kernel must keep, each with its reason."""
 
 from __future__ import annotations
 
 from .compiler import Architecture, MachineCode
 from .recorder import Launch
 
-#: How far the loads under way at once must cover the latency of memory, by the model of `Code.hidden`. It counts loads
-#: alone, and assumes latencies, so that a kernel is refused only where it is far off.
+#: The share of the latency of memory that the accesses under way at once must cover, by the model of
+#: `MachineCode.hidden`. The model assumes latencies, so the limit is low: only a kernel that is far off is refused.
 HIDDEN = 1 / 2
 
 
 def faults(launch: Launch, code: MachineCode, on: Architecture, *, streams: int) -> list[str]:
-    """Why a kernel fails; nothing where it passes.
+    """The reasons for which a kernel fails; none where it passes.
 
     Args:
-        launch: what was launched. code: as compiled for `on`.
+        launch: of the kernel. code: its machine code, compiled for `on`.
         streams: how many operands of data the launch moves at a dense shape class, so that its accesses can be wide,
             and must be; 0 where they need not.
     """
@@ -40,7 +40,7 @@ def faults(launch: Launch, code: MachineCode, on: Architecture, *, streams: int)
 
 
 def narrow_allowed(streams: int) -> float:
-    """The part of the bytes accessed that may go in accesses of fewer than 16 bytes, of so many operands of data.
+    """The share of the bytes that may go in accesses of fewer than 16 bytes, for a number of operands of data.
 
     Statistics and parameters, a number or two for each row, may be narrow; data may not. A kernel reads an operand
     twice at most and writes one once, so what it writes is at least one part in twice the number of operands, less one.

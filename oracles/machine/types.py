@@ -1,8 +1,8 @@
-"""Types of Triton's language, made once: for every operation of a program its interpreter makes them anew.
+"""Types of Triton's language, made once, where Triton's interpreter makes them anew for every operation.
 
-What this is for: a third of what an interpreted program costs is spent on types, on shapes as tuples of wrapped
-numbers, and on a table of NumPy's types. All of these follow from an element's type and a few extents, and none of them
-ever changes, so what was made once serves every later operation. No value is computed here.
+What this is for: an interpreted program spends a third of its time on types, on shapes as tuples of wrapped numbers,
+and on a table of NumPy's types. All of these follow from an element's type and a few extents, and none of them ever
+changes, so each is made once and serves every later operation. No value is computed here.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ def remember(interpreter: Any) -> None:
     """
     core = interpreter.tl.core
     interpreter._get_np_dtype = _by_name(interpreter._get_np_dtype)
-    core.block_type.__init__ = _made_once(core.block_type.__init__, core)
-    core.tensor.__init__ = _shaped_once(core.tensor.__init__, core)
+    core.block_type.__init__ = _make_once(core.block_type.__init__, core)
+    core.tensor.__init__ = _shape_once(core.tensor.__init__, core)
 
 
 def _by_name(numpy_type: Any) -> Any:
@@ -36,13 +36,13 @@ def _by_name(numpy_type: Any) -> Any:
     return look_up
 
 
-def _made_once(make: Any, core: Any) -> Any:
-    """The constructor of a block's type, whose attributes are those of the first block of that element and shape."""
+def _make_once(make: Any, core: Any) -> Any:
+    """The constructor of a block's type, which copies the attributes of the first type with that element and shape."""
     attributes: dict[tuple[Any, ...], dict[str, Any]] = {}
 
     @functools.wraps(make)
     def initialize(self: Any, element_ty: Any, shape: Any) -> None:
-        # A pointer's name does not tell which address space it points into, so pointers are made as ever.
+        # A pointer's name does not tell its address space, so types of pointers are made anew each time.
         extents = tuple(extent.value if isinstance(extent, core.constexpr) else extent for extent in shape)
         if type(element_ty) is not core.dtype or not all(type(extent) is int for extent in extents):
             make(self, element_ty, shape)
@@ -56,7 +56,7 @@ def _made_once(make: Any, core: Any) -> Any:
     return initialize
 
 
-def _shaped_once(make: Any, core: Any) -> Any:
+def _shape_once(make: Any, core: Any) -> Any:
     """The constructor of a tensor, whose shape and number of elements are those of the first tensor of that shape."""
     shapes: dict[tuple[int, ...], tuple[Any, Any]] = {}
 

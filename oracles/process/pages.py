@@ -1,7 +1,7 @@
-"""Memory that tells whether it was written, also where what was written is what was there.
+"""Memory whose writes are detected, also a write of the value that is there already.
 
-A private mapping of a file shows the file's own pages until something is written to one: then the process gets a copy
-of that page, and Linux says so in /proc/self/pagemap. No page is protected, so that nothing faults.
+A private mapping of a file shows the file's own pages. At the first write to a page the process gets a copy of it, and
+Linux reports that in /proc/self/pagemap. No page is protected, so that no access faults.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _PRESENT, _SWAPPED, _OF_FILE = 63, 62, 61
 
 
 class WatchedTensor:
-    """A tensor of equal values in memory that is watched.
+    """A copy of a tensor, in memory whose writes are detected.
 
     Attributes:
         tensor: contiguous, on the CPU.
@@ -49,7 +49,7 @@ class WatchedTensor:
 
 @functools.cache
 def watches() -> bool:
-    """Whether this system can tell: found by writing a value over itself."""
+    """Whether this system detects writes, by a trial: a value is written over itself."""
     try:
         watched = WatchedTensor(torch.ones(3))
         untouched = float(watched.tensor.sum()) == 3.0 and not watched.is_written()

@@ -21,7 +21,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM, signal
 
 
 _RANDOM: Any = random.getstate.__self__  # type: ignore[attr-defined]  # the generator behind the module's functions
-# Where CPython keeps the generator's position, and its words right after it; `_BY_BYTES` says whether that is so here.
+# The address at which CPython has the generator's position, and then its words; `_BY_BYTES` tells whether this is so.
 _STATE = id(_RANDOM) + object.__basicsize__
 
 
@@ -40,7 +40,7 @@ def _python_state() -> Any:
 
 
 def _set_python_state(state: Any) -> None:
-    # Two parts are what `_python_state` read as bytes. What `random.getstate` gives has three, and is set as it is.
+    # A state of two parts was read as bytes by `_python_state`. The state of `random.getstate` has three parts.
     random.setstate((3, _python_words(state[0]), state[1]) if len(state) == 2 else state)
 
 
@@ -152,7 +152,7 @@ PYTHON = (
     Setting(
         "NumPy's error state",
         np.geterr,
-        lambda wanted: np.seterr(**wanted),
+        lambda actions: np.seterr(**actions),
         {"divide": "warn", "over": "warn", "under": "ignore", "invalid": "warn"},
         _show_errors,
     ),

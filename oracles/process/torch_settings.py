@@ -26,19 +26,19 @@ def _set_function_modes(modes: tuple[Any, ...]) -> None:
         _push_mode(mode)
 
 
-#: Modes of the dispatcher that this process keeps open while it judges: no subject has entered them.
-_KEPT: list[Any] = []
+#: Modes of the dispatcher that the framework keeps open while it judges: no subject has entered them.
+_OWN_MODES: list[Any] = []
 
 
 @contextlib.contextmanager
 def hold_mode(mode: Any) -> Iterator[None]:
-    """Within it a mode of the dispatcher is open that no subject has entered, below all others."""
-    _KEPT.append(mode)
+    """Keep a mode of the dispatcher open in the block, below all modes that a subject enters."""
+    _OWN_MODES.append(mode)
     try:
         with mode:
             yield
     finally:
-        _KEPT.remove(mode)
+        _OWN_MODES.remove(mode)
 
 
 def _set_dispatch_modes(modes: tuple[Any, ...]) -> None:
@@ -46,7 +46,7 @@ def _set_dispatch_modes(modes: tuple[Any, ...]) -> None:
     # key.
     while _context._len_torch_dispatch_stack():
         dispatch._pop_mode(getattr(dispatch._get_current_dispatch_mode_stack()[-1], "_mode_key", None))
-    for mode in (*_KEPT, *modes):
+    for mode in (*_OWN_MODES, *modes):
         dispatch._push_mode(mode)
 
 
@@ -57,7 +57,7 @@ def _function_modes() -> tuple[Any, ...]:
 def _dispatch_modes() -> tuple[Any, ...]:
     if not _context._len_torch_dispatch_stack():
         return ()
-    return tuple(mode for mode in dispatch._get_current_dispatch_mode_stack() if mode not in _KEPT)
+    return tuple(mode for mode in dispatch._get_current_dispatch_mode_stack() if mode not in _OWN_MODES)
 
 
 def _leave_levels(depth: int) -> None:
@@ -103,10 +103,10 @@ _USUAL = sum(_context.DispatchKeySet(key).raw_repr() for key in _KEYS[:2])
 
 
 def _dispatch_keys() -> tuple[int, int]:
-    """Which keys the dispatcher adds, and which it leaves out, whatever the tensors are.
+    """The keys that the dispatcher includes, and those that it excludes, whatever the tensors are: two bit masks.
 
-    They may change unasked: a guard of inference mode that is deleted without being left puts back the keys that there
-    were when it was entered.
+    These keys may change without a call that sets them: a guard of inference mode that is deleted while its mode is
+    entered puts back the keys of the time when the mode was entered.
     """
     included, excluded = _context._dispatch_tls_local_include_set(), _context._dispatch_tls_local_exclude_set()
     return included.raw_repr() & _MASK, excluded.raw_repr() & _MASK
@@ -195,7 +195,7 @@ def _saved_hooks() -> Any:
 
 
 def _set_saved_hooks(hooks: Any) -> None:
-    # Torch shows only the innermost pair of hooks, so pairs are taken off until the wanted one is on top.
+    # Torch shows only the innermost pair of hooks, so pairs are taken off until the right one is on top.
     while (top := _saved_hooks()) is not None and top != hooks:
         _autograd._pop_saved_tensors_default_hooks()
     if hooks is not None and _saved_hooks() is None:
@@ -244,7 +244,7 @@ TORCH = (
     Setting(
         "deterministic algorithms (enabled, warn only)",
         _deterministic,
-        lambda wanted: torch.use_deterministic_algorithms(wanted[0], warn_only=wanted[1]),
+        lambda flags: torch.use_deterministic_algorithms(flags[0], warn_only=flags[1]),
         (False, False),
     ),
     _flag("cudnn.deterministic", "_get_cudnn_deterministic", "_set_cudnn_deterministic", False),
@@ -262,7 +262,7 @@ TORCH = (
     Setting(
         "anomaly mode (enabled, checks NaN)",
         lambda: (torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()),
-        lambda wanted: torch.set_anomaly_enabled(*wanted),
+        lambda flags: torch.set_anomaly_enabled(*flags),
         (False, True),
     ),
     Setting(

@@ -1,9 +1,10 @@
 """Sums, products, quotients and squares of balls, and the rounding that every operation ends with.
 
-Radii are arrays as large as the centres, and an operation is as fast as it walks through them seldom: so new arrays are
-written in place, and what belongs to an operand of few elements, a scale of a row, is computed of that one alone. Where
-that leaves radii of the form share · |c| + part, with few numbers, they are not computed at all (`scaled`). Balls
-also carry a bound on all of their elements (`most`), which says without a walk that no result overflows.
+Radii are arrays as large as the centres, and the time of an operation is that of its passes over these arrays. So new
+arrays are written in place, and a factor of the radius that comes from an operand of few elements, such as a scale of a
+row, is computed from that operand alone. Radii of the form share · |c| + part, where share and part have few elements,
+are not computed at all (`scaled`). Balls also have a bound on all of their elements (`most`), by which an operation
+knows without a pass that no result overflows.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from .ball import RULES, Ball, magnitude_of, scaled
 from .beyond import mark
 from .spread import SLACK
 
-#: One result has so many elements at least for each of an operand that is called few.
+#: An operand has "few" elements where the result has at least this many times as many.
 _FEW = 8
 #: A bound on magnitudes is computed in floating point; this relative excess covers the roundings of one operation.
 _EXCESS = 1.0 + 2.0**-40
@@ -39,10 +40,10 @@ def rounded(
     """The ball after `times` roundings of the evaluation and one of the centre.
 
     Args:
-        radius: before those roundings. owned: whether nothing else reads that array, so that it may be overwritten.
+        radius: before these roundings. owned: whether nothing else reads that array, so that it may be overwritten.
         eta: whether a rounding may underflow. A sum never does, unless subnormal results are flushed.
         nonnegative: whether no centre is negative.
-        most: a bound on |c| + r before those roundings, where one is known.
+        most: a bound on |c| + r before these roundings; infinite where none is known.
     """
     u, limit, relative = contract.roundoff * times, contract.limit, _relative(contract, times)
     growth, lost = 1.0 + u + SLACK, contract.underflow if eta or contract.flush else 0.0
@@ -110,7 +111,7 @@ def _bound_sum(contract: Contract, centre: Any, a: Ball, b: Ball) -> Ball:
     if b.exact:
         return rounded(contract, centre, None, eta=False, most=most)
     if most <= contract.limit and b.centre.size * _FEW <= centre.size:
-        # The terms of many elements have no errors, so that of the few and the rounding are all there is.
+        # The operand of many elements has no errors, so the radius is that of the few and of the rounding.
         relative, growth = _relative(contract, 1.0), 1.0 + contract.roundoff + SLACK
         part = b.radius * growth + (contract.underflow if contract.flush else 0.0)
         return _make_ball(contract, centre, relative, part, most * (growth + relative))
@@ -182,7 +183,7 @@ def _times_few(contract: Contract, centre: Any, a: Ball, b: Ball, most: float) -
 
 
 def _make_ball(contract: Contract, centre: Any, share: Any, part: Any, most: float) -> Ball:
-    """The ball with the radii share · |c| + part, which are computed at once if those have many elements."""
+    """The ball with the radii share · |c| + part; these are computed at once where share or part has many elements."""
     if max(np.size(share), np.size(part)) * _FEW <= centre.size and np.max(share, initial=0.0) <= 1.0:
         return scaled(centre, share, part, contract, most * _EXCESS)
     radius = magnitude_of(centre)
@@ -197,10 +198,10 @@ def _divide(contract: Contract, a: Ball, b: Ball) -> Ball:
     if _is_power_of_two(b):
         return _times_power_of_two(a, 1.0 / b.centre)
     quotient = a.centre / b.centre
-    # Dividing may be done by multiplying with the rounded reciprocal: two roundings, of which that of a constant is the
-    # same in every sample. The reciprocal itself, and a power of two times it, is rounded once.
+    # An evaluation may multiply with the rounded reciprocal: two roundings, and the first one is the same in every
+    # sample for a constant. The reciprocal itself, and its product with a power of two, are rounded once.
     constant = b.exact and b.centre.ndim == 0
-    # A fast quotient is off by more than a rounding, whatever is divided.
+    # A fast quotient (`Contract.division` above 2) is off by more than one rounding, whatever the dividend.
     alone = _is_power_of_two(a) and contract.division <= 2.0
     times = 1.0 if alone or (constant and not contract.systematic) else contract.division
     # With q = c_a / c_b, |a / b - q| = |(a - c_a) - q (b - c_b)| / |b|; a divisor that may be zero leaves no bound.
@@ -241,7 +242,7 @@ def _over_few(contract: Contract, quotient: Any, a: Ball, b: Ball, reach: Any, t
 
 
 def _most_of(x: Ball, beside: Ball) -> float:
-    """A bound on |c| + r of an operand; infinite where it would have to be looked for among many elements."""
+    """A bound on |c| + r of an operand; infinite where it is not known and takes a pass over many elements."""
     if x.most == math.inf and (x.centre.ndim == 0 or x.centre.size * _FEW <= beside.centre.size):
         largest = float(np.max(magnitude_of(x.centre) + x.radii(), initial=0.0))
         x.most = largest if largest < math.inf else math.inf
@@ -249,9 +250,9 @@ def _most_of(x: Ball, beside: Ball) -> float:
 
 
 def _is_few(a: Ball, b: Ball) -> bool:
-    """Whether one operand has so few elements beside another that what can be computed of it alone costs nothing.
+    """Whether `a` has so few elements beside `b` that a computation on `a` alone costs nothing.
 
-    The result must have the shape of the other: of a column and a row it is larger than both, and may be empty.
+    The result must have the shape of `b`. The product of a column and a row has another one, which may be empty.
     """
     if a.centre.size * _FEW > b.centre.size or a.centre.dtype != np.float64:
         return False
@@ -259,7 +260,7 @@ def _is_few(a: Ball, b: Ball) -> bool:
 
 
 def _relative(contract: Contract, times: float) -> float:
-    """What `times` roundings of the evaluation and one of the centre add to a radius, relative to the centre."""
+    """The radius that `times` roundings of the evaluation and one of the centre add, relative to the centre."""
     return (contract.roundoff * times + contract.centre_roundoff) * (1.0 + SLACK)
 
 

@@ -1,4 +1,4 @@
-"""A ball around each value: its centre, its radius, and what is asked of them."""
+"""Balls: arrays of centres and radii, on which the primitives of a formula act."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Ball(Array):
     """Centres, radii (None: exactly zero), and the contract.
 
     Attributes:
-        radius: of every element; None where all are zero. parts: of radii that `scaled` computes, what from; else None.
+        radius: of every element; None where all are zero. parts: share and part of radii made by `scaled`; else None.
         most: a bound on |c| + r of all elements; infinite where none is known.
         special: whether some element, or one that it came from, is not finite.
         bounded: whether all centres are known to be finite.
@@ -48,9 +48,9 @@ class Ball(Array):
             and what is made of them by sums and products.
         common: errors that elements have in common, of which the radius is the sum and more.
         origin: the ball that this one repeats along some axes; None for any other.
-        systematic: of a result, how much of every radius may be the same error in every sample; None if nobody asked.
+        systematic: of a result, the part of every radius that may be the same error in every sample; None if not read.
         inserted: which elements are zeros, or −∞ before an exponential, that an evaluation need not form; or None.
-        stray: which elements may as well be NaN, as a product of such a zero and an infinity is; None for none.
+        stray: which elements may be NaN as well, as a product of such a zero and an infinity is; None for none.
         beyond: of elements with an infinite radius, a magnitude that every evaluation reaches or exceeds, with the sign
             of the centre, and 0 where none is known (`beyond.py`); None where none is known of any.
         summed: of a sum: how many roundings a further summand may pass, and the sum of the magnitudes of its terms
@@ -134,7 +134,7 @@ class Ball(Array):
             CHAINED[primitive](primitive, out, balls, params)
         total, strange, chain = out.summed, out.stray, out.chain
         if special or not (out.bounded or primitive in MOVED or np.isfinite(out.centre).all()):
-            out = Ball(out.centre, _settled(primitive, out, balls, params), contract, True)
+            out = Ball(out.centre, _settle(primitive, out, balls, params), contract, True)
         elif contract.roundings == 1.0:
             FOLLOW[0](primitive, out, balls, params)
         if beyond and primitive in HANDED_ON:
@@ -142,10 +142,10 @@ class Ball(Array):
         if marked:
             out = MARKED[primitive if primitive in MARKED else ""](primitive, out, balls, params)
         if contract.lattice:
-            out = _credited(primitive, out, balls, params)
+            out = _credit_exact(primitive, out, balls, params)
         out.summed, out.chain = total, chain
         out.stray = out.stray if strange is None else strange | (out.stray is not None and out.stray)
-        # Rounding keeps a sign, so what the primitive says of exact operands holds for every evaluation.
+        # Rounding keeps signs, so the sign that a primitive gives for exact operands is that of every evaluation.
         out.nonnegative = (nonnegative and primitive in KEEP_SIGN) or primitive in NEVER_NEGATIVE
         if primitive == "multiply" and not nonnegative:
             out.nonnegative = balls[0] is balls[1]  # a square, written as a product
@@ -158,8 +158,8 @@ class Ball(Array):
         stray = [x.stray for x in (self, other) if x.stray is not None]
         if (exact and not stray) or other is self or not self.contract.systematic:
             return answers
-        # Where the two balls meet, some evaluation finds one thing and some another. Elements without any error are
-        # what they are, and so are infinities and NaNs that every evaluation gives.
+        # Where the two balls meet, evaluations may differ in the answer. They agree at elements without any error, and
+        # at infinities and NaNs that every evaluation gives.
         reach = self.radii() + other.radii()
         apart = np.abs(self.centre - other.centre) > reach * (1.0 + 2.0 * SLACK)
         if self.beyond is not None or other.beyond is not None:
@@ -167,7 +167,7 @@ class Ball(Array):
             apart = apart | (high < lower) | (higher < low)
         sure = [np.isnan(x.centre) & (x.radii() == 0) for x in (self, other)]
         open_ = ~(apart | (reach == 0) | sure[0] | sure[1])
-        for mask in stray:  # With NaN a comparison finds something else.
+        for mask in stray:  # A stray element may be NaN, with which a comparison has another answer.
             open_ = open_ | mask
         return condition(answers & ~open_, answers | open_, self)
 
@@ -189,7 +189,7 @@ class Ball(Array):
         radius = self.radii()
         low, high = self.ends()
         possibly = ~(high < np.max(low, axis=axes, keepdims=True))
-        # One that no other reaches is the largest, and so are several that are equal without any error.
+        # An element that no other can reach is surely the largest, and so are several equal ones without any error.
         alone = np.sum(possibly, axis=axes, keepdims=True) == 1
         exact = np.all(~possibly | (radius == 0), axis=axes, keepdims=True)
         return possibly & (alone | exact), possibly
@@ -266,10 +266,10 @@ def ball(values: Any, contract: Contract) -> Ball:
     return out
 
 
-def _credited(primitive: str, out: Ball, operands: list[Ball], params: Params) -> Ball:
-    """The result with radius zero where no evaluation rounds, and with one above zero where one may."""
+def _credit_exact(primitive: str, out: Ball, operands: list[Ball], params: Params) -> Ball:
+    """The result with radius zero where no evaluation rounds, and with a radius above zero elsewhere."""
     contract = out.contract
-    if primitive == "divide":  # An implementation may average in one pass, whatever the divisor.
+    if primitive == "divide":  # never exact, because an implementation may average in one pass, whatever the divisor
         return Ball(out.centre, np.maximum(out.radii(), contract.underflow), contract, out.special)
     rule = EXACT.get(primitive)
     if rule is None or out.radius is None:
@@ -280,21 +280,21 @@ def _credited(primitive: str, out: Ball, operands: list[Ball], params: Params) -
     return Ball(out.centre, None if np.all(exact) else np.where(exact, 0.0, out.radii()), contract, out.special)
 
 
-def _settled(primitive: str, out: Ball, operands: list[Ball], params: Params) -> Any:
-    """The radii of a result, where NaN or infinite elements take part: 0 where all evaluations agree, else NaN."""
+def _settle(primitive: str, out: Ball, operands: list[Ball], params: Params) -> Any:
+    """The radii of a result where NaN or infinite elements take part: 0 where all evaluations agree, else NaN."""
     if primitive in RUNNING:
-        return _settled_scan(out, operands, params["axis"])
+        return _settle_scan(out, operands, params["axis"])
     if primitive in BILINEAR:
-        return settled_product(primitive, out, operands, params)
+        return settle_product(primitive, out, operands, params)
     if primitive not in COMPUTED:
         return out.radius
     axes = params.get("axes", ())
-    sure, strange = np.True_, np.False_  # `given`: whether an operand is not finite
+    sure, strange = np.True_, np.False_  # whether all evaluations agree; whether an operand is not finite
     for x in operands:
         finite, radius = np.isfinite(x.centre), x.radii()
         sure = sure & np.all(np.where(finite, np.isfinite(radius), radius == 0), axis=axes, keepdims=True)
         strange = strange | np.any(~finite, axis=axes, keepdims=True)
-    if primitive == "logaddexp":  # Beside -inf it is the other operand, with the errors of that.
+    if primitive == "logaddexp":  # With -inf as one operand, the result is the other operand with its errors.
         strange = strange & ~np.isfinite(out.centre)
     # 0 / 0 without errors is NaN in every evaluation: the mean of no elements. Else finite operands met a singularity.
     nothing = primitive == "divide" and np.logical_and(*((x.centre == 0) & (x.radii() == 0) for x in operands))
@@ -312,8 +312,8 @@ def _settled(primitive: str, out: Ball, operands: list[Ball], params: Params) ->
     return np.where(strange | ~np.isfinite(out.centre), np.where(sure, 0.0, np.nan), out.radii())
 
 
-def _settled_scan(out: Ball, operands: list[Ball], axis: int) -> Any:
-    """`_settled` where elements are made of all that came before them."""
+def _settle_scan(out: Ball, operands: list[Ball], axis: int) -> Any:
+    """`_settle` for scans, in which an element is computed from all elements before it."""
     (x,) = operands
     strange = ~np.isfinite(x.centre)
     open_ = np.where(strange, x.radii() != 0, ~np.isfinite(x.radii()))
@@ -324,13 +324,13 @@ def _settled_scan(out: Ball, operands: list[Ball], axis: int) -> Any:
     return np.where(reached | ~np.isfinite(out.centre), np.where(reached & ~unsure, 0.0, np.nan), out.radii())
 
 
-def met(primitive: str, contract: Contract, params: Params) -> Callable[[Any, Any], Any]:
-    """A question about a product: which of its elements have a term with a left and a right factor of some kinds.
+def term_finder(primitive: str, contract: Contract, params: Params) -> Callable[[Any, Any], Any]:
+    """A function of two masks: which elements of a product have a term whose left and right factor are both marked.
 
     Args:
         primitive, params: the product. contract: of its operands.
     """
-    plain = replace(contract, accumulate=BINARY32, factors=0.0, partials=None)  # float64 counts whatever is counted
+    plain = replace(contract, accumulate=BINARY32, factors=0.0, partials=None)  # centres in float64 count the terms
 
     def has_term(left: Any, right: Any) -> Any:
         pair = (Ball(x.astype(np.float64), None, plain) for x in (left, right))
@@ -339,15 +339,15 @@ def met(primitive: str, contract: Contract, params: Params) -> Callable[[Any, An
     return has_term
 
 
-def settled_product(
+def settle_product(
     primitive: str, out: Ball, operands: Sequence[Ball], params: Params, real: Sequence[Any] | None = None
 ) -> Any:
-    """`_settled` where elements are sums of products: a factor that is not finite reaches all that it is a term of.
+    """`_settle` for sums of products: a factor that is not finite decides every element that has a term with it.
 
     Args:
-        primitive, out, operands, params: the product. real: which factors surely count; all of them by default.
+        primitive, out, operands, params: the product. real: masks of the factors that count; by default all do.
     """
-    has_term = met(primitive, out.contract, params)
+    has_term = term_finder(primitive, out.contract, params)
     a, b = operands
     any_a, any_b = [np.ones(x.shape) for x in operands] if real is None else real
     strange = [~np.isfinite(x.centre) for x in operands]
@@ -382,14 +382,14 @@ def _constant(value: Any, contract: Contract) -> Ball:
 
 
 def _irrational(value: Irrational, contract: Contract) -> Ball:
-    """No format holds it, so that an evaluation has it rounded; the centre is as close as its type allows."""
+    """The ball of an irrational constant. Every evaluation rounds it; the centre is as close as its type allows."""
     centre = np.asarray(contract.centre_type(float(value)) + contract.centre_type(value.low))
     unit = contract.accumulate.unit_roundoff if contract.systematic else contract.centre_roundoff
     return Ball(centre, np.abs(centre).astype(np.float64) * unit, contract, nonnegative=value >= 0)
 
 
 def _constant_array(value: Any, contract: Contract, nonnegative: bool) -> Ball:
-    """Constants of the formula; those that the format lacks are rounded, once and for all samples."""
+    """The ball of constants of the formula; an evaluation rounds those that the accumulate format does not have."""
     centre = np.asarray(value, dtype=contract.centre_type)
     radius = contract.rounding_of(centre) if contract.systematic and centre.any() else None
     out = Ball(centre, radius, contract, nonnegative=nonnegative)

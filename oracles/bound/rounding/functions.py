@@ -47,7 +47,7 @@ def _function(name: str, value: Callable[[Any], Any], reach: Spread) -> Callable
 
 
 def _decay(x: Any) -> Any:
-    """exp(−x²), of which a rounded x² would lose as many digits as x² has before the point."""
+    """exp(−x²) without rounding x², whose rounding would cost as many digits as x² has before the point."""
     head = np.ldexp(np.rint(np.ldexp(x, 20)), -20)  # so few bits that its square is exact where exp is not 0
     return np.exp(-head * head) * np.exp((head - x) * (head + x))
 
@@ -245,8 +245,8 @@ def _logaddexp(contract: Contract, a: Ball, b: Ball) -> Ball:
     gap = np.where(a.centre == b.centre, 0.0, np.abs(a.centre - b.centre)).astype(np.float64)
     decay = np.exp(-gap)
     functions, u = contract.functions, contract.roundoff
-    # What is lost before the last sum: by the difference and the exponential, whose slope in the result is at most
-    # decay, and by the logarithm. As a power of two the exponential has an exponent that is off by 2u of it more.
+    # The errors before the last sum: of the difference and the exponential, whose slope in the result is at most
+    # `decay`, and of the logarithm. As a power of two the exponential has an exponent with a further error of 2u of it.
     exponent = gap * (3.0 if EXP2 in contract.algorithms else 1.0)
     exponent = np.where(decay > 0, exponent, 0.0)  # From -inf on, nothing is added.
     lost = decay * (exponent + 2.0 * functions["exp"]) * u + np.log1p(decay) * (2.0 * functions["log1p"] * u)

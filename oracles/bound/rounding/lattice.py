@@ -1,4 +1,4 @@
-"""Where no evaluation rounds: results on integers times a power of two, while they fit the format.
+"""Results that no evaluation rounds: integers times a power of two, while they fit the format.
 
 On such a lattice, sums and products that stay below 2^p units are exact, whatever the order, the tree or the number of
 partial sums. So a sum or product of exact elements is exact while it stays below 2^p units of its terms' common power

@@ -1,11 +1,11 @@
-"""Balls evaluated by blocks of rows, where rows know nothing of each other.
+"""Balls evaluated by blocks of rows, for formulas in which rows do not depend on each other.
 
 A reading of large arrays primitive by primitive moves every intermediate through memory many times. Where a formula
 treats the rows along axis 0 alike and one by one (a softmax over the last axis, a chain of elementwise operations), it
 is first recorded on arrays that have shapes alone, and then evaluated on so few rows at a time that all of their
 intermediates stay in the cache. Every rule of the reading is elementwise or along an axis, so the balls are the same
-ones, up to roundings of radii that all of them cover. What cannot be recorded, because it branches by values, or mixes
-rows, is evaluated as a whole.
+as those of a whole reading, up to roundings of radii, which the slack of the radii covers. A formula that cannot be
+recorded, because it branches by values or mixes rows, is evaluated as a whole.
 """
 
 from __future__ import annotations
@@ -21,12 +21,13 @@ from ..contract import Contract, contract
 from .ball import RULES, Ball, ball
 from .rules import ways_of
 
-#: Elements of the largest input from which on blocks are worth their steps; and elements of a block, of which about
-#: ten intermediates fit a cache of a few megabytes. Larger blocks the allocator hands back and fetches anew.
+#: The number of elements of the largest input from which on blocks are faster; and the number of elements of a block,
+#: of which about ten intermediates fit a cache of a few megabytes. The memory of larger blocks goes back to the system
+#: and has to be allocated anew each time.
 LARGE, BLOCK = 2**17, 2**16
 
 
-#: What a comparison is recorded as.
+#: The name by which a comparison is recorded.
 _COMPARE = "compare"
 #: For shapes, any contract will do.
 _ANY = contract("float32")
@@ -77,37 +78,37 @@ class Recorded(Array):
 
 
 class _Shared:
-    """Steps that several ways of one choice begin with, and that are evaluated once for all of them.
+    """Steps that several ways of one choice have in common, and that are evaluated once for all of them.
 
-    A way that computes the same twice has two errors there, so each of its steps is found at most once.
+    A way that computes the same step twice has two independent errors there, so it uses each earlier step at most once.
     """
 
     def __init__(self) -> None:
-        self._known: dict[Any, list[Recorded]] = {}
-        self._used: dict[Any, int] = {}
+        self._results: dict[Any, list[Recorded]] = {}
+        self._uses: dict[Any, int] = {}
 
-    def again(self) -> _Shared:
-        """For the next way."""
-        self._used = {}
+    def begin_way(self) -> _Shared:
+        """These steps for the next way, which has used none of them."""
+        self._uses = {}
         return self
 
-    def found(self, key: Any) -> Recorded | None:
-        """The result of a step of an earlier way; None if there is none that this way has not found yet."""
-        number = self._used[key] = self._used.get(key, 0) + 1
-        results = self._known.get(key, [])
+    def find_step(self, key: Any) -> Recorded | None:
+        """The result of an earlier step with this key that the present way has not used; None if there is none."""
+        number = self._uses[key] = self._uses.get(key, 0) + 1
+        results = self._results.get(key, [])
         return results[number - 1] if number <= len(results) else None
 
     def keep(self, key: Any, result: Recorded) -> None:
-        self._known.setdefault(key, []).append(result)
+        self._results.setdefault(key, []).append(result)
 
     def forget(self, steps: Sequence[tuple[Recorded, str, Operands, Params]]) -> None:
-        """What is not of these steps was taken back."""
+        """Forget all results but those of these steps, because the others were removed from the recording."""
         ids = {id(step[0]) for step in steps}
-        self._known = {key: [x for x in results if id(x) in ids] for key, results in self._known.items()}
+        self._results = {key: [x for x in results if id(x) in ids] for key, results in self._results.items()}
 
 
 def _key_of(primitive: str, operands: Operands, params: Params) -> Any:
-    """What two steps have in common that compute the same; None for a step that cannot be compared."""
+    """A key that is equal for two steps that compute the same; None for a step that cannot be compared."""
     keys: list[Any] = []
     for x in operands:
         if isinstance(x, Recorded) and x.value is None:
@@ -120,15 +121,15 @@ def _key_of(primitive: str, operands: Operands, params: Params) -> Any:
 
 
 def _picking(position: int) -> Algorithm:
-    """The way that takes one of several results that are there."""
+    """The way that returns one of several results that are computed already."""
     return Algorithm(lambda *results: results[position], "")
 
 
 class PrimitiveOrder:
-    """The primitives of a formula in order, and the shapes of what they make.
+    """The primitives of a formula in order, and the shapes of their results.
 
     Attributes:
-        count: of rows. evaluated: whether values are ever put in, so that a constant must not depend on them.
+        count: of rows. evaluated: whether the recording is run at values, so that no constant in it may depend on them.
     """
 
     evaluated = True
@@ -145,10 +146,10 @@ class PrimitiveOrder:
         Args:
             function: of arrays. shapes: of them; those with the most axes have the rows along axis 0.
             terms: the contract, which says what algorithms count.
-            having: which arrays have rows, where it is others.
+            having: for each array whether it has rows, where the number of axes does not decide that.
 
         Raises:
-            MixedRowsError: it is not known to treat rows one by one.
+            MixedRowsError: the formula is not known to treat rows one by one.
         """
         most = max(map(len, shapes))
         if having is None:
@@ -175,7 +176,7 @@ class PrimitiveOrder:
             raise MixedRowsError
         key = _key_of(primitive, operands, params) if self.shared is not None else None
         if self.shared is not None and key is not None:
-            earlier = self.shared.found(key)
+            earlier = self.shared.find_step(key)
             if earlier is not None:
                 return earlier
         out = Recorded(self, shape, rows)
@@ -189,7 +190,7 @@ class PrimitiveOrder:
         outer, self.shared = self.shared, _Shared()
         results: list[Any] = []
         for way in ways_of(params["ways"], self.terms):
-            before, self.shared = len(self.steps), self.shared.again()
+            before, self.shared = len(self.steps), self.shared.begin_way()
             try:
                 results.append(way.formula(*operands))
             except Inapplicable:
@@ -228,7 +229,7 @@ class PrimitiveOrder:
                 balls[id(source)] = ball(value, terms)
         for out, primitive, operands, params in self.steps:
             if not out.rows:
-                balls[id(out)] = self._evaluated(primitive, operands, params, balls, terms)
+                balls[id(out)] = self._evaluate(primitive, operands, params, balls, terms)
         parts, unneeded = _Parts(self.outputs, terms), self._unneeded_after()
         step = max(BLOCK // max(max(x.size for x in self.inputs) // self.count, 1), 1)
         for start in range(0, self.count, step):
@@ -241,14 +242,14 @@ class PrimitiveOrder:
                 if out.rows:
                     if "shape" in params:
                         params = {**params, "shape": (end - start, *params["shape"][1:])}
-                    block[id(out)] = self._evaluated(primitive, operands, params, block, terms)
+                    block[id(out)] = self._evaluate(primitive, operands, params, block, terms)
                     for key in gone:
                         del block[key]
             parts.put(slice(start, end), [block[id(each)] for each in self.outputs])
         return parts.balls()
 
     def _unneeded_after(self) -> list[list[int]]:
-        """Of every step that has rows, what no later step needs: its memory is still in the cache, for the next one."""
+        """For every step with rows, the results that no later step needs: the next step reuses their cached memory."""
         needed = {id(each) for each in self.outputs}
         unneeded: list[list[int]] = []
         for out, _, operands, params in reversed(self.steps):
@@ -257,14 +258,14 @@ class PrimitiveOrder:
             needed.update(map(id, used))
         return unneeded[::-1]
 
-    def _evaluated(
+    def _evaluate(
         self, primitive: str, operands: Operands, params: Params, balls: dict[int, Any], terms: Contract
     ) -> Any:
-        """The result of one step, a ball or a condition, of balls that were found before.
+        """The result of one step, a ball or a condition.
 
         Args:
-            primitive, operands, params: the step. found: balls by the identity of what was recorded.
-            terms: the contract, of constants.
+            primitive, operands, params: the step. balls: results of earlier steps, by the `id` of the recorded array.
+            terms: the contract of constants.
         """
         arguments = tuple(balls.get(id(x), x.value) if isinstance(x, Recorded) else x for x in operands)
         holder = next((x for x in arguments if isinstance(x, Ball)), Ball(np.zeros(()), None, terms))
@@ -278,7 +279,7 @@ class PrimitiveOrder:
 
 
 class _Parts:
-    """Outputs that are put together of blocks."""
+    """The outputs, put together from the balls of blocks."""
 
     def __init__(self, outputs: Sequence[Recorded], terms: Contract) -> None:
         self.terms = terms
@@ -310,7 +311,7 @@ class _Parts:
 
 
 def is_plain(value: Any) -> bool:
-    """Whether a parameter says nothing of single rows: no array is in it."""
+    """Whether a parameter has no array in it, and so cannot treat single rows in a way of their own."""
     if isinstance(value, tuple):
         return all(map(is_plain, value))
     return value is None or isinstance(value, (int, float, str, bool, slice, type(Ellipsis)))

@@ -160,7 +160,7 @@ def _sum_over(contract: Contract, a: Ball, axes: tuple[int, ...], means: bool = 
     summands = a.centre.size // max(centre.size, 1)
     if summands <= 1:
         return Ball(centre, None if a.radius is None else np.sum(a.radii(), axis=axes, keepdims=True), contract)
-    lengths.met(summands)
+    lengths.record_sum(summands)
     # In any order there are n - 1 additions; the last factor covers the roundings of the sums that are formed here.
     unit = (contract.roundoff + contract.centre_roundoff) * (1.0 + summands * SLACK)
     growth = (summands - 1) * unit
