@@ -37,8 +37,8 @@ def heard() -> AbstractContextManager[None]:
 
     A subject may swallow or disguise such an exception, and so may the code that calls it (Hypothesis calls it flaky,
     and Python drops it in a callback of its garbage collector). So the present handlers are wrapped: their exceptions
-    are remembered, and raised again at the next `reraise`, or at the end of the block. Outside the main thread, where no
-    handler runs, the block runs as it is.
+    are remembered, and raised again at the next `reraise`, or at the end of the block. Outside the main thread, where
+    no handler runs, the block runs as it is.
     """
     return _Heard()
 

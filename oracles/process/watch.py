@@ -180,7 +180,7 @@ class _Watched(AbstractContextManager[list[str]]):
 
 
 def make_canonical() -> None:
-    """Set the settings that decide numbers once more, after the import of the cell's op, which may have changed them."""
+    """Set the settings that decide numbers once more, after the import of the cell's op, which may change them."""
     SETTINGS.begin()
 
 
