@@ -1,13 +1,13 @@
-"""The accept set of every output element, and where an output stands in it.
+"""The accept set of every output element, and the place of an output in it.
 
 What this is for: with y the exact value and δ the bound on the error of the evaluation, an output is accepted iff
-RN(y − δ) ≤ out ≤ RN(y + δ), rounded once to the output's format. Every measure of the report comes from here, too.
+RN(y − δ) ≤ out ≤ RN(y + δ), rounded once to the output's format. All errors and widths of the report come from here.
 
 What is hard here: the decision must be exact, and float64 is not. So y is a pair of float64 numbers, and a filter
-with directed slack decides all elements that are clearly inside or clearly outside (`_inside`). The few that it
-leaves open are decided with mpmath's integers, which round once (`_decide`). And an element that is NaN, infinite or
-beyond its format has no distance from y: whether it must match, or is not judged at all, depends on whether the
-operands were finite, and on the order of the derivative (`place_in_accept_sets`).
+with directed slack decides all elements that are clearly inside or clearly outside (`_inside`). The few elements that
+the filter leaves open are decided with mpmath's integers, which round once (`_decide_element`). And an element that is
+NaN, infinite or beyond its format has no distance from y: whether it must match, or is not judged at all, depends on
+whether the operands were finite, and on the order of the derivative (`place_in_accept_sets`).
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ from .rounding import Ball
 _SLACK = 2.0**-50
 
 
-#: Exponents beyond this one are those of no format, nor of half a last place of one.
+#: A power of two with a larger exponent is beyond every format, and one with minus that exponent is below half of the
+#: last place of every format.
 _FARTHEST = 4096
 
 
@@ -38,12 +39,12 @@ class ReadingError(ArithmeticError):
     """Two readings of one formula contradict each other: the framework's fault, never the subject's."""
 
 
-#: Elements that are judged at a time, so that what is computed of them stays in the cache.
+#: The number of elements that are judged at a time, so that their intermediate arrays stay in the cache.
 BLOCK = 2**14
 
 
 class Edges(NamedTuple):
-    """What is accepted of one element: `low` to `high`, both NaN where it must be NaN; or all that is not finite."""
+    """The accept set of one element: `low` to `high`; NaN where both are NaN; with `not_finite`, NaN and infinities."""
 
     low: float
     high: float
@@ -52,7 +53,9 @@ class Edges(NamedTuple):
 
 @dataclass(frozen=True)
 class Elements:
-    """Arrays of one output's shape; errors and widths in ulp of the exact value, computed when they are asked for.
+    """An output in its accept sets: arrays of its shape, errors and widths in ulp of the exact value.
+
+    The measures (errors, widths, bounds) are computed at their first use.
 
     Attributes:
         accepted: in the accept set (true where not judged).
@@ -61,7 +64,7 @@ class Elements:
         ulp: |out − y| in ulp. ratio: |out − y| over the bound, at most 1 for accepted elements. signed: the ratio
             with the error's sign, zero where there is none.
         width: half-width of the accept set in ulp, the smallest fault that this element can show.
-        bound: what |out − y| is measured against. value: the exact value, nearest float64.
+        bound: the largest |out − y| that is accepted. value: the exact value, nearest float64.
         of: the measures of some elements, by their numbers in the flat output, or by a slice of these.
         edges: the least and the largest accepted number of the element at an index.
     """
@@ -74,7 +77,11 @@ class Elements:
     edges: Callable[[tuple[int, ...]], Edges]
 
     def worst(self, accepted: Any = None) -> tuple[Any, ...]:
-        """The index of the worst of the elements that are not accepted; of those that a mask says, if one is given."""
+        """The index of the worst element that is not accepted.
+
+        Args:
+            accepted: a mask of the elements to leave out, in place of those that are accepted.
+        """
         inside = np.reshape(self.accepted if accepted is None else accepted, -1)
         worst, at = -1.0, 0
         for part in _blocks(inside.size):
@@ -87,7 +94,7 @@ class Elements:
         return np.unravel_index(at, np.shape(self.accepted))
 
     @functools.cached_property
-    def _measured(self) -> Measures:
+    def _measures(self) -> Measures:
         shape = np.shape(self.accepted)
         arrays = np.empty((5, math.prod(shape)))
         for part in _blocks(arrays.shape[1]):
@@ -97,27 +104,27 @@ class Elements:
 
     @property
     def ulp(self) -> Any:
-        return self._measured.ulp
+        return self._measures.ulp
 
     @property
     def ratio(self) -> Any:
-        return self._measured.ratio
+        return self._measures.ratio
 
     @property
     def signed(self) -> Any:
-        return self._measured.signed
+        return self._measures.signed
 
     @property
     def width(self) -> Any:
-        return self._measured.width
+        return self._measures.width
 
     @property
     def bound(self) -> Any:
-        return self._measured.bound
+        return self._measures.bound
 
 
 class Measures(NamedTuple):
-    """What `Elements` says of errors and widths."""
+    """Errors, widths and bounds, as attributes of `Elements` describe them."""
 
     ulp: Any
     ratio: Any
@@ -126,8 +133,8 @@ class Measures(NamedTuple):
     bound: Any
 
 
-class _Decided(NamedTuple):
-    """See `Elements`; y as a pair of numbers, and δ."""
+class _Decisions(NamedTuple):
+    """The decision of every element (`Elements`); the exact value y as a pair of numbers, and the bound δ."""
 
     accepted: Any
     judged: Any
@@ -162,31 +169,31 @@ def place_in_accept_sets(
     """
     flat = np.ascontiguousarray(computed).reshape(-1)
     if exact is not None or computed.size <= BLOCK:
-        found = _decided(computed, fmt, ball, exact, finite_inputs, order)
+        decisions = _decide(computed, fmt, ball, exact, finite_inputs, order)
 
-        def measured(some: Any) -> Measures:
-            return _measured(flat[some], fmt, _Decided(*(np.reshape(array, -1)[some] for array in found)))
+        def measure(some: Any) -> Measures:
+            return _measure(flat[some], fmt, _Decisions(*(np.reshape(array, -1)[some] for array in decisions)))
 
-        edges = functools.partial(_edges, fmt, found, exact, order)
-        return Elements(found.accepted, found.judged, found.special, found.high, measured, edges)
+        edges = functools.partial(_edges, fmt, decisions, exact, order)
+        return Elements(decisions.accepted, decisions.judged, decisions.special, decisions.high, measure, edges)
     centre = ball.centre.reshape(-1)
     radius = None if ball.radius is None else ball.radii().reshape(-1)
 
-    def decided(part: Any) -> _Decided:
+    def decide_part(part: Any) -> _Decisions:
         block = Ball(centre[part], None if radius is None else radius[part], ball.contract, ball.special)
         block.stray = None if ball.stray is None else ball.stray.reshape(-1)[part]
-        return _decided(flat[part], fmt, block, None, finite_inputs, order)
+        return _decide(flat[part], fmt, block, None, finite_inputs, order)
 
     answers = np.empty((3, computed.size), dtype=bool)
     for part in _blocks(computed.size):
         if _all_near(flat[part], fmt, centre[part], 0.0 if radius is None else radius[part]):
             answers[:2, part], answers[2, part] = True, False
             continue
-        for answer, own in zip(answers, decided(part), strict=False):
+        for answer, own in zip(answers, decide_part(part), strict=False):
             answer[part] = own
 
-    def measured_of(some: Any) -> Measures:
-        return _measured(flat[some], fmt, decided(some))
+    def measure_part(some: Any) -> Measures:
+        return _measure(flat[some], fmt, decide_part(some))
 
     value = ball.centre.astype(np.float64, copy=False)
     accepted, judged, special = (answer.reshape(computed.shape) for answer in answers)
@@ -194,15 +201,15 @@ def place_in_accept_sets(
     def edges_at(at: tuple[int, ...]) -> Edges:
         number = int(np.ravel_multi_index(at, computed.shape))
         start = number - number % BLOCK
-        return _edges(fmt, decided(slice(start, start + BLOCK)), None, order, (number - start,))
+        return _edges(fmt, decide_part(slice(start, start + BLOCK)), None, order, (number - start,))
 
-    return Elements(accepted, judged, special, value, measured_of, edges_at)
+    return Elements(accepted, judged, special, value, measure_part, edges_at)
 
 
 def _all_near(computed: Any, fmt: Format, centre: Any, radius: Any) -> bool:
     """Whether all results are surely within the radii of their centres, all of which are finite: then all are accepted.
 
-    It is what `_decided` asks first, in half the time. Large outputs are right in nearly all of their blocks.
+    `_decide` asks the same first, in twice the time. In a large output nearly all blocks need no more than this.
     """
     if centre.dtype != np.float64:
         return False
@@ -213,12 +220,11 @@ def _all_near(computed: Any, fmt: Format, centre: Any, radius: Any) -> bool:
         return bool((off <= radius).all() and np.max(radius) < np.inf and _below_overflow(fmt, centre))
 
 
-def _decided(computed: Any, fmt: Format, ball: Ball, exact: Exact | None, finite_inputs: bool, order: int) -> _Decided:
-    """What is decided of each element: see `place_in_accept_sets`, of which these are the arguments.
+def _decide(computed: Any, fmt: Format, ball: Ball, exact: Exact | None, finite_inputs: bool, order: int) -> _Decisions:
+    """Decide every element of an output, or of a block of one.
 
     Args:
-        computed, fmt: the output, and its format. ball, exact: its readings.
-        finite_inputs, order: of the sample.
+        computed, fmt, ball, exact, finite_inputs, order: as for `place_in_accept_sets`.
     """
     with np.errstate(all="ignore"):
         high, low, delta = _centre(ball, exact)
@@ -227,16 +233,16 @@ def _decided(computed: Any, fmt: Format, ball: Ball, exact: Exact | None, finite
         # A result within δ of y is in every accept set, because it is its own rounding.
         near = np.abs(computed - high) * (1 + _SLACK) + np.abs(low) <= delta * (1 - _SLACK)
         if near.all() and finite.all() and finite_bound.all() and _below_overflow(fmt, high):
-            return _Decided(near, near, ~near, high, low, delta)
+            return _Decisions(near, near, ~near, high, low, delta)
         inside, open_ = _inside(computed, fmt, high, low, delta)
         accepted = np.array(inside)  # An array also for an output without axes, so that elements can be set.
         # A NaN or an infinity has no distance from anything, so only elements with a finite value and a finite bound
         # are decided by numbers; the others are settled below.
         for i in map(tuple, np.argwhere(open_ & finite & finite_bound)):
             value = exact.values[i] if exact is not None else _pair(high[i], low[i])
-            accepted[i] = _decide(computed[i], fmt, value, float(delta[i]))
-        # The exact reading is needed for this, because a centre is floating point itself: it may have become infinite
-        # by an overflow on the way where the formula is finite.
+            accepted[i] = _decide_element(computed[i], fmt, value, float(delta[i]))
+        # Only the exact reading proves that an element must be NaN or infinite. A centre is floating point itself, and
+        # may have overflowed on the way where the formula is finite.
         must_match = ~finite & (exact is not None and not finite_inputs) & (ball.radii() == 0)
         judged = (finite & finite_bound) | must_match
         same = (computed == high) | (np.isnan(computed) & np.isnan(high))
@@ -247,7 +253,7 @@ def _decided(computed: Any, fmt: Format, ball: Ball, exact: Exact | None, finite
             accepted |= ball.stray & np.isnan(computed)
         # A finite value that rounds to infinity has no ulp to measure its error in, so it counts as special, too.
         special = ~finite | np.isinf(round_array(fmt, np.where(finite, high, 0.0)))
-        return _Decided(accepted, judged, special, high, low, delta)
+        return _Decisions(accepted, judged, special, high, low, delta)
 
 
 def _below_overflow(fmt: Format, values: Any) -> bool:
@@ -258,7 +264,7 @@ def _centre(ball: Ball, exact: Exact | None) -> tuple[Any, Any, Any]:
     """y as a pair of float64 arrays, and δ such that |evaluation − y| ≤ δ."""
     radius = np.asarray(ball.radii(), dtype=ball.centre.dtype)
     if exact is None:
-        # Where the centre is wider than float64 the pair keeps what float64 alone would lose.
+        # Where the centre is wider than float64, the second number of the pair has the digits that float64 lacks.
         high = ball.centre.astype(np.float64, copy=False)
         if high is ball.centre:
             return high, np.zeros(high.shape), _upward(radius)
@@ -279,7 +285,7 @@ def _centre(ball: Ball, exact: Exact | None) -> tuple[Any, Any, Any]:
 
 def _upward(values: Any) -> Any:
     # The factor covers the conversion from a wider centre type and the additions before it, and the smallest number
-    # covers what a conversion loses of a subnormal. A bound that came out too small would fail a correct output.
+    # covers the error of converting a subnormal. A bound that was too small would fail a correct output.
     return values.astype(np.float64, copy=False) * (1 + 2 * _SLACK) + 5e-324
 
 
@@ -310,53 +316,53 @@ def _pair(high: float, low: float) -> Any:
 
 
 def _limits(fmt: Format, exact: Any, delta: float) -> tuple[Any, Any]:
-    """What is accepted around an exact value, rounded to a format, as numbers of mpmath."""
+    """The ends of the accept set around an exact value, rounded to a format, as numbers of mpmath."""
     sign, mantissa, exponent, bits = exact
-    # The sum of numbers of very different exponents has as many bits as lie between them. Beyond all formats, and
-    # beside a bound in float64, the power of two is of no account.
+    # A sum of numbers of very different exponents has as many bits as lie between these exponents. So an exact value
+    # that is larger, or smaller, than any number of any format is replaced by a power of two: the ends are the same.
     if mantissa and abs(exponent + bits) > _FARTHEST:
         exact = (sign, 1, _FARTHEST if exponent > 0 else -_FARTHEST, 1)
     bound = libmp.from_float(delta)
     return round_to(fmt, libmp.mpf_sub(exact, bound)), round_to(fmt, libmp.mpf_add(exact, bound))
 
 
-def _decide(computed: float, fmt: Format, exact: Any, delta: float) -> bool:
+def _decide_element(computed: float, fmt: Format, exact: Any, delta: float) -> bool:
     """The exact decision for one element: mpmath integers, one rounding."""
     out = libmp.from_float(float(computed))
     lower, upper = _limits(fmt, exact, delta)
     return bool(libmp.mpf_le(lower, out) and libmp.mpf_le(out, upper))
 
 
-def _edges(fmt: Format, found: _Decided, exact: Exact | None, order: int, at: tuple[int, ...]) -> Edges:
-    """What is accepted of an element.
+def _edges(fmt: Format, decisions: _Decisions, exact: Exact | None, order: int, at: tuple[int, ...]) -> Edges:
+    """The accept set of one element.
 
     Args:
-        fmt: of the output. found, exact: what is decided, and the exact reading, if one was made.
+        fmt: of the output. decisions: of its elements. exact: the exact reading, if one was made.
         order: of the derivative. at: the index of the element.
     """
-    value, delta = float(found.high[at]), float(found.delta[at])
-    if not found.judged[at]:
+    value, delta = float(decisions.high[at]), float(decisions.delta[at])
+    if not decisions.judged[at]:
         return Edges(-math.inf, math.inf)
     if not math.isfinite(value):
         return Edges(value, value, not_finite=bool(order))
-    centre = exact.values[at] if exact is not None else _pair(value, found.low[at])
+    centre = exact.values[at] if exact is not None else _pair(value, decisions.low[at])
     lower, upper = _limits(fmt, centre, delta)
     return Edges(libmp.to_float(lower), libmp.to_float(upper))
 
 
-def _measured(computed: Any, fmt: Format, found: _Decided) -> Measures:
-    """How far each element is from its exact value, in ulp and in bounds."""
+def _measure(computed: Any, fmt: Format, decisions: _Decisions) -> Measures:
+    """The distance of each element from its exact value, in ulp and relative to its bound."""
     with np.errstate(all="ignore"):
-        return _measures_of(computed, fmt, found)
+        return _compute_measures(computed, fmt, decisions)
 
 
-def _measures_of(computed: Any, fmt: Format, found: _Decided) -> Measures:
-    accepted, judged, special, high, low, delta = found
+def _compute_measures(computed: Any, fmt: Format, decisions: _Decisions) -> Measures:
+    accepted, judged, special, high, low, delta = decisions
     unit = ulp_array(fmt, high)
     signed = (computed - high) - low
     error = np.abs(signed)
-    # The evaluation ends within δ of y, and then the output is rounded once, by at most half an ulp of where it ended.
-    # That may be in the next binade above y, where an ulp is twice as large.
+    # The evaluation ends within δ of y, and then the output is rounded once, by at most half an ulp of the evaluation's
+    # end. That end may be in the next binade above y, where an ulp is twice as large.
     bound = delta + 0.5 * ulp_array(fmt, np.abs(high) + delta)
     plain = judged & ~special & np.isfinite(delta)
     ratio = np.where(plain & np.isfinite(computed), error / bound, np.where(accepted, 0.0, np.inf))

@@ -1,9 +1,9 @@
 """The contract of an evaluation: what an implementation may do, and so how far its outputs may be off.
 
-That the bound holds every evaluation of a declared algorithm is proven for values and first derivatives, where those
-are evaluated as the formula and its reverse or forward mode read (a sigmoid's slope: from its result). For higher
-orders it rests on a heuristic, `Contract.roundings`: no proof relates the error of a closed form to that of the formula
-after it was differentiated twice.
+For values and first derivatives it is proven that the bound holds for every evaluation of a declared algorithm, where
+derivatives are evaluated as reverse or forward mode of the formula reads (a sigmoid's slope: from its result). For
+higher orders the bound rests on a heuristic, `Contract.roundings`: no proof relates the error of a closed form to the
+error of the formula after it was differentiated twice.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ CPU_ABSOLUTE: Mapping[str, float] = {"erf": 12.0}
 
 @dataclass(frozen=True, eq=False)
 class Contract:
-    """What an evaluation may do: the format it accumulates in, and how well its functions are known.
+    """What an evaluation may do: the format that it accumulates in, and the errors of its elementary functions.
 
     Attributes:
         accumulate: format of every intermediate.
@@ -148,8 +148,8 @@ class Contract:
 
     @functools.cached_property
     def underflow(self) -> float:
-        # An evaluation that scales an intermediate down loses up to η there, or all of a subnormal where those are
-        # flushed. When it scales the result up again, that loss grows by the same factor.
+        # An evaluation that scales an intermediate down loses up to η by underflow, or a whole subnormal number where
+        # the contract flushes. When the evaluation scales the result up again, the loss grows by the same factor.
         return (self.accumulate.smallest_normal if self.flush else self.accumulate.eta) * self.scaling
 
     @functools.cached_property
@@ -158,17 +158,17 @@ class Contract:
         return self.accumulate.max / self.scaling
 
     def rounding_of(self, constants: Any) -> Any:
-        """How far the constants of a formula move when the accumulate format takes them, at most; None if it has all.
+        """A bound on the rounding of each constant of a formula to the accumulate format; None if it rounds none.
 
         Args:
-            constants: of the type of centres.
+            constants: an array of the type of centres.
         """
         fmt = self.accumulate
         size = np.abs(constants).astype(np.float64)
-        held = round_array(fmt, size) == size
-        if held.all() and not self.flush:
+        fits = round_array(fmt, size) == size
+        if fits.all() and not self.flush:
             return None
-        rounded = np.where(held, 0.0, np.maximum(size * fmt.unit_roundoff, fmt.eta))
+        rounded = np.where(fits, 0.0, np.maximum(size * fmt.unit_roundoff, fmt.eta))
         flushed = np.where(self.flush & (size < fmt.smallest_normal), size, 0.0)
         return np.where(np.isfinite(size), np.maximum(rounded, flushed), 0.0)
 

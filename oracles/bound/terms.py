@@ -1,7 +1,7 @@
-"""Terms: what a user allows an implementation, by name; they make the `Contract` of a dtype, a device and an order.
+"""Terms: what a user allows an implementation to do, by name; they make the `Contract` of dtype, device and order.
 
-What this is for: a kernel author says what a kernel may do ("TF32 products", "sums in bfloat16"), and the judge needs
-numbers. Each number here comes from the definition of a format or from the manual that is named beside it.
+What this is for: the author of a kernel says what it may do ("TF32 products", "sums in bfloat16"), and the judge needs
+numbers. Each number here comes from the definition of a format, or from the manual that is named beside it.
 
 Terms are a value: two of them are equal if they allow the same. They are named (`PRESETS`), made by adding allowances
 to a name (`terms("tensor_core+flush")`), or made field by field.
@@ -29,7 +29,7 @@ FACTORS: Mapping[str, float] = {
 
 #: Factors that are rounded to the dtype of the spec, where that is a half type: what a tensor core takes.
 HALF = "half"
-_FACTORS_SAID = {HALF: "the half type of the spec"}
+_FACTOR_WORDS = {HALF: "the half type of the spec"}
 
 #: Largest errors in ulps of the fast functions of CUDA in single precision. PTX ISA 8.7: ex2.approx is off by 2^-22.5
 #: of its value at most, which is 1.42 ulp; tanh.approx by 2^-11, which is 4096 ulp; rsqrt.approx by 2^-22.9, and
@@ -43,7 +43,7 @@ _FULL_DIVISION = 4.0
 
 
 class TermsError(ValueError):
-    """A name that is none of terms or allowances; the text says which are."""
+    """A name that no terms and no allowance have; the text lists the names."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Terms:
     """What an implementation may do.
 
     Attributes:
-        name: what the report calls it.
+        name: of the terms in the report.
         accumulate: format of every intermediate, a dtype name of torch; empty for torch's own rule, which is the dtype
             itself, and float32 for the half types.
         intermediates: whether every intermediate of the spec may be stored in the dtype that it has there.
@@ -63,7 +63,7 @@ class Terms:
         library: whose elementary functions they are, a key of `LIBRARIES`; empty for torch's.
         flush: whether subnormal numbers may become zero.
         algorithms: names of further algorithms that may be used (`Promises.algorithms`).
-        others: see `Contract`; users' terms always have them.
+        others: whether a formula's other algorithms count (`Contract.others`); True in all terms of users.
     """
 
     name: str = "strict"
@@ -89,18 +89,18 @@ class Terms:
 
     def __str__(self) -> str:
         """What is allowed, in one line."""
-        said = [f"sums in {self.accumulate}" if self.accumulate else "sums in the dtype, of half types in float32"]
-        said += [f"inputs rounded to {self.inputs}"] if self.inputs else []
-        said += ["intermediates stored in their dtype"] if self.intermediates else []
-        said += (
-            [f"factors of products rounded to {_FACTORS_SAID.get(self.factors, self.factors)}"] if self.factors else []
+        parts = [f"sums in {self.accumulate}" if self.accumulate else "sums in the dtype, of half types in float32"]
+        parts += [f"inputs rounded to {self.inputs}"] if self.inputs else []
+        parts += ["intermediates stored in their dtype"] if self.intermediates else []
+        parts += (
+            [f"factors of products rounded to {_FACTOR_WORDS.get(self.factors, self.factors)}"] if self.factors else []
         )
-        said += [f"partial sums stored in {self.partials}"] if self.partials else []
-        said += ["CUDA's fast functions and quotients"] if self.approximate else []
-        said += [f"elementary functions of {self.library}"] if self.library else []
-        said += ["subnormal numbers may be zero"] if self.flush else []
-        said += [f"algorithms: {', '.join(sorted(self.algorithms))}"] if self.algorithms else []
-        return f"{self.name}: {'; '.join(said)}"
+        parts += [f"partial sums stored in {self.partials}"] if self.partials else []
+        parts += ["CUDA's fast functions and quotients"] if self.approximate else []
+        parts += [f"elementary functions of {self.library}"] if self.library else []
+        parts += ["subnormal numbers may be zero"] if self.flush else []
+        parts += [f"algorithms: {', '.join(sorted(self.algorithms))}"] if self.algorithms else []
+        return f"{self.name}: {'; '.join(parts)}"
 
     @functools.lru_cache(maxsize=256)  # noqa: B019 (terms are few, and scalars of the reading are kept by contract)
     def contract(self, dtype: str, device: str = "cpu", order: int = 0) -> Contract:
@@ -167,7 +167,7 @@ ALLOWANCES: Mapping[str, Mapping[str, str | bool]] = {
 #: Allowances that name an algorithm.
 _ALGORITHMS = frozenset({EXP2, LOG_SUM, SCALED, "folded", "shifted"})
 
-#: What a precision audit tries, from the strictest to the laxest, and what it says of a kernel that keeps it.
+#: The terms that a precision audit tries, from the strictest to the laxest, and its words for a kernel that keeps them.
 LADDER: tuple[tuple[Terms, str], ...] = (
     (Terms("float64", accumulate="float64"), "float64, rounded once"),
     (PRESETS["strict"], "{dtype}, sums in {sums}"),
@@ -186,7 +186,7 @@ def terms(named: str | Terms) -> Terms:
     """Terms by name: a preset, or one with allowances after it, "strict+tf32+flush".
 
     Raises:
-        TermsError: a name that is none; the text says which are.
+        TermsError: no terms or no allowance have this name; the text lists the names.
     """
     if isinstance(named, Terms):
         return named
@@ -195,13 +195,13 @@ def terms(named: str | Terms) -> Terms:
     first, *more = named.split("+")
     if first not in PRESETS:
         raise TermsError(f"contract: got {first!r}, need one of {', '.join(PRESETS)}, with allowances after a +")
-    found = PRESETS[first]
+    combination = PRESETS[first]
     for name in more:
         if name in _ALGORITHMS:
-            found = replace(found, algorithms=found.algorithms | {name})
+            combination = replace(combination, algorithms=combination.algorithms | {name})
         elif name in ALLOWANCES:
-            found = replace(found, **ALLOWANCES[name])  # type: ignore[arg-type]
+            combination = replace(combination, **ALLOWANCES[name])  # type: ignore[arg-type]
         else:
             names = ", ".join([*ALLOWANCES, *sorted(_ALGORITHMS)])
             raise TermsError(f"contract: got allowance {name!r}, need one of {names}")
-    return replace(found, name=named)
+    return replace(combination, name=named)

@@ -1,1 +1,1 @@
-"""How one sample is judged: the op is run along a path, held to the bound, counted; a card tells what is outside."""
+"""How one sample is judged: run the op along a path, compare each output with its bound, count, describe failures."""

@@ -1,13 +1,13 @@
-"""The judge: calls a subject along a path, compares what comes with the formula, and tells the tally or raises.
+"""The judge: calls a subject along a path and compares the outputs with the formula; then it counts them, or raises.
 
-What this is for: a check knows which promise it asks about; the judge knows how to ask and how to compare. It holds
-what stays the same for a whole cell (op, subject, contract, device), and one `Tally` that counts.
+What this is for: a check knows which promise it asks about; the judge knows how to call and how to compare. A judge has
+what stays the same for a whole cell (op, subject, contract, device), and one `Tally`, which counts.
 
-What is hard here: which reading decides. The ball of the rounding reading is rigorous and cheap, so it judges every
-output. The exact reading is slow, but it alone knows what NaN and infinities must give, and it checks the balls
-themselves; so it is made where an operand is not finite, for one sample in a few otherwise, and for a failure, so
-that the report can tell the exact value. Large samples are never read exactly as a whole: of a failure, the worst
-elements are.
+What is hard here: which reading of the formula decides. The ball of the rounding reading is rigorous and cheap, so
+every output is judged by its ball. The exact reading is slow, but it alone knows what NaN and infinities must give, and
+it checks the balls. So an exact reading is made where an operand is not finite, for one in `EXACT_SHARE` of the other
+samples, and for a failure, whose exact value the report shows. A large sample is never read exactly as a whole: after a
+failure, its worst elements are read exactly, one by one.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ from ..bound.contract import EXP2, Contract, contract
 from ..bound.rounding import Ball, balls, balls_with_systematic, lengths
 from ..op.declaration import OWN, Op, Sample, Subject, Tensor, arithmetic_of, dtype_name, to_array
 from ..op.paths import Expected, Path, Problem
-from ..op.script import Spelt, Telling
+from ..op.script import ScriptMaker, Spelt
 from ..op.transforms import Word, compiled, derivative_order, engine_for, path_name, required
 from ..process import interrupt
-from ..programs.along import along_path, telling
+from ..programs.along import along_path, defer_script
 from ..programs.questions import of_equality, of_exception
 from ..verdicts.verdict import Code
 from ..verdicts.violation import Fault, Unsupported, Violation, raised
-from .card import attribute, misshapen, outside
+from .card import attribute, describe_shape, describe_worst
 from .tally import LARGE, Tally
-from .worst_element import worst_alone, worst_of
+from .worst_element import find_worst_alone, worst_of
 
 #: Above this many mpmath operations (elements x 4^order) the ball alone decides; it is a rigorous oracle by itself.
 EXACT_BUDGET = 3000
-#: In short profiles, one sample of finite operands in so many is read exactly as well. The balls would decide it too,
-#: so what the exact reading adds there is a check of the balls. Samples with a NaN or an infinity are all read exactly,
-#: because the exact reading alone knows everywhere what those must give.
+#: In short profiles, one of this many samples with finite operands is read exactly as well. The balls decide these
+#: samples too, so there the exact reading serves as a check of the balls. Every sample with a NaN or an infinity is
+#: read exactly, because the exact reading alone knows everywhere what NaN and infinities must give.
 EXACT_SHARE = 5
-#: The same as EXACT_BUDGET for a failure, which is told in exact values where that takes seconds at most.
+#: The budget, counted as `EXACT_BUDGET` is, of the exact reading that a report shows of a failure: seconds at most.
 FAILURE_BUDGET = 14_000
 
 
@@ -59,9 +59,9 @@ class Judge:
         contract: what an evaluation of the op may do, and so how far its outputs may be off.
         device: where the samples are. arithmetic: the device whose arithmetic the contract allows.
         light: whether this is a short profile, in which the slowest readings and compilers are left out.
-        weighs_bias: whether the tally is told what of every bound may be the same error in every sample.
-        tally: what the samples showed so far.
-        between: calls other ops, for a check that does so between two calls of the subject; nothing by default.
+        weighs_bias: whether the tally gets the part of every bound that may be the same error in every sample.
+        tally: the counts of all samples so far.
+        between: calls other ops; a check may run it between two calls of the subject. By default it does nothing.
     """
 
     def __init__(self, op: Op, subject_name: str, contract: Contract, device: str = "cpu", light: bool = True) -> None:
@@ -80,7 +80,7 @@ class Judge:
         self._likes: tuple[Sample, tuple[Tensor, ...]] | None = None
 
     def again(self) -> Judge:
-        """A judge of the same subject, and of the same part of the cell, whose tally is empty: to repeat a failure."""
+        """A judge of the same subject and part of the cell with an empty tally, by which a failure is repeated."""
         fresh = Judge(self.op, self.subject_name, self.contract, self.device)
         fresh.tally.begin(self.tally.part)
         fresh.between = self.between
@@ -104,7 +104,7 @@ class Judge:
     def broken(
         self, code: Code, what: str, lines: Sequence[str] = (), *, where: str = "", path: str | None = None
     ) -> Violation:
-        """The violation whose title is the op, where it was seen, and what is wrong.
+        """The violation whose title names the op, the call or path, and what is wrong.
 
         Args:
             code, what: what is broken, as a code and in words. lines: details, one a line.
@@ -115,12 +115,14 @@ class Judge:
 
     # --------------------------------------------------------------------------------------------------- asking
 
-    def call(self, function: Callable[..., Any], *args: Any, what: str = "", told: Telling | None = None) -> Any:
+    def call(
+        self, function: Callable[..., Any], *args: Any, what: str = "", make_script: ScriptMaker | None = None
+    ) -> Any:
         """Run the subject; an exception on valid input is a violation.
 
         Args:
             function, args: what is run. what: its name in messages.
-            told: tells the lines of a program that makes the same call, if they are known.
+            make_script: makes the lines of a program with the same call; None where no program can make it.
         """
         with self.tally.clock("op"):
             try:
@@ -131,51 +133,54 @@ class Judge:
             # the run. What a signal handler of the user raised is passed on first.
             except BaseException as err:
                 interrupt.reraise()
-                found = raised(self.op.name, err, what)
-                found.script = functools.partial(of_exception, told, f"{self.op.name} {what}") if told else None
-                raise found from err
+                violation = raised(self.op.name, err, what)
+                violation.make_script = (
+                    functools.partial(of_exception, make_script, f"{self.op.name} {what}") if make_script else None
+                )
+                raise violation from err
 
     def primal(self, sample: Sample, function: Subject | None = None, what: str = "forward") -> tuple[Tensor, ...]:
-        """The outputs of the subject itself, or of another implementation, at a sample."""
+        """The outputs at a sample of the subject, or of `function` in its place, without any transform."""
         problem = Problem(self.op, sample.args)
         operation = problem.operation(self.subject if function is None else function)
         around = function.lines if isinstance(function, Spelt) else ()
-        told = None if function and not around else lambda: along_path(self._path_around(sample, around))
-        outputs: tuple[Tensor, ...] = self.call(operation, *problem.passive, *problem.inputs, what=what, told=told)
+        make_script = None if function and not around else lambda: along_path(self._path_around(sample, around))
+        operands = *problem.passive, *problem.inputs
+        outputs: tuple[Tensor, ...] = self.call(operation, *operands, what=what, make_script=make_script)
         return outputs
 
     def path(self, sample: Sample, word: Word, primal: Sequence[Tensor], engine: str = "func") -> Path:
         """The path of a word at a sample; `primal` are the outputs of the op itself there."""
-        taken = engine_for(self.op.promises.without, engine)
-        path = Path.drawn(self.op, sample, word, primal, taken, self.device)
+        engine = engine_for(self.op.promises.without, engine)
+        path = Path.draw(self.op, sample, word, primal, engine, self.device)
         return replace(path, compiled=True) if self.compiled else path
 
     def _path_around(self, sample: Sample, around: tuple[str, ...]) -> Path:
         return replace(self.path(sample, (), ()), around=around)
 
     def run(self, path: Path, function: Subject | None = None, what: str = "") -> tuple[Tensor, ...]:
-        """The outputs of the subject, or of another implementation, along a path; compiled where the subject is."""
+        """The outputs along a path of the subject, or of `function` in its place; compiled where the subject is."""
         operation = path.problem.operation(self.subject if function is None else function)
-        # Autograd differentiates what a function did, so with the eager engine the op is compiled and then
-        # transformed. The transforms of torch.func can be compiled themselves, so there the whole transformed function
-        # is.
+        # Autograd records the operations of a call, so with the eager engine the op is compiled and then transformed.
+        # The transforms of torch.func can be compiled themselves, so there the whole transformed function is compiled.
         if self.compiled and path.engine == "eager":
             operation = compiled(operation)
         transformed = path.transformed(operation)
         if self.compiled and path.engine == "func":
             transformed = compiled(transformed)
-        told = None if function and not path.around else functools.partial(along_path, path)
-        outputs: tuple[Tensor, ...] = self.call(transformed, *path.operands, what=what or path.name, told=told)
+        make_script = None if function and not path.around else defer_script(path)
+        what = what or path.name
+        outputs: tuple[Tensor, ...] = self.call(transformed, *path.operands, what=what, make_script=make_script)
         return outputs
 
     def read(self, expected: Expected, outputs: Sequence[Tensor] = ()) -> tuple[Ball, ...]:
-        """The rounding reading of what is expected, for outputs whose dtype may say that all is computed in float64."""
+        """The balls of the expected outputs; in the contract of float64 where `outputs` are float64 by request."""
         wide = expected.wide and bool(outputs) and all(y.dtype is torch.float64 for y in outputs)
-        with self.tally.clock("reference"), lengths.noted() as noted:
+        with self.tally.clock("reference"), lengths.record_longest() as longest:
             read = balls_with_systematic if self.weighs_bias else balls
-            found = tuple(read(expected.formula, expected.operands, self.contract_of(expected.order, wide)))
-        self.tally.longest_sum = noted.longest
-        return found
+            readings = tuple(read(expected.formula, expected.operands, self.contract_of(expected.order, wide)))
+        self.tally.longest_sum = longest.longest
+        return readings
 
     # -------------------------------------------------------------------------------------------------- comparing
 
@@ -189,8 +194,8 @@ class Judge:
             sample: the input.
             word: the steps of T, innermost first; none for the subject itself.
             engine: who takes the steps, a name of `ENGINES`; autograd where the op does not offer torch.func.
-            function: what is judged in place of the subject: the subject in another surrounding, for example; a
-                `Spelt` one can be told in a program.
+            function: what is judged in place of the subject, for example the subject inside of autocast. A failure of a
+                `Spelt` one can be shown by a program.
             exactly: whether an exact reading may be made besides the ball.
 
         Returns:
@@ -208,7 +213,8 @@ class Judge:
         if isinstance(function, Spelt):
             path = replace(path, around=function.lines)
         computed = self.run(path, function) if word or self.compiled else primal
-        expected = path.expected(told=telling(path) if function is None or isinstance(function, Spelt) else None)
+        can_show = function is None or isinstance(function, Spelt)
+        expected = path.expected(make_script=defer_script(path) if can_show else None)
         if function is None:
             self.require_dtypes(path, computed)
         if self.light and self.tally.samples % EXACT_SHARE:
@@ -223,10 +229,10 @@ class Judge:
         return tuple(computed)
 
     def _primal_before(self, sample: Sample, word: Word, engine: str, function: Subject | None) -> tuple[Tensor, ...]:
-        """The outputs of the op itself; before the second path at a sample only what they are like, without memory.
+        """The outputs of the op itself; from the second path at a sample on, meta tensors of their shapes and dtypes.
 
-        Cotangents have the shapes of the outputs, which only a call of the op tells; so it is called once without a
-        transform before there is a path.
+        Cotangents have the shapes of the outputs, which are known only after a call of the op. So the op is called once
+        for each sample without a transform, before a path is drawn.
         """
         if word and function is None and self._likes is not None and self._likes[0] is sample:
             return self._likes[1]
@@ -236,9 +242,10 @@ class Judge:
         return primal
 
     def _allowance(self, path: Path, computed: Sequence[Tensor], fault: Fault) -> str:
-        """What a declaration would have to allow so that the outputs of a path were accepted, "" if nothing of a name.
+        """A sentence: what the declaration would have to allow so that the outputs were accepted; "" if nothing does.
 
-        `fault` is the worst of the elements that were not.
+        Args:
+            path, computed: the path, and the subject's outputs along it. fault: the worst of the refused elements.
         """
         promises = self.op.promises
         wider = {
@@ -253,42 +260,44 @@ class Judge:
             judge = Judge(other.problem.op, self.subject_name, self.contract, self.device)
             expected = other.expected()
             read = judge.read(expected, computed)
-            found = [
+            standings = [
                 accept.place_in_accept_sets(to_array(y), FORMATS[dtype_name(y.dtype)], ball, None, expected.finite)
                 for y, ball in zip(computed, read, strict=True)
             ]
             # An element that is not judged any more has not been accepted.
-            if found[fault.output].judged[fault.index] and all(np.all(each.accepted) for each in found):
+            if standings[fault.output].judged[fault.index] and all(np.all(each.accepted) for each in standings):
                 return f"it would be accepted if the declaration allowed {what}"
         return ""
 
     def require_dtypes(self, path: Path, computed: Sequence[Tensor]) -> None:
-        """Violation unless outputs have the dtypes promised, cotangents those of primals, tangents those of outputs.
+        """Raise a Violation unless outputs have the promised dtypes, cotangents the primals', tangents the outputs'.
 
-        This comes before their values, which another format's bound would judge. Of tangents OWN alone is asked.
+        Dtypes are compared before values, because the bound of a value is that of its dtype. Those of tangents are
+        compared for the subject OWN alone.
         """
         if not path.word and self.subject_name == OWN:
             promised = self.op.promises.dtypes(path.problem.args)
             got = tuple(t.dtype for t in computed)
             if got != promised:
                 names = [", ".join(dtype_name(d) for d in dtypes) for dtypes in (got, promised)]
-                found = self.broken(Code.ATTRIBUTE, f"got dtypes {names[0]}, need {names[1]}", where="forward", path="")
-                raise found.showing(attribute(path, "[str(y.dtype) for y in outputs]", list(map(str, promised))))
+                wrong = f"got dtypes {names[0]}, need {names[1]}"
+                violation = self.broken(Code.ATTRIBUTE, wrong, where="forward", path="")
+                raise violation.showing(attribute(path, "[str(y.dtype) for y in outputs]", list(map(str, promised))))
         tangents = path.word == ("jvp",) and self.subject_name == OWN
         likes = path.primal if tangents else path.problem.inputs if path.word[-1:] == ("vjp",) else ()
         # Cotangents of the inputs come first; those of earlier directions may follow, which belong to no input.
         for i, (like, tensor, name) in enumerate(zip(likes, computed, path.names(), strict=False)):
             if tensor.dtype != like.dtype:
-                given, need = dtype_name(tensor.dtype), dtype_name(like.dtype)
-                wrong = f"{name} got {'' if tangents else 'co'}tangent dtype={given}, need {need}"
-                found = self.broken(Code.ATTRIBUTE, wrong, where=path.name, path="")
-                raise found.showing(attribute(path, f"str(outputs[{i}].dtype)", str(like.dtype)))
+                dtype, need = dtype_name(tensor.dtype), dtype_name(like.dtype)
+                wrong = f"{name} got {'' if tangents else 'co'}tangent dtype={dtype}, need {need}"
+                violation = self.broken(Code.ATTRIBUTE, wrong, where=path.name, path="")
+                raise violation.showing(attribute(path, f"str(outputs[{i}].dtype)", str(like.dtype)))
 
     def against(self, expected: Expected, computed: Sequence[Tensor], exactly: bool = True) -> None:
-        """Judge computed outputs against a formula, by the ball and, where it can be made in time, the exact value."""
+        """Judge computed outputs against a formula: by balls, and by exact values where these take seconds at most."""
         rounded = self.read(expected, computed)
         with self.tally.clock("reference"):
-            exactly = exactly and self.tally.part != LARGE and expected.cost(_elements(computed)) <= EXACT_BUDGET
+            exactly = exactly and self.tally.part != LARGE and expected.cost(_count_elements(computed)) <= EXACT_BUDGET
             exact = evaluate(expected.formula, *expected.operands)[0] if exactly else None
         self.compare(expected, computed, rounded, exact)
 
@@ -296,8 +305,8 @@ class Judge:
         self, expected: Expected, computed: Sequence[Tensor], rounded: Sequence[Ball],
         exact: Sequence[Exact] | None = None,
     ) -> None:  # fmt: skip
-        """Judge computed outputs against readings that were made before."""
-        self._require_count(computed, rounded, expected.path, expected.told)
+        """Judge computed outputs against readings that the caller has made."""
+        self._require_count(computed, rounded, expected.path, expected.make_script)
         for i, (tensor, ball) in enumerate(zip(computed, rounded, strict=True)):
             with self.tally.clock("compare"):
                 self.output(expected, i, tensor, ball, None if exact is None else exact[i])
@@ -307,58 +316,62 @@ class Judge:
 
         Args:
             expected: what all outputs of the path are judged against. index: which of them this one is.
-            tensor: the output. ball, exact: its readings; where there is no exact one, a failure asks for it.
+            tensor: the output. ball, exact: its readings; without an exact one, it is made once an element is refused.
         """
         name = expected.names[index]
         if tuple(tensor.shape) != ball.shape:
-            raise misshapen(self.op.name, index, tensor, ball, name, expected.path, expected.told)
+            raise describe_shape(self.op.name, index, tensor, ball, name, expected.path, expected.make_script)
         computed = to_array(tensor)
         fmt, order = FORMATS[dtype_name(tensor.dtype)], expected.order + self.op.promises.order
-        found = accept.place_in_accept_sets(computed, fmt, ball, exact, expected.finite, order)
-        if not np.all(found.accepted):
+        elements = accept.place_in_accept_sets(computed, fmt, ball, exact, expected.finite, order)
+        if not np.all(elements.accepted):
             # The accept set around the exact value contains the one around the centre, because the distance of the two
             # is added to the bound. So an element at the edge may still be accepted here.
             if exact is None and self._tells(expected, tensor):
                 exact = evaluate(expected.formula, *expected.operands)[0][index]
-                found = accept.place_in_accept_sets(computed, fmt, ball, exact, expected.finite, order)
-            one = None
+                elements = accept.place_in_accept_sets(computed, fmt, ball, exact, expected.finite, order)
+            alone = None
             if exact is None:
                 with self.tally.clock("reference"):
-                    one = worst_alone(expected, index, computed, fmt, ball, found, order)
-            if not np.all(found.accepted):
-                raise outside(
-                    self.op.name, self.contract_of(expected.order), expected, index, tensor, found, exact, one
+                    alone = find_worst_alone(expected, index, computed, fmt, ball, elements, order)
+            if not np.all(elements.accepted):
+                raise describe_worst(
+                    self.op.name, self.contract_of(expected.order), expected, index, tensor, elements, exact, alone
                 )
-        worst = functools.partial(worst_of, tensor, found, exact, name, expected.path)
-        told = expected.operands if self.tally.bins is not None else ()
-        scaled = scale.scaled(fmt, found, self.contract_of(expected.order).roundoff, told)
-        self.tally.output(found, name, expected.path, worst, ball.systematic, scaled)
+        worst = functools.partial(worst_of, tensor, elements, exact, name, expected.path)
+        operands = expected.operands if self.tally.bins is not None else ()
+        scaled = scale.scaled(fmt, elements, self.contract_of(expected.order).roundoff, operands)
+        self.tally.output(elements, name, expected.path, worst, ball.systematic, scaled)
 
     def require_outputs(
-        self, computed: Sequence[Tensor], read: Sequence[Ball], path: str, told: Telling | None = None
+        self, computed: Sequence[Tensor], read: Sequence[Ball], path: str, make_script: ScriptMaker | None = None
     ) -> None:
-        """Violation unless the outputs of a path are as many, and shaped, as the formula's.
+        """Raise a Violation unless the outputs of a path have the number and the shapes of the formula's.
 
         Args:
-            computed, read: the outputs, and the formula's. path: of both.
-            told: tells the lines of a program that computes the outputs.
+            computed, read: the outputs, and the formula's. path: the name of the path of both.
+            make_script: makes the lines of a program that computes the outputs; None where no program can.
         """
-        self._require_count(computed, read, path, told)
+        self._require_count(computed, read, path, make_script)
         for i, (tensor, ball) in enumerate(zip(computed, read, strict=True)):
             if tuple(tensor.shape) != ball.shape:
-                raise misshapen(self.op.name, i, tensor, ball, f"out[{i}]", path, told)
+                raise describe_shape(self.op.name, i, tensor, ball, f"out[{i}]", path, make_script)
 
-    def _require_count(self, computed: Sequence[Tensor], read: Sequence[Ball], path: str, told: Telling | None) -> None:
+    def _require_count(
+        self, computed: Sequence[Tensor], read: Sequence[Ball], path: str, make_script: ScriptMaker | None
+    ) -> None:
         if len(read) != len(computed):
-            found = self.broken(Code.ATTRIBUTE, f"got {len(computed)} outputs, need {len(read)}", where=path)
-            raise found.showing(told and functools.partial(of_equality, told, "len(outputs)", len(read), found.title))
+            violation = self.broken(Code.ATTRIBUTE, f"got {len(computed)} outputs, need {len(read)}", where=path)
+            raise violation.showing(
+                make_script and functools.partial(of_equality, make_script, "len(outputs)", len(read), violation.title)
+            )
 
     def _tells(self, expected: Expected, tensor: Tensor) -> bool:
-        """Whether all of a failing output is told in exact values; the ball proves a failure without them."""
+        """Whether a failing output is read exactly as a whole for the report; the ball alone proves the failure."""
         return self.tally.part != LARGE and expected.cost(tensor.numel()) <= FAILURE_BUDGET
 
 
-def _elements(tensors: Sequence[Tensor]) -> int:
+def _count_elements(tensors: Sequence[Tensor]) -> int:
     return sum(tensor.numel() for tensor in tensors)
 
 
@@ -371,17 +384,17 @@ def gradients(
     retained: bool = False,
     graph: bool = False,
 ) -> list[Tensor | None]:
-    """The gradients of leaves by autograd, None where one has none; outputs that require no grad are left out.
+    """The gradients of leaves by autograd, None for a leaf without one; outputs that require no grad are left out.
 
     Args:
-        judge: calls the subject. outputs, leaves: of one call of it.
-        cotangents: one for each output. what: what messages call this.
+        judge: calls the subject. outputs, leaves: of one call of the subject.
+        cotangents: one for each output. what: the name of the call in messages.
         retained: whether the graph is kept, so that it can be differentiated once more.
         graph: whether the gradients can be differentiated, too, which keeps the graph.
     """
     if not leaves:
         return []
     pairs = [(y, g) for y, g in zip(outputs, cotangents, strict=True) if y.requires_grad]
-    targets, given = [y for y, _ in pairs], [g for _, g in pairs]
+    targets, target_cotangents = [y for y, _ in pairs], [g for _, g in pairs]
     options = {"allow_unused": True, "retain_graph": retained or graph, "create_graph": graph}
-    return list(judge.call(lambda: torch.autograd.grad(targets, leaves, given, **options), what=what))
+    return list(judge.call(lambda: torch.autograd.grad(targets, leaves, target_cotangents, **options), what=what))

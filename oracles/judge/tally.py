@@ -1,4 +1,4 @@
-"""A tally: what the samples of one cell showed, counted. It decides nothing about a single output."""
+"""A tally: counts over the samples of one cell. It decides nothing about a single output."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ from ..verdicts.verdict import Bin, Measure, Worst
 
 #: Parts of a cell's samples: those that were planned, large ones, and more of regimes of which nothing could be judged.
 PLANNED, LARGE, MORE = "planned", "large", "more"
-_KEPT_WIDTHS = 100_000
-#: Of one output, so many elements count in the medians: a large sample must not outweigh all others in them.
-_KEPT_OF_ONE = 300
-#: What a record has room for: names of regimes, and characters of one.
+#: The most elements that count in the medians of a cell.
+_MOST_WIDTHS = 100_000
+#: About this many elements of one output count in the medians, so that a large sample does not outweigh all others.
+_MOST_OF_ONE = 300
+#: The limits of a record: names of regimes, and characters of one name.
 _REGIMES, _REGIME_NAME = 64, 512
 
 
@@ -30,20 +31,20 @@ def regimes_of(name: str) -> tuple[str, ...]:
 
 
 class Tally:
-    """Counts over the samples of one cell: elements judged and not, by regime; errors, in ulp and by their bounds.
+    """Counts over the samples of one cell: elements judged and not, by regime; errors in ulp and relative to bounds.
 
     Attributes:
-        samples: how many were judged to their end. judged, not_judged: elements.
-        refused: samples of which the subject refused something; what was left of some of them is among `samples`.
-        ratio_of_sample: the largest error/bound of the sample that is being judged; a steered search makes it large.
-        last_share: of the elements of the last sample that were judged.
-        last_blank: whether all values of the last sample are zero within their bounds, so that a zero would be right.
-        part: which samples of the cell are being judged: PLANNED, LARGE or MORE.
-        longest_sum: terms of the longest sum of the reading that outputs are judged by.
-        bins: errors by magnitude and by length, where they are kept; None where they are not.
+        samples: how many were judged to their end. judged, not_judged: numbers of elements.
+        refused: how many samples the subject refused in part or whole; one with a judged part is in `samples` as well.
+        ratio_of_sample: the largest error/bound of the sample that is being judged; a steered search maximizes it.
+        last_share: the share of the last sample's elements that were judged.
+        last_blank: whether all values of the last sample are zero within their bounds, so that zeros would be right.
+        part: the part of the cell that the samples belong to: PLANNED, LARGE or MORE.
+        longest_sum: the number of terms of the longest sum in the last reading.
+        bins: errors by magnitude and by length of sums, where the run records these; else None.
         notes: remarks to be added to the reason of the verdict.
-        refusals: samples of which the subject refused something that it documents as outside, by the reason.
-        timing: seconds by what they were spent on.
+        refusals: the number of samples with a documented refusal, by its reason.
+        timing: seconds by activity (`clock`).
     """
 
     def __init__(self) -> None:
@@ -55,7 +56,7 @@ class Tally:
         self.notes: list[str] = []
         self.timing: dict[str, float] = {}
         self.refusals: dict[str, int] = {}
-        self._values_seen = self._told = 0  # elements of the sample being judged, and outputs of it that are not zero
+        self._sample_elements = self._sample_nonzero = 0  # of this sample: judged elements, outputs that are not zero
         self._refused = False  # whether the subject refused something of the sample that is being judged
         self._max_ulp = self._max_ratio = 0.0
         self._max_scaled = math.nan  # until an output is measured on its scale
@@ -63,7 +64,7 @@ class Tally:
         self._widths: list[Any] = []
         self._ulps: list[Any] = []
         self._scaled: list[Any] = []
-        self._kept = 0
+        self._width_count = 0
         self._signed: dict[str, list[float]] = {}
         self._systematic: dict[str, list[float]] = {}
         self._regime_counts: dict[tuple[str, str], list[int]] = {}  # elements judged and not, by regime and part
@@ -73,7 +74,7 @@ class Tally:
         self._again = False  # whether the seed of the sample was that of another one before
         self._shares: dict[str, list[float]] = {}  # by part, of each sample's elements that were judged
 
-    # ------------------------------------------------------------------------------------------------ what is told
+    # --------------------------------------------------------------------------------------------- what is reported
 
     def begin(self, part: str) -> None:
         """The samples that follow are of this part of the cell."""
@@ -90,17 +91,21 @@ class Tally:
 
     @contextmanager
     def sample(self, sample: Sample, values: Iterable[tuple[str, str]] = ()) -> Iterator[None]:
-        """Book what the block judges of a sample, and what it does not, to its regimes and to its declared values."""
+        """Count the elements that the block judges, and those that it does not, by regimes and declared values.
+
+        Args:
+            sample: the sample that the block judges. values: its declared values, as pairs of name and value.
+        """
         self.ratio_of_sample, self._refused, self.last_blank = 0.0, False, False
-        self._values_seen, self._told = 0, 0
+        self._sample_elements = self._sample_nonzero = 0
         self._again = sample.seed in self._seeds
         self._seeds.add(sample.seed)
         judged, not_judged = self.judged, self.not_judged
         try:
             yield
         finally:
-            # This also runs when a violation ends the sample early: what was judged until then is in the totals, and
-            # the sums by regime must agree with those.
+            # This also runs when a violation ends the sample early, because the elements judged until then are in the
+            # totals, and the sums by regime must agree with the totals.
             judged, not_judged = self.judged - judged, self.not_judged - not_judged
             for name in regimes_of(sample.regime):
                 count = self._regime_counts.setdefault((name, self.part), [0, 0])
@@ -113,7 +118,7 @@ class Tally:
             self.last_share = judged / (judged + not_judged) if judged + not_judged else 1.0
             if judged + not_judged:
                 self._shares.setdefault(self.part, []).append(self.last_share)
-        # A sample of which everything was refused has told nothing of what the question is about.
+        # A sample that the subject refused as a whole says nothing about the property, so it does not count.
         self.refused += self._refused
         self.samples += bool(judged or not_judged or not self._refused)
 
@@ -124,7 +129,7 @@ class Tally:
 
     @contextmanager
     def clock(self, what: str) -> Iterator[None]:
-        """Book the time of a block to "generate", "reference", "op" or "compare"."""
+        """Add the time of a block to that of an activity: "generate", "reference", "op" or "compare"."""
         start = time.perf_counter()
         try:
             yield
@@ -132,89 +137,95 @@ class Tally:
             self.timing[what] = self.timing.get(what, 0.0) + time.perf_counter() - start
 
     def count(self, judged: int = 0, not_judged: int = 0) -> None:
-        """So many more elements were judged, and so many could not be."""
+        """Add numbers of elements that were judged, and that could not be."""
         self.judged += judged
         self.not_judged += not_judged
 
     def ratio(self, value: float, *, steers: bool = False) -> None:
-        """An error was this share of its bound; `steers` where a steered search is to make it larger."""
+        """Record an error as a share of its bound; with `steers`, a steered search tries to make it larger."""
         self._max_ratio = max(self._max_ratio, value)
         if steers:
             self.ratio_of_sample = max(self.ratio_of_sample, value)
 
     def output(
-        self, found: Elements, name: str, path: str, worst: Callable[[tuple[Any, ...]], Worst], systematic: Any = None,
-        scaled: Scaled | None = None,
+        self, elements: Elements, name: str, path: str, worst: Callable[[tuple[Any, ...]], Worst],
+        systematic: Any = None, scaled: Scaled | None = None,
     ) -> None:  # fmt: skip
-        """An output was judged and accepted.
+        """Record an output that was judged and accepted.
 
         Args:
-            found: where its elements stand in their accept sets. name: of the output. path: the name of its path.
-            worst: (index of an element) -> how the report tells of that element.
-            systematic: how much of each bound may be the same error in every sample, where that is known.
-            scaled: its errors on the scale of the tensor, where they are told.
+            elements: in their accept sets. name: of the output. path: the name of its path.
+            worst: (index of an element) -> that element as a report shows it.
+            systematic: the part of each bound that may be the same error in every sample, where that is known.
+            scaled: the errors on the scale of the tensor, where the caller has computed them.
         """
-        if not found.judged.size:
+        if not elements.judged.size:
             self.judged += 1  # An output without elements has been judged by its shape, so it counts as one.
             return
-        judged = int(np.count_nonzero(found.judged))
-        self.count(judged, found.judged.size - judged)
-        self._keep(found, scaled)
+        judged = int(np.count_nonzero(elements.judged))
+        self.count(judged, elements.judged.size - judged)
+        self._keep(elements, scaled)
         if not judged:
             return
-        self._values_seen += judged
-        self._told += bool(np.any(found.judged & (found.special | (np.abs(found.value) > found.bound))))
-        self.last_blank = bool(self._values_seen) and not self._told
-        # One mean is kept for each output of a sample, because errors within a sample share their operands. `biases`
-        # needs independent numbers.
-        # A steered search repeats seeds, and two samples of one seed share their data.
+        self._sample_elements += judged
+        nonzero = elements.judged & (elements.special | (np.abs(elements.value) > elements.bound))
+        self._sample_nonzero += bool(np.any(nonzero))
+        self.last_blank = bool(self._sample_elements) and not self._sample_nonzero
+        # `biases` needs independent numbers. The errors within a sample share their operands, so each output of a
+        # sample gives one number, their mean. A steered search repeats seeds, and two samples of one seed share their
+        # data, so the second one gives none.
         if not self._again:
-            self._signed.setdefault(f"{path}: {name}", []).append(float(np.mean(found.signed)))
+            self._signed.setdefault(f"{path}: {name}", []).append(float(np.mean(elements.signed)))
             if systematic is not None:
-                shares = np.where(found.judged & ~found.special, systematic / found.bound, 0.0)
+                shares = np.where(elements.judged & ~elements.special, systematic / elements.bound, 0.0)
                 self._systematic.setdefault(f"{path}: {name}", []).append(float(np.mean(np.minimum(shares, 1.0))))
-        at = np.unravel_index(int(np.argmax(found.ratio)), found.ratio.shape)
-        ratio = float(found.ratio[at])
-        sharp = found.ulp if scaled is None else np.where(scaled.near_zero, 0.0, found.ulp)
+        at = np.unravel_index(int(np.argmax(elements.ratio)), elements.ratio.shape)
+        ratio = float(elements.ratio[at])
+        sharp = elements.ulp if scaled is None else np.where(scaled.near_zero, 0.0, elements.ulp)
         self._max_ulp = max(self._max_ulp, float(sharp.max()))
         if scaled is not None:
             largest = float(scaled.errors.max())
             self._max_scaled = float(np.fmax(self._max_scaled, largest))
             self._bin("magnitude", scaled.magnitude, largest, ratio)
             self._bin("length", float(self.longest_sum), largest, ratio)
-        # The caller hands in a function because telling of an element prints numbers in many digits, which is wanted
-        # for the few elements alone that are worse than all before.
+        # `worst` is a function because describing an element prints numbers in many digits, which takes time. It is
+        # called only for an element that is worse than all before it.
         if ratio > self._max_ratio or self._worst is None:
             self._worst = worst(at)
         self.ratio(ratio, steers=True)
 
     def _bin(self, kind: str, size: float, scaled: float, ratio: float) -> None:
-        """Enter the errors of an output at the size of its operands, or of its sums."""
+        """Enter the errors of an output into the bin of its size.
+
+        Args:
+            kind, size: "magnitude" and the largest operand, or "length" and the terms of the longest sum.
+            scaled, ratio: the largest error, on the scale of the tensor and over its bound.
+        """
         if self.bins is None or not size > 0:
             return
         low = math.frexp(size)[1] - 1
-        # Samples are dense near 1, and reach over all of a format's range elsewhere, so the bins are wider there.
+        # Samples are dense near 1 and sparse in the rest of a format's range, so bins far from 1 are wider.
         step = 1 if kind == "length" else 4 if -32 <= low < 32 else 32
         key, one = (kind, low // step * step), Bin(kind, low // step * step, 1, scaled, min(ratio, 1.0))
         self.bins[key] = self.bins[key].joined(one) if key in self.bins else one
 
-    def _keep(self, found: Elements, scaled: Scaled | None) -> None:
+    def _keep(self, elements: Elements, scaled: Scaled | None) -> None:
         """Keep the widths and errors of some elements for the medians, the largest width among them."""
-        if self._kept >= _KEPT_WIDTHS:
+        if self._width_count >= _MOST_WIDTHS:
             return
-        plain = found.judged & ~found.special
+        plain = elements.judged & ~elements.special
         sharp = plain if scaled is None else plain & ~scaled.near_zero
-        widths, ulps = np.ravel(found.width), np.ravel(found.ulp)[np.ravel(sharp)]
-        # Every so many-th element is kept. The largest width is added, because the report names it (`detect_worst`)
-        # and the stride may skip it.
-        self._widths += [widths[:: 1 + widths.size // _KEPT_OF_ONE], np.fmax.reduce(widths, keepdims=True)]
-        self._ulps.append(ulps[:: 1 + ulps.size // _KEPT_OF_ONE])
+        widths, ulps = np.ravel(elements.width), np.ravel(elements.ulp)[np.ravel(sharp)]
+        # Elements at equal distances are kept. The largest width is added, because the report names it
+        # (`detect_worst`) and it may lie between two of these elements.
+        self._widths += [widths[:: 1 + widths.size // _MOST_OF_ONE], np.fmax.reduce(widths, keepdims=True)]
+        self._ulps.append(ulps[:: 1 + ulps.size // _MOST_OF_ONE])
         if scaled is not None:
             errors = np.ravel(scaled.errors)[np.ravel(plain)]
-            self._scaled.append(errors[:: 1 + errors.size // _KEPT_OF_ONE])
-        self._kept += min(widths.size, _KEPT_OF_ONE)
+            self._scaled.append(errors[:: 1 + errors.size // _MOST_OF_ONE])
+        self._width_count += min(widths.size, _MOST_OF_ONE)
 
-    # ----------------------------------------------------------------------------------------------- what it comes to
+    # ----------------------------------------------------------------------------------------- what the counts come to
 
     def starved(self) -> tuple[str, ...]:
         """The regimes that had elements, none of which could be judged."""
@@ -231,9 +242,9 @@ class Tally:
     def mostly_judged(self, part: str) -> bool:
         """Whether at least half of the elements of the planned samples, or of the large ones, were judged.
 
-        A large sample has as many elements as a hundred others, and one as many as ten other large ones: so each of
-        the two parts is asked for by itself, and of each the mean of its samples' shares is enough. Of large samples
-        it alone counts.
+        One large sample has as many elements as a hundred planned ones, and may have as many as ten other large ones.
+        So each part is asked about by itself, and the mean of its samples' shares is enough. For large samples only
+        that mean counts; for planned ones half of all elements is enough as well.
         """
         mean = float(np.mean(self._shares.get(part, [1.0])))
         if part == LARGE or mean >= 0.5:
@@ -258,18 +269,18 @@ class Tally:
 
         Each sample gives one number in [−1, 1]; by Hoeffding's inequality (JASA 58, 1963) the mean of N independent
         ones with expectation zero exceeds sqrt(2 ln(2/p) / N) with probability at most p = 1e-12. The expectation need
-        not be zero where the contract allows errors that are the same in every sample; where it is known how large
-        those may be, the mean of that is allowed besides.
+        not be zero where the contract allows errors that are the same in every sample; where the largest size of these
+        errors is known, its mean is allowed in addition.
         """
-        found = {}
+        means = {}
         for name, values in self._signed.items():
             mean, allowed = float(np.mean(values)), float(np.mean(self._systematic.get(name, [0.0])))
             if abs(mean) > allowed + math.sqrt(2 * math.log(2e12) / len(values)):
-                found[name] = mean
-        return found
+                means[name] = mean
+        return means
 
     def _regimes(self) -> tuple[tuple[str, int, int], ...]:
-        """Elements judged and not judged by regime; of too many regimes, those of which least was judged."""
+        """Elements judged and not judged, by regime; of more than `_REGIMES`, those with the fewest judged elements."""
         sums: dict[str, list[int]] = {}
         for (name, _), (judged, not_judged) in self._regime_counts.items():
             total = sums.setdefault(name[:_REGIME_NAME], [0, 0])

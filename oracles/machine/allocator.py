@@ -1,8 +1,8 @@
-"""What the C library does with memory that a process frees: handed back to the system, or kept for the next array.
+"""Memory that a process frees: the C library gives it back to the system, or keeps it for the next array.
 
-Who reads and calls the same large problem many times allocates the same sizes again and again. By default glibc gives
-a large array back when it is freed, and the system has to clear every page of the next one before it is used, which can
-take longer than what is computed in it.
+A process that judges one large problem many times allocates the same sizes again and again. By default glibc gives a
+large array back when it is freed, and the system has to clear every page of the next one before its first use, which
+can take longer than the computation in it.
 """
 
 from __future__ import annotations
@@ -12,14 +12,15 @@ import ctypes
 #: Parameters of glibc's `mallopt` (malloc.h): when the end of the heap is handed back, and how many arrays at most are
 #: mapped one by one.
 _TRIM_THRESHOLD, _MMAP_MAX = -1, -4
-#: As a size without a sign it is the largest there is.
+#: A threshold that is never reached: read as a size without a sign, -1 is the largest size.
 _NEVER = -1
 
 
 def keep_freed_memory() -> bool:
-    """Have this process keep what it frees; whether the C library is one that can be told so.
+    """Have this process keep the memory that it frees; returns whether the C library offers that.
 
-    It is for processes that this package starts, or is: in a process of the user the allocator is the user's.
+    Only for processes that this package starts, or whose main program it is: in a process of the user, the settings of
+    the allocator are the user's.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt

@@ -1,11 +1,11 @@
-"""Kernels as machine code without a GPU: compiled for an architecture, and what can be read from the result.
+"""Kernels as machine code without a GPU: compiled for an architecture, and the resources that the code takes.
 
-Triton itself compiles, by the way that a launch takes and with its cache, but for a driver that has an architecture and
-no device. What is read: registers, stack and shared memory by `cuobjdump` from the binary; the width of every access to
-memory, and arithmetic in double precision, from the PTX.
+Triton itself compiles, in the same way and with the same cache as for a launch, but for a driver that has an
+architecture and no device. Registers, stack and shared memory are read from the binary by `cuobjdump`; the width of
+every access to memory, and arithmetic in double precision, are read from the PTX.
 
-What is hard here: Triton asks its driver which GPU there is, so the driver is replaced, for good. This belongs into a
-process that launches nothing. And it must not have been told to interpret kernels.
+What is hard here: Triton asks its driver which GPU there is, so the driver is replaced, for good. So a process that
+compiles here must launch nothing, and its Triton must not be set to interpret kernels.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ _SPILLS = re.compile(r"(\d+) bytes spill stores, (\d+) bytes spill loads")
 
 @dataclass(frozen=True)
 class MachineCode:
-    """What the machine code of a launch takes.
+    """The resources that the machine code of a launch takes.
 
     Attributes:
         registers: of a thread. stack: bytes of a thread's memory apart from registers; 0 where nothing spills.
@@ -138,7 +138,7 @@ def prepare_to_compile() -> None:
     if "triton" in sys.modules and os.environ.get("TRITON_INTERPRET") == "1":
         raise RuntimeError("compiler: got TRITON_INTERPRET=1 in a process that has to compile kernels, need it unset")
     os.environ.pop("TRITON_INTERPRET", None)
-    # Triton compiles another way where its source is taken apart by these; what ships is what is judged.
+    # This variable makes Triton compile in another way than it does for a launch, whose code is to be judged.
     os.environ.pop("TRITON_ALWAYS_COMPILE", None)
 
 
@@ -147,14 +147,14 @@ def machine_code(launch: Launch, architecture: Architecture) -> MachineCode:
     from triton.runtime import driver
 
     driver.set_active(_Driver(architecture.capability))
-    found = launch.kernel.warmup(
+    kernel = launch.kernel.warmup(
         *launch.operands, grid=launch.grid, **launch.constants, num_warps=launch.warps, enable_fp_fusion=False
     )
-    return read_resources(found.asm["ptx"], found.asm["cubin"], launch.warps, architecture, found.metadata.shared)
+    return read_resources(kernel.asm["ptx"], kernel.asm["cubin"], launch.warps, architecture, kernel.metadata.shared)
 
 
 def read_resources(ptx: str, cubin: bytes, warps: int, architecture: Architecture, shared: int) -> MachineCode:
-    """What a compiled kernel takes.
+    """The resources that a compiled kernel takes.
 
     Args:
         ptx, cubin: the kernel in both forms. warps: of a block. architecture: for which it was compiled.
@@ -172,14 +172,14 @@ def read_resources(ptx: str, cubin: bytes, warps: int, architecture: Architectur
 
 def accesses(ptx: str, kind: str) -> dict[int, int]:
     """How many loads ("ld") or stores ("st") of global memory have so many bytes."""
-    found: Counter[int] = Counter()
+    counts: Counter[int] = Counter()
     for verb, modifiers, bits in _ACCESS.findall(ptx):
         if verb == kind:
             vector = _VECTOR.search(modifiers)
-            found[int(bits) // 8 * int(vector[1] if vector else 1)] += 1
+            counts[int(bits) // 8 * int(vector[1] if vector else 1)] += 1
     if kind == "ld":
-        found.update(int(size, 0) for size in _COPY.findall(ptx))
-    return dict(sorted(found.items()))
+        counts.update(int(size, 0) for size in _COPY.findall(ptx))
+    return dict(sorted(counts.items()))
 
 
 def _spilled(ptx: str, architecture: Architecture) -> int:
@@ -204,5 +204,5 @@ def _run_tool(command: list[str], content: bytes, suffix: str) -> str:
     with tempfile.NamedTemporaryFile(suffix=suffix) as file:
         file.write(content)
         file.flush()
-        done = subprocess.run([*command, file.name], capture_output=True, text=True, check=True)
-    return done.stdout + done.stderr
+        process = subprocess.run([*command, file.name], capture_output=True, text=True, check=True)
+    return process.stdout + process.stderr

@@ -30,8 +30,8 @@ def fma(x: Array, y: Array, z: Array) -> Array:
     if z.dtype == np.float32:
         return _of_float32(x, y, z)
     with gmpy2.context(**_BINARY64), np.errstate(all="ignore"):
-        found = np.asarray(_OF_NUMBERS(x, y, z))
-    return found.astype(np.float64)
+        results = np.asarray(_OF_NUMBERS(x, y, z))
+    return results.astype(np.float64)
 
 
 def _of_float32(x: Array, y: Array, z: Array) -> Array:

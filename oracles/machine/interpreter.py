@@ -1,8 +1,8 @@
 """Triton's interpreter as a machine that judges: programs in a shuffled order, in the memory of `memory`.
 
-Every private name of Triton's interpreter stands here. What is hard here: Triton patches its language anew for every
-call of every device function, which is most of what an interpreted program costs. Here the language is patched once,
-for good, so this belongs into a process that does nothing else.
+All uses of private names of Triton's interpreter are in this file. What is hard here: Triton patches its language anew
+for every call of every device function, which is most of the time of an interpreted program. Here the language is
+patched once, for good, so a process that uses this file must do nothing else with Triton.
 
 Three things are made as the hardware has them, whatever the version of Triton. float32 becomes bfloat16 by rounding to
 the nearest even number, where the interpreter truncates, and bfloat16 becomes float32 exactly, where the interpreter
@@ -161,14 +161,14 @@ def _violation_in(error: BaseException) -> BaseException:
 
 
 class _Unpatched:
-    """What patching the language gives once it stays patched."""
+    """The result of patching the language, while the language stays patched."""
 
     def restore(self) -> None:
         """Nothing: the language stays as it is."""
 
 
 class _Rounding:
-    """What the interpreter's builder does otherwise: numbers round as the hardware rounds them.
+    """Operations in place of those of the interpreter's builder: numbers round as the hardware rounds them.
 
     Attributes:
         interpreter: Triton's module.
@@ -201,7 +201,7 @@ class _Rounding:
 
 
 class _Judged(_Rounding):
-    """What the interpreter's builder does otherwise where memory is judged, too.
+    """Operations in place of those of the interpreter's builder, where memory is judged as well.
 
     Attributes:
         machine: whose memory it is.
@@ -213,15 +213,15 @@ class _Judged(_Rounding):
     def create_masked_load(self, ptrs: Any, mask: Any, other: Any, *caching: Any) -> Any:
         element = ptrs.get_element_ty()
         dtype = self.interpreter._get_np_dtype(element)
-        mask, taken = self._truth(mask, ptrs)
-        self.machine.memory.load(ptrs.data[taken], dtype.itemsize)
+        mask, lanes = self._truth(mask, ptrs)
+        self.machine.memory.load(ptrs.data[lanes], dtype.itemsize)
         if other is None:
             other = self.interpreter.TensorHandle(_unknown(ptrs.data.shape, dtype, element), element)
         return self._plain.create_masked_load(self, ptrs, mask, other, *caching)
 
     def create_masked_store(self, ptrs: Any, value: Any, mask: Any, *caching: Any) -> Any:
-        mask, taken = self._truth(mask, ptrs)
-        self.machine.memory.store(ptrs.data[taken], value.data.dtype.itemsize)
+        mask, lanes = self._truth(mask, ptrs)
+        self.machine.memory.store(ptrs.data[lanes], value.data.dtype.itemsize)
         return self._plain.create_masked_store(self, ptrs, value, mask, *caching)
 
     def create_atomic_rmw(self, rmwOp: Any, ptr: Any, val: Any, mask: Any, sem: Any, scope: Any) -> Any:
@@ -233,7 +233,7 @@ class _Judged(_Rounding):
         self.machine.memory.barrier()
 
     def _truth(self, mask: Any, ptrs: Any) -> tuple[Any, Any]:
-        # The interpreter makes integers of what is true of a block and of a scalar together.
+        # The interpreter gives a mask that combines a block and a scalar as integers, not as truth values.
         if mask.data.dtype != np.bool_:
             mask = self.interpreter.TensorHandle(mask.data.astype(np.bool_), self.interpreter.tl.int1)
         return mask, np.broadcast_to(mask.data, ptrs.data.shape)

@@ -1,46 +1,46 @@
-"""What the machine code of a kernel must not have; each rule with its reason."""
+"""The limits that the machine code of a kernel must keep, each with its reason."""
 
 from __future__ import annotations
 
 from .compiler import Architecture, MachineCode
 from .recorder import Launch
 
-#: How far the loads under way at once must cover the latency of memory, by the model of `Code.hidden`. It counts loads
-#: alone, and assumes latencies, so that a kernel is refused only where it is far off.
+#: The share of the latency of memory that the accesses under way at once must cover, by the model of
+#: `MachineCode.hidden`. The model assumes latencies, so the limit is low: only a kernel that is far off is refused.
 HIDDEN = 1 / 2
 
 
 def faults(launch: Launch, code: MachineCode, on: Architecture, *, streams: int) -> list[str]:
-    """Why a kernel fails; nothing where it passes.
+    """The reasons for which a kernel fails; none where it passes.
 
     Args:
-        launch: what was launched. code: as compiled for `on`.
+        launch: of the kernel. code: its machine code, compiled for `on`.
         streams: how many operands of data the launch moves at a dense shape class, so that its accesses can be wide,
             and must be; 0 where they need not.
     """
-    found = []
+    reasons = []
     if code.stack:
         spilled = f", of them {code.spills} bytes of registers spilled" if code.spills else ""
-        found.append(f"a thread has {code.stack} bytes of stack{spilled}; need 0")
+        reasons.append(f"a thread has {code.stack} bytes of stack{spilled}; need 0")
     if code.doubles and not launch.double:
-        found.append(f"{code.doubles} instructions in double precision, and no operand is; need 0")
+        reasons.append(f"{code.doubles} instructions in double precision, and no operand is; need 0")
     if code.shared > on.shared_block:
-        found.append(f"{code.shared} bytes of shared memory; a block has {on.shared_block} at most")
+        reasons.append(f"{code.shared} bytes of shared memory; a block has {on.shared_block} at most")
     elif not code.resident(on):
-        found.append(f"{code.registers} registers in {code.warps} warps: no block fits on a multiprocessor")
+        reasons.append(f"{code.registers} registers in {code.warps} warps: no block fits on a multiprocessor")
     if not streams:
-        return found
+        return reasons
     narrow = narrow_allowed(streams)
     if code.narrow > narrow:
-        found.append(f"{code.narrow:.0%} of the bytes in accesses of fewer than 16 bytes; need {narrow:.1%} at most")
+        reasons.append(f"{code.narrow:.0%} of the bytes in accesses of fewer than 16 bytes; need {narrow:.1%} at most")
     if code.hidden(on) < HIDDEN:
         cover = f"{code.hidden(on):.0%} of the latency of memory covered; need {HIDDEN:.0%}"
-        found.append(f"{cover} ({code.registers} registers, {code.resident(on) * code.warps} of {on.warps} warps)")
-    return found
+        reasons.append(f"{cover} ({code.registers} registers, {code.resident(on) * code.warps} of {on.warps} warps)")
+    return reasons
 
 
 def narrow_allowed(streams: int) -> float:
-    """The part of the bytes accessed that may go in accesses of fewer than 16 bytes, of so many operands of data.
+    """The share of the bytes that may go in accesses of fewer than 16 bytes, for a number of operands of data.
 
     Statistics and parameters, a number or two for each row, may be narrow; data may not. A kernel reads an operand
     twice at most and writes one once, so what it writes is at least one part in twice the number of operands, less one.

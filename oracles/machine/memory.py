@@ -1,12 +1,12 @@
-"""The memory of one launch: copies of the operands between guard bands, and a book of who touched which byte.
+"""The memory of one launch: copies of the operands between guard bands, and a book of who touches which byte.
 
-What this is for: an interpreter of kernels runs one program after another, so what goes wrong on a GPU goes right
-there. Here every address is looked up before it is read or written, and the book knows which program did it. Two
+What this is for: an interpreter of kernels runs one program after another, so a race that goes wrong on a GPU goes
+right there. Here every address is looked up before it is read or written, and the program that does so is booked. Two
 programs that write one byte race; so do one that writes and one that reads it, whatever the order in which they ran.
 
 What is hard here: a kernel knows addresses, not tensors. An address belongs to the operand in whose span it lies; the
-bytes between operands belong to nobody, and neither do the gaps of a strided view's storage. And there are as many
-looks as a program has loads and stores: most of these take neighbours in order, so these are looked at by their ends.
+bytes between operands belong to no operand, and neither do the gaps of a strided view's storage. And a program has many
+loads and stores, each of which is checked: most of them take neighbours in order, so that their ends decide.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from ..op.declaration import Tensor
 from ..verdicts.verdict import Code
 from ..verdicts.violation import Violation
 
-#: Bytes on both sides of every operand. A kernel that is wrong by a block lands here, and not in what is Python's.
+#: Bytes on both sides of every operand. A kernel that is wrong by a block lands here, and not in Python's own memory.
 GUARD = 1 << 16
-#: What the bands hold: as a number of any floating dtype a NaN.
+#: Every byte of the guard bands: read as a number of any floating dtype, they are NaN.
 _CANARY = 0xFF
 _NOBODY = -1
 
@@ -36,8 +36,8 @@ class Traffic:
     """Bytes that one launch moves, as booked.
 
     Attributes:
-        loaded, stored: bytes that go to or come from memory. What one program touches again counts again, and what
-            several programs read counts once, because the GPU's L2 cache serves it.
+        loaded, stored: bytes that come from memory, and that go to it. A byte that one program touches again counts
+            again; a byte that several programs read counts once, because the GPU's L2 cache serves the others.
         touched: bytes of all loads and stores of all programs.
     """
 
@@ -46,9 +46,9 @@ class Traffic:
     touched: int = 0
 
 
-@dataclass(eq=False)  # a region is itself, whatever another one holds
+@dataclass(eq=False)  # compared by identity, because two operands may have equal bytes
 class _Region:
-    """One storage: its copy between guard bands, and what happened to its bytes.
+    """One storage: its copy between guard bands, and the accesses to its bytes.
 
     Attributes:
         start: the address of the storage's first byte in `buffer`.
@@ -75,11 +75,11 @@ _SEVERAL = -2
 
 @dataclass
 class _Program:
-    """What the running program did since it began: byte offsets, by region."""
+    """The accesses of the running program since it began: byte offsets, by region."""
 
     loads: list[list[Any]] = field(default_factory=list)
     stores: list[list[Any]] = field(default_factory=list)
-    #: Since the last barrier: what another thread of this program may not have seen yet.
+    #: Stores since the last barrier, which the other threads of this program may not see yet.
     fresh: list[list[Any]] = field(default_factory=list)
 
 
@@ -110,7 +110,7 @@ class Memory:
         if key not in self._storages:
             size = storage.nbytes()
             raw = np.full(size + 2 * GUARD + 64, _CANARY, dtype=np.uint8)
-            # Storages keep their alignment to 16 bytes, on which what a kernel may load at once depends.
+            # A copy has the alignment of its storage modulo 16 bytes, on which the width of a kernel's loads depends.
             offset = GUARD + (-(raw.ctypes.data + GUARD)) % 64 + key % 16
             inside = raw[offset : offset + size]
             inside[:] = _bytes_of(storage)
@@ -135,50 +135,53 @@ class Memory:
     # ------------------------------------------------------------------------------------------------------ programs
 
     def begin(self, number: int) -> None:
-        """What is touched from now on is touched by this program."""
+        """Begin a program: all accesses from now on are booked to its number."""
         self._number = number
         self._program = _Program(*([[] for _ in self._regions] for _ in range(3)))
 
     def end(self) -> None:
-        """Book what the program did.
+        """Book the accesses of the program.
 
         Raises:
-            Violation: a byte that another program has written was written or read.
+            Violation: the program touched a byte that another one has written, or wrote one that another has read.
         """
         for region, loads, stores in zip(self._regions, self._program.loads, self._program.stores, strict=True):
-            read, times_read = _distinct(loads)
-            written, times_written = _distinct(stores)
-            some_read, some_written = _as_slice(read), _as_slice(written)
-            self._require_untouched(region.writer[some_written], "writes", "write", region, written)
-            self._require_untouched(region.writer[some_read], "writes", "read", region, read)
-            self._require_untouched(region.reader[some_written], "read", "write", region, written)
-            region.writer[some_written] = self._number
-            region.reader[some_read] = np.where(region.reader[some_read] == _NOBODY, self._number, _SEVERAL)
-            region.loads[some_read] = np.maximum(region.loads[some_read], times_read)
-            region.stores[some_written] = np.maximum(region.stores[some_written], times_written)
+            load_offsets, load_counts = _distinct(loads)
+            store_offsets, store_counts = _distinct(stores)
+            load_part, store_part = _as_slice(load_offsets), _as_slice(store_offsets)
+            self._require_untouched(region.writer[store_part], "writes", "write", region, store_offsets)
+            self._require_untouched(region.writer[load_part], "writes", "read", region, load_offsets)
+            self._require_untouched(region.reader[store_part], "read", "write", region, store_offsets)
+            region.writer[store_part] = self._number
+            region.reader[load_part] = np.where(region.reader[load_part] == _NOBODY, self._number, _SEVERAL)
+            region.loads[load_part] = np.maximum(region.loads[load_part], load_counts)
+            region.stores[store_part] = np.maximum(region.stores[store_part], store_counts)
 
     def _require_untouched(self, others: Any, did: str, verb: str, region: _Region, offsets: Any) -> None:
         """Raises a Violation where another program touched one of the bytes before.
 
         Args:
-            others: the program that did so, of each byte. did, verb: what that did, and what this one does.
-            region, offsets: where.
+            others: for each byte the other program, or `_NOBODY`. did, verb: the access of the other program, and of
+                this one, in words. region, offsets: of the bytes.
         """
         if (others != _NOBODY).any():
-            found = offsets[others != _NOBODY]
+            places = offsets[others != _NOBODY]
             other = int(others[others != _NOBODY][0])
             who = "several programs" if other == _SEVERAL else f"program {other}"
-            raise self._race(f"{who} and program {self._number}: the first {did}", verb, region, found)
+            raise self._race(f"{who} and program {self._number}: the first {did}", verb, region, places)
 
-    def _race(self, who: str, verb: str, region: _Region, found: Any) -> Violation:
-        where = f"bytes {', '.join(str(int(b)) for b in found[:4])} of operand storage {self._regions.index(region)}"
+    def _race(self, who: str, verb: str, region: _Region, places: Any) -> Violation:
+        where = f"bytes {', '.join(str(int(b)) for b in places[:4])} of operand storage {self._regions.index(region)}"
         title = f"{self._kernel}: race between programs that no order decides"
-        return Violation(Code.RACE, title, [f"{who} and the second {verb}s {where}", f"{found.size} items in all"])
+        return Violation(Code.RACE, title, [f"{who} and the second {verb}s {where}", f"{places.size} items in all"])
 
     # -------------------------------------------------------------------------------------------------- loads, stores
 
     def load(self, addresses: Any, item: int) -> None:
-        """Book a load of items of so many bytes.
+        """Book a load.
+
+        Args:
+            addresses: of the items. item: bytes of one item.
 
         Raises:
             Violation: an address is outside of every operand, or written since the last barrier.
@@ -208,7 +211,7 @@ class Memory:
         self._regions[index].touched += item * int(offsets.size)
 
     def barrier(self) -> None:
-        """Every thread of the program sees what was stored before."""
+        """A barrier: from now on every thread of the program sees all earlier stores."""
         self._program.fresh = [[] for _ in self._regions]
 
     def _located(self, addresses: Any, item: int, verb: str) -> list[tuple[int, Any]]:
@@ -268,7 +271,7 @@ class Memory:
             _bytes_of(storage)[:] = region.buffer[offset : offset + region.size]
 
     def traffic(self) -> Traffic:
-        """What the launch moved."""
+        """The bytes that the launch moved."""
         moved = Traffic()
         for index, region in enumerate(self._regions):
             item = self._item.get(index, 0)
@@ -312,7 +315,7 @@ def _increases(offsets: Any) -> bool:
 
 
 def _as_slice(offsets: Any) -> Any:
-    """Increasing offsets as a slice, where they are equally far apart: numpy takes that at a tenth of the time."""
+    """Increasing offsets as a slice, where they are equally far apart: numpy indexes by it in a tenth of the time."""
     if offsets.size < 2:
         return offsets
     first, step, last = int(offsets[0]), int(offsets[1] - offsets[0]), int(offsets[-1])
@@ -323,14 +326,14 @@ def _as_slice(offsets: Any) -> Any:
 
 @dataclass
 class Book:
-    """What all launches moved, by kernel."""
+    """The numbers of launches, and the bytes that they moved, by kernel."""
 
     launches: Counter[str] = field(default_factory=Counter)
     moved: dict[str, Traffic] = field(default_factory=dict)
 
     @property
     def bytes(self) -> int:
-        """What all launches loaded and stored."""
+        """The bytes that all launches loaded and stored."""
         return sum(moved.loaded + moved.stored for moved in self.moved.values())
 
     def add(self, kernel: str, traffic: Traffic) -> None:

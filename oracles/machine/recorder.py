@@ -1,7 +1,7 @@
-"""A launcher that launches nothing and takes down what would have been launched.
+"""A launcher that records launches of kernels and launches nothing.
 
-What this is for: what is compiled and judged is what the production ops launch, taken down while they are called. So
-there is no second table of configurations, which could differ from the first.
+What this is for: the kernels that are compiled and judged must be those that the production ops launch. So their
+launches are recorded while the ops are called, and there is no second table of configurations, which could differ.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ Operand = Pointer | int | float | None
 
 @dataclass(frozen=True)
 class Launch:
-    """What was taken down of one launch.
+    """The record of one launch.
 
     Attributes:
         kernel: of `triton.jit`. name: of its function. grid, operands, constants, warps: as it was launched.
@@ -77,12 +77,12 @@ class Launch:
         return ",".join(dict.fromkeys(str(pointer.dtype).removeprefix("torch.") for pointer in self.pointers))
 
     def configuration(self) -> str:
-        """The constants and warps, as a reader of a table takes them in."""
+        """The constants and warps in one line, for a table."""
         shown = [f"{name}={_shown(value)}" for name, value in self.constants.items()]
         return " ".join([*shown, f"warps={self.warps}"])
 
     def key(self) -> str:
-        """What the machine code depends on: launches with one key have the same code."""
+        """The key of the machine code: launches with equal keys have the same code."""
         kinds = [_kind(operand) for operand in self.operands]
         where = f"{self.kernel.__module__}.{self.name}"
         return " ".join([where, *kinds, *(f"{n}={v}" for n, v in sorted(self.constants.items())), str(self.warps)])
@@ -93,7 +93,7 @@ def _shown(value: object) -> object:
 
 
 def _kind(operand: Operand) -> str:
-    """What Triton compiles anew for: None, 1, multiples of 16, numbers of more than 32 bits, alignment."""
+    """The kind of an operand. Triton compiles anew for another kind: None, 1, multiples of 16, 64 bits, alignment."""
     if isinstance(operand, Pointer):
         return f"*{operand.dtype}" + ("/16" if operand.offset % 16 == 0 else "")
     if isinstance(operand, int):
@@ -103,36 +103,36 @@ def _kind(operand: Operand) -> str:
 
 
 class Recorder:
-    """A launcher (`impl.gpu.launching.Launcher`) that takes down.
+    """A launcher (`impl.gpu.launching.Launcher`) that records.
 
     Attributes:
-        launches: what was launched, in order.
+        launches: the records, in order.
     """
 
     def __init__(self) -> None:
         self.launches: list[Launch] = []
-        # Tensors are kept, because the storage of one that is gone may become that of another.
+        # The tensors themselves are recorded, because a deleted tensor's storage may become that of another tensor.
         self._fresh: list[tuple[Tensor, int]] = []
-        self._taken: list[list[Tensor]] = []
+        self._operands: list[list[Tensor]] = []
 
     def empty(self, shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> Tensor:
-        """A tensor whose memory nobody touches."""
-        return self.made(torch.empty(tuple(shape), dtype=dtype, device=device))
+        """A new tensor, recorded as one for kernels to write; no kernel touches its memory."""
+        return self.record_tensor(torch.empty(tuple(shape), dtype=dtype, device=device))
 
-    def made(self, tensor: Tensor) -> Tensor:
-        """Take down that a tensor was made for kernels to write; the tensor."""
+    def record_tensor(self, tensor: Tensor) -> Tensor:
+        """Record a tensor that was made for kernels to write; returns it."""
         self._fresh.append((tensor, len(self.launches)))
         return tensor
 
     def workspace(self, first: int, end: int | None = None) -> int:
-        """Bytes of what some launches tell each other: made for them, and taken by two or more.
+        """Bytes of the tensors by which launches pass values on: made for them, and an operand of two or more.
 
         Args:
             first, end: numbers of launches, from the first to the one before the end.
         """
-        takers = Counter(key for taken in self._taken[first:end] for key in set(map(_storage, taken)))
-        made = [tensor for tensor, begun in self._fresh if begun >= first and takers[_storage(tensor)] > 1]
-        return sum(tensor.numel() * tensor.element_size() for tensor in made)
+        takers = Counter(key for operands in self._operands[first:end] for key in set(map(_storage, operands)))
+        tensors = [tensor for tensor, begun in self._fresh if begun >= first and takers[_storage(tensor)] > 1]
+        return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
     def launch(
         self,
@@ -142,25 +142,25 @@ class Recorder:
         constants: Mapping[str, object],
         warps: int,
     ) -> None:
-        """Take a launch down.
+        """Record a launch.
 
         Args:
             kernel, grid, operands, constants, warps: as `impl.gpu.launching.Launcher` has them.
         """
         name = getattr(kernel, "__name__", None) or kernel.fn.__name__
-        self._taken.append([operand for operand in operands if isinstance(operand, Tensor)])
+        self._operands.append([operand for operand in operands if isinstance(operand, Tensor)])
         self.launches.append(Launch(kernel, name, tuple(grid), tuple(map(_operand, operands)), dict(constants), warps))
 
 
 def _storage(tensor: Tensor) -> int:
-    """Which storage it is; the memory of meta tensors has no address."""
+    """The identity of a tensor's storage, also of a meta tensor's, whose memory has no address."""
     return int(tensor.untyped_storage()._cdata)
 
 
 def _operand(operand: object) -> Operand:
     if isinstance(operand, Tensor):
         shape, strides = tuple(operand.shape), tuple(operand.stride())
-        # That of a meta tensor is at address 0, and its views are where their elements would be.
+        # The storage of a meta tensor is at address 0, and an offset of a view counts from there.
         address = operand.untyped_storage().data_ptr() + int(operand.storage_offset()) * operand.element_size()
         return Pointer(operand.dtype, address % 16, operand.numel(), shape, strides)
     if operand is None or isinstance(operand, int | float):

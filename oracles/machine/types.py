@@ -1,8 +1,8 @@
-"""Types of Triton's language, made once: for every operation of a program its interpreter makes them anew.
+"""Types of Triton's language, made once, where Triton's interpreter makes them anew for every operation.
 
-What this is for: a third of what an interpreted program costs is spent on types, on shapes as tuples of wrapped
-numbers, and on a table of NumPy's types. All of these follow from an element's type and a few extents, and none of them
-ever changes, so what was made once serves every later operation. No value is computed here.
+What this is for: an interpreted program spends a third of its time on types, on shapes as tuples of wrapped numbers,
+and on a table of NumPy's types. All of these follow from an element's type and a few extents, and none of them ever
+changes, so each is made once and serves every later operation. No value is computed here.
 """
 
 from __future__ import annotations
@@ -19,55 +19,55 @@ def remember(interpreter: Any) -> None:
     """
     core = interpreter.tl.core
     interpreter._get_np_dtype = _by_name(interpreter._get_np_dtype)
-    core.block_type.__init__ = _made_once(core.block_type.__init__, core)
-    core.tensor.__init__ = _shaped_once(core.tensor.__init__, core)
+    core.block_type.__init__ = _make_once(core.block_type.__init__, core)
+    core.tensor.__init__ = _shape_once(core.tensor.__init__, core)
 
 
 def _by_name(numpy_type: Any) -> Any:
     """The function from a type of Triton to one of NumPy; the names of two types differ where their formats do."""
-    known: dict[str, Any] = {}
+    types: dict[str, Any] = {}
 
     @functools.wraps(numpy_type)
-    def found(dtype: Any) -> Any:
-        if dtype.name not in known:
-            known[dtype.name] = numpy_type(dtype)
-        return known[dtype.name]
+    def look_up(dtype: Any) -> Any:
+        if dtype.name not in types:
+            types[dtype.name] = numpy_type(dtype)
+        return types[dtype.name]
 
-    return found
+    return look_up
 
 
-def _made_once(make: Any, core: Any) -> Any:
-    """The constructor of a block's type, whose attributes are those of the first block of that element and shape."""
-    known: dict[tuple[Any, ...], dict[str, Any]] = {}
+def _make_once(make: Any, core: Any) -> Any:
+    """The constructor of a block's type, which copies the attributes of the first type with that element and shape."""
+    attributes: dict[tuple[Any, ...], dict[str, Any]] = {}
 
     @functools.wraps(make)
-    def made(self: Any, element_ty: Any, shape: Any) -> None:
-        # A pointer's name does not tell which address space it points into, so pointers are made as ever.
+    def initialize(self: Any, element_ty: Any, shape: Any) -> None:
+        # A pointer's name does not tell its address space, so types of pointers are made anew each time.
         extents = tuple(extent.value if isinstance(extent, core.constexpr) else extent for extent in shape)
         if type(element_ty) is not core.dtype or not all(type(extent) is int for extent in extents):
             make(self, element_ty, shape)
             return
         key = (element_ty.name, extents)
-        if key not in known:
+        if key not in attributes:
             make(self, element_ty, shape)
-            known[key] = dict(vars(self))
-        vars(self).update(known[key])
+            attributes[key] = dict(vars(self))
+        vars(self).update(attributes[key])
 
-    return made
+    return initialize
 
 
-def _shaped_once(make: Any, core: Any) -> Any:
+def _shape_once(make: Any, core: Any) -> Any:
     """The constructor of a tensor, whose shape and number of elements are those of the first tensor of that shape."""
-    known: dict[tuple[int, ...], tuple[Any, Any]] = {}
+    shapes: dict[tuple[int, ...], tuple[Any, Any]] = {}
 
     @functools.wraps(make)
-    def made(self: Any, handle: Any, type: Any) -> None:
+    def initialize(self: Any, handle: Any, type: Any) -> None:
         extents = tuple(type.shape.values) if type.is_block() else ()
-        if extents not in known:
+        if extents not in shapes:
             make(self, handle, type)
-            known[extents] = self.shape, self.numel
+            shapes[extents] = self.shape, self.numel
             return
         self.handle, self.type, self.dtype = handle, type, type.scalar
-        self.shape, self.numel = known[extents]
+        self.shape, self.numel = shapes[extents]
 
-    return made
+    return initialize

@@ -33,9 +33,9 @@ def arithmetic_of(subject: str, device: str) -> str:
 
 
 class Stream(enum.IntEnum):
-    """Whose choices a generator makes. Each check draws from a stream of its own, so that no two draws are related.
+    """The streams of random numbers: each check draws from a stream of its own, so that no two draws are related.
 
-    The numbers are part of what a seed means: with other ones, a case file would be judged at other choices.
+    A seed gives its choices by way of these numbers. With other numbers, an old case file would get other choices.
     """
 
     LAYOUT = 3
@@ -53,7 +53,7 @@ class Stream(enum.IntEnum):
     DIRECTIONS = 0xD1
 
 
-#: How many turns there are (`Sample.turn`): a multiple of the ways in which SPECIAL asks, and of those of SIZE.
+#: The number of turns (`Sample.turn`): a multiple of the number of ways of SPECIAL, and of that of SIZE.
 TURNS = 48
 
 
@@ -67,7 +67,7 @@ class Sample:
         regime: name of the input regime.
         slices: further arguments of the same structure, one per slice of a batch.
         others: further arguments of other structures: of other shapes, dtypes and numbers.
-        kept: copies of the arguments, for the formula: a subject that writes to its input must not write these.
+        kept: copies of the arguments, at which the formula is read: no subject that writes to its input reaches them.
     """
 
     args: tuple[Any, ...]
@@ -82,12 +82,13 @@ class Sample:
 
     @property
     def turn(self) -> int:
-        """Whose turn it is among `TURNS` ways of asking: samples of a cell have the turns one after the other."""
+        """The number of this sample's way of asking, below `TURNS`: the samples of a cell take the ways in turn."""
         return self.seed % TURNS
 
     def generator(self, stream: Stream) -> Any:
         """A NumPy generator that depends on the seed and on the arguments: Hypothesis repeats seeds, not samples."""
-        # A checksum, because Python's own hash of text differs from process to process, and cases are repeated.
+        # A checksum is used, because Python's hash of text differs between processes, and a repeated case must draw the
+        # same numbers in another process.
         return np.random.default_rng([self.seed, stream, zlib.crc32(repr(self.args).encode())])
 
     def seeded(self, stream: Stream, *more: int) -> Any:
@@ -108,8 +109,8 @@ class Draft:
         extents: of the axes that the op tells apart, by name ("rows", "channels"). Large samples are chosen by them,
             so that each axis is the long one in some sample.
         others: drafts of other structures, for checks that call the op with several in turn.
-        values: (name, value) of everything that was chosen for it, as text: ("weight", "None"). The samples of a cell
-            are picked by them.
+        values: (name, value) of every choice that made the draft, as text: ("weight", "None"). The samples of a cell
+            are picked by these values.
         declared: by the same names, all values that could have been chosen.
     """
 
@@ -182,7 +183,7 @@ class Slices:
         arguments: the axis of slices, by the name of an argument; arguments without one are shared by all slices.
         outputs: the axis of slices of every output that is not None; None where an output has none.
         counts: names of int arguments that say how many slices there are.
-        given: what other arguments must be for the promise to hold, by name; they are set to that.
+        given: the values that other arguments must have for the promise to hold, by name; INV sets them.
     """
 
     arguments: Mapping[str, int]
@@ -193,7 +194,7 @@ class Slices:
 
 @dataclass(frozen=True)
 class Promises:
-    """What the op documents besides its values.
+    """The promises of an op besides its values.
 
     Attributes:
         dtypes: (args) -> the dtype of every output that is not None.
@@ -201,11 +202,11 @@ class Promises:
         aliases: (args) -> for every output that is not None, the position of the argument whose memory it shares, or
             None where its memory is its own; by default all outputs own theirs.
         order: of the derivative that the op itself is; 1 for a backward op.
-        nesting: how deep transforms may nest for every word of them to be asked for, one by one (WORD).
-        without: what the op does not offer, names of `transforms.OFFERS`; what needs one of them is not asked. Without
+        nesting: the depth up to which WORD asks about every word of transforms, one by one.
+        without: names of `transforms.OFFERS` that the op does not offer; questions that need one are not asked. Without
             "func" there is no "vmap" either, and derivatives are taken by autograd alone.
         invariant: (args, device) -> where slices are treated one by one (INV), or None where there are none. The device
-            is "cuda" for kernels that are interpreted, too. Without it nothing is promised of slices.
+            is "cuda" for kernels that are interpreted, too. Without this field nothing is promised of slices.
         specials: whether NaN, infinities, zeros and the largest numbers are in the domain of every argument.
         one_graph: whether torch.compile and torch.export take the op whole; else the graph may break around it.
         flush: whether an implementation may read subnormal numbers as zero, and return zero for them.
@@ -213,17 +214,17 @@ class Promises:
             formula declares, and `contract.EXP2`; an op refuses others. Each makes the bound wider where its error is.
         contiguous: whether outputs, and gradients of an op that is no derivative itself, are contiguous whatever the
             strides of the operands (LAYOUT asks it of the production op).
-        identity: whether every output is its own argument: a view that needs a gradient and has a tangent exactly where
-            the argument does, one node for all of them in reverse mode, and what is no tensor as it is (WAYS).
-        called: names of the op in its errors: each begins with one of them and a colon, and what is wrong comes after.
-            Without names, nothing is promised of how an error begins.
+        identity: whether every output is its own argument: of a tensor a view that needs a gradient and has a tangent
+            exactly where the argument does, with one node for all views in reverse mode; anything else as it is (WAYS).
+        called: names of the op in its errors: each error begins with one of these names and a colon, and then says what
+            is wrong. Without names, nothing is promised of how an error begins.
         strides: (args) -> the strides of the first outputs that are not None; None where nothing is promised of them.
             The stride of an axis of one element is never used, and may be any number.
-        pieces: the extent of an axis, one of `strategies.SIZE_BANDS`, at which operands of a half type are worked on in
-            pieces (SIZE goes there, in short profiles, too); 0 where they never are.
-        steady: whether gradients of gradients, too, have the same bits on any number of threads while deterministic
-            algorithms are on, where all axes of an operand but one have one element (DET): there torch shares single
-            sums.
+        pieces: the extent of an axis, one of `strategies.SIZE_BANDS`, from which on the op works on operands of a half
+            type in pieces (SIZE draws that extent in short profiles, too); 0 where it never does.
+        steady: whether gradients of gradients have the same bits on any number of threads, too, while deterministic
+            algorithms are on and all axes of an operand but one have one element (DET): then torch divides single sums
+            among its threads.
     """
 
     dtypes: Callable[[tuple[Any, ...]], tuple[torch.dtype, ...]]
@@ -316,11 +317,12 @@ class Op:
         return tuple(i for i, a in enumerate(args) if isinstance(a, Tensor) and self.argument(i) in self.differentiable)
 
     def has_subject(self, name: str) -> bool:
-        made = (name == COMPILED and "torch" in self.subjects) or (name == INTERPRETED and bool(self.kernels))
-        return name in self.subjects or made
+        """Whether the op declares a subject of this name, or one that it can be made from."""
+        derived = (name == COMPILED and "torch" in self.subjects) or (name == INTERPRETED and bool(self.kernels))
+        return name in self.subjects or derived
 
     def implementation(self, name: str) -> Subject:
-        """The implementation of that name as it is; for "compiled", what is to be compiled."""
+        """The implementation of that name as it is; for "compiled", the function that is to be compiled."""
         return self.subjects[OWN if name == INTERPRETED else "torch" if self.is_compiled(name) else name]
 
     def subject(self, name: str) -> Subject:
@@ -341,18 +343,22 @@ class Op:
         return self.documented.get("torch" if self.is_compiled(name) else name, Documented())
 
     def functional(self, subject: Subject, copy: Callable[[Tensor], Tensor] = torch.clone) -> Subject:
-        """A subject as a function that writes copies of arguments, made by `copy`; these come after its outputs."""
+        """A subject as a function without side effects: it writes to copies of arguments and returns them as well.
+
+        Args:
+            subject: the implementation. copy: makes the copies, which come after the outputs.
+        """
         if not self.mutates:
             return subject
-        written = [i for i, name in enumerate(self.arguments) if name in self.mutates]
+        positions = [i for i, name in enumerate(self.arguments) if name in self.mutates]
 
         def call(*args: Any) -> tuple[Any, ...]:
-            given = list(args)
-            for i in written:
-                given[i] = None if args[i] is None else copy(args[i])
-            outputs = subject(*given)
+            arguments = list(args)
+            for i in positions:
+                arguments[i] = None if args[i] is None else copy(args[i])
+            outputs = subject(*arguments)
             outputs = outputs if isinstance(outputs, (tuple, list)) else (outputs,)
-            return (*outputs, *(given[i] for i in written))
+            return (*outputs, *(arguments[i] for i in positions))
 
         return call
 
@@ -372,10 +378,10 @@ def dtype_name(dtype: torch.dtype) -> str:
 
 def to_array(tensor: Tensor) -> Any:
     """The values of a floating tensor as float64, exactly."""
-    # Forward AD makes ZeroTensors, which have no memory. Of a copy there is an array; where a ZeroTensor is not
-    # contiguous, one that is forced is memory that nobody wrote (torch 2.13).
-    held = tensor.detach().clone() if tensor._is_zerotensor() else tensor
-    return held.to("cpu", torch.float64).numpy(force=True)
+    # Forward AD makes ZeroTensors, which have no memory, so an array is made of a copy. `numpy(force=True)` of a
+    # ZeroTensor that is not contiguous would give memory that was never written (torch 2.13).
+    readable = tensor.detach().clone() if tensor._is_zerotensor() else tensor
+    return readable.to("cpu", torch.float64).numpy(force=True)
 
 
 def flat_outputs(outputs: Any) -> tuple[Any, ...]:

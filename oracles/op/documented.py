@@ -1,8 +1,8 @@
-"""What a subject documents of itself, where that is less than what the op promises.
+"""The promises that a subject documents, where they are less than those of the op.
 
 An op promises what the production op keeps. An implementation by somebody else has promises of its own: its
-documentation says which arguments it differentiates, which dtypes it takes, what it refuses. It is held to those. What
-no documentation says is no excuse: a subject without an entry here is held to the op's own promises.
+documentation says which arguments it differentiates, which dtypes it takes, what it refuses. It is judged by those
+promises. A limit that no documentation states is no excuse: a subject without an entry is judged by the op's promises.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ KINDS: tuple[type[Exception], ...] = (NotImplementedError, RuntimeError, TypeErr
 
 @dataclass(frozen=True)
 class Limit:
-    """Calls that a subject documents as outside of what it takes. They may end in a clear error, and in no other.
+    """Calls that a subject documents as unsupported. They may end in a clear error, and in no other error.
 
     Attributes:
-        what: is outside, in a few words for the report.
+        what: the unsupported calls, in a few words for the report.
         source: where the subject documents that.
         error: a regular expression that the text of the error matches, where the documentation gives its words.
-        where: (arguments in order) -> whether a call is outside; every call where it is None.
-        transforms: "jvp" and "vmap", if it is these of the call that are outside, and not the call itself. The question
-            is then asked again without them.
+        where: (arguments in order) -> whether a call is unsupported; None for every call.
+        transforms: the transforms "jvp" and "vmap" that are unsupported, where the call itself is supported. The
+            question is then asked again without these transforms.
         kinds: types of the error.
     """
 
@@ -39,10 +39,10 @@ class Limit:
 
 @dataclass(frozen=True)
 class Documented:
-    """What a subject documents. Everything that is left out is as the op promises it.
+    """The promises that a subject documents. A field with its default stands for the op's own promise.
 
-    A clear error on what is outside is the outcome "refused" and no failure. A result of what is outside is judged as
-    any other is, so a wrong number is a failure everywhere.
+    A clear error of an unsupported call is the outcome "refused" and no failure. A result of an unsupported call is
+    judged as any other result, so a wrong number is always a failure.
 
     Attributes:
         source: where the documentation stands, for the report.
@@ -52,8 +52,8 @@ class Documented:
             promised by the op alone (`saved`, `invariant`, `strides`), `flush`, `algorithms`, `one_graph`.
         not_asked: codes of properties whose promise the subject does not make, and why, in words for the report.
         bits: whether results that mathematics makes equal have equal bits. Else laws and data hold within the bound.
-        refuses: names of the op's refusals (`Op.refusals`) that it documents, too; all of them where it is None. Of
-            others only a result is told, never which error there was.
+        refuses: names of the op's refusals (`Op.refusals`) that the subject documents, too; None for all of them. Of
+            the other invalid inputs the subject may accept any, or raise any clear error.
         casts: (arguments in order) -> the dtype that the inputs are cast to before the op, or None.
     """
 

@@ -1,8 +1,8 @@
-"""Paths: one word of transforms at one sample, taken along an implementation and along the formula.
+"""Paths: one word of transforms at one sample, applied to an implementation and to the formula alike.
 
 What this is for: nearly every check compares T(F)(x), which torch runs, with T(f)(x), which our own arithmetic runs.
 Both sides must get the same operands: the op's own tensors, batched where the word has a vmap step, and then a
-tangent or a cotangent for every step that differentiates. A `Path` makes these operands once and hands them to both
+tangent or a cotangent for every step that differentiates. A `Path` makes these operands once and gives them to both
 sides.
 
 What is hard here: how many directions there are, and of which shapes, follows from the word and from the shapes of
@@ -26,7 +26,7 @@ import torch
 from ...reference.algorithms import algorithm_of, algorithms
 from ..specs.tracing import SpecFormula
 from .declaration import Op, Promises, Sample, Stream, Tensor, copied, flat_outputs, is_float, to_array
-from .script import Telling
+from .script import ScriptMaker
 from .transforms import ENGINES, REFERENCE, Engine, Vmap, Word, along, derivative_order, path_name
 
 
@@ -45,7 +45,7 @@ class Like:
 def signature(
     word: Word, inputs: Sequence[Tensor], outputs: Sequence[Tensor], passive: Sequence[Tensor] = ()
 ) -> list[Like]:
-    """What T(f) takes: passive operands and the inputs of `f`, batched where the word says so, and all directions."""
+    """The operands of T(f): passive ones and the inputs of `f`, batched where the word says so, and all directions."""
     before = [Like(tuple(t.shape), t.dtype) for t in passive]
     ins = [Like(tuple(t.shape), t.dtype) for t in inputs]
     outs = [Like(tuple(t.shape), t.dtype) for t in outputs]
@@ -75,29 +75,38 @@ def draw_directions(likes: Sequence[Like], seed: int, device: Any = "cpu") -> li
 def in_arguments(
     function: Callable[..., Any], args: Sequence[Any], positions: Sequence[int]
 ) -> Callable[..., tuple[Any, ...]]:
-    """The judged outputs of a function, as a function of the arguments at some positions; the others are these."""
+    """The judged outputs of a function, as a function of the arguments at some positions.
+
+    Args:
+        function: of all arguments. args: all arguments, which stay fixed elsewhere. positions: those that vary.
+    """
 
     def f(*operands: Any) -> tuple[Any, ...]:
-        given = list(args)
+        arguments = list(args)
         for i, operand in zip(positions, operands, strict=True):
-            given[i] = operand
-        return flat_outputs(function(*given))
+            arguments[i] = operand
+        return flat_outputs(function(*arguments))
 
     return f
 
 
 class Problem:
-    """An op with given arguments: its floating tensors are operands, the rest is closed over.
+    """An op at given arguments: its floating tensors are operands, the other arguments are constants.
 
     Attributes:
         wrt: positions of the arguments that derivatives are taken in. fixed: those of the other floating tensors.
-        args: the arguments. kept: the same values, at which the formula is read (`Sample.kept`, `Op.resolved`).
+        args: the arguments, which subjects get. formula_args: copies of them, at which the formula is read, so that a
+            subject cannot change them; with defaults in place of what the formula does not see (`Op.resolved`).
     """
 
-    def __init__(self, op: Op, args: Sequence[Any], kept: Sequence[Any] | None = None) -> None:
+    def __init__(self, op: Op, args: Sequence[Any], copies: Sequence[Any] | None = None) -> None:
+        """
+        Args:
+            op: the op. args: its arguments. copies: of the arguments (`Sample.kept`); `args` themselves by default.
+        """
         self.op = op
         self.args = tuple(args)
-        self.kept = op.resolved(self.args if kept is None else tuple(kept))
+        self.formula_args = op.resolved(self.args if copies is None else tuple(copies))
         self.wrt = tuple(op.differentiable_positions(args))
         self.fixed = tuple(i for i, a in enumerate(args) if is_float(a) and i not in self.wrt)
 
@@ -129,7 +138,7 @@ class Problem:
             along(
                 REFERENCE,
                 word,
-                in_arguments(_of_arrays(algorithm, self.kept), self.kept, at),
+                in_arguments(_of_arrays(algorithm, self.formula_args), self.formula_args, at),
                 len(self.wrt),
                 outputs,
                 passive,
@@ -145,13 +154,16 @@ class Problem:
         return path
 
     def arrays(self) -> list[Any]:
-        """What `formula` takes for the operands of the op, as float64."""
-        return [to_array(self.kept[i]) for i in (*self.fixed, *self.wrt)]
+        """The operands of the op as float64 arrays, in the order in which `formula` takes them."""
+        return [to_array(self.formula_args[i]) for i in (*self.fixed, *self.wrt)]
 
 
-def _of_arrays(formula: Callable[..., Any], kept: Sequence[Any]) -> Callable[..., Any]:
-    """A formula that takes tensors, of integers say, as NumPy arrays; a spec in the dtypes of these arguments."""
-    formula = formula.for_arguments(kept) if isinstance(formula, SpecFormula) else formula
+def _of_arrays(formula: Callable[..., Any], arguments: Sequence[Any]) -> Callable[..., Any]:
+    """The formula as a function that turns arguments that are tensors, such as indices, into NumPy arrays.
+
+    A formula that is a spec is read in the dtypes of `arguments`.
+    """
+    formula = formula.for_arguments(arguments) if isinstance(formula, SpecFormula) else formula
 
     def plain(*args: Any) -> Any:
         return formula(*(a.detach().cpu().numpy() if isinstance(a, Tensor) else a for a in args))
@@ -161,15 +173,15 @@ def _of_arrays(formula: Callable[..., Any], kept: Sequence[Any]) -> Callable[...
 
 @dataclass(frozen=True)
 class Expected:
-    """What outputs are judged against: a formula at given operands, and what messages call its outputs.
+    """What outputs are judged against: a formula at given operands, and the names of its outputs in messages.
 
     Attributes:
         formula: gives the outputs as reading arrays, for operands that are reading arrays.
         operands: the float64 arrays that the formula is read at.
         names: of the outputs. path: the name of the path.
-        order: how many steps of the path differentiate; the contract allows more roundings for more of them.
-        told: tells the lines of a program that computes the outputs; None where nobody can say them.
-        wide: whether an argument asks for float64; outputs of that dtype are then computed in it from the start.
+        order: how many steps of the path differentiate; the contract allows more roundings for a higher order.
+        make_script: makes the lines of a program that computes the outputs; None where no program can.
+        wide: whether an argument asks for float64; then outputs of that dtype must be computed in float64 throughout.
     """
 
     formula: Callable[..., Any]
@@ -177,23 +189,23 @@ class Expected:
     names: Sequence[str]
     path: str
     order: int = 0
-    told: Telling | None = None
+    make_script: ScriptMaker | None = None
     wide: bool = False
 
     @functools.cached_property
     def finite(self) -> bool:
         """Whether every operand is finite, and has elements.
 
-        A mean over no elements is 0 / 0 in every evaluation. So what is NaN there is no singularity that a rounded
-        evaluation may miss, as it may be where all operands are numbers.
+        A mean over no elements is 0 / 0 in every evaluation. So its NaN is certain, and no singularity that a rounded
+        evaluation could miss by a hair, as a NaN that comes from finite operands may be.
         """
         return all(o.size and np.isfinite(o).all() for o in self.operands)
 
     def cost(self, outputs: int) -> int:
-        """About how many operations of mpmath an exact reading takes: elements x 4^order.
+        """The approximate number of mpmath operations of an exact reading: elements x 4^order.
 
         Args:
-            outputs: how many elements the outputs have; where operands broadcast, more than these.
+            outputs: the number of elements of the outputs; more than those of the operands where operands broadcast.
         """
         elements = sum(int(np.size(o)) for o in self.operands)
         return max(elements, outputs) * int(4**self.order)
@@ -205,13 +217,14 @@ class Path:
 
     Attributes:
         problem: the op at the sample's arguments.
-        word: the steps, innermost first. engine: who takes them on the side of the implementation, of `ENGINES`.
+        word: the steps, innermost first. engine: who takes them for the implementation, a name of `ENGINES`.
         primal: the outputs of the op itself.
         own: the op's operands, passive ones first, batched where the word says so.
         directions: the tangents and cotangents, in the order in which the word takes them.
-        kept: copies of `own`, and `kept_directions` those of the directions, at which the formula is read.
-        around: how the op is called, where that is in another way than plainly: lines of a program that define `call`
-            by `op`. compiled: whether the op, or the transformed function, is compiled.
+        copies, direction_copies: of `own` and of the directions. The formula is read at these, because a subject may
+            write to its operands.
+        around: where the op is not called plainly, the lines of a program that define `call` by `op`; else empty.
+        compiled: whether the op, or the transformed function, is compiled.
     """
 
     problem: Problem
@@ -220,16 +233,16 @@ class Path:
     primal: tuple[Tensor, ...]
     own: tuple[Tensor, ...]
     directions: tuple[Tensor, ...]
-    kept: tuple[Tensor, ...]
+    copies: tuple[Tensor, ...]
     around: tuple[str, ...] = ()
     compiled: bool = False
-    kept_directions: tuple[Tensor, ...] = field(init=False)
+    direction_copies: tuple[Tensor, ...] = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "kept_directions", tuple(map(copied, self.directions)))
+        object.__setattr__(self, "direction_copies", tuple(map(copied, self.directions)))
 
     @classmethod
-    def drawn(
+    def draw(
         cls, op: Op, sample: Sample, word: Word, primal: Sequence[Tensor], engine: str = "func", device: Any = "cpu"
     ) -> Path:
         """The path of a word at a sample, its directions drawn from the sample's seed.
@@ -246,13 +259,15 @@ class Path:
         count = len(problem.fixed) + len(problem.wrt)
         directions = draw_directions(likes[count:], sample.seed, device)
         own = _batched(problem, (sample.args, *sample.slices), likes[:count])
-        kept = _batched(problem, (sample.kept, *sample.slices), likes[:count])
-        return cls(problem, word, engine, tuple(primal), tuple(own), tuple(directions), tuple(kept))
+        copies = _batched(problem, (sample.kept, *sample.slices), likes[:count])
+        return cls(problem, word, engine, tuple(primal), tuple(own), tuple(directions), tuple(copies))
 
     def allowing(self, promises: Promises) -> Path:
         """The same path of an op that promises something else."""
         problem = self.problem
-        return replace(self, problem=Problem(replace(problem.op, promises=promises), problem.args, problem.kept))
+        return replace(
+            self, problem=Problem(replace(problem.op, promises=promises), problem.args, problem.formula_args)
+        )
 
     def along(self, word: Word, directions: Sequence[Tensor]) -> Path:
         """The path of another word, without vmap, at the same operands and with given directions."""
@@ -265,7 +280,7 @@ class Path:
 
     @property
     def operands(self) -> tuple[Tensor, ...]:
-        """What the transformed function takes."""
+        """The operands of the transformed function: those of the op, then the directions."""
         return (*self.own, *self.directions)
 
     @property
@@ -286,27 +301,27 @@ class Path:
 
     def transformed(self, operation: Callable[..., Any], engine: Engine | None = None) -> Callable[..., Any]:
         """T(F), a function of `operands`, for an `operation` of passive operands and then inputs (`Problem`)."""
-        taken = ENGINES[self.engine] if engine is None else engine
+        engine = ENGINES[self.engine] if engine is None else engine
         problem = self.problem
-        return along(taken, self.word, operation, len(problem.wrt), len(self.primal), len(problem.fixed))
+        return along(engine, self.word, operation, len(problem.wrt), len(self.primal), len(problem.fixed))
 
     def formula(self) -> Callable[..., tuple[Any, ...]]:
         """T(f), a function of reading arrays."""
         return self.problem.formula(self.word, len(self.primal))
 
     def arrays(self) -> list[Any]:
-        """The operands as float64, as they were before any subject had them."""
-        return [to_array(t) for t in (*self.kept, *self.kept_directions)]
+        """The operands as float64 arrays, with the values that they had before any subject ran."""
+        return [to_array(t) for t in (*self.copies, *self.direction_copies)]
 
-    def expected(self, name: str = "", *, told: Telling | None = None) -> Expected:
-        """What the outputs are judged against.
+    def expected(self, name: str = "", *, make_script: ScriptMaker | None = None) -> Expected:
+        """The formula along this path at its operands, against which outputs are judged.
 
         Args:
             name: of the path, where it is not that of the word.
-            told: tells the lines of a program that computes the outputs (`programs.along.telling`).
+            make_script: makes the lines of a program that computes the outputs (`programs.along.defer_script`).
         """
         wide = any(argument is torch.float64 for argument in self.problem.args)
-        return Expected(self.formula(), self.arrays(), self.names(), name or self.name, self.order, told, wide)
+        return Expected(self.formula(), self.arrays(), self.names(), name or self.name, self.order, make_script, wide)
 
 
 def _batched(problem: Problem, rows: Sequence[Sequence[Any]], likes: Sequence[Like]) -> list[Tensor]:

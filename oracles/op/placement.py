@@ -20,15 +20,15 @@ class Homes:
 
 @dataclass(frozen=True)
 class Promise:
-    """What the places promise besides the values of an op.
+    """A promise that the ranks or devices make besides the values of an op.
 
     Attributes:
         name: in a few words.
-        told: () -> of each thing that was tried, what is wrong with it, in words; "" where nothing is.
+        find_faults: () -> for each trial the fault in words, or "" where it found none.
     """
 
     name: str
-    told: Callable[[], Iterable[str]]
+    find_faults: Callable[[], Iterable[str]]
 
 
 @dataclass(frozen=True)
@@ -40,10 +40,10 @@ class Ranks:
         call: (comm, *args) -> the outputs of one rank.
         size: (args, rng) -> how many ranks, for these arguments.
         homes: (args) -> the rank of every tensor argument and output. Without it each rank has a part of the first
-            argument, along its axis 0, and all of the others; and so with the outputs.
+            argument, along its axis 0, and all of the other arguments; the same holds for the outputs.
         peers: other subjects' calls by name, which need process groups and offer reverse mode alone.
-        promises: () -> what the ranks promise besides, in the world that this process is in.
-        may_fail: () -> whether a run may end in an error on all ranks: a group of processes would end with it.
+        promises: () -> the ranks' further promises in the environment of this process.
+        may_fail: () -> whether a run may end in an error on all ranks; a group of processes would end with that error.
     """
 
     run: Callable[[int, Callable[[Any], Any]], list[Any]]
@@ -60,11 +60,11 @@ class Devices:
     """How an op runs over several devices of one program.
 
     Attributes:
-        fabric: (number of devices) -> what moves tensors between so many.
+        fabric: (number of devices) -> the object that moves tensors between this many devices.
         size: (args) -> how many devices. homes: as for `Ranks`.
         call: (fabric, homes, *args) -> the outputs, from arguments and to outputs on the host.
         peers: other subjects' calls by name, which need GPUs and offer reverse mode alone.
-        promises: () -> what the devices promise besides, in the world that this process is in.
+        promises: () -> the devices' further promises in the environment of this process.
     """
 
     fabric: Callable[[int], Any]

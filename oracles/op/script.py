@@ -1,4 +1,7 @@
-"""What a program shows: values by name, and lines that use them. Whoever finds a failure says it in these terms."""
+"""Scripts: the part of a program that shows a failure, as values by name and lines that use them.
+
+A check that finds a failure makes a script of it, and `oracles/programs/writing.py` writes the program.
+"""
 
 from __future__ import annotations
 
@@ -13,14 +16,17 @@ import torch
 
 
 @dataclass(frozen=True)
-class Laid:
-    """A tensor of a program: the values of `kept`, in the memory layout of `given`.
+class ProgramTensor:
+    """A tensor of a program: the values of one tensor in the memory layout of another one.
 
-    They are two because a subject may have written to what it was given.
+    These are two tensors, because a subject may have written to its argument: then only a copy has the values.
+
+    Attributes:
+        layout: the subject's argument, whose strides, offset and device count. values: the copy, whose elements count.
     """
 
-    given: torch.Tensor
-    kept: torch.Tensor
+    layout: torch.Tensor
+    values: torch.Tensor
 
 
 @dataclass(frozen=True)
@@ -28,8 +34,8 @@ class Script:
     """A part of a program, or all of it but its head.
 
     Attributes:
-        values: by the names that the lines use: tensors and what else an argument may be.
-        lines: Python, in which `op` is the subject. imports: lines that come first.
+        values: tensors and other arguments, by the names that the lines use.
+        lines: Python, in which `op` is the subject. imports: the lines of imports, which come first.
     """
 
     values: Mapping[str, object] = field(default_factory=dict)
@@ -37,11 +43,11 @@ class Script:
     imports: tuple[str, ...] = ()
 
     def then(self, *lines: str) -> Script:
-        """The same, and these lines after it."""
+        """The same script with further lines at its end."""
         return replace(self, lines=(*self.lines, *lines))
 
     def joined(self, other: Script) -> Script:
-        """This one and then another one, whose values have other names or are the same."""
+        """This script and then another one; values that both have by one name must be the same."""
         imports = dict.fromkeys((*self.imports, *other.imports))
         return Script({**self.values, **other.values}, (*self.lines, *other.lines), tuple(imports))
 
@@ -57,12 +63,12 @@ class Spelt:
         return self.function(*args)
 
 
-#: What tells the script of a failure, or of outputs: a function, because only the failure that is told is written.
-Telling = Callable[[], Script]
+#: Makes the script of a failure, or of outputs. It is a function, because only a failure that is reported needs it.
+ScriptMaker = Callable[[], Script]
 
 
 class NoProgram(Exception):
-    """A failure that no program of this kind shows again; the text is the reason, a sentence."""
+    """No program can show a failure again; the text of the exception is the reason, a sentence."""
 
 
 def plain_source(function: Callable[..., object]) -> list[str]:

@@ -182,9 +182,9 @@ def required(word: Word) -> frozenset[str]:
     return frozenset(names if "eager" in engines_of(word) else names | {"func"})
 
 
-def engine_for(without: Collection[str], asked: str) -> str:
-    """The engine that is asked for; autograd and dual tensors for an op without torch.func."""
-    return "eager" if "func" in without else asked
+def engine_for(without: Collection[str], engine: str) -> str:
+    """The engine itself; for an op that does not offer torch.func, "eager": autograd and dual tensors."""
+    return "eager" if "func" in without else engine
 
 
 def engines_for(without: Collection[str], word: Word) -> tuple[str, ...]:
@@ -222,8 +222,8 @@ def _split(take: Step, f: Callable[..., Any], inputs: int, passive: int, *args: 
 
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     """The function as inductor compiles it, for the shapes of its next call; a graph break is an error."""
-    # Dynamo stores what it compiles with the code of a function, and all paths are closures of the same code. So what
-    # was compiled for an earlier path is dropped, lest it answers for this one.
+    # Dynamo caches compiled graphs by the code of a function, and the functions of all paths are closures of the same
+    # code. So the cache is emptied; otherwise the graph of an earlier path could run in place of this one.
     torch._dynamo.reset()
     compile_: Callable[..., Callable[..., Any]] = torch.compile
     return compile_(function, fullgraph=True, dynamic=False)

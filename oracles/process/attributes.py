@@ -1,4 +1,4 @@
-"""The tier compared at the end of a cell: quiet settings, environment variables, and what names of torch mean."""
+"""The tier compared at the end of a cell: quiet settings, environment variables, attributes of modules and classes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import torch
 
 from .settings import QUIET
 
-#: Whose attributes count. Each is a module or a class that everything judged after a subject would use.
+#: The modules and classes whose attributes are compared: every op that is judged after a subject uses them.
 OWNERS: tuple[Any, ...] = (
     torch, torch.Tensor, torch.nn.functional, torch.nn.Module, torch.autograd, torch.autograd.Function, torch.func,
     torch.linalg, torch.special, torch.fft, math, cmath, builtins, np, np.linalg, np.random,
@@ -23,7 +23,7 @@ OWNERS: tuple[Any, ...] = (
 _COMPILER = ("torch._dynamo", "torch._inductor", "torch._functorch")
 #: How the environment variables begin that the compiler sets for its own processes.
 _OF_COMPILER = ("TORCH", "_TORCH", "TRITON")
-#: Elements of a tensor that torch shares out among its threads.
+#: The number of elements from which on torch divides a tensor among its threads.
 _SHARED = 1 << 17
 _MISSING = object()
 
@@ -37,7 +37,7 @@ class _Attributes:
         self.names, self.values = list(attributes), list(attributes.values())
 
     def are_those_of(self, owner: Any) -> bool:
-        """Whether nothing changed; the comparison looks at identity first, and so at no value that did not change."""
+        """Whether nothing changed; identities are compared first, so that no unchanged value is compared itself."""
         attributes = vars(owner)
         try:
             return list(attributes.values()) == self.values and list(attributes) == self.names

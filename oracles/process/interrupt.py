@@ -1,4 +1,4 @@
-"""Whose exception it is: one that a signal handler of the user raised is the user's, all others are the subject's."""
+"""Exceptions by origin: one that a signal handler of the user raised is the user's, all others are the subject's."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class _Hold:
     """Whether signals wait, because an exception now would leave the process's state half restored.
 
     Attributes:
-        depth: how many blocks hold them. A block begins with `HOLD.depth += 1` written out, because the interpreter
-            runs signal handlers between two calls and not between a load and a store.
+        depth: the number of blocks that hold signals. A block begins with `HOLD.depth += 1` written out, because the
+            interpreter runs signal handlers between two calls and not between a load and a store.
         waiting: the handlers of the signals that came meanwhile.
     """
 
@@ -35,9 +35,9 @@ HOLD = _Hold()
 def heard() -> AbstractContextManager[None]:
     """Run a cell so that a signal ends it with what the user's handler raises (KeyboardInterrupt), and no verdict.
 
-    A subject may swallow or disguise such an exception, and so may what stands between (Hypothesis calls it flaky, and
-    Python drops it in a callback of its garbage collector). So the handlers that are there are wrapped to remember what
-    they raise, and it is raised again at the next `reraise`, or at the end of the block. Outside the main thread, where
+    A subject may swallow or disguise such an exception, and so may the code that calls it (Hypothesis calls it flaky,
+    and Python drops it in a callback of its garbage collector). So the present handlers are wrapped: their exceptions
+    are remembered, and raised again at the next `reraise`, or at the end of the block. Outside the main thread, where
     no handler runs, the block runs as it is.
     """
     return _Heard()
@@ -89,7 +89,7 @@ class _Heard(AbstractContextManager[None]):
                 signal.signal(number, _remembering(handler))
 
     def _unwrap(self) -> None:
-        """Put the handlers back; each may run, and raise, as soon as it is there, and the others must follow it."""
+        """Put the handlers back. Each may run, and raise, as soon as it is back; then the others are still put back."""
         while self._handlers:
             number, handler = next(iter(self._handlers.items()))
             try:

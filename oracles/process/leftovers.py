@@ -1,4 +1,4 @@
-"""What a call leaves running or open in the process: threads, child processes, descriptors. None can be taken back."""
+"""Threads, child processes and descriptors that a call leaves in the process. None of these can be taken back."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _CHILDREN = Path("/proc/self/task")
 _DESCRIPTORS = "/proc/self/fd"
 
 
-class _Found(NamedTuple):
+class _Resources(NamedTuple):
     threads: frozenset[threading.Thread]
     processes: frozenset[int]
     descriptors: frozenset[str]
@@ -28,16 +28,17 @@ class _Found(NamedTuple):
 class Leftovers:
     """Threads that Python started, processes that this one started, descriptors that it opened."""
 
-    def read(self) -> _Found:
-        # Threads are kept as objects, because the system gives the number of a thread that has ended to another one.
-        return _Found(frozenset(threading.enumerate()), _children(), _descriptors())
+    def read(self) -> _Resources:
+        # Threads are recorded as objects, because the system reuses the number of a thread that has ended.
+        return _Resources(frozenset(threading.enumerate()), _children(), _descriptors())
 
-    def restored(self, before: _Found, compiled: bool) -> list[str]:
+    def restored(self, before: _Resources, compiled: bool) -> list[str]:
         if compiled:  # Torch's compiler keeps pools of threads and processes, which are not the subject's.
             return []
         if not _new_descriptors(before) and not _new_processes(before) and not _new_threads(before):
             return []
-        # A file in a cycle of garbage is closed at the next collection, so it is not left: collect, then look again.
+        # A file in a cycle of garbage is closed at the next collection, and does not count as left. So the garbage is
+        # collected before the resources are listed again.
         gc.collect()
         end = time.monotonic() + GRACE
         for thread in _new_threads(before):
@@ -49,25 +50,25 @@ class Leftovers:
         ]
 
 
-def _new_threads(before: _Found) -> list[threading.Thread]:
+def _new_threads(before: _Resources) -> list[threading.Thread]:
     # A library's own thread gets a stand-in when it first calls Python code. Python did not start that one, so it is
     # not the subject's.
     started = [t for t in threading.enumerate() if not isinstance(t, threading._DummyThread)]
     return [thread for thread in started if thread not in before.threads]
 
 
-def _new_processes(before: _Found) -> list[int]:
+def _new_processes(before: _Resources) -> list[int]:
     return sorted(_children() - before.processes)
 
 
-def _new_descriptors(before: _Found) -> list[str]:
+def _new_descriptors(before: _Resources) -> list[str]:
     if torch.cuda.is_initialized():
         return []  # The CUDA driver opens descriptors at any time, so a new one says nothing about the subject.
-    found = []
+    targets = []
     for number in sorted(_descriptors() - before.descriptors):
         with contextlib.suppress(OSError):
-            found.append(os.readlink(f"{_DESCRIPTORS}/{number}"))
-    return found
+            targets.append(os.readlink(f"{_DESCRIPTORS}/{number}"))
+    return targets
 
 
 def _children() -> frozenset[int]:
@@ -76,14 +77,14 @@ def _children() -> frozenset[int]:
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
         return frozenset()  # There are no children; asking this is much faster than listing them.
-    found: set[int] = set()
+    numbers: set[int] = set()
     for task in _list_safely(_CHILDREN.iterdir):
-        found.update(map(int, _text(task / "children").split()))
-    return frozenset(found)
+        numbers.update(map(int, _text(task / "children").split()))
+    return frozenset(numbers)
 
 
 def _descriptors() -> frozenset[str]:
-    """Numbers of the open descriptors but that which the listing itself takes: the lowest that is free."""
+    """Numbers of the open descriptors, without the lowest free number, which the listing itself takes."""
     free = os.open(os.devnull, os.O_RDONLY)
     os.close(free)
     return frozenset(_list_safely(lambda: os.listdir(_DESCRIPTORS))) - {str(free)}

@@ -1,4 +1,4 @@
-"""Settings that say how a thread computes: rounding, subnormals, default dtype, gradients."""
+"""Settings that decide how a thread computes: rounding, subnormals, default dtype, gradients."""
 
 from __future__ import annotations
 
@@ -36,14 +36,15 @@ def _round_to_nearest(_: Any) -> None:
     ctypes.CDLL(None).fesetround(0)  # FE_TONEAREST on every platform that torch runs on
 
 
-_KEPT_GUARDS: list[Any] = []
+#: Guards of inference mode. When torch deletes a guard, it leaves the mode that the guard entered.
+_OPEN_GUARDS: list[Any] = []
 
 
 def _set_inference(enabled: bool) -> None:
     if torch.is_inference_mode_enabled() != enabled:
         guard: Any = torch._C._InferenceMode(enabled)
         guard.__enter__()
-        _KEPT_GUARDS.append(guard)  # When a guard is deleted it leaves the mode that it entered.
+        _OPEN_GUARDS.append(guard)
 
 
 # Torch sets both switches for subnormals in one call, but other code can set either of them, so each is read by

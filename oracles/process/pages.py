@@ -1,7 +1,7 @@
-"""Memory that tells whether it was written, also where what was written is what was there.
+"""Memory whose writes are detected, also a write of the value that is there already.
 
-A private mapping of a file shows the file's own pages until something is written to one: then the process gets a copy
-of that page, and Linux says so in /proc/self/pagemap. No page is protected, so that nothing faults.
+A private mapping of a file shows the file's own pages. At the first write to a page the process gets a copy of it, and
+Linux reports that in /proc/self/pagemap. No page is protected, so that no access faults.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _PRESENT, _SWAPPED, _OF_FILE = 63, 62, 61
 
 
 class WatchedTensor:
-    """A tensor of equal values in memory that is watched.
+    """A copy of a tensor, in memory whose writes are detected.
 
     Attributes:
         tensor: contiguous, on the CPU.
@@ -39,7 +39,7 @@ class WatchedTensor:
         self.tensor = flat.reshape(source.shape)
         self._first, self._pages = flat.data_ptr() // mmap.PAGESIZE, -(-len(raw) // mmap.PAGESIZE)
 
-    def written(self) -> bool:
+    def is_written(self) -> bool:
         """Whether anything was written to the tensor's memory since it was made."""
         with open(_PAGEMAP, "rb") as pagemap:
             pagemap.seek(8 * self._first)
@@ -49,11 +49,11 @@ class WatchedTensor:
 
 @functools.cache
 def watches() -> bool:
-    """Whether this system can tell: found by writing a value over itself."""
+    """Whether this system detects writes, by a trial: a value is written over itself."""
     try:
         watched = WatchedTensor(torch.ones(3))
-        untouched = float(watched.tensor.sum()) == 3.0 and not watched.written()
+        untouched = float(watched.tensor.sum()) == 3.0 and not watched.is_written()
         watched.tensor.data.copy_(torch.ones(3))
-        return untouched and watched.written()
+        return untouched and watched.is_written()
     except (OSError, AttributeError, RuntimeError, struct.error):
         return False

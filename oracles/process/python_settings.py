@@ -21,7 +21,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM, signal
 
 
 _RANDOM: Any = random.getstate.__self__  # type: ignore[attr-defined]  # the generator behind the module's functions
-# Where CPython keeps the generator's position, and its words right after it; `_BY_BYTES` says whether that is so here.
+# The address at which CPython has the generator's position, and then its words; `_BY_BYTES` tells whether this is so.
 _STATE = id(_RANDOM) + object.__basicsize__
 
 
@@ -40,7 +40,7 @@ def _python_state() -> Any:
 
 
 def _set_python_state(state: Any) -> None:
-    # Two parts are what `_python_state` read as bytes. What `random.getstate` gives has three, and is set as it is.
+    # A state of two parts was read as bytes by `_python_state`. The state of `random.getstate` has three parts.
     random.setstate((3, _python_words(state[0]), state[1]) if len(state) == 2 else state)
 
 
@@ -101,10 +101,10 @@ def _callables(values: tuple[Any, ...]) -> str:
     return ", ".join(map(_callable, values))
 
 
-def _set_filters(wanted: tuple[Any, ...]) -> None:
+def _set_filters(filters: tuple[Any, ...]) -> None:
     # Filters are set in two steps, because only this call makes Python forget which warnings it has shown already.
     warnings.resetwarnings()
-    warnings.filters[:] = list(wanted)  # type: ignore[index]
+    warnings.filters[:] = list(filters)  # type: ignore[index]
 
 
 def _directory() -> str:
@@ -118,28 +118,28 @@ def _hooks() -> tuple[Any, ...]:
     return sys.excepthook, sys.unraisablehook, sys.displayhook, threading.excepthook, warnings.showwarning
 
 
-def _set_hooks(wanted: tuple[Any, ...]) -> None:
-    sys.excepthook, sys.unraisablehook, sys.displayhook, threading.excepthook, warnings.showwarning = wanted
+def _set_hooks(hooks: tuple[Any, ...]) -> None:
+    sys.excepthook, sys.unraisablehook, sys.displayhook, threading.excepthook, warnings.showwarning = hooks
 
 
-def _set_streams(wanted: tuple[Any, ...]) -> None:
-    sys.stdin, sys.stdout, sys.stderr = wanted
+def _set_streams(streams: tuple[Any, ...]) -> None:
+    sys.stdin, sys.stdout, sys.stderr = streams
 
 
 def _set_collector(enabled: bool) -> None:
     (gc.enable if enabled else gc.disable)()
 
 
-def _set_path(wanted: tuple[str, ...]) -> None:
-    sys.path[:] = wanted
+def _set_path(entries: tuple[str, ...]) -> None:
+    sys.path[:] = entries
 
 
 def _how_many(what: str) -> Callable[[tuple[Any, ...]], str]:
     return lambda entries: f"{len(entries)} {what}"
 
 
-def _show_errors(found: dict[str, str]) -> str:
-    return ", ".join(f"{kind} {action}" for kind, action in found.items())
+def _show_errors(actions: dict[str, str]) -> str:
+    return ", ".join(f"{kind} {action}" for kind, action in actions.items())
 
 
 PYTHON = (
@@ -152,7 +152,7 @@ PYTHON = (
     Setting(
         "NumPy's error state",
         np.geterr,
-        lambda wanted: np.seterr(**wanted),
+        lambda actions: np.seterr(**actions),
         {"divide": "warn", "over": "warn", "under": "ignore", "invalid": "warn"},
         _show_errors,
     ),

@@ -16,11 +16,11 @@ class Setting:
     """One setting.
 
     Attributes:
-        read, write: get the value, and set it. default: what a fresh process has, where a cell must begin with that.
+        read, write: get the value, and set it. default: the value in a fresh process, where a cell must begin with it.
         show: a value as text; None where values say nothing to a reader.
-        drifts: whether others change it between samples: Hypothesis, or what draws the samples of an op.
-        quiet: whether it decides no number, so that it is enough to compare it at the end of a cell.
-        compiler: whether torch's compiler sets it for good, when it runs.
+        drifts: whether the framework changes it between samples: Hypothesis, or the drawing of an op's samples.
+        quiet: whether it decides no number, so that it is compared at the end of a cell only.
+        compiler: whether torch's compiler, when it runs, sets it for good.
     """
 
     name: str
@@ -50,7 +50,7 @@ class Table:
         return list(map(operator.call, self._reads))  # This runs around every sample; a comprehension is slower.
 
     def restored(self, before: list[Any], compiled: bool = False) -> list[str]:
-        """What differs from earlier values, a line each; put back. What the compiler set for good is left alone."""
+        """Put earlier values back, and report each difference as a line; values that the compiler set for good stay."""
         after = self.read()
         if after == before:
             return []

@@ -13,7 +13,7 @@ from .python_settings import PYTHON
 from .setting import ANY, Table
 from .torch_settings import DISPATCH_KEYS, LEVELS, TORCH
 
-#: Compared around every call of a subject: with one of these changed, what we compute ourselves would be wrong, too.
+#: Compared around every call of a subject, because our own readings would be wrong while one of these is changed.
 MODES = Table(*(level for level in LEVELS if level.name != DISPATCH_KEYS), *NUMERICS)
 _LEVELS = Table(*LEVELS)
 _ALL = (*NUMERICS, *TORCH, *PYTHON)
@@ -25,11 +25,11 @@ _Values = tuple[list[Any], list[Any], list[Any]]
 
 
 class SampleSettings:
-    """All but the quiet ones; comparing takes some 15 µs with warm caches, and 60 µs between two samples.
+    """All settings but the quiet ones; a comparison takes some 15 µs with warm caches, and 60 µs between two samples.
 
     Attributes:
-        steady: values of the levels, and of those that nothing but a subject changes between two samples, as they were
-            when the cell began; None where there is no cell. Then they are not read before every sample, only after.
+        steady: the values, at the beginning of the cell, of the levels and of the settings that only a subject changes
+            between two samples; None outside of a cell. Within a cell these are read after every sample, not before it.
     """
 
     steady: tuple[list[Any], list[Any]] | None = None
@@ -44,14 +44,14 @@ class SampleSettings:
         return [*lines, *_STEADY.restored(steady, compiled), *_DRIFTING.restored(drifting, compiled)]
 
     def begin(self) -> tuple[list[Any], list[Any]] | None:
-        """A cell begins, with what decides numbers as in a fresh process; returns what `end` takes."""
+        """Begin a cell, with the settings that decide numbers as in a fresh process; returns the argument of `end`."""
         earlier = self.steady
         make_canonical()
         self.steady = _read_steady()
         return earlier
 
     def end(self, earlier: tuple[list[Any], list[Any]] | None) -> None:
-        """The cell has ended."""
+        """End the cell; `earlier` is what `begin` returned."""
         self.steady = earlier
 
 
@@ -60,7 +60,7 @@ def _read_steady() -> tuple[list[Any], list[Any]]:
 
 
 def make_canonical() -> None:
-    """Set what decides numbers to what a fresh process has, and the random states to fixed ones."""
+    """Set the settings that decide numbers as a fresh process has them, and the random states to fixed ones."""
     # The levels are left before anything else is set, because a mode that is still entered could intercept the calls.
     for setting in (*LEVELS, *_ALL):
         if setting.default is not ANY and setting.read() != setting.default:

@@ -19,34 +19,34 @@ _autograd: Any = torch._C._autograd
 _context: Any = torch._C
 
 
-def _set_function_modes(wanted: tuple[Any, ...]) -> None:
+def _set_function_modes(modes: tuple[Any, ...]) -> None:
     for _ in range(_context._len_torch_function_stack()):
         _pop_mode()
-    for mode in wanted:
+    for mode in modes:
         _push_mode(mode)
 
 
-#: Modes of the dispatcher that this process keeps open while it judges: no subject has entered them.
-_KEPT: list[Any] = []
+#: Modes of the dispatcher that the framework keeps open while it judges: no subject has entered them.
+_OWN_MODES: list[Any] = []
 
 
 @contextlib.contextmanager
 def hold_mode(mode: Any) -> Iterator[None]:
-    """Within it a mode of the dispatcher is open that no subject has entered, below all others."""
-    _KEPT.append(mode)
+    """Keep a mode of the dispatcher open in the block, below all modes that a subject enters."""
+    _OWN_MODES.append(mode)
     try:
         with mode:
             yield
     finally:
-        _KEPT.remove(mode)
+        _OWN_MODES.remove(mode)
 
 
-def _set_dispatch_modes(wanted: tuple[Any, ...]) -> None:
+def _set_dispatch_modes(modes: tuple[Any, ...]) -> None:
     # Fake, functional and proxy modes are not on the stack itself but in slots of their own, which torch finds by a
     # key.
     while _context._len_torch_dispatch_stack():
         dispatch._pop_mode(getattr(dispatch._get_current_dispatch_mode_stack()[-1], "_mode_key", None))
-    for mode in (*_KEPT, *wanted):
+    for mode in (*_OWN_MODES, *modes):
         dispatch._push_mode(mode)
 
 
@@ -57,7 +57,7 @@ def _function_modes() -> tuple[Any, ...]:
 def _dispatch_modes() -> tuple[Any, ...]:
     if not _context._len_torch_dispatch_stack():
         return ()
-    return tuple(mode for mode in dispatch._get_current_dispatch_mode_stack() if mode not in _KEPT)
+    return tuple(mode for mode in dispatch._get_current_dispatch_mode_stack() if mode not in _OWN_MODES)
 
 
 def _leave_levels(depth: int) -> None:
@@ -103,20 +103,20 @@ _USUAL = sum(_context.DispatchKeySet(key).raw_repr() for key in _KEYS[:2])
 
 
 def _dispatch_keys() -> tuple[int, int]:
-    """Which keys the dispatcher adds, and which it leaves out, whatever the tensors are.
+    """The keys that the dispatcher includes, and those that it excludes, whatever the tensors are: two bit masks.
 
-    They may change unasked: a guard of inference mode that is deleted without being left puts back the keys that there
-    were when it was entered.
+    These keys may change without a call that sets them: a guard of inference mode that is deleted while its mode is
+    entered puts back the keys of the time when the mode was entered.
     """
-    added, left_out = _context._dispatch_tls_local_include_set(), _context._dispatch_tls_local_exclude_set()
-    return added.raw_repr() & _MASK, left_out.raw_repr() & _MASK
+    included, excluded = _context._dispatch_tls_local_include_set(), _context._dispatch_tls_local_exclude_set()
+    return included.raw_repr() & _MASK, excluded.raw_repr() & _MASK
 
 
-def _set_dispatch_keys(wanted: tuple[int, int]) -> None:
+def _set_dispatch_keys(key_sets: tuple[int, int]) -> None:
     for key in _KEYS:
         bit = _context.DispatchKeySet(key).raw_repr()
-        _context._dispatch_tls_set_dispatch_key_included(key, bool(wanted[0] & bit))
-        _context._dispatch_tls_set_dispatch_key_excluded(key, bool(wanted[1] & bit))
+        _context._dispatch_tls_set_dispatch_key_included(key, bool(key_sets[0] & bit))
+        _context._dispatch_tls_set_dispatch_key_excluded(key, bool(key_sets[1] & bit))
 
 
 #: Read and put back before all others, because no tensor can be trusted while a mode is still entered.
@@ -194,12 +194,12 @@ def _saved_hooks() -> Any:
     return _autograd._top_saved_tensors_default_hooks(True)
 
 
-def _set_saved_hooks(wanted: Any) -> None:
-    # Torch shows only the innermost pair of hooks, so pairs are taken off until the wanted one is on top.
-    while (top := _saved_hooks()) is not None and top != wanted:
+def _set_saved_hooks(hooks: Any) -> None:
+    # Torch shows only the innermost pair of hooks, so pairs are taken off until the right one is on top.
+    while (top := _saved_hooks()) is not None and top != hooks:
         _autograd._pop_saved_tensors_default_hooks()
-    if wanted is not None and _saved_hooks() is None:
-        _autograd._push_saved_tensors_default_hooks(*wanted)
+    if hooks is not None and _saved_hooks() is None:
+        _autograd._push_saved_tensors_default_hooks(*hooks)
 
 
 _HOOKS: tuple[dict[Any, Any], ...] = tuple(
@@ -211,10 +211,10 @@ def _module_hooks() -> tuple[Any, ...]:
     return tuple(tuple(hooks.items()) for hooks in _HOOKS) if any(_HOOKS) else ()
 
 
-def _set_module_hooks(wanted: tuple[Any, ...]) -> None:
-    for hooks, items in zip(_HOOKS, wanted or ((),) * len(_HOOKS), strict=True):
-        hooks.clear()
-        hooks.update(items)
+def _set_module_hooks(hooks: tuple[Any, ...]) -> None:
+    for registry, items in zip(_HOOKS, hooks or ((),) * len(_HOOKS), strict=True):
+        registry.clear()
+        registry.update(items)
 
 
 def _flag(name: str, getter: str, setter: str, default: Any) -> Setting:
@@ -244,7 +244,7 @@ TORCH = (
     Setting(
         "deterministic algorithms (enabled, warn only)",
         _deterministic,
-        lambda wanted: torch.use_deterministic_algorithms(wanted[0], warn_only=wanted[1]),
+        lambda flags: torch.use_deterministic_algorithms(flags[0], warn_only=flags[1]),
         (False, False),
     ),
     _flag("cudnn.deterministic", "_get_cudnn_deterministic", "_set_cudnn_deterministic", False),
@@ -262,7 +262,7 @@ TORCH = (
     Setting(
         "anomaly mode (enabled, checks NaN)",
         lambda: (torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()),
-        lambda wanted: torch.set_anomaly_enabled(*wanted),
+        lambda flags: torch.set_anomaly_enabled(*flags),
         (False, True),
     ),
     Setting(

@@ -1,8 +1,8 @@
 """The state of the process that a subject must leave as it was: pinned before, compared after, put back.
 
-What this is for: a subject runs in a process that judges others after it. So what it changes there (the default
-dtype, a random state, a signal handler, an attribute of torch) is a broken promise of its own, and must never decide
-the verdict on another op.
+What this is for: a subject runs in a process that judges others after it. So a change of the state of that process (the
+default dtype, a random state, a signal handler, an attribute of torch) is a broken promise of the subject, and must
+never decide the verdict on another op.
 
 What is hard here: the whole state is too large to be compared after every call. So it is compared in three tiers:
 `SETTINGS` (whatever may decide a number) after every sample, `DEEP` (other settings, environment variables, the
@@ -28,7 +28,7 @@ from .attributes import Deep
 from .leftovers import Leftovers
 from .settings import MODES, SampleSettings
 
-#: Characters of a line, and lines of a cell, that are kept: what is reported must be bounded, whatever a subject does.
+#: Limits of a report: characters of a line, and lines of a cell. It must be bounded, whatever a subject does.
 MAX_LINE = 200
 MAX_LINES = 16
 
@@ -40,10 +40,11 @@ class Tier(Protocol):
         """The state now."""
 
     def restored(self, before: Any, compiled: bool) -> list[str]:
-        """What differs from an earlier state, a line each; all of it that can be put back is put back.
+        """Put an earlier state back as far as possible, and report each difference as a line.
 
         Args:
-            compiled: whether torch's compiler ran meanwhile, which sets and keeps some things of its own.
+            before: the earlier state, as `read` gave it.
+            compiled: whether torch's compiler ran meanwhile, which changes some parts of the state for itself.
         """
 
 
@@ -53,10 +54,10 @@ LEFTOVERS: Tier = Leftovers()
 
 
 class Pin:
-    """What the subjects of one cell changed.
+    """The changes of the process's state by the subject of one cell.
 
     Attributes:
-        changed: lines such as "default dtype: torch.float32 -> torch.float64", each once, in the order they were seen.
+        changed: lines such as "default dtype: torch.float32 -> torch.float64", each once, in the order of observation.
     """
 
     def __init__(self) -> None:
@@ -77,18 +78,19 @@ class Pin:
         return (*self._changed, *((f"and {self._more} further changes",) if self._more else ()))
 
 
-#: Modules that torch imports at the first transform or compilation. Importing them adds a warnings filter, sets an
-#: environment variable and replaces `torch.manual_seed`: that must happen before the state is pinned, and is no change.
-#: Inductor changes nothing when it is imported, and takes most of a second, so it comes with the first compilation.
+#: Modules that torch imports at the first transform or compilation. Their import adds a warnings filter, sets an
+#: environment variable and replaces `torch.manual_seed`. It must happen before the state is pinned, so that no subject
+#: is charged with it. The import of inductor changes nothing and takes most of a second, so it is left to the first
+#: compilation.
 _MACHINERY = ("torch._dynamo", "torch._subclasses.schema_check_mode")
 
 _PINS: list[Pin] = []
-#: Lines about changes that `undisturbed` saw, and put back, since the present sample began.
+#: Lines about the changes that `undisturbed` has observed, and put back, since the present sample began.
 _NOTED: list[str] = []
 
 
 def settle() -> None:
-    """Import what torch imports at the first transform or compilation: what that changes is no change by a subject."""
+    """Import the modules that torch imports at the first transform or compilation, so that no subject imports them."""
     for name in _MACHINERY:
         if name not in sys.modules:
             importlib.import_module(name)
@@ -112,7 +114,7 @@ class _Pinned(AbstractContextManager[Pin]):
         interrupt.HOLD.depth += 1
         try:
             settle()
-            # A new object is read, because `SETTINGS` gives what it holds of an outer cell, where there is one.
+            # A new object is read, because `SETTINGS` would give the values that it has cached for an outer cell.
             self._before = SampleSettings().read()
             self._random_state = np.random.get_state()  # noqa: NPY002 (the global one, whole, is meant)
             if not _PINS:
@@ -136,9 +138,9 @@ class _Pinned(AbstractContextManager[Pin]):
 
 
 def watched(*tiers: Tier) -> AbstractContextManager[list[str]]:
-    """Compare the state after the block with that before, and put it back; the list is filled as the block ends.
+    """Compare the state after the block with that before, and put it back; the list gets the changes as the block ends.
 
-    What changed is noted in the cell's pin, too. A process that the block forked ends here: it must not go on judging.
+    The changes are noted in the cell's pin, too. A process that the block forked ends here, because it must not judge.
     """
     return _Watched(tiers)
 
@@ -146,7 +148,7 @@ def watched(*tiers: Tier) -> AbstractContextManager[list[str]]:
 class _Watched(AbstractContextManager[list[str]]):
     def __init__(self, tiers: Sequence[Tier]) -> None:
         self._tiers = tiers
-        self._seen: list[str] = []
+        self._changes: list[str] = []
 
     def __enter__(self) -> list[str]:
         interrupt.HOLD.depth += 1
@@ -155,7 +157,7 @@ class _Watched(AbstractContextManager[list[str]]):
             self._before = [(tier, tier.read()) for tier in self._tiers]
         finally:
             interrupt.HOLD.depth -= 1
-        return self._seen
+        return self._changes
 
     def __exit__(self, *raised: object) -> None:
         interrupt.HOLD.depth += 1
@@ -170,20 +172,20 @@ class _Watched(AbstractContextManager[list[str]]):
     def _restore(self) -> None:
         compiled = _last_compilation() is not self._compilation
         restored = (line for tier, earlier in self._before for line in tier.restored(earlier, compiled))
-        found = [*_NOTED[self._first :], *restored]
+        lines = [*_NOTED[self._first :], *restored]
         del _NOTED[self._first :]
-        self._seen += dict.fromkeys(shortened(line) for line in found)
+        self._changes += dict.fromkeys(shortened(line) for line in lines)
         if _PINS:
-            _PINS[-1].note(self._seen)
+            _PINS[-1].note(self._changes)
 
 
 def make_canonical() -> None:
-    """Set what decides numbers again, within a cell, after its op was imported: the import may have changed it."""
+    """Set the settings that decide numbers once more, after the import of the cell's op, which may change them."""
     SETTINGS.begin()
 
 
 def undisturbed(call: Callable[..., Any], args: Sequence[Any]) -> Any:
-    """What a call returns; the modes that decide numbers are put back at once, for our own readings come next."""
+    """Call a function, and then put back the modes that decide numbers, because our own readings come next."""
     before = MODES.read()
     try:
         return call(*args)
@@ -194,7 +196,7 @@ def undisturbed(call: Callable[..., Any], args: Sequence[Any]) -> Any:
 
 
 def _last_compilation() -> object:
-    """What torch recorded of its last compilation; another object after every one."""
+    """Torch's record of its last compilation: another object after every compilation."""
     metrics = torch._dynamo.utils.get_compilation_metrics() if "torch._dynamo" in sys.modules else []
     return metrics[-1] if metrics else None
 

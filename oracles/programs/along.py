@@ -1,4 +1,4 @@
-"""Outputs along a path of transforms, as lines: `outputs`, a tuple, is what the judge has compared."""
+"""The lines of a program that take a path of transforms: they set `outputs`, the tuple that the judge compared."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 import torch
 
 from ..op.paths import Path, Problem
-from ..op.script import Laid, Script, Telling, plain_source
+from ..op.script import ProgramTensor, Script, ScriptMaker, plain_source
 from ..op.transforms import ENGINES, Vmap, Word
 from .values import literal
 
-#: The steps of torch.func; those of autograd and dual tensors are written as the judge has them.
+#: The steps of torch.func. The steps of autograd and dual tensors are the source of the judge's own functions.
 _FUNC = {
     "jvp": (
         "def jvp(function, primals, tangents):",
@@ -27,44 +27,43 @@ _FUNC = {
 }
 
 
-def telling(path: Path) -> Telling:
-    """Tells the lines of `along_path`, when they are wanted."""
+def defer_script(path: Path) -> ScriptMaker:
+    """`along_path` of a path, to be made only if a failure needs it."""
     return functools.partial(along_path, path)
 
 
 def along_path(path: Path) -> Script:
     """The values of a path's operands, and the lines that take it."""
-    problem, given = path.problem, Laid
+    problem = path.problem
     operands = [*operand_names(problem).values()]
-    values = dict(zip(operands, map(given, path.own, path.kept), strict=True))
-    values |= {
-        f"d{k}": Laid(d, kept) for k, (d, kept) in enumerate(zip(path.directions, path.kept_directions, strict=True))
-    }
+    values = dict(zip(operands, map(ProgramTensor, path.own, path.copies), strict=True))
+    directions = map(ProgramTensor, path.directions, path.direction_copies)
+    values |= {f"d{k}": direction for k, direction in enumerate(directions)}
     script = calling(problem, path.around)
     script = script.joined(_steps(path))
     return Script({**values, **script.values}, script.lines, script.imports)
 
 
 def operand_names(problem: Problem) -> dict[int, str]:
-    """What a program calls the operands, by position, in the order in which `f` takes them."""
+    """The names of the operands in a program, by position, in the order in which `f` takes them."""
     names = {i: f"p{k}" for k, i in enumerate(problem.fixed)}
     return names | {i: f"x{k}" for k, i in enumerate(problem.wrt)}
 
 
 def operands_of(problem: Problem) -> dict[str, object]:
     """The operands of a problem by their names in a program."""
-    return {name: Laid(problem.args[i], problem.kept[i]) for i, name in operand_names(problem).items()}
+    return {name: ProgramTensor(problem.args[i], problem.formula_args[i]) for i, name in operand_names(problem).items()}
 
 
 def calling(problem: Problem, around: tuple[str, ...] = ()) -> Script:
-    """The lines that define `f`, a function of the operands, whose outputs are those that are judged.
+    """The lines that define `f`, a function of the operands that returns the judged outputs.
 
     Args:
-        problem: the op at given arguments. around: lines that define `call` by `op`, where `f` calls that.
+        problem: the op at given arguments. around: lines that define `call` by `op`; without them `f` calls `op`.
     """
     names = operand_names(problem)
     tensors = {
-        f"a{i}": Laid(a, problem.kept[i])
+        f"a{i}": ProgramTensor(a, problem.formula_args[i])
         for i, a in enumerate(problem.args)
         if isinstance(a, torch.Tensor) and i not in names
     }
@@ -76,13 +75,13 @@ def calling(problem: Problem, around: tuple[str, ...] = ()) -> Script:
 def function_lines(
     problem: Problem, parameters: Sequence[str], named: Mapping[int, str], called: str = "op"
 ) -> tuple[str, ...]:
-    """The lines of `f`, which calls the op and returns its floating outputs, those that it writes at the end.
+    """The lines of `f`, which calls the op and returns its floating outputs, and then the arguments that it writes.
 
     Args:
-        problem: the op at a sample. parameters: names of what `f` takes. named: of the tensors, by position.
-        called: what `f` calls.
+        problem: the op at a sample. parameters: names of the parameters of `f`. named: names of the tensors, by their
+            positions. called: the name of the function that `f` calls.
     """
-    # What the op writes is copied inside `f`, so that each call of it begins with the same values.
+    # Arguments that the op writes are copied inside `f`, so that each call of `f` begins with the same values.
     copies = {i: f"w{i}" for i in problem.op.written(problem.args)}
     call = ", ".join(({**named} | copies).get(i, literal(a)) for i, a in enumerate(problem.args))
     return (
@@ -97,7 +96,7 @@ def function_lines(
 
 
 def _steps(path: Path) -> Script:
-    """The lines that make the path's function of `f`, and call it."""
+    """The lines that make the transformed function of `f`, and call it."""
     passive, inputs, outputs = len(path.problem.fixed), len(path.problem.wrt), len(path.primal)
     compile_ = "torch.compile({}, fullgraph=True, dynamic=False)"
     name, steps = "f", stepping(path.engine, path.word)
@@ -121,13 +120,13 @@ def _steps(path: Path) -> Script:
     if path.compiled and path.engine == "func":
         lines.append(f"{name} = {compile_.format(name)}")
     operands = [*operand_names(path.problem).values(), *(f"d{k}" for k in range(len(path.directions)))]
-    taken_ = f"outputs = {name}({', '.join(operands)})"
-    lines += [taken_] if path.word else ["with torch.no_grad():", f"    {taken_}"]
+    call = f"outputs = {name}({', '.join(operands)})"
+    lines += [call] if path.word else ["with torch.no_grad():", f"    {call}"]
     return Script(lines=tuple(lines), imports=steps.imports)
 
 
 def _mapped(name: str, inner: str, in_dims: tuple[int | None, ...]) -> list[str]:
-    """The lines that define a vmap; operands come with the batch first, also those that have it last."""
+    """The lines that define a vmap; operands come with the batch first, also where vmap takes it from the last axis."""
     if -1 not in in_dims:
         return [f"{name} = torch.func.vmap({inner}, in_dims={in_dims})", ""]
     return [
@@ -140,14 +139,14 @@ def _mapped(name: str, inner: str, in_dims: tuple[int | None, ...]) -> list[str]
 
 
 def stepping(engine: str, word: Word) -> Script:
-    """The lines that define `jvp` and `vjp`, those that the word has, as an engine takes these steps."""
+    """The lines that define `jvp` and `vjp`, as far as the word has them, as an engine takes these steps."""
     script = Script()
-    for short, taken in (("jvp", ENGINES["eager"].jvp), ("vjp", ENGINES["eager"].vjp)):
+    for short, function in (("jvp", ENGINES["eager"].jvp), ("vjp", ENGINES["eager"].vjp)):
         if short not in word:
             continue
         if engine == "func":
             script = script.then(*_FUNC[short])
         else:
-            script = script.then(*plain_source(taken), "", f"{short} = {taken.__name__}", "")
+            script = script.then(*plain_source(function), "", f"{short} = {function.__name__}", "")
             script = script.joined(Script(imports=("from torch.autograd import forward_ad",)))
     return script

@@ -11,9 +11,9 @@ from .writing import program
 
 
 def ending(op: Op, cell: Cell, sample: Sample, case_id: str) -> str:
-    """A program that calls a subject, and takes its gradients, of a sample that ended the process; empty for none.
+    """A program that calls a subject, and takes its gradients, at a sample that ended the process; "" for no program.
 
-    The subject is not called to write it, because that would end this process, too.
+    Writing the program does not call the subject, because the call would end this process, too.
 
     Args:
         op, cell: the op, and the cell whose process ended. sample: what the process was judging when it ended.
@@ -27,9 +27,9 @@ def ending(op: Op, cell: Cell, sample: Sample, case_id: str) -> str:
     script = calling(problem)
     lines = [f"f({', '.join(names.values())})"]
     if inputs:
-        given = f"lambda *x: f({passive}, *x)" if passive else "f"
+        function = f"lambda *x: f({passive}, *x)" if passive else "f"
         lines += [
-            f"outputs, vjp = torch.func.vjp({given}, {inputs})",
+            f"outputs, vjp = torch.func.vjp({function}, {inputs})",
             "vjp(tuple(torch.ones_like(y) for y in outputs))",
         ]
     whole = Script({**operands_of(problem), **script.values}, script.lines, script.imports)

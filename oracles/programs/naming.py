@@ -11,7 +11,7 @@ import torch
 
 from ..op.script import NoProgram, Script, plain_source
 
-#: Of the framework a program may import the implementations, and nothing that judges.
+#: A program may import the implementations of this package, and no module that judges.
 _FRAMEWORK = __name__.partition(".")[0]
 _IMPLEMENTATIONS = f"{_FRAMEWORK}.impl"
 
@@ -30,7 +30,7 @@ def named(function: Callable[..., object]) -> Script:
         return Script(lines=(f"op = {module}.{name}",), imports=imports)
     if module == _FRAMEWORK or module.startswith(f"{_FRAMEWORK}."):
         if not f"{module}.".startswith(f"{_IMPLEMENTATIONS}."):
-            return _written_out(function)
+            return _write_out(function)
         return Script(lines=(f"op = {module}.{name}",), imports=(f"import {module}",))
     # A program that is a file has its own folder on the path, and not the one that it is started in.
     here = ('sys.path.insert(0, "")  # a module of yours is looked for in the current folder', f"import {module}")
@@ -51,8 +51,8 @@ def _address(function: Callable[..., object]) -> tuple[str, str]:
     raise NoProgram("The subject is no function that can be imported by its name.")
 
 
-def _written_out(function: Callable[..., object]) -> Script:
-    """A function of the framework, a call of torch in most cases, by its source."""
+def _write_out(function: Callable[..., object]) -> Script:
+    """The source of a function of the framework, which is a call of torch in most cases."""
     if not isinstance(function, types.FunctionType):
         raise NoProgram("The subject is an object of the framework.")
     imports = []

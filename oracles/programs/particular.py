@@ -1,4 +1,4 @@
-"""The programs of questions that are not about one element: what a call raises, keeps, changes, repeats, promises."""
+"""Scripts of questions that are not about one element: what a call raises, saves, writes, shares or repeats."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import torch
 
 from ..op.declaration import Tensor
 from ..op.paths import Path, Problem
-from ..op.script import Laid, Script
+from ..op.script import ProgramTensor, Script
 from .along import along_path, calling, function_lines, operand_names, operands_of, stepping
 from .questions import of_bits, of_condition
 from .values import literal
 
 
 def _script_call(problem: Problem) -> Script:
-    """The operands, and `f`; `operands` lists the former, of which the first `passive` are differentiated by none."""
+    """The lines that define `f` and the list `operands`, of which no derivative is taken in the first `passive`."""
     script = calling(problem)
     names = operand_names(problem)
     whole = Script({**operands_of(problem), **script.values}, script.lines)
@@ -37,7 +37,7 @@ _GRADIENTS = (
 
 
 class Wording(NamedTuple):
-    """What an error must be: the name of its type, what it may begin with, and patterns that its text must have."""
+    """What a documented error must be: the name of its type, its possible heads, and patterns that its text matches."""
 
     error: str
     heads: tuple[str, ...]
@@ -66,21 +66,21 @@ def refusal(args: Sequence[object], need: Wording, name: str) -> Script:
         "except BaseException as raised:",
         '    computed, fine = f"{type(raised).__name__}: {raised}", right(raised)',
     )
-    said = [
+    messages = [
         f'f"{name}: computed {{computed}};"',
         f'f"allowed is {need.error} alone, one that begins with any of {{heads}} and has all of {{patterns}}"',
     ]
-    return of_condition(Script(tensors, lines, ("import re",)), "not fine", said)
+    return of_condition(Script(tensors, lines, ("import re",)), "not fine", messages)
 
 
-def keeping(problem: Problem, wanted: Sequence[int], allowed: int) -> Script:
+def keeping(problem: Problem, positions: Sequence[int], allowed: int) -> Script:
     """Whether more bytes are kept for backward than declared.
 
     Args:
-        problem: the op at a sample. wanted: positions of the arguments that require grad. allowed: bytes.
+        problem: the op at a sample. positions: of the arguments that require grad. allowed: bytes.
     """
     names = operand_names(problem)
-    leaves = ", ".join(f"{names[i]}.requires_grad_()" for i in wanted)
+    leaves = ", ".join(f"{names[i]}.requires_grad_()" for i in positions)
     script = _script_call(problem).then(
         f"{leaves}",
         "given = {x.untyped_storage().data_ptr() for x in operands}",
@@ -96,8 +96,8 @@ def keeping(problem: Problem, wanted: Sequence[int], allowed: int) -> Script:
         "    outputs = f(*operands)",
         f"computed, allowed = sum(kept.values()), {allowed}",
     )
-    said = 'f"bytes kept for backward: computed {computed}, allowed {allowed}"'
-    return of_condition(script, "computed > allowed", [said])
+    message = 'f"bytes kept for backward: computed {computed}, allowed {allowed}"'
+    return of_condition(script, "computed > allowed", [message])
 
 
 def touching(problem: Problem) -> Script:
@@ -113,8 +113,8 @@ def touching(problem: Problem) -> Script:
         "after = [noted(t) for t in operands]",
         "computed = [i for i, (a, b) in enumerate(zip(before, after)) if a != b]",
     )
-    said = 'f"inputs that a call changes, by number: computed {computed}, allowed []"'
-    return of_condition(script, "computed", [said])
+    message = 'f"inputs that a call changes, by number: computed {computed}, allowed []"'
+    return of_condition(script, "computed", [message])
 
 
 def around_views(path: Path) -> Script:
@@ -127,8 +127,8 @@ def around_views(path: Path) -> Script:
         f"after = [bytes(t.untyped_storage()) for t in ({names},)]",
         "computed = [i for i, (a, b) in enumerate(zip(before, after)) if a != b]",
     )
-    said = f'f"operands ({names}) whose memory a call changes, by number: computed {{computed}}, allowed []"'
-    return of_condition(whole, "computed", [said])
+    message = f'f"operands ({names}) whose memory a call changes, by number: computed {{computed}}, allowed []"'
+    return of_condition(whole, "computed", [message])
 
 
 def sharing(problem: Problem, output: int) -> Script:
@@ -143,8 +143,8 @@ def sharing(problem: Problem, output: int) -> Script:
         f"own = outputs[{output}].untyped_storage().data_ptr()",
         "computed = [i for i, t in enumerate(others) if t.numel() and t.untyped_storage().data_ptr() == own]",
     )
-    said = f'f"tensors that share memory with out[{output}], by number: computed {{computed}}, allowed []"'
-    return of_condition(script, "computed", [said])
+    message = f'f"tensors that share memory with out[{output}], by number: computed {{computed}}, allowed []"'
+    return of_condition(script, "computed", [message])
 
 
 def promising(problem: Problem, way: str) -> Script:
@@ -181,8 +181,8 @@ def repeating(path: Path, threads: Sequence[int], runs: int) -> Script:
     """Whether repeated calls, and calls with other numbers of threads, give other bits.
 
     Args:
-        path: of the word ("vjp",). threads: how many there are in turn, where deterministic algorithms are asked for.
-        runs: how many calls are made with as many threads as there are at most.
+        path: of the word ("vjp",). threads: the numbers of threads that deterministic algorithms run with, in turn.
+        runs: how many calls are made with the largest of these numbers.
     """
     script = along_path(path)
     forward = f"f({', '.join(operand_names(path.problem).values())})"
@@ -225,7 +225,7 @@ def primals(path: Path, way: str) -> Script:
         path: of the word ("jvp",), for its tangents. way: one of `PRIMALS`.
     """
     script = _script_call(path.problem)
-    tangents = {f"d{k}": Laid(d, d) for k, d in enumerate(path.kept_directions)}
+    tangents = {f"d{k}": ProgramTensor(d, d) for k, d in enumerate(path.direction_copies)}
     lines = (
         *script.lines,
         "inputs = tuple(operands[passive:])",
@@ -266,8 +266,8 @@ def balancing(both: Path, bound: float) -> Script:
         f"bound = float({str(bound)!r})",
     )
     whole = Script(script.values, lines, ("import math", *steps.imports))
-    said = 'f"<y, Jv>: computed {left!r}; <J^T y, v> is {right!r}, allowed {right - bound!r} to {right + bound!r}"'
-    return of_condition(whole, "not abs(left - right) <= bound", [said])
+    message = 'f"<y, Jv>: computed {left!r}; <J^T y, v> is {right!r}, allowed {right - bound!r} to {right + bound!r}"'
+    return of_condition(whole, "not abs(left - right) <= bound", [message])
 
 
 def batching(

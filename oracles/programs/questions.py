@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..bound.accept import Edges
-from ..op.script import Script, Telling
+from ..op.script import Script, ScriptMaker
 from ..verdicts.violation import Fault
 
 SAME_BITS = (
@@ -21,15 +21,15 @@ SAME_BITS = (
 )
 
 
-def of_element(told: Telling, fault: Fault, name: str) -> Script:
+def of_element(make_script: ScriptMaker, fault: Fault, name: str) -> Script:
     """Whether one element of `outputs` is outside its accept set.
 
     Args:
-        told: gives the lines that compute `outputs`. fault: the element. name: what it is called.
+        make_script: makes the lines that compute `outputs`. fault: the element. name: of the element.
     """
     index = ", ".join(map(str, fault.index)) or "..."
     allowed, condition = _allowed(fault.edges)
-    return told().then(
+    return make_script().then(
         f"computed = float(outputs[{fault.output}][{index}])",
         f"exact = {fault.exact!r}  # the formula, in high precision",
         *allowed,
@@ -48,13 +48,13 @@ def _allowed(edges: Edges) -> tuple[tuple[str, ...], str]:
     return lines, "low <= computed <= high"
 
 
-def of_exception(told: Telling, name: str) -> Script:
+def of_exception(make_script: ScriptMaker, name: str) -> Script:
     """Whether an exception is raised where outputs are computed.
 
     Args:
-        told: gives the lines that compute them. name: what is computed.
+        make_script: makes the lines that compute outputs. name: of the outputs.
     """
-    script = told()
+    script = make_script()
     lines = (
         "try:",
         *(f"    {line}" if line else "" for line in script.lines),
@@ -67,14 +67,14 @@ def of_exception(told: Telling, name: str) -> Script:
     return Script(script.values, lines, script.imports)
 
 
-def of_equality(told: Telling, expression: str, need: object, name: str) -> Script:
-    """Whether something else than outputs' values is what it must be.
+def of_equality(make_script: ScriptMaker, expression: str, need: object, name: str) -> Script:
+    """Whether an attribute of outputs, such as a shape, is what it must be.
 
     Args:
-        told: gives the lines that compute `outputs`. expression: of what is compared. need: what it must be.
-        name: what it is called.
+        make_script: makes the lines that compute `outputs`. expression: of the attribute. need: its right value.
+        name: of the attribute.
     """
-    return told().then(
+    return make_script().then(
         f"computed, need = {expression}, {need!r}",
         f'print(f"{name}: computed {{computed}}, allowed {{need}}")',
         "sys.exit(computed != need)",
@@ -85,7 +85,7 @@ def of_bits(script: Script, name: str) -> Script:
     """Whether the lists of tensors `got` and `need` differ in a bit.
 
     Args:
-        script: the lines that compute both. name: what is compared.
+        script: the lines that compute both. name: of the lists.
     """
     return Script(script.values, (*SAME_BITS, *script.lines), script.imports).then(
         "different = [i for i, (a, b) in enumerate(zip(got, need)) if not same(a, b)]",
@@ -96,10 +96,10 @@ def of_bits(script: Script, name: str) -> Script:
     )
 
 
-def of_condition(script: Script, condition: str, said: Sequence[str]) -> Script:
+def of_condition(script: Script, condition: str, messages: Sequence[str]) -> Script:
     """Whether a condition holds, which is the fault.
 
     Args:
-        script: the lines before it. condition: an expression. said: expressions that are printed.
+        script: the lines before it. condition: an expression. messages: expressions that are printed.
     """
-    return script.then(f"print({', '.join(said)})", f"sys.exit(bool({condition}))")
+    return script.then(f"print({', '.join(messages)})", f"sys.exit(bool({condition}))")

@@ -6,12 +6,12 @@ import numpy as np
 import torch
 
 from ..op.bits import same_bits
-from ..op.script import Laid
+from ..op.script import ProgramTensor
 
 #: Elements up to which a tensor is written as decimal numbers, which a person can read; more are written as bytes.
 READABLE = 64
 
-#: Functions that the literals below call, by a word that tells whether a program needs them.
+#: Functions that the literals below call, by a text that only programs with such a call have.
 HELPERS = {
     "bits(": """def bits(text, dtype, *shape):
     return torch.frombuffer(bytearray.fromhex(text), dtype=dtype).reshape(shape).clone()
@@ -31,10 +31,10 @@ HELPERS = {
 
 def literal(value: object) -> str:
     """An expression for a value; `inf` and `nan` in it are those of `math`."""
-    if isinstance(value, Laid):
-        return _laid(value)
+    if isinstance(value, ProgramTensor):
+        return _write_tensor(value)
     if isinstance(value, torch.Tensor):
-        return _laid(Laid(value, value))
+        return _write_tensor(ProgramTensor(value, value))
     if isinstance(value, torch.device):
         return f"torch.device({str(value)!r})"
     if isinstance(value, tuple):
@@ -44,24 +44,26 @@ def literal(value: object) -> str:
     return repr(value)
 
 
-def _laid(tensor: Laid) -> str:
-    given = tensor.given
-    if given.is_meta:  # it has no values to be written
-        return f"torch.empty_strided({tuple(given.shape)}, {tuple(given.stride())}, dtype={given.dtype}, device='meta')"
-    text = _values(tensor.kept)
-    if given.device.type != "cpu":
-        text = f"{text}.to({str(given.device)!r})"
-    if given.is_contiguous() and not given.storage_offset():
+def _write_tensor(tensor: ProgramTensor) -> str:
+    layout = tensor.layout
+    if layout.is_meta:  # it has no values to be written
+        return (
+            f"torch.empty_strided({tuple(layout.shape)}, {tuple(layout.stride())}, dtype={layout.dtype}, device='meta')"
+        )
+    text = _write_values(tensor.values)
+    if layout.device.type != "cpu":
+        text = f"{text}.to({str(layout.device)!r})"
+    if layout.is_contiguous() and not layout.storage_offset():
         return text
-    return f"laid({text}, {tuple(given.stride())}, {given.storage_offset()})"
+    return f"laid({text}, {tuple(layout.stride())}, {layout.storage_offset()})"
 
 
-def _values(tensor: torch.Tensor) -> str:
+def _write_values(tensor: torch.Tensor) -> str:
     raw = tensor.detach().cpu().contiguous()
     if not raw.numel():
         return f"torch.empty({tuple(raw.shape)}, dtype={raw.dtype})"
     if raw.numel() <= READABLE:
-        # The fewest digits that float32 is told by; those of the other dtypes are few, or needed.
+        # Of a float32 number the fewest digits that determine it; numbers of other dtypes have few digits, or need all.
         short = [float(str(number)) for number in raw.numpy().reshape(-1)] if raw.dtype is torch.float32 else None
         numbers = raw.tolist() if short is None else np.reshape(short, raw.shape).tolist()
         # A NaN may have a sign and a payload, which no decimal number has.

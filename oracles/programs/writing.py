@@ -12,8 +12,8 @@ from ..verdicts.verdict import Cell, clean
 from .naming import named
 from .values import HELPERS, literal
 
-#: A longer program is not written. That of a large sample which did not shrink would be nothing but digits, and the
-#: case file has those already.
+#: A program with more characters is not written. The program of a large sample that did not shrink would consist of
+#: digits, and the case file has these already.
 LONGEST = 2**18
 
 

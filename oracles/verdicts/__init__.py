@@ -1,1 +1,1 @@
-"""What judging gives: cells and verdicts as data, violations, case files. `verdict` and `cleaning` need no torch."""
+"""The results of judging: cells and verdicts as data, violations, case files. `verdict`, `cleaning` need no torch."""

@@ -61,8 +61,8 @@ def load_case(text: str) -> tuple[Cell, Sample]:
     except (ValueError, RecursionError) as err:
         raise CaseError(f"case file: not JSON ({err})") from err
     if not isinstance(body, dict) or body.get("schema") != SCHEMA:
-        found = body.get("schema") if isinstance(body, dict) else type(body).__name__
-        raise CaseError(f"case file: got schema={found!r}, need {SCHEMA!r}")
+        schema = body.get("schema") if isinstance(body, dict) else type(body).__name__
+        raise CaseError(f"case file: got schema={schema!r}, need {SCHEMA!r}")
     try:
         cell = Cell(**{k: str(v) for k, v in body["cell"].items()})
         args = tuple(_decode(a) for a in body["args"])

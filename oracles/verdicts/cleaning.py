@@ -12,7 +12,7 @@ _CONTROL = re.compile(
 )
 
 
-#: Torch's request to be told of its error. Who reads it here has nothing to tell torch: the call was ours.
+#: Torch's request to report its error. It is taken out, because the call was ours, so torch has nothing to fix.
 _REQUEST = re.compile(
     r"((?:,|;| -)? {0,2})(?:\(?Could this error message be improved\? {0,2})?(?:If [^.,?\n]{1,80}, )?"
     r"\bplease (?:report|file|open|submit|create)\b"
@@ -24,10 +24,10 @@ _REQUEST = re.compile(
 
 def without_requests(text: str) -> str:
     """A text, without the clauses in which torch asks for a report of its error: "please report a bug to PyTorch"."""
-    return _REQUEST.sub(lambda found: "." if found[1].strip() else "", text)
+    return _REQUEST.sub(lambda match: "." if match[1].strip() else "", text)
 
 
-#: Of an exception's text: characters that are looked at, lines that are kept, and characters of each; and of its name.
+#: Limits of an exception's text: characters that are read, lines, characters of a line; and characters of its name.
 _TEXT, MAX_LINES, MAX_LINE, _NAME = 20_000, 6, 1_000, 200
 
 
@@ -37,10 +37,10 @@ def error_name(err: BaseException) -> str:
     return name if len(name) <= _NAME else f"{name[: _NAME - 3]}..."
 
 
-def said(err: BaseException) -> list[str]:
-    """The first lines of an exception's text, of bounded length: it may be anything, and travels into every report.
+def error_lines(err: BaseException) -> list[str]:
+    """The first lines of an exception's text, without torch's requests (`without_requests`).
 
-    What torch asks its users to report is left out, as in `without_requests`.
+    Their length is bounded, because the text may be anything, and it is in every report.
     """
     lines = without_requests(text_of(err)).strip().splitlines()
     return [line if len(line) <= MAX_LINE else f"{line[: MAX_LINE - 3]}..." for line in lines[:MAX_LINES]]
@@ -56,13 +56,13 @@ def text_of(err: BaseException) -> str:
 
 
 def clean(text: str) -> str:
-    """The text without what a terminal, an XML parser or a reader could be misled by."""
+    """The text without characters that could mislead a terminal, an XML parser or a reader."""
     return _CONTROL.sub("", _ESCAPE.sub("", text.replace("\r\n", "\n")))
 
 
-#: How much of one failure a terminal is given; a record keeps MAX_TEXT characters of every text.
-TOLD_LINES = 40
-TOLD_CHARACTERS = 4000
+#: How much of one failure a card in a terminal shows; a record keeps MAX_TEXT characters of every text.
+CARD_LINES = 40
+CARD_CHARACTERS = 4000
 
 
 def counted(count: int, noun: str) -> str:
@@ -71,22 +71,22 @@ def counted(count: int, noun: str) -> str:
 
 
 def replaying(op: str, case_id: str) -> str:
-    """The command that judges a case again; an op of a module has to be named there, too."""
+    """The command that judges a case again; where the op comes from a module, the command names it."""
     return f"opassay replay {case_id[:100]}{f' --op {shlex.quote(op[:400])}' if ':' in op else ''}"
 
 
-def told(text: str, lines: int = TOLD_LINES, characters: int = TOLD_CHARACTERS) -> list[str]:
-    """The first lines of a text without what could mislead; where something was cut, a last line says how much."""
-    # Cleaning only removes characters, so twice as many as are told are looked at; the rest of a huge text is never
-    # searched.
-    found = clean(text[: 2 * characters]).splitlines()
-    kept: list[str] = []
-    left = characters
-    for line in found[:lines]:
-        kept.append(line[:left])
-        left -= len(kept[-1])
-        if left <= 0:
+def shorten(text: str, lines: int = CARD_LINES, characters: int = CARD_CHARACTERS) -> list[str]:
+    """The first lines of a text, cleaned (`clean`); where something was cut, a last line says how long the whole is."""
+    # Cleaning only removes characters, so the first 2 * `characters` are enough in practice, and the rest of a huge
+    # text is never searched.
+    all_lines = clean(text[: 2 * characters]).splitlines()
+    first_lines: list[str] = []
+    remaining = characters
+    for line in all_lines[:lines]:
+        first_lines.append(line[:remaining])
+        remaining -= len(first_lines[-1])
+        if remaining <= 0:
             break
-    if len(text) <= 2 * characters and kept == found:
-        return kept
-    return [*kept, f"[cut; the whole has {len(text)} characters in {text.count(chr(10)) + 1} lines]"]
+    if len(text) <= 2 * characters and first_lines == all_lines:
+        return first_lines
+    return [*first_lines, f"[cut; the whole has {len(text)} characters in {text.count(chr(10)) + 1} lines]"]

@@ -16,12 +16,12 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from .cleaning import TOLD_CHARACTERS as TOLD_CHARACTERS
-from .cleaning import TOLD_LINES as TOLD_LINES
+from .cleaning import CARD_CHARACTERS as CARD_CHARACTERS
+from .cleaning import CARD_LINES as CARD_LINES
 from .cleaning import clean as clean
 from .cleaning import counted as counted
 from .cleaning import replaying as replaying
-from .cleaning import told as told
+from .cleaning import shorten as shorten
 from .cleaning import without_requests as without_requests
 from .codes import Code as Code
 from .explanations import EXPLANATIONS
@@ -97,7 +97,7 @@ def _brief(error: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Bin:
-    """The outputs of a cell whose operands, or whose sums, are about so large, and the largest errors of them."""
+    """The outputs of a cell whose operands, or whose sums, have one order of magnitude, and their largest errors."""
 
     kind: str  # "magnitude": by the largest operand; "length": by the terms of the longest sum
     low: int  # log2 of the lower end
@@ -123,7 +123,7 @@ class Bin:
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """How much was judged, and how close it came.
+    """How many elements were judged, and how close their errors came to the bounds.
 
     Errors in ulp are of elements whose exact value is not near zero, by cancellation or in itself. The scaled ones are
     of all elements: relative to the largest number of the tensor and of what is summed, in unit roundoffs of the
@@ -150,12 +150,12 @@ class Measure:
     bins: tuple[str, ...] = ()  # `Bin.text` of how errors go with magnitudes and lengths, where that is kept
 
     def reaching(self, worst: Worst | None) -> Measure:
-        """The measure of a cell that failed at that element; the same measure where it is not known."""
+        """The measure of a cell that failed at an element; this measure itself where `worst` is None."""
         if worst is None:
             return self
         ulp, ratio = max(self.max_ulp, worst.ulp), max(self.max_ratio, worst.ratio)
-        known = [value for value in (self.scaled_max, worst.roundoffs) if value is not None and not math.isnan(value)]
-        largest = max(known, default=math.nan)
+        errors = [value for value in (self.scaled_max, worst.roundoffs) if value is not None and not math.isnan(value)]
+        largest = max(errors, default=math.nan)
         return replace(self, max_ulp=ulp, max_ratio=ratio, worst=worst, scaled_max=largest)
 
 
@@ -166,7 +166,7 @@ def steps_of(path: str) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Signs:
-    """By what a failure is told from other failures, and how severe it is."""
+    """The signs that tell a failure from other failures, and how severe it is."""
 
     path: str = ""  # that showed it, without the numbers of the sample: "vjp (func)"
     output: str = ""  # "d_weight"
@@ -234,9 +234,9 @@ class Verdict:
         return self.outcome in HELD
 
     def __str__(self) -> str:
-        """One line of what held or was not asked; the card of anything else: what was violated, where, and a replay."""
+        """One line for a promise that held or was not asked; else the card: what is wrong, where, and a replay."""
         if self.held or self.outcome in (Outcome.UNSUPPORTED, Outcome.NOT_RUN, Outcome.REFUSED):
-            return f"{self._head()}: {' '.join(told(self.reason, 1, 300))}"
+            return f"{self._head()}: {' '.join(shorten(self.reason, 1, 300))}"
         return failure_text(self)
 
     def __repr__(self) -> str:
@@ -248,76 +248,80 @@ class Verdict:
     def _repr_html_(self) -> str:
         """The same for a notebook, as HTML: the first line with a sign, and the card beneath it as it is."""
         head, _, card = str(self).partition("\n")
-        name, _, said = head.partition(": ")
+        name, _, text = head.partition(": ")
         sign = "✓" if self.held else "·" if not card and self.failure is None else "✕"
         body = f"<pre>{html.escape(textwrap.dedent(card))}</pre>" if card else ""
-        return f"<div>{sign} <code>{html.escape(name)}</code> {html.escape(said)}{body}</div>"
+        return f"<div>{sign} <code>{html.escape(name)}</code> {html.escape(text)}{body}</div>"
 
     def with_seconds(self, seconds: float) -> Verdict:
         return replace(self, seconds=seconds)
 
 
-def changed_failure(op: str, lines: Sequence[str], seen: str = "") -> Failure:
-    """The failure that changes of the process's state are; `seen` says in which cell, where that is another one."""
+def changed_failure(op: str, lines: Sequence[str], observer: str = "") -> Failure:
+    """The failure of an op that changed the state of the process.
+
+    Args:
+        op: its name. lines: the changes, one a line. observer: the other cell in which they were observed, if any.
+    """
     more = f" and {len(lines) - 1} more" if len(lines) > 1 else ""
-    title = f"{op}: changed the process: {lines[0]}{more}{f', seen in {seen}' if seen else ''}"
+    title = f"{op}: changed the process: {lines[0]}{more}{f', seen in {observer}' if observer else ''}"
     return Failure(Code.MUTATED, title, "\n".join([title, *(f"  {line}" for line in lines)]))
 
 
 def charged(verdicts: Sequence[Verdict]) -> list[Verdict]:
     """The verdicts, in their order, with every change of the process's state held against the op that made it.
 
-    A change counts wherever it was seen, for a setter may fire only once. It makes the verdict of PURE on that op,
-    subject and device a failure: that of the dtype it was seen in, else the first that passed, else, where PURE was not
-    asked, the verdict of the cell that saw it. What has failed already stays as it is.
+    A change counts in whichever cell it was observed, because a setter may fire only once. It makes the verdict of PURE
+    on the same op, subject and device a failure: the verdict of PURE in the observer's dtype; else the first of PURE
+    that passed; else, where PURE was not asked, the observer's own verdict. A verdict that is a failure stays as it is.
     """
-    found = list(verdicts)
-    for seen in verdicts:
-        if not seen.changed:
+    answers = list(verdicts)
+    for observer in verdicts:
+        if not observer.changed:
             continue
-        at = _answerable(found, seen)
+        at = _answerable(answers, observer)
         if at is not None:
-            where = "" if found[at].cell == seen.cell else f"{seen.cell.property}[{seen.cell.dtype}]"
-            failure = changed_failure(seen.cell.op, seen.changed, where)
-            found[at] = replace(
-                found[at], outcome=Outcome.FAIL, code=Code.MUTATED, reason=failure.title, failure=failure
+            where = "" if answers[at].cell == observer.cell else f"{observer.cell.property}[{observer.cell.dtype}]"
+            failure = changed_failure(observer.cell.op, observer.changed, where)
+            answers[at] = replace(
+                answers[at], outcome=Outcome.FAIL, code=Code.MUTATED, reason=failure.title, failure=failure
             )
-    return found
+    return answers
 
 
 _ANSWERED = HELD | {Outcome.UNSTABLE}
 
 
-def _answerable(verdicts: Sequence[Verdict], seen: Verdict) -> int | None:
+def _answerable(verdicts: Sequence[Verdict], observer: Verdict) -> int | None:
     """The position of the verdict that answers for a change; None where one has failed for it already."""
-    who = (seen.cell.op, seen.cell.subject, seen.cell.device)
+    who = (observer.cell.op, observer.cell.subject, observer.cell.device)
     pure = [
         i
         for i, v in enumerate(verdicts)
         if v.cell.property == "PURE" and (v.cell.op, v.cell.subject, v.cell.device) == who
     ]
-    own = [i for i in pure if verdicts[i].cell.dtype == seen.cell.dtype]
+    own = [i for i in pure if verdicts[i].cell.dtype == observer.cell.dtype]
     for candidates in (own, pure):
         if any(verdicts[i].outcome is Outcome.FAIL for i in candidates):
             return None
         passed = [i for i in candidates if verdicts[i].outcome in _ANSWERED]
         if passed:
             return passed[0]
-    return next((i for i, v in enumerate(verdicts) if v.cell == seen.cell and v.outcome in _ANSWERED), None)
+    return next((i for i, v in enumerate(verdicts) if v.cell == observer.cell and v.outcome in _ANSWERED), None)
 
 
-def failure_text(verdict: Verdict, *, lines: int = TOLD_LINES, characters: int = TOLD_CHARACTERS) -> str:
+def failure_text(verdict: Verdict, *, lines: int = CARD_LINES, characters: int = CARD_CHARACTERS) -> str:
     """What was violated, how to see it again, and what it usually means, in lines; the same text in every report.
 
     Args:
         verdict: not held.
-        lines: of the failure that are kept; a last line says how much was cut.
+        lines: the most lines of the failure; where some are cut, a last line says how long the whole is.
         characters: the same, in characters.
     """
     head = f"{verdict.cell.key[:1000]}: {verdict.outcome}, {verdict.code}"
     failure, measure = verdict.failure, verdict.measure
-    said = verdict.reason if failure is None else failure.text()
-    body = told(said, lines, characters)
+    text = verdict.reason if failure is None else failure.text()
+    body = shorten(text, lines, characters)
     if measure.samples:
         judged = f"{counted(measure.judged, 'element')} in {counted(measure.samples, 'sample')}"
         body.append(f"judged    {judged} ({measure.not_judged} not judged)")
@@ -325,7 +329,7 @@ def failure_text(verdict: Verdict, *, lines: int = TOLD_LINES, characters: int =
         body.append(f"replay    {replaying(verdict.cell.op, failure.case_id)}")
     for other in verdict.others:
         again = f"; {replaying(verdict.cell.op, other.case_id)}" if other.case_id else ""
-        body.append(f"also      {told(other.title, 1, 300)[0]} ({counted(other.signs.samples, 'sample')}){again}")
+        body.append(f"also      {shorten(other.title, 1, 300)[0]} ({counted(other.signs.samples, 'sample')}){again}")
     usual = textwrap.wrap(EXPLANATIONS[verdict.code].look_at, 100)
     body += [f"{'usually' if i == 0 else '':<10}{line}" for i, line in enumerate(usual)]
     body.append(f"explain   opassay explain {verdict.code}")
@@ -341,13 +345,13 @@ MAX_CASE = 2**23
 def as_data(verdict: Verdict, *, max_case: int = MAX_CASE) -> dict[str, Any]:
     """JSON-ready data: every float a hexadecimal string, so that NaN and infinities survive.
 
-    A text above its limit is cut; a case or snippet above its limit is left out, because half of one cannot be run.
+    A text above its limit is cut; a case or snippet above its limit is left out, because a part of it cannot be run.
     """
     data: dict[str, Any] = _jsonable(asdict(verdict))
-    for failure, kept in zip(verdict.causes, (data["failure"], *data["others"]), strict=False):
+    for failure, fields in zip(verdict.causes, (data["failure"], *data["others"]), strict=False):
         for name in _LONG:
             if len(getattr(failure, name)) > max_case:
-                kept[name] = ""
+                fields[name] = ""
     return data
 
 

@@ -1,4 +1,4 @@
-"""How a check ends early: a promise was broken, or the question does not apply; and the texts of subjects' errors."""
+"""Exceptions that end a check: a promise is broken, or the question does not apply; and texts of subjects' errors."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 from ..bound.accept import Edges
 from ..op.declaration import Sample
-from ..op.script import Telling
+from ..op.script import ScriptMaker
+from .cleaning import error_lines as error_lines
 from .cleaning import error_name as error_name
-from .cleaning import said as said
 from .cleaning import text_of
 from .verdict import Code, Worst
 
@@ -39,18 +39,18 @@ class Violation(AssertionError):
     """A broken promise of the subject.
 
     Attributes:
-        fault: the wrong element, where one element tells what is wrong. worst: the same, as the report says it.
-        sample: the input that showed it, where that is not the one that the check was given.
-        once: whether it is enough to be seen once: what depends on earlier calls need not come again.
-        allowance: says what a declaration would have to allow so that this were accepted, "" if there is nothing. It is
-            a function because that takes further readings, which only the failure that is told is worth.
-        script: tells the lines of a program that shows the failure again; None where the check knows none.
+        fault: the wrong element, where the violation is about one. worst: the same element as the report shows it.
+        sample: the input that showed the violation, where it is not the sample that the check began with.
+        once: whether one observation is enough, because a violation that depends on earlier calls may not come again.
+        allowance: () -> what a declaration would have to allow so that the outputs were accepted, "" if nothing does.
+            It is a function because it takes further readings, which are made for a failure that is reported alone.
+        make_script: makes the lines of a program that shows the failure again; None where the check has no program.
     """
 
     sample: Sample | None = None
     once = False
     allowance: Callable[[], str] | None = None
-    script: Telling | None = None
+    make_script: ScriptMaker | None = None
 
     def __init__(
         self, code: Code, title: str, lines: Sequence[str] = (), path: str = "",
@@ -66,21 +66,21 @@ class Violation(AssertionError):
         self.code, self.title, self.path, self.fault, self.worst = code, title, path, fault, worst
         self.message = "\n".join([title, *(f"  {line}" for line in lines)])
 
-    def showing(self, script: Telling | None) -> Violation:
-        """This violation, with what tells the lines of a program that shows it, if anything does."""
-        self.script = script
+    def showing(self, make_script: ScriptMaker | None) -> Violation:
+        """This violation with `make_script`, which makes the lines of a program that shows it; None for no program."""
+        self.make_script = make_script
         return self
 
 
-#: Errors over their bounds from which on a failure is of the next class: what lies near a bound may be another fault
-#: than what is wrong by orders of magnitude.
+#: Ratios of error and bound at which the classes of failures begin: an error near its bound may have another cause than
+#: an error that is larger by orders of magnitude.
 _CLASSES = (4.0, 1024.0, math.inf)
-#: What of a path's name belongs to the sample and not to the path: numbers, and which arguments were batched.
+#: The parts of a path's name that belong to the sample and not to the path: numbers, and which arguments were batched.
 _OF_THE_SAMPLE = re.compile(r"(in|out)_dims=\([^)]*\)|\d+(\.\d+)?(e[+-]?\d+)?")
 
 
 def kind_of(violation: Violation) -> tuple[object, ...]:
-    """What tells a failure from those of other causes: the promise, the path, the output, and what was raised."""
+    """The key by which failures of one cause are equal: the promise, the path, the output, and the exception."""
     return (*_kind_of_failure(violation), error_of(violation))
 
 
@@ -94,8 +94,8 @@ def error_of(violation: Violation) -> str:
     error = violation.__cause__
     if violation.code is not Code.RAISED or error is None:
         return ""
-    lines = [line.strip() for line in said(error) if line.strip()]
-    # An error that stands for another one, as that of a compiler's backend does, tells it in its second line.
+    lines = [line.strip() for line in error_lines(error) if line.strip()]
+    # An error that wraps another one, as torch does with an error of a compiler's backend, names it in its second line.
     if len(lines) > 1 and lines[0].endswith(" raised:"):
         return _OF_THE_SAMPLE.sub("#", lines[1])[:300]
     line = lines[0] if lines else ""
@@ -136,15 +136,15 @@ class Unsupported(Exception):
 
 
 def raised(op: str, err: BaseException, what: str) -> Violation:
-    """The violation that a subject's exception on valid input is, also one that asks to end the process."""
-    return Violation(Code.RAISED, f"{op} {what}: raised {error_name(err)} on valid input", said(err), what)
+    """The violation of a subject that raises on valid input, also of one that raises SystemExit."""
+    return Violation(Code.RAISED, f"{op} {what}: raised {error_name(err)} on valid input", error_lines(err), what)
 
 
-#: What torch says where an assumption of its own is broken: such an error is a fault, whatever it was asked.
+#: Texts of errors by which torch says that an assumption of its own is broken: a fault of torch on any input.
 _INTERNAL = re.compile(r"INTERNAL ASSERT|please report a bug|out of memory", re.IGNORECASE)
 
 
 def clear(err: BaseException) -> bool:
-    """Whether an error says something, and something else than that an assumption of the implementation is broken."""
+    """Whether an error has a text, and not one that reports a broken assumption of the implementation itself."""
     text = text_of(err).strip()
     return bool(text) and _INTERNAL.search(text) is None

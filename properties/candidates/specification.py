@@ -28,7 +28,7 @@ from ...oracles.op.declaration import dtype_name, is_float, to_array
 from ...oracles.op.transforms import REFERENCE, along
 from ...oracles.specs import Traced, UntraceableError, check, preserve_attributes, traced, uncompiled
 from ...oracles.specs.buffers import buffers_of
-from ...oracles.verdicts.violation import error_name, said
+from ...oracles.verdicts.violation import error_lines, error_name
 from ...reference.algorithms import Inapplicable, algorithm_of, algorithms, declared
 from ...reference.array import Array, store
 from ...reference.formats import FORMATS
@@ -88,7 +88,7 @@ class Specification:
             with torch.no_grad():
                 result = result_of(self.called(own_state, own_arguments.args))
         except Exception as err:
-            text = " ".join(said(err))[:500]
+            text = " ".join(error_lines(err))[:500]
             raise SpecError(f"{self.name} raises {error_name(err)}: {text}") from err
         if self.numpy and (len(result.tensors) == 1 or result.plain) and result.form != "*":
             # What the formula leaves out, and a tuple of one, say nothing of how a candidate gives the others.
@@ -389,4 +389,4 @@ def _reading(name: str) -> Iterator[None]:
 
 
 def _first_line(err: Exception) -> str:
-    return next(iter(said(err)), "")
+    return next(iter(error_lines(err)), "")

@@ -19,9 +19,9 @@ from ...oracles.op.bits import different, same_results
 from ...oracles.op.declaration import OWN, Sample, Subject, Tensor, dtype_name, flat_outputs
 from ...oracles.op.paths import Path
 from ...oracles.op.script import Spelt
-from ...oracles.programs.along import along_path, telling
+from ...oracles.programs.along import along_path, defer_script
 from ...oracles.verdicts.verdict import Code
-from ...oracles.verdicts.violation import REFUSALS, Unsupported, Violation, error_name, said
+from ...oracles.verdicts.violation import REFUSALS, Unsupported, Violation, error_lines, error_name
 
 #: The arguments of one call.
 Args = tuple[Any, ...]
@@ -54,7 +54,7 @@ def call_unless_refused(judge: Judge, function: Subject, args: Args) -> tuple[Te
             return None
         need = ", ".join(kind.__name__ for kind in REFUSALS)
         wrong = f"raised {error_name(err)}, need outputs or a refusal, which is one of {need}"
-        raise judge.broken(Code.RAISED, wrong, said(err), where="arguments that it may refuse") from err
+        raise judge.broken(Code.RAISED, wrong, error_lines(err), where="arguments that it may refuse") from err
 
 
 def require_equal_calls(judge: Judge, sample: Sample, function: Subject, what: str, *, backward: bool = True) -> None:
@@ -90,7 +90,7 @@ def call_and_differentiate(
     """
     leaves = [t.detach().requires_grad_() for t in path.problem.inputs]
     script = functools.partial(along_path, path.along((), ())) if path.around else None
-    outputs = judge.call(path.problem.subject(function), *leaves, what=what, told=script)
+    outputs = judge.call(path.problem.subject(function), *leaves, what=what, make_script=script)
     pairs = [(y, g) for y, g in zip(outputs, path.directions, strict=False) if y.requires_grad]
     targets, directions = [y for y, _ in pairs], [g for _, g in pairs]
     grads = judge.call(lambda: torch.autograd.grad(targets, leaves, directions, allow_unused=True), what=f"{what}, vjp")
@@ -122,7 +122,7 @@ def require_equal(judge: Judge, path: Path, got: Sequence[Any], need: Sequence[A
         judge.tally.count(sum(int(a.numel()) for a in got))
         return
     try:
-        judge.against(path.expected(what, told=telling(path) if path.around else None), got, exactly=False)
+        judge.against(path.expected(what, make_script=defer_script(path) if path.around else None), got, exactly=False)
     except Violation as violation:
         violation.sample = Sample(path.problem.args)
         raise

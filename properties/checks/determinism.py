@@ -49,7 +49,7 @@ def _call_repeatedly(judge: Judge, sample: Sample) -> None:
             raise
         with torch.no_grad():
             path = judge.path(sample, ("vjp",), judge.primal(sample), "eager")
-        violation.script = functools.partial(programs.repeating, path, THREADS, RUNS)
+        violation.make_script = functools.partial(programs.repeating, path, THREADS, RUNS)
         raise
     finally:
         torch.set_num_threads(threads)

@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_map_only
 from ...oracles.judge.judge import Judge, gradients
 from ...oracles.op.declaration import OWN, Sample, Tensor, flat_outputs
 from ...oracles.op.paths import Problem, in_arguments
-from ...oracles.op.script import Telling
+from ...oracles.op.script import ScriptMaker
 from ...oracles.process.logs import silent
 from ...oracles.programs import particular as programs
 from ...oracles.verdicts.verdict import Code
@@ -143,12 +143,12 @@ def _describe(tensors: Sequence[Tensor], with_device: bool) -> list[dict[str, An
     return rows
 
 
-def _telling(judge: Judge, sample: Sample, way: str) -> Telling:
+def _telling(judge: Judge, sample: Sample, way: str) -> ScriptMaker:
     return functools.partial(programs.promising, Problem(judge.op, sample.args, sample.kept), way)
 
 
 def _compare(
-    judge: Judge, got: list[dict[str, Any]], need: list[dict[str, Any]], path: str, telling: Telling | None = None
+    judge: Judge, got: list[dict[str, Any]], need: list[dict[str, Any]], path: str, telling: ScriptMaker | None = None
 ) -> None:
     if len(got) != len(need):
         wrong = f"got {len(got)} outputs, eager has {len(need)}"

@@ -15,7 +15,7 @@ from ...oracles.judge.judge import Judge
 from ...oracles.op.bits import same_bits
 from ...oracles.op.declaration import OWN, Sample, Stream, Tensor, is_float
 from ...oracles.op.paths import Problem
-from ...oracles.programs.along import telling
+from ...oracles.programs.along import defer_script
 from ...oracles.programs.particular import around_views
 from ...oracles.verdicts.verdict import Code
 from .agreement import require_equal, require_same
@@ -82,7 +82,7 @@ def check_layouts(judge: Judge, sample: Sample) -> None:
     path = path.along(("vjp",), [lay(g) for g in (_repeat_first_row(directions) if rng.random() < 0.3 else directions)])
     computed = judge.run(path, what="vjp")
     require_contiguous(judge, primal, computed, "for laid-out operands")
-    judge.against(path.expected("vjp (laid out)", told=telling(path)), computed, exactly=False)
+    judge.against(path.expected("vjp (laid out)", make_script=defer_script(path)), computed, exactly=False)
     for buffer, before in buffers:
         if not same_bits(buffer, before):
             violation = judge.broken(Code.MUTATED, "wrote into or around an input's view", path="forward + vjp")

@@ -15,7 +15,7 @@ from ...oracles.judge.judge import Judge, gradients
 from ...oracles.op.bits import same_bits, same_results
 from ...oracles.op.declaration import Sample, Stream, Tensor, flat_outputs
 from ...oracles.op.paths import Problem
-from ...oracles.op.script import Telling
+from ...oracles.op.script import ScriptMaker
 from ...oracles.programs import particular as programs
 from ...oracles.verdicts.verdict import Code
 from ...oracles.verdicts.violation import ChangedState, Unsupported, Violation
@@ -80,7 +80,7 @@ def _require_untouched(
     tensors: Mapping[str, Tensor],
     before: Sequence[tuple[Tensor, list[object]]],
     path: str,
-    telling: Telling,
+    telling: ScriptMaker,
 ) -> None:
     """Violation unless the tensors have the values and the state that they had before a call.
 
@@ -134,7 +134,7 @@ def _find_write(judge: Judge, sample: Sample, cotangents: Sequence[Tensor], with
     judge.call(judge.subject, *problem.args, what="forward")
     if problem.wrt:
         _gradients_of_call(judge, problem, directions)
-    return next((name for name, memory in watched if memory.written()), "")
+    return next((name for name, memory in watched if memory.is_written()), "")
 
 
 def _require_declared_writes(judge: Judge, sample: Sample) -> None:
@@ -242,7 +242,7 @@ def _require_same_primal(
             require_same(judge, values, plain, what)
         except Violation as violation:
             path = judge.path(sample, ("jvp",), plain)
-            violation.script = functools.partial(programs.primals, path, what)
+            violation.make_script = functools.partial(programs.primals, path, what)
             raise
     else:
         # The bits of the plain call are right here even where they are not near the exact value: that is for FWD to

@@ -13,11 +13,11 @@ from ...oracles import process
 from ...oracles.judge.judge import Judge
 from ...oracles.op.bits import same_bits
 from ...oracles.op.declaration import OWN, Refusal, Sample
-from ...oracles.op.script import Telling
+from ...oracles.op.script import ScriptMaker
 from ...oracles.process import interrupt
 from ...oracles.programs import particular as programs
 from ...oracles.verdicts.verdict import Code
-from ...oracles.verdicts.violation import Unsupported, Violation, clear, error_name, raised, said
+from ...oracles.verdicts.violation import Unsupported, Violation, clear, error_lines, error_name, raised
 
 
 def check_refusals(judge: Judge, sample: Sample) -> None:
@@ -55,7 +55,7 @@ def _require_error(judge: Judge, refusal: Refusal, args: tuple[object, ...]) -> 
         # Only the production op promises what the text mentions; other subjects promise no more than the type.
         wrong = _badly_worded(str(err), judge.op.promises.called, refusal) if judge.subject_name == OWN else ""
         if wrong:
-            violation = judge.broken(Code.NOT_RAISED, wrong, said(err), path=refusal.name)
+            violation = judge.broken(Code.NOT_RAISED, wrong, error_lines(err), path=refusal.name)
             raise violation.showing(_telling(judge, refusal, args)) from err
         return
     except BaseException as err:
@@ -63,13 +63,13 @@ def _require_error(judge: Judge, refusal: Refusal, args: tuple[object, ...]) -> 
         title = f"{judge.op.name}: {refusal.name} raised {error_name(err)}, need {need}"
         # An exception that asks to end the process, such as SystemExit, is wrong on any input, valid or not.
         code = Code.NOT_RAISED if isinstance(err, Exception) else Code.RAISED
-        violation = Violation(code, title, said(err)[:1], refusal.name)
+        violation = Violation(code, title, error_lines(err)[:1], refusal.name)
         raise violation.showing(_telling(judge, refusal, args)) from err
     violation = judge.broken(Code.NOT_RAISED, f"accepted {refusal.name}, need {need}", path=refusal.name)
     raise violation.showing(_telling(judge, refusal, args))
 
 
-def _telling(judge: Judge, refusal: Refusal, args: tuple[object, ...]) -> Telling | None:
+def _telling(judge: Judge, refusal: Refusal, args: tuple[object, ...]) -> ScriptMaker | None:
     """A program that asks for a refusal; None where the documented error is no name of Python."""
     if getattr(builtins, refusal.error.__name__, None) is not refusal.error:
         return None
@@ -114,7 +114,7 @@ def _raises_clearly(judge: Judge, refusal: Refusal, args: tuple[object, ...]) ->
         # No documentation says of which type the error is, so any error will do whose text says what is wrong.
         if not clear(err):
             title = f"{judge.op.name}: {refusal.name} raised {error_name(err)}, need an error that says what is wrong"
-            raise Violation(Code.NOT_RAISED, title, said(err)[:1], refusal.name) from err
+            raise Violation(Code.NOT_RAISED, title, error_lines(err)[:1], refusal.name) from err
         return True
     except BaseException as err:
         interrupt.reraise()

@@ -9,7 +9,7 @@ import torch
 from ...oracles.judge.judge import Judge
 from ...oracles.op.bits import same_bits
 from ...oracles.op.declaration import Sample, Tensor, is_float
-from ...oracles.programs.along import telling
+from ...oracles.programs.along import defer_script
 from ...oracles.programs.particular import around_views
 from ...oracles.verdicts.verdict import Code
 from .layout import CANARY
@@ -34,7 +34,7 @@ def check_sizes(judge: Judge, sample: Sample) -> None:
     if judge.op.differentiable_positions(laid.args) and laid.args:
         path = judge.path(laid, ("vjp",), outputs, "eager")
         path = path.along(("vjp",), [lay(g) for g in path.directions])
-        judge.against(path.expected(told=telling(path)), judge.run(path), exactly=False)
+        judge.against(path.expected(make_script=defer_script(path)), judge.run(path), exactly=False)
     for buffer, before in buffers:
         if not same_bits(buffer, before):
             violation = judge.broken(Code.MUTATED, "wrote into or around an input", path="forward + vjp")

@@ -16,7 +16,7 @@ from ...oracles.judge.judge import Judge
 from ...oracles.op.declaration import Sample, Stream, Tensor, dtype_name
 from ...oracles.op.paths import Problem
 from ...oracles.op.transforms import Word
-from ...oracles.programs.along import telling
+from ...oracles.programs.along import defer_script
 from ...oracles.verdicts.verdict import Code
 from ...oracles.verdicts.violation import Unsupported
 from ...reference.formats import FORMATS
@@ -72,8 +72,8 @@ def _judge_directions(judge: Judge, sample: Sample, rng: Any) -> None:
                 laced = path.along(word, [*path.directions[:i], planted, *path.directions[i + 1 :]])
                 computed = judge.run(laced)
                 name = f"{path.name} with a special value in direction {i}"
-                expected = laced.expected(name, told=telling(laced))
-                # A ball bounds results of finite directions; results of NaN and infinities the exact reading alone has.
+                expected = laced.expected(name, make_script=defer_script(laced))
+                # The ball knows what a finite direction gives; the exact reading alone, what NaN and infinities do.
                 judge.against(expected, computed, exactly=not (judge.light and expected.finite))
 
 

@@ -285,9 +285,9 @@ def _write_program(opened: Opened, violation: Violation, name: str) -> str:
             raise NoProgram(opened.question.no_program)
         if opened.cell.subject == INTERPRETED:
             raise NoProgram("The kernels are interpreted, which no program does that has torch and the kernels alone.")
-        if violation.script is None:
+        if violation.make_script is None:
             raise NoProgram(f"What {opened.cell.property} compared here is more than a few lines can say.")
-        return program(opened.judge.op, opened.cell, violation.script(), violation.title, name)
+        return program(opened.judge.op, opened.cell, violation.make_script(), violation.title, name)
     except NoProgram as reason:
         return without(str(reason), replaying(opened.cell.op, name))
     except Exception as err:

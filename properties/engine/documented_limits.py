@@ -28,7 +28,7 @@ from ...oracles.op.documented import KINDS, Documented
 from ...oracles.op.paths import Expected, Path
 from ...oracles.op.transforms import Word
 from ...oracles.verdicts.verdict import Code
-from ...oracles.verdicts.violation import Unsupported, Violation, clear, said
+from ...oracles.verdicts.violation import Unsupported, Violation, clear, error_lines
 from ...reference.formats import FORMATS, ulp_array
 
 Check = Callable[[Judge, Sample], None]
@@ -129,7 +129,7 @@ def _explain_refusal(judge: Judge, sample: Sample, violation: Violation) -> tupl
         return "", None
     if not clear(error):
         return "", None
-    text = " ".join(said(error))
+    text = " ".join(error_lines(error))
     words = f"{type(error).__name__}: {text}"[:300]
     dtype = judge.contract.stores.name
     if documented.dtypes is not None and dtype not in documented.dtypes:

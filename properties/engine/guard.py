@@ -19,7 +19,7 @@ from ...oracles import process
 from ...oracles.bound.accept import ReadingError
 from ...oracles.process import interrupt
 from ...oracles.verdicts.verdict import Cell, Code, Failure, Outcome, Verdict, changed_failure, without_requests
-from ...oracles.verdicts.violation import Unsupported, error_name, said
+from ...oracles.verdicts.violation import Unsupported, error_lines, error_name
 from ...reference.exact import PrecisionError
 from ..declaring import kinds
 from ..table import PROPERTIES
@@ -66,5 +66,5 @@ def _verdict_of(cell: Cell, judge: Callable[[], Verdict]) -> Verdict:
         interrupt.reraise()
         lines = traceback.format_exception(err, limit=-6)[-12:]
         text = without_requests("".join(line[:MAX_TRACE] for line in lines))
-        reason = ": ".join([error_name(err), *said(err)[:1]])
+        reason = ": ".join([error_name(err), *error_lines(err)[:1]])
         return Verdict(cell, Outcome.ERROR, Code.HARNESS, reason, failure=Failure(Code.HARNESS, reason, text))

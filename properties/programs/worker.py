@@ -24,7 +24,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ...oracles.verdicts.cleaning import error_name, said
+from ...oracles.verdicts.cleaning import error_lines, error_name
 from ...oracles.verdicts.verdict import CHECKED, Cell, Code, Failure, Outcome, Verdict, as_data, without_requests
 from .. import worlds
 from ..catalog.loading import load_op
@@ -147,7 +147,7 @@ def _time_verdict(cell: Cell, run: Callable[[], Verdict]) -> Verdict:
         verdict = run()
     except Exception as err:
         trace = without_requests("".join(traceback.format_exception(err, limit=-12)))
-        lines = said(err) or [""]
+        lines = error_lines(err) or [""]
         text = f"{error_name(err)}: "
         failure = Failure(Code.HARNESS, text + lines[0], trace)
         verdict = Verdict(cell, Outcome.ERROR, Code.HARNESS, text + "\n".join(lines), failure=failure)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from ...oracles.verdicts.verdict import Code, clean, counted, replaying, told
+from ...oracles.verdicts.verdict import Code, clean, counted, replaying, shorten
 from ..record import Run
 from ..text import code_span, markdown, number
 from .grouping import Cause
@@ -77,7 +77,7 @@ def _spans(names: list[str]) -> str:
 
 def _block(text: str, language: str) -> list[str]:
     # A fence is longer than any run of backticks in the text could be after they were replaced.
-    return [f"```{language}", *(line.replace("```", "'''") for line in told(text, _LINES, _CHARACTERS)), "```"]
+    return [f"```{language}", *(line.replace("```", "'''") for line in shorten(text, _LINES, _CHARACTERS)), "```"]
 
 
 def _cause_program(cause: Cause) -> list[str]:

@@ -13,7 +13,7 @@ import tempfile
 import traceback
 from collections.abc import Callable, Sequence
 
-from ...oracles.verdicts.verdict import told, without_requests
+from ...oracles.verdicts.verdict import shorten, without_requests
 from .. import exit_codes
 from ..steady import steady_output
 from ..text import clean, one_line
@@ -112,7 +112,7 @@ def _report_error(err: BaseException) -> int:
 
 
 def _complain(text: str) -> None:
-    lines = told(text)
+    lines = shorten(text)
     with contextlib.suppress(Exception):
         print("\n".join(["opassay: " + lines[0], *lines[1:]] if lines else ["opassay"]), file=sys.stderr)
 

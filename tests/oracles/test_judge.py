@@ -76,13 +76,13 @@ def test_a_judge_tells_where_the_worst_element_is_and_by_which_word_it_was_found
     violation = found.value
     assert violation.fault is not None
     assert (violation.fault.output, violation.fault.index) == (0, (2, 1))
-    assert violation.script is not None
+    assert violation.make_script is not None
     assert violation.sample is given
     assert judge.tally.judged == 0
     with pytest.raises(Violation) as found:
         judge.hold(given, function=wrong)
     assert found.value.fault is not None
-    assert found.value.script is None, "no program of the subject alone repeats it"
+    assert found.value.make_script is None, "no program of the subject alone repeats it"
 
 
 def test_a_judge_that_judges_again_counts_from_nothing_in_the_same_part() -> None:
@@ -98,7 +98,7 @@ def test_a_judge_that_judges_again_counts_from_nothing_in_the_same_part() -> Non
 def test_a_path_takes_the_same_directions_on_both_sides_whenever_it_is_made(word: Word) -> None:
     given = sample(3, "float64")
     primal = (scaled(*given.args),)
-    path, again = (TransformPath.drawn(declared(scaled), given, word, primal) for _ in range(2))
+    path, again = (TransformPath.draw(declared(scaled), given, word, primal) for _ in range(2))
     for a, b, array in zip(path.operands, again.operands, path.arrays(), strict=True):
         assert torch.equal(a, b)
         assert np.array_equal(a.numpy(), array)

@@ -45,8 +45,10 @@ def _failure(op: Op, subject: str, sample: Sample, word: Word, dtype: str, engin
 
 
 def _text(op: Op, subject: str, violation: Violation) -> str:
-    assert violation.script is not None
-    return program(op, Cell(op.name, "FWD", "float32", "cpu", subject), violation.script(), violation.title, "1234-ab")
+    assert violation.make_script is not None
+    return program(
+        op, Cell(op.name, "FWD", "float32", "cpu", subject), violation.make_script(), violation.title, "1234-ab"
+    )
 
 
 def _by_a_wrong_op(op: Op, sample: Sample, word: Word, dtype: str, engine: str = "func") -> Violation:

@@ -108,7 +108,7 @@ def test_large_outputs_are_judged_by_blocks_as_small_ones_are(monkeypatch: pytes
     beside[parts.worst()] = True  # The worst of the others is another one.
     assert parts.worst(beside) == np.unravel_index(np.argmax(np.where(beside, -1.0, whole.ratio)), (7, 9))
     some = [3, 40, 17]
-    for one, of_all in zip(parts.of(some), whole._measured, strict=True):
+    for one, of_all in zip(parts.of(some), whole._measures, strict=True):
         np.testing.assert_array_equal(one, of_all.reshape(-1)[some])
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from opassay.oracles.verdicts.violation import clear, said
+from opassay.oracles.verdicts.violation import clear, error_lines
 
 ASSERTED = 'x INTERNAL ASSERT FAILED at "/a/b.cpp":614'
 
@@ -24,12 +24,12 @@ ASSERTED = 'x INTERNAL ASSERT FAILED at "/a/b.cpp":614'
     ],
 )  # fmt: skip
 def test_what_torch_asks_to_be_told_is_left_out(text: str, told: str) -> None:
-    assert said(RuntimeError(text)) == [told]
+    assert error_lines(RuntimeError(text)) == [told]
 
 
 def test_the_other_lines_stay() -> None:
     text = "first, please report a bug to PyTorch\nsecond. please file an issue\nthird."
-    assert said(ValueError(text)) == ["first.", "second.", "third."]
+    assert error_lines(ValueError(text)) == ["first.", "second.", "third."]
 
 
 def test_an_assumption_that_is_broken_is_no_clear_error_however_it_is_told() -> None:
@@ -39,4 +39,4 @@ def test_an_assumption_that_is_broken_is_no_clear_error_however_it_is_told() -> 
 
 
 def test_a_long_text_of_spaces_is_told_at_once() -> None:
-    assert said(RuntimeError("a" + " " * 19_000 + "b"))[0].startswith("a ")
+    assert error_lines(RuntimeError("a" + " " * 19_000 + "b"))[0].startswith("a ")

@@ -36,6 +36,6 @@ def test_watched_memory_tells_a_write_from_a_read() -> None:
     assert watches(), "this system does not tell writes, so that a write of the same value passes PURE"
     watched = WatchedTensor(torch.full((3000,), float("nan"), dtype=torch.float16))
     assert watched.tensor.isnan().all()
-    assert not watched.written()
+    assert not watched.is_written()
     watched.tensor[2999] = float("nan")
-    assert watched.written()
+    assert watched.is_written()

@@ -24,7 +24,7 @@ from opassay.oracles.verdicts.verdict import (
     Verdict,
     Worst,
     failure_text,
-    told,
+    shorten,
 )
 from opassay.reports import record
 from opassay.reports.accuracy import accuracy, markdown_table
@@ -301,7 +301,7 @@ def test_no_command_passes_terminal_codes_through(tmp_path: Path, monkeypatch: p
     for words in commands:
         code, said = _call(*(word.replace("\x00", "") for word in words))  # no argument can hold that one
         if code == 2:  # a sentence; `main` prints it like this
-            said = "\n".join(told(said))
+            said = "\n".join(shorten(said))
         assert said
         assert not [sign for sign in BAD_SIGNS if sign in said], words
     shown = _everything(run)

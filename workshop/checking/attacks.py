@@ -176,7 +176,7 @@ def _attack(attack: Attack, case: Case, visit: Visit) -> None:
     primal = Judge(op, OWN, case.contract(0)).primal(sample)
     words = WORDS if op.differentiable_positions(sample.args) else WORDS[:1]
     # The word moves on with the round, but not in step with what is large.
-    path = Path.drawn(op, sample, words[(visit.number + visit.number // 4 + seed) % len(words)], primal)
+    path = Path.draw(op, sample, words[(visit.number + visit.number // 4 + seed) % len(words)], primal)
     contract = case.contract(derivative_order(path.word))
     formula, arrays = path.formula(), path.arrays()
     read, names = balls(formula, arrays, contract), path.names()

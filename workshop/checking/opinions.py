@@ -114,7 +114,7 @@ def _consult(account: Account, judge: Judge, sample: Sample, word: Word) -> None
         primal = judge.primal(sample)
         if word and not judge.op.differentiable_positions(sample.args):
             word = ()
-        path = Path.drawn(judge.op, sample, word, primal)
+        path = Path.draw(judge.op, sample, word, primal)
         first, _ = evaluate(path.formula(), *path.arrays())
         problem = path.problem
         plain = problem.formula((), len(primal))

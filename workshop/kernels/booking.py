@@ -35,7 +35,7 @@ class Booking:
 
     def empty(self, shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> Tensor:
         """An empty tensor of the machine, taken down by the recorder."""
-        return self.recorder.made(self._machine.empty(shape, dtype, device))
+        return self.recorder.record_tensor(self._machine.empty(shape, dtype, device))
 
     def launch(
         self,

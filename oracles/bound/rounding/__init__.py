@@ -8,10 +8,11 @@ each operation adds u (|c| + r) + η for the evaluation's rounding and u_c |c| f
 order, nothing is estimated, and no tree height is assumed: the sum of n terms costs (n - 1) u Σ(|x_i| + r_i) in any
 order (Rump, BIT 52, 2012; Jeannerod & Rump, SIMAX 34, 2013).
 
-What is hard here: a radius that measures no distance. It is infinite where an evaluation may overflow the accumulate
-format, although the centre does not; such an element is not judged. At a centre that is NaN or infinite it is 0 where
-every evaluation gives just that, and NaN where one may not, as of ∞ times what may be zero (`_settled`). A product of
-∞ and a zero that a reading inserts, a margin of a convolution, need not be formed: see `insertions.py`.
+What is hard here: some radii measure no distance. A radius is infinite where an evaluation may overflow the accumulate
+format, although the centre does not; such an element is not judged. Where the centre is NaN or infinite, the radius is
+0 if every evaluation gives that same value, and NaN if some evaluation may give another one, as for ∞ times a number
+that may be zero (`ball._settle`). A product of ∞ and a zero that a reading inserts, such as the margin of a
+convolution, need not be formed: see `insertions.py`.
 """
 
 from . import common_errors as common_errors  # The modules of rules enter themselves into the table of rules.

@@ -48,7 +48,7 @@ def _follow_addition(primitive: str, out: Ball, operands: Sequence[Ball], params
 
 
 def _terms_of(x: Ball, out: Ball) -> tuple[Any, Any]:
-    """How many roundings what is added to an operand may pass, and the sum of the magnitudes of its terms."""
+    """The number of roundings that a further summand of an operand may pass, and the sum of its terms' magnitudes."""
     if x.summed is not None and x.shape == out.shape:
         return x.summed
     return 0.0, np.abs(np.asarray(x.centre, dtype=np.float64)) + x.radii()

@@ -1,9 +1,10 @@
 """Sums, products, quotients and squares of balls, and the rounding that every operation ends with.
 
-Radii are arrays as large as the centres, and an operation is as fast as it walks through them seldom: so new arrays are
-written in place, and what belongs to an operand of few elements, a scale of a row, is computed of that one alone. Where
-that leaves radii of the form share · |c| + part, with few numbers, they are not computed at all (`scaled`). Balls
-also carry a bound on all of their elements (`most`), which says without a walk that no result overflows.
+Radii are arrays as large as the centres, and the time of an operation is that of its passes over these arrays. So new
+arrays are written in place, and a factor of the radius that comes from an operand of few elements, such as a scale of a
+row, is computed from that operand alone. Radii of the form share · |c| + part, where share and part have few elements,
+are not computed at all (`scaled`). Balls also have a bound on all of their elements (`most`), by which an operation
+knows without a pass that no result overflows.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from .ball import RULES, Ball, magnitude_of, scaled
 from .beyond import mark
 from .spread import SLACK
 
-#: One result has so many elements at least for each of an operand that is called few.
+#: An operand has "few" elements where the result has at least this many times as many.
 _FEW = 8
 #: A bound on magnitudes is computed in floating point; this relative excess covers the roundings of one operation.
 _EXCESS = 1.0 + 2.0**-40
@@ -39,43 +40,43 @@ def rounded(
     """The ball after `times` roundings of the evaluation and one of the centre.
 
     Args:
-        radius: before those roundings. owned: whether nothing else reads that array, so that it may be overwritten.
+        radius: before these roundings. owned: whether nothing else reads that array, so that it may be overwritten.
         eta: whether a rounding may underflow. A sum never does, unless subnormal results are flushed.
         nonnegative: whether no centre is negative.
-        most: a bound on |c| + r before those roundings, where one is known.
+        most: a bound on |c| + r before these roundings; infinite where none is known.
     """
     u, limit, relative = contract.roundoff * times, contract.limit, _relative(contract, times)
     growth, lost = 1.0 + u + SLACK, contract.underflow if eta or contract.flush else 0.0
-    known = most <= limit
-    if known:
+    bounded = most <= limit
+    if bounded:
         most = most * (growth + relative) * _EXCESS + lost
         if radius is None and relative <= 1.0:
             return scaled(centre, relative, lost, contract, most)
     if nonnegative and centre.dtype == np.float64:
-        out = centre * relative
+        total = centre * relative
     else:
-        out = magnitude_of(centre)
-        out *= relative
+        total = magnitude_of(centre)
+        total *= relative
     if radius is not None:
         radius = np.multiply(radius, growth, out=radius if owned and np.ndim(radius) else None)
-        out += radius
+        total += radius
     if lost:
-        out += lost
-    found = Ball(centre, out, contract)
-    if known:
-        found.bounded, found.most = True, most
-        return found
+        total += lost
+    out = Ball(centre, total, contract)
+    if bounded:
+        out.bounded, out.most = True, most
+        return out
     # Every radius is at least `relative` times its centre: where all radii are so small, so are all centres.
-    largest = float(out.max(initial=0.0))
+    largest = float(total.max(initial=0.0))
     if largest <= 0.5 * relative * limit:
-        found.bounded, found.most = True, largest * (1.0 + 1.0 / relative) * _EXCESS
+        out.bounded, out.most = True, largest * (1.0 + 1.0 / relative) * _EXCESS
     else:
-        given = 0.0 if radius is None else radius / growth
-        inside = magnitude_of(centre) + given <= limit
+        before = 0.0 if radius is None else radius / growth
+        inside = magnitude_of(centre) + before <= limit
         if not np.all(inside):
-            found.radius = np.where(inside, out, np.inf)
-            mark(found, np.abs(centre) * (1.0 - relative) - given * growth - lost)
-    return found
+            out.radius = np.where(inside, total, np.inf)
+            mark(out, np.abs(centre) * (1.0 - relative) - before * growth - lost)
+    return out
 
 
 def _is_power_of_two(x: Ball) -> bool:
@@ -110,7 +111,7 @@ def _bound_sum(contract: Contract, centre: Any, a: Ball, b: Ball) -> Ball:
     if b.exact:
         return rounded(contract, centre, None, eta=False, most=most)
     if most <= contract.limit and b.centre.size * _FEW <= centre.size:
-        # The terms of many elements have no errors, so that of the few and the rounding are all there is.
+        # The operand of many elements has no errors, so the radius is that of the few and of the rounding.
         relative, growth = _relative(contract, 1.0), 1.0 + contract.roundoff + SLACK
         part = b.radius * growth + (contract.underflow if contract.flush else 0.0)
         return _make_ball(contract, centre, relative, part, most * (growth + relative))
@@ -130,9 +131,9 @@ def _times_power_of_two(x: Ball, factor: Any) -> Ball:
         radius = lost if radius is None else radius + lost
     if not (most <= contract.limit or np.max(np.abs(centre), initial=0.0) <= contract.limit):
         radius = np.where(np.abs(centre) <= contract.limit, 0.0 if radius is None else radius, np.inf)
-    found = Ball(centre, radius, contract)
-    found.most = most if most <= contract.limit else math.inf
-    return found
+    out = Ball(centre, radius, contract)
+    out.most = most if most <= contract.limit else math.inf
+    return out
 
 
 def _multiply(contract: Contract, a: Ball, b: Ball) -> Ball:
@@ -145,9 +146,9 @@ def _multiply(contract: Contract, a: Ball, b: Ball) -> Ball:
     # For all points of the balls, |a b - c_a c_b| <= |c_a| r_b + r_a (|c_b| + r_b).
     centre, most = a.centre * b.centre, _most_of(a, b) * _most_of(b, a) * _EXCESS
     if _is_few(b, a) and most <= contract.limit:
-        found = _times_few(contract, centre, a, b, most)
-        if found is not None:
-            return found
+        out = _times_few(contract, centre, a, b, most)
+        if out is not None:
+            return out
     reach = magnitude_of(b.centre)
     radius = None
     if not b.exact:
@@ -182,25 +183,25 @@ def _times_few(contract: Contract, centre: Any, a: Ball, b: Ball, most: float) -
 
 
 def _make_ball(contract: Contract, centre: Any, share: Any, part: Any, most: float) -> Ball:
-    """The ball with the radii share · |c| + part, which are computed at once if those have many elements."""
+    """The ball with the radii share · |c| + part; these are computed at once where share or part has many elements."""
     if max(np.size(share), np.size(part)) * _FEW <= centre.size and np.max(share, initial=0.0) <= 1.0:
         return scaled(centre, share, part, contract, most * _EXCESS)
     radius = magnitude_of(centre)
     radius *= share
     radius += part
-    found = Ball(centre, radius, contract)
-    found.bounded, found.most = True, most * _EXCESS
-    return found
+    out = Ball(centre, radius, contract)
+    out.bounded, out.most = True, most * _EXCESS
+    return out
 
 
 def _divide(contract: Contract, a: Ball, b: Ball) -> Ball:
     if _is_power_of_two(b):
         return _times_power_of_two(a, 1.0 / b.centre)
     quotient = a.centre / b.centre
-    # Dividing may be done by multiplying with the rounded reciprocal: two roundings, of which that of a constant is the
-    # same in every sample. The reciprocal itself, and a power of two times it, is rounded once.
+    # An evaluation may multiply with the rounded reciprocal: two roundings, and the first one is the same in every
+    # sample for a constant. The reciprocal itself, and its product with a power of two, are rounded once.
     constant = b.exact and b.centre.ndim == 0
-    # A fast quotient is off by more than a rounding, whatever is divided.
+    # A fast quotient (`Contract.division` above 2) is off by more than one rounding, whatever the dividend.
     alone = _is_power_of_two(a) and contract.division <= 2.0
     times = 1.0 if alone or (constant and not contract.systematic) else contract.division
     # With q = c_a / c_b, |a / b - q| = |(a - c_a) - q (b - c_b)| / |b|; a divisor that may be zero leaves no bound.
@@ -241,7 +242,7 @@ def _over_few(contract: Contract, quotient: Any, a: Ball, b: Ball, reach: Any, t
 
 
 def _most_of(x: Ball, beside: Ball) -> float:
-    """A bound on |c| + r of an operand; infinite where it would have to be looked for among many elements."""
+    """A bound on |c| + r of an operand; infinite where it is not known and takes a pass over many elements."""
     if x.most == math.inf and (x.centre.ndim == 0 or x.centre.size * _FEW <= beside.centre.size):
         largest = float(np.max(magnitude_of(x.centre) + x.radii(), initial=0.0))
         x.most = largest if largest < math.inf else math.inf
@@ -249,9 +250,9 @@ def _most_of(x: Ball, beside: Ball) -> float:
 
 
 def _is_few(a: Ball, b: Ball) -> bool:
-    """Whether one operand has so few elements beside another that what can be computed of it alone costs nothing.
+    """Whether `a` has so few elements beside `b` that a computation on `a` alone costs nothing.
 
-    The result must have the shape of the other: of a column and a row it is larger than both, and may be empty.
+    The result must have the shape of `b`. The product of a column and a row has another one, which may be empty.
     """
     if a.centre.size * _FEW > b.centre.size or a.centre.dtype != np.float64:
         return False
@@ -259,7 +260,7 @@ def _is_few(a: Ball, b: Ball) -> bool:
 
 
 def _relative(contract: Contract, times: float) -> float:
-    """What `times` roundings of the evaluation and one of the centre add to a radius, relative to the centre."""
+    """The radius that `times` roundings of the evaluation and one of the centre add, relative to the centre."""
     return (contract.roundoff * times + contract.centre_roundoff) * (1.0 + SLACK)
 
 
@@ -286,9 +287,9 @@ def _square_of_scaled(contract: Contract, centre: Any, a: Ball, most: float) -> 
     radius += growth * 2.0 * (1.0 + share) * part
     radius *= size
     radius += growth * np.square(part) + contract.underflow
-    found = Ball(centre, radius, contract)
-    found.bounded, found.most = True, most * (growth + relative) * _EXCESS + contract.underflow
-    return found
+    out = Ball(centre, radius, contract)
+    out.bounded, out.most = True, most * (growth + relative) * _EXCESS + contract.underflow
+    return out
 
 
 RULES.update({"add": _add, "subtract": _subtract, "multiply": _multiply, "divide": _divide, "square": _square})

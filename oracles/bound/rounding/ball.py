@@ -1,4 +1,4 @@
-"""A ball around each value: its centre, its radius, and what is asked of them."""
+"""Balls: arrays of centres and radii, on which the primitives of a formula act."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Ball(Array):
     """Centres, radii (None: exactly zero), and the contract.
 
     Attributes:
-        radius: of every element; None where all are zero. parts: of radii that `scaled` computes, what from; else None.
+        radius: of every element; None where all are zero. parts: share and part of radii made by `scaled`; else None.
         most: a bound on |c| + r of all elements; infinite where none is known.
         special: whether some element, or one that it came from, is not finite.
         bounded: whether all centres are known to be finite.
@@ -48,9 +48,9 @@ class Ball(Array):
             and what is made of them by sums and products.
         common: errors that elements have in common, of which the radius is the sum and more.
         origin: the ball that this one repeats along some axes; None for any other.
-        systematic: of a result, how much of every radius may be the same error in every sample; None if nobody asked.
+        systematic: of a result, the part of every radius that may be the same error in every sample; None if not read.
         inserted: which elements are zeros, or −∞ before an exponential, that an evaluation need not form; or None.
-        stray: which elements may as well be NaN, as a product of such a zero and an infinity is; None for none.
+        stray: which elements may be NaN as well, as a product of such a zero and an infinity is; None for none.
         beyond: of elements with an infinite radius, a magnitude that every evaluation reaches or exceeds, with the sign
             of the centre, and 0 where none is known (`beyond.py`); None where none is known of any.
         summed: of a sum: how many roundings a further summand may pass, and the sum of the magnitudes of its terms
@@ -105,9 +105,9 @@ class Ball(Array):
 
     def around(self, centre: Any) -> Ball:
         """The same radii around centres of the same magnitudes."""
-        found = Ball(centre, self._radius, self.contract)
-        found.parts, found.bounded, found.most = self.parts, self.bounded, self.most
-        return found
+        out = Ball(centre, self._radius, self.contract)
+        out.parts, out.bounded, out.most = self.parts, self.bounded, self.most
+        return out
 
     def base(self) -> Array:
         return self
@@ -134,7 +134,7 @@ class Ball(Array):
             CHAINED[primitive](primitive, out, balls, params)
         total, strange, chain = out.summed, out.stray, out.chain
         if special or not (out.bounded or primitive in MOVED or np.isfinite(out.centre).all()):
-            out = Ball(out.centre, _settled(primitive, out, balls, params), contract, True)
+            out = Ball(out.centre, _settle(primitive, out, balls, params), contract, True)
         elif contract.roundings == 1.0:
             FOLLOW[0](primitive, out, balls, params)
         if beyond and primitive in HANDED_ON:
@@ -142,10 +142,10 @@ class Ball(Array):
         if marked:
             out = MARKED[primitive if primitive in MARKED else ""](primitive, out, balls, params)
         if contract.lattice:
-            out = _credited(primitive, out, balls, params)
+            out = _credit_exact(primitive, out, balls, params)
         out.summed, out.chain = total, chain
         out.stray = out.stray if strange is None else strange | (out.stray is not None and out.stray)
-        # Rounding keeps a sign, so what the primitive says of exact operands holds for every evaluation.
+        # Rounding keeps signs, so the sign that a primitive gives for exact operands is that of every evaluation.
         out.nonnegative = (nonnegative and primitive in KEEP_SIGN) or primitive in NEVER_NEGATIVE
         if primitive == "multiply" and not nonnegative:
             out.nonnegative = balls[0] is balls[1]  # a square, written as a product
@@ -153,13 +153,13 @@ class Ball(Array):
 
     def compare(self, ufunc: np.ufunc, other: Array) -> Any:
         assert isinstance(other, Ball)
-        found = ufunc(self.centre, other.centre)
+        answers = ufunc(self.centre, other.centre)
         exact = self.radius is None and other.radius is None
         stray = [x.stray for x in (self, other) if x.stray is not None]
         if (exact and not stray) or other is self or not self.contract.systematic:
-            return found
-        # Where the two balls meet, some evaluation finds one thing and some another. Elements without any error are
-        # what they are, and so are infinities and NaNs that every evaluation gives.
+            return answers
+        # Where the two balls meet, evaluations may differ in the answer. They agree at elements without any error, and
+        # at infinities and NaNs that every evaluation gives.
         reach = self.radii() + other.radii()
         apart = np.abs(self.centre - other.centre) > reach * (1.0 + 2.0 * SLACK)
         if self.beyond is not None or other.beyond is not None:
@@ -167,9 +167,9 @@ class Ball(Array):
             apart = apart | (high < lower) | (higher < low)
         sure = [np.isnan(x.centre) & (x.radii() == 0) for x in (self, other)]
         open_ = ~(apart | (reach == 0) | sure[0] | sure[1])
-        for mask in stray:  # With NaN a comparison finds something else.
+        for mask in stray:  # A stray element may be NaN, with which a comparison has another answer.
             open_ = open_ | mask
-        return condition(found & ~open_, found | open_, self)
+        return condition(answers & ~open_, answers | open_, self)
 
     def ends(self) -> tuple[Any, Any]:
         if self.radius is None:
@@ -181,18 +181,18 @@ class Ball(Array):
         low = np.where(moved, np.nextafter(low, -np.inf), self.centre)
         high = np.where(moved, np.nextafter(high, np.inf), self.centre)
         if self.beyond is not None:
-            known, below = self.beyond > 0, np.asarray(self.centre) < 0
-            low, high = np.where(known & ~below, self.beyond, low), np.where(known & below, -self.beyond, high)
+            beyond, below = self.beyond > 0, np.asarray(self.centre) < 0
+            low, high = np.where(beyond & ~below, self.beyond, low), np.where(beyond & below, -self.beyond, high)
         return low, high
 
     def largest(self, axes: tuple[int, ...]) -> tuple[Any, Any]:
         radius = self.radii()
         low, high = self.ends()
         possibly = ~(high < np.max(low, axis=axes, keepdims=True))
-        # One that no other reaches is the largest, and so are several that are equal without any error.
+        # An element that no other can reach is surely the largest, and so are several equal ones without any error.
         alone = np.sum(possibly, axis=axes, keepdims=True) == 1
-        known = np.all(~possibly | (radius == 0), axis=axes, keepdims=True)
-        return possibly & (alone | known), possibly
+        exact = np.all(~possibly | (radius == 0), axis=axes, keepdims=True)
+        return possibly & (alone | exact), possibly
 
     def leave_out(self, zeros: Any) -> None:
         self.inserted = zeros
@@ -231,9 +231,9 @@ def scaled(centre: Any, share: Any, part: Any, contract: Contract, most: float) 
         centre: of the elements. share, part: arrays that broadcast to its shape. contract: of the ball.
         most: a bound on |c| + r.
     """
-    found = Ball(centre, None, contract)
-    found.parts, found.bounded, found.most = (share, part), True, most
-    return found
+    out = Ball(centre, None, contract)
+    out.parts, out.bounded, out.most = (share, part), True, most
+    return out
 
 
 def magnitude_of(centre: Any) -> Any:
@@ -256,20 +256,20 @@ def ball(values: Any, contract: Contract) -> Ball:
         lost = np.where(size < contract.accumulate.smallest_normal, size, 0.0)
     most = float(max(np.max(centre, initial=0.0), -np.min(centre, initial=0.0)))
     if most <= contract.limit:
-        found = Ball(centre, lost if np.any(lost) else None, contract)
-        found.bounded, found.most = True, 2.0 * most if contract.flush else most  # No more than the element is flushed.
-        return found
+        out = Ball(centre, lost if np.any(lost) else None, contract)
+        out.bounded, out.most = True, 2.0 * most if contract.flush else most  # No more than the element is flushed.
+        return out
     finite = np.isfinite(centre)
     beyond = finite & (np.abs(centre) > contract.limit)  # An evaluation may scale its inputs, too.
-    found = Ball(centre, np.where(beyond, np.inf, lost), contract, not finite.all())
-    found.beyond = np.where(beyond, np.abs(centre).astype(np.float64), 0.0) if beyond.any() else None
-    return found
+    out = Ball(centre, np.where(beyond, np.inf, lost), contract, not finite.all())
+    out.beyond = np.where(beyond, np.abs(centre).astype(np.float64), 0.0) if beyond.any() else None
+    return out
 
 
-def _credited(primitive: str, out: Ball, operands: list[Ball], params: Params) -> Ball:
-    """The result with radius zero where no evaluation rounds, and with one above zero where one may."""
+def _credit_exact(primitive: str, out: Ball, operands: list[Ball], params: Params) -> Ball:
+    """The result with radius zero where no evaluation rounds, and with a radius above zero elsewhere."""
     contract = out.contract
-    if primitive == "divide":  # An implementation may average in one pass, whatever the divisor.
+    if primitive == "divide":  # never exact, because an implementation may average in one pass, whatever the divisor
         return Ball(out.centre, np.maximum(out.radii(), contract.underflow), contract, out.special)
     rule = EXACT.get(primitive)
     if rule is None or out.radius is None:
@@ -280,57 +280,57 @@ def _credited(primitive: str, out: Ball, operands: list[Ball], params: Params) -
     return Ball(out.centre, None if np.all(exact) else np.where(exact, 0.0, out.radii()), contract, out.special)
 
 
-def _settled(primitive: str, out: Ball, operands: list[Ball], params: Params) -> Any:
-    """The radii of a result, where NaN or infinite elements take part: 0 where all evaluations agree, else NaN."""
+def _settle(primitive: str, out: Ball, operands: list[Ball], params: Params) -> Any:
+    """The radii of a result where NaN or infinite elements take part: 0 where all evaluations agree, else NaN."""
     if primitive in RUNNING:
-        return _settled_scan(out, operands, params["axis"])
+        return _settle_scan(out, operands, params["axis"])
     if primitive in BILINEAR:
-        return settled_product(primitive, out, operands, params)
+        return settle_product(primitive, out, operands, params)
     if primitive not in COMPUTED:
         return out.radius
     axes = params.get("axes", ())
-    sure, given = np.True_, np.False_  # `given`: whether an operand is not finite
+    sure, strange = np.True_, np.False_  # whether all evaluations agree; whether an operand is not finite
     for x in operands:
         finite, radius = np.isfinite(x.centre), x.radii()
         sure = sure & np.all(np.where(finite, np.isfinite(radius), radius == 0), axis=axes, keepdims=True)
-        given = given | np.any(~finite, axis=axes, keepdims=True)
-    if primitive == "logaddexp":  # Beside -inf it is the other operand, with the errors of that.
-        given = given & ~np.isfinite(out.centre)
+        strange = strange | np.any(~finite, axis=axes, keepdims=True)
+    if primitive == "logaddexp":  # With -inf as one operand, the result is the other operand with its errors.
+        strange = strange & ~np.isfinite(out.centre)
     # 0 / 0 without errors is NaN in every evaluation: the mean of no elements. Else finite operands met a singularity.
     nothing = primitive == "divide" and np.logical_and(*((x.centre == 0) & (x.radii() == 0) for x in operands))
     if primitive in LOGARITHMS:
         nothing = (operands[0].centre == 0) & (operands[0].radii() == 0)
-    sure = sure & (given | np.isfinite(out.radii()) | nothing)
+    sure = sure & (strange | np.isfinite(out.radii()) | nothing)
     if primitive == "prod":
         (x,) = operands
-        met = np.isinf(x.centre), (np.abs(x.centre) <= x.radii()) & (x.radii() > 0)
-        sure = sure & ~np.logical_and(*(np.any(each, axis=axes, keepdims=True) for each in met))
+        kinds = np.isinf(x.centre), (np.abs(x.centre) <= x.radii()) & (x.radii() > 0)
+        sure = sure & ~np.logical_and(*(np.any(each, axis=axes, keepdims=True) for each in kinds))
     if primitive in ("multiply", "divide"):
         for x, y in (operands, operands[::-1])[: 2 if primitive == "multiply" else 1]:
             maybe_zero = (np.abs(y.centre) <= y.radii()) & ~((y.centre == 0) & (y.radii() == 0))
             sure = sure & ~(np.isinf(x.centre) & maybe_zero)
-    return np.where(given | ~np.isfinite(out.centre), np.where(sure, 0.0, np.nan), out.radii())
+    return np.where(strange | ~np.isfinite(out.centre), np.where(sure, 0.0, np.nan), out.radii())
 
 
-def _settled_scan(out: Ball, operands: list[Ball], axis: int) -> Any:
-    """`_settled` where elements are made of all that came before them."""
+def _settle_scan(out: Ball, operands: list[Ball], axis: int) -> Any:
+    """`_settle` for scans, in which an element is computed from all elements before it."""
     (x,) = operands
     strange = ~np.isfinite(x.centre)
     open_ = np.where(strange, x.radii() != 0, ~np.isfinite(x.radii()))
     maybe_zero = (np.abs(x.centre) <= x.radii()) & (x.radii() > 0)
     before = [np.logical_or.accumulate(each, axis=axis) for each in (strange, open_, np.isinf(x.centre), maybe_zero)]
-    given, unsure, infinite, vanishing = before
+    reached, unsure, infinite, vanishing = before
     unsure |= infinite & vanishing
-    return np.where(given | ~np.isfinite(out.centre), np.where(given & ~unsure, 0.0, np.nan), out.radii())
+    return np.where(reached | ~np.isfinite(out.centre), np.where(reached & ~unsure, 0.0, np.nan), out.radii())
 
 
-def met(primitive: str, contract: Contract, params: Params) -> Callable[[Any, Any], Any]:
-    """A question about a product: which of its elements have a term with a left and a right factor of some kinds.
+def term_finder(primitive: str, contract: Contract, params: Params) -> Callable[[Any, Any], Any]:
+    """A function of two masks: which elements of a product have a term whose left and right factor are both marked.
 
     Args:
         primitive, params: the product. contract: of its operands.
     """
-    plain = replace(contract, accumulate=BINARY32, factors=0.0, partials=None)  # float64 counts whatever is counted
+    plain = replace(contract, accumulate=BINARY32, factors=0.0, partials=None)  # centres in float64 count the terms
 
     def has_term(left: Any, right: Any) -> Any:
         pair = (Ball(x.astype(np.float64), None, plain) for x in (left, right))
@@ -339,25 +339,25 @@ def met(primitive: str, contract: Contract, params: Params) -> Callable[[Any, An
     return has_term
 
 
-def settled_product(
+def settle_product(
     primitive: str, out: Ball, operands: Sequence[Ball], params: Params, real: Sequence[Any] | None = None
 ) -> Any:
-    """`_settled` where elements are sums of products: a factor that is not finite reaches all that it is a term of.
+    """`_settle` for sums of products: a factor that is not finite decides every element that has a term with it.
 
     Args:
-        primitive, out, operands, params: the product. real: which factors surely count; all of them by default.
+        primitive, out, operands, params: the product. real: masks of the factors that count; by default all do.
     """
-    has_term = met(primitive, out.contract, params)
+    has_term = term_finder(primitive, out.contract, params)
     a, b = operands
     any_a, any_b = [np.ones(x.shape) for x in operands] if real is None else real
     strange = [~np.isfinite(x.centre) for x in operands]
     open_ = [np.where(bad, x.radii() != 0, ~np.isfinite(x.radii())) for x, bad in zip(operands, strange, strict=True)]
     # ∞ times what may be zero, and is not surely zero, is NaN in one evaluation and infinite in another.
     maybe_zero = [(np.abs(x.centre) <= x.radii()) & (x.radii() > 0) for x in operands]
-    given = has_term(strange[0], any_b) | has_term(any_a, strange[1])
+    reached = has_term(strange[0], any_b) | has_term(any_a, strange[1])
     unsure = has_term(open_[0], any_b) | has_term(any_a, open_[1])
     unsure |= has_term(np.isinf(a.centre), maybe_zero[1]) | has_term(maybe_zero[0], np.isinf(b.centre))
-    return np.where(given | ~np.isfinite(out.centre), np.where(given & ~unsure, 0.0, np.nan), out.radii())
+    return np.where(reached | ~np.isfinite(out.centre), np.where(reached & ~unsure, 0.0, np.nan), out.radii())
 
 
 @functools.lru_cache(maxsize=512)
@@ -369,8 +369,8 @@ def _constant(value: Any, contract: Contract) -> Ball:
     if isinstance(value, Irrational):
         return _irrational(value, contract)
     if isinstance(value, Precise):
-        held = _scalar(float(value), contract)
-        return Ball(held.centre, held.radii() + abs(value.low), contract, nonnegative=held.nonnegative)
+        scalar = _scalar(float(value), contract)
+        return Ball(scalar.centre, scalar.radii() + abs(value.low), contract, nonnegative=scalar.nonnegative)
     if isinstance(value, (int, float)):
         return _scalar(float(value), contract)
     if isinstance(value, Condition):  # as a number: 0, 1, or anything between
@@ -382,17 +382,17 @@ def _constant(value: Any, contract: Contract) -> Ball:
 
 
 def _irrational(value: Irrational, contract: Contract) -> Ball:
-    """No format holds it, so that an evaluation has it rounded; the centre is as close as its type allows."""
+    """The ball of an irrational constant. Every evaluation rounds it; the centre is as close as its type allows."""
     centre = np.asarray(contract.centre_type(float(value)) + contract.centre_type(value.low))
     unit = contract.accumulate.unit_roundoff if contract.systematic else contract.centre_roundoff
     return Ball(centre, np.abs(centre).astype(np.float64) * unit, contract, nonnegative=value >= 0)
 
 
 def _constant_array(value: Any, contract: Contract, nonnegative: bool) -> Ball:
-    """Constants of the formula; those that the format lacks are rounded, once and for all samples."""
+    """The ball of constants of the formula; an evaluation rounds those that the accumulate format does not have."""
     centre = np.asarray(value, dtype=contract.centre_type)
     radius = contract.rounding_of(centre) if contract.systematic and centre.any() else None
-    found = Ball(centre, radius, contract, nonnegative=nonnegative)
+    out = Ball(centre, radius, contract, nonnegative=nonnegative)
     if centre.ndim and centre.size and np.min(centre) == -np.inf:  # a mask that is added
-        found.inserted = centre == -np.inf
-    return found
+        out.inserted = centre == -np.inf
+    return out

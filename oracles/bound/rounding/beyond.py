@@ -1,9 +1,9 @@
-"""Elements without a bound of which a sign and a least magnitude are known: masked scores, above all.
+"""Elements without a finite radius whose sign and least magnitude are known: masked scores, above all.
 
-What this is for. A mask adds −10⁹, the least finite number, or −∞ to what must not count. An evaluation may overflow
-there, so such an element has no finite radius; yet every evaluation gives a number as far below zero or farther, or −∞.
-Its exponential is 0, and it is not the largest of its row. Without that knowledge a row with one masked element would
-have no bound at all.
+What this is for. A mask adds −10⁹, the least finite number, or −∞ to each score that must not count. An evaluation may
+overflow there, so a masked score has no finite radius; yet every evaluation gives −∞, or a number at least as far below
+zero. So its exponential is 0, and it is not the largest of its row. Without that knowledge a row with one masked
+element would have no bound at all.
 
 The rule. `Ball.beyond` has, for elements whose radius is infinite, a magnitude that every evaluation reaches or
 exceeds, with the sign of the centre; 0 where none is known. It begins where an operation leaves the range in which
@@ -34,30 +34,30 @@ _LIMITS: dict[str, tuple[float | None, float | None]] = {
 }
 #: Centres in a wider format may be larger than float64 has numbers.
 _LARGEST = float(np.finfo(np.float64).max)
-#: What rounds a magnitude that was computed here and in an evaluation.
+#: This factor covers the roundings of a magnitude, both here and in an evaluation.
 _ROUNDED = 1.0 - 2.0**-6
 
 _Rule = Callable[[str, Ball, Sequence[Ball], Params], None]
 
 
 def beyond_of(a: Ball) -> Any:
-    """The magnitude of every element that is known to be reached, 0 for none."""
+    """The magnitude that every evaluation of an element reaches, for each element; 0 where none is known."""
     return np.zeros(()) if a.beyond is None else a.beyond
 
 
 def mark(out: Ball, least: Any) -> None:
-    """Give a ball the magnitudes that are reached where its radius is infinite and its centre is not.
+    """Give a ball the magnitudes that every evaluation reaches, where its radius is infinite and its centre is not.
 
-    What was known before stays known.
+    Larger magnitudes that the ball already has stay.
     """
     with np.errstate(all="ignore"):
         least = np.maximum(least, beyond_of(out))
-        known = np.where(np.isinf(out.radii()) & (least > 0) & np.isfinite(out.centre), least, 0.0)
-        out.beyond = np.minimum(known, _LARGEST).astype(np.float64) if np.any(known) else None
+        magnitudes = np.where(np.isinf(out.radii()) & (least > 0) & np.isfinite(out.centre), least, 0.0)
+        out.beyond = np.minimum(magnitudes, _LARGEST).astype(np.float64) if np.any(magnitudes) else None
 
 
 def _moves(primitive: str, out: Ball, operands: Sequence[Ball], params: Params) -> None:
-    """What moves elements moves what is known of them."""
+    """A primitive that moves elements moves their magnitudes alike."""
     plain = [Ball(np.broadcast_to(beyond_of(x), x.shape), None, out.contract) for x in operands]
     mark(out, RULES[primitive](out.contract, *plain, **params).centre)
 
@@ -99,7 +99,7 @@ def _hand_on_product(primitive: str, out: Ball, operands: Sequence[Ball], params
 def _limited(primitive: str, out: Ball, operands: Sequence[Ball], params: Params) -> None:
     """A function that rises: between its value at the nearer end and its limit."""
     (x,) = operands
-    # Of a nearer end no evaluation overflows, and from there on the function has come to its limit.
+    # At this nearer end no evaluation overflows, and from there on the function is at its limit.
     least = np.minimum(np.broadcast_to(beyond_of(x), x.shape), min(0.5 * out.contract.limit, 2.0**20))
     near = Ball(np.sign(x.centre) * least, None, out.contract)
     at_near = RULES[primitive](out.contract, near)
@@ -108,8 +108,8 @@ def _limited(primitive: str, out: Ball, operands: Sequence[Ball], params: Params
         if limit is None:
             continue
         ends = np.abs(np.asarray(at_near.centre - out.centre, dtype=np.float64)) + reach, np.abs(limit - out.centre)
-        known = (least > 0) & (np.sign(x.centre) == sign)
-        radius = np.where(known, np.maximum(*ends) * (1.0 + 4.0 * SLACK) + out.contract.underflow, radius)
+        beyond = (least > 0) & (np.sign(x.centre) == sign)
+        radius = np.where(beyond, np.maximum(*ends) * (1.0 + 4.0 * SLACK) + out.contract.underflow, radius)
     out.radius = np.asarray(radius, dtype=np.float64)
 
 
@@ -124,7 +124,7 @@ def of_ends(centre: Any, low: Any, high: Any, contract: Contract) -> Ball:
     return ball
 
 
-#: Operations that keep what is known, or make use of it; others forget it.
+#: Operations that keep or use the known magnitudes; others forget them.
 _HANDED_ON: dict[str, _Rule] = {
     **dict.fromkeys(("reshape", "transpose", "broadcast", "getitem", "concatenate", "windows"), _moves),
     **dict.fromkeys(("negative", "absolute", "store"), _hand_on),

@@ -44,21 +44,21 @@ from .rules import ways_of
 
 #: Primitives whose operands another formula may have rounded at a size that the result does not show.
 _OF_ROUNDED_TERMS = frozenset({"add", "subtract", "logaddexp", "float_power"}) | CPU_FUNCTIONS.keys()
-#: What a primitive costs beside its elements, counted in elements.
+#: The fixed cost of calling a primitive, counted in elements.
 _OF_ITSELF = 2**11
-#: Arrays of so many elements are compared by their bytes.
+#: Arrays of at most this many elements are compared by their bytes; larger ones are never equal.
 _FEW = 2**12
 
 
 @dataclass
-class Known:
-    """What all evaluations of one formula share.
+class Workspace:
+    """The state that all evaluations of one formula share.
 
     Attributes:
-        contract: of the evaluations. draws: what errors are drawn from.
-        still: what primitives make of values without errors, with the radius that they add to it, by what they are
-            called with; and a number for each that names it.
-        work: elements that primitives have computed so far, and `_OF_ITSELF` more for each of them.
+        contract: of the evaluations. draws: the generator of errors.
+        still: the results of primitives at values without errors, by the key of the call: a number, which names the
+            result, and a ball, whose radius is the error that the primitive adds.
+        work: the number of elements that primitives have computed so far, and `_OF_ITSELF` more for each primitive.
     """
 
     contract: Contract
@@ -67,7 +67,7 @@ class Known:
     work: int = 0
 
     def of(self, key: Any, make: Callable[[], Ball]) -> tuple[int | None, Ball]:
-        """A name, and what is made once for it; a key that is None has no name, and is made anew."""
+        """The name and the result of a key, made at its first use; without a key, no name and a new result."""
         if key is None:
             return None, make()
         if key not in self.still:
@@ -79,15 +79,15 @@ class Chance(Array):
     """Values of an evaluation with random errors.
 
     Attributes:
-        values: the evaluation's. still: the same without any error, and the same array where none has moved it.
-        name: of `still`; None where it cannot be named.
+        values: the evaluation's. still: the values without any error; the same array where no error has moved them.
+        name: of `still`; None where its operation has no key (`_call`).
     """
 
-    __slots__ = ("known", "name", "still", "values")
+    __slots__ = ("name", "still", "values", "workspace")
     is_repeatable = False
 
-    def __init__(self, values: Any, still: Any, known: Known, name: int | None) -> None:
-        self.values, self.still, self.known, self.name = values, still, known, name
+    def __init__(self, values: Any, still: Any, workspace: Workspace, name: int | None) -> None:
+        self.values, self.still, self.workspace, self.name = values, still, workspace, name
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -100,56 +100,54 @@ class Chance(Array):
         return self.values
 
     def lift(self, value: Any) -> Chance:
-        known = self.known
+        workspace = self.workspace
         key = _key(value)
-        none = ball(np.zeros(()), known.contract)
-        name, read = known.of(None if key is None else ("constant", key), lambda: none.lift(value))
-        return Chance(_perturb(read.centre, read.radius, known.draws), read.centre, known, name)
+        none = ball(np.zeros(()), workspace.contract)
+        name, read = workspace.of(None if key is None else ("constant", key), lambda: none.lift(value))
+        return Chance(_perturb(read.centre, read.radius, workspace.draws), read.centre, workspace, name)
 
     def may_store(self, dtype: str) -> bool:
-        return dtype in FORMATS and self.known.contract.may_store(FORMATS[dtype])
+        return dtype in FORMATS and self.workspace.contract.may_store(FORMATS[dtype])
 
     def apply(self, primitive: str, operands: Operands, params: Params) -> Chance:
         if primitive == "among":
             return self._one_of(operands, params["ways"])
-        known = self.known
+        workspace, contract = self.workspace, self.workspace.contract
         read = [x if isinstance(x, Chance) else self.lift(x) for x in operands]
 
-        def still() -> Ball:
-            given = [Ball(x.still, _rounding(primitive, x.still, known.contract), known.contract) for x in read]
-            found = RULES[primitive](known.contract, *given, **params)
-            if found.radius is None:
-                return Ball(found.centre, None, known.contract)
-            share = math.sqrt(_roundings(primitive, given, found, known.contract))
-            return Ball(found.centre, found.radius / share, known.contract)
+        def make_still() -> Ball:
+            still_operands = [Ball(x.still, _rounding(primitive, x.still, contract), contract) for x in read]
+            out = RULES[primitive](contract, *still_operands, **params)
+            if out.radius is None:
+                return Ball(out.centre, None, contract)
+            share = math.sqrt(_roundings(primitive, still_operands, out, contract))
+            return Ball(out.centre, out.radius / share, contract)
 
-        name, found = known.of(_call(primitive, read, params), still)
-        values = found.centre
+        name, still_ball = workspace.of(_call(primitive, read, params), make_still)
+        values = still_ball.centre
         if any(x.values is not x.still for x in read):
-            values = RULES[primitive](
-                known.contract, *(Ball(x._used(), None, known.contract) for x in read), **params
-            ).centre
-        known.work += _OF_ITSELF + max(int(np.size(values)), *(int(np.size(x.values)) for x in read))
-        moved = _perturb(values, found.radius, known.draws, shared=primitive != "store")
-        return Chance(moved, found.centre, known, name)
+            values = RULES[primitive](contract, *(Ball(x._used(), None, contract) for x in read), **params).centre
+        workspace.work += _OF_ITSELF + max(int(np.size(values)), *(int(np.size(x.values)) for x in read))
+        moved = _perturb(values, still_ball.radius, workspace.draws, shared=primitive != "store")
+        return Chance(moved, still_ball.centre, workspace, name)
 
     def _used(self) -> Any:
         """The values for one use: their errors as they are, or with the other sign."""
-        if self.values is self.still or self.known.draws.random() < 0.5:
+        if self.values is self.still or self.workspace.draws.random() < 0.5:
             return self.values
         other = 2.0 * self.still - self.values
         return np.where(np.isfinite(other), other, self.values)
 
     def _one_of(self, operands: Operands, ways: Sequence[Any]) -> Chance:
-        """What one of the ways gives that the contract allows, drawn for this evaluation."""
-        allowed = ways_of(ways, self.known.contract)
-        way = allowed[int(self.known.draws.integers(len(allowed)))]
+        """The result of one of the ways that the contract allows, drawn for this evaluation."""
+        allowed = ways_of(ways, self.workspace.contract)
+        way = allowed[int(self.workspace.draws.integers(len(allowed)))]
         read = [x if isinstance(x, Chance) else self.lift(x) for x in operands]
         try:
-            found: Chance = way.formula(*read)
+            out: Chance = way.formula(*read)
         except Inapplicable:
-            found = ways[0].formula(*read)
-        return found
+            out = ways[0].formula(*read)
+        return out
 
 
 def _perturb(values: Any, radius: Any, draws: np.random.Generator, *, shared: bool = True) -> Any:
@@ -163,19 +161,19 @@ def _perturb(values: Any, radius: Any, draws: np.random.Generator, *, shared: bo
 
 
 def _rounding(primitive: str, values: Any, contract: Contract) -> Any:
-    """By how much an operand may have been rounded on its way to a primitive; None for nothing."""
+    """The error that an operand may have from a rounding on its way to a primitive; None for no error."""
     return magnitude_of(values) * contract.roundoff if primitive in _OF_ROUNDED_TERMS else None
 
 
 def _call(primitive: str, operands: Sequence[Chance], params: Params) -> Any:
-    """What a primitive is called with, if that can be compared; else None."""
+    """The key of a primitive's call: its name, operands and parameters; None where one of these cannot be compared."""
     names = [x.name for x in operands]
     keys = [(name, _key(value)) for name, value in params.items()]
     return None if None in names or any(key is None for _, key in keys) else (primitive, *names, *keys)
 
 
 def _key(value: Any) -> Any:
-    """A value by which it is compared; None for what cannot be."""
+    """The key by which a value is compared; None where it has none."""
     if isinstance(value, np.ndarray):
         few = value.size <= _FEW and value.dtype.kind != "O"
         return (type(value).__name__, value.shape, value.dtype.str, value.tobytes()) if few else None
@@ -185,16 +183,20 @@ def _key(value: Any) -> Any:
     return (type(value).__name__, repr(value)) if is_plain(value) else None
 
 
-def _roundings(primitive: str, given: Sequence[Ball], found: Ball, contract: Contract) -> int:
-    """How many roundings of one size a radius is the sum of."""
+def _roundings(primitive: str, operands: Sequence[Ball], out: Ball, contract: Contract) -> int:
+    """The number of roundings of equal size that add up to the radius of a primitive's result.
+
+    Args:
+        primitive: its name. operands, out: its balls. contract: of the evaluation.
+    """
     if primitive == "sum":
-        return max(int(given[0].centre.size) // max(int(found.centre.size), 1) - 1, 1)
+        return max(int(operands[0].centre.size) // max(int(out.centre.size), 1) - 1, 1)
     if contract.factors or contract.partials is not None:
         return 1  # The error of a factor is no rounding of the sum.
     if primitive == "matmul":
-        return max(int(given[0].shape[-1]), 1)
+        return max(int(operands[0].shape[-1]), 1)
     if primitive == "correlate":
-        return max(math.prod(given[1].shape[2:]), 1)
+        return max(math.prod(operands[1].shape[2:]), 1)
     return 1
 
 
@@ -210,28 +212,29 @@ class Evaluations:
         """
         self._arrays = [np.asarray(v, dtype=contract.centre_type) for v in values]
         self._function, self._ways = function, [function, *algorithms(function)]
-        self._known = Known(contract, draws)
+        self._workspace = Workspace(contract, draws)
         self._names = [
-            self._known.of(("input", i), functools.partial(Ball, array, None, contract))[0]
+            self._workspace.of(("input", i), functools.partial(Ball, array, None, contract))[0]
             for i, array in enumerate(self._arrays)
         ]
 
     @property
     def work(self) -> int:
-        """What all evaluations so far have cost: a count, and so the same on every machine."""
-        return self._known.work
+        """The cost of all evaluations so far, as a count that is the same on every machine (`Workspace.work`)."""
+        return self._workspace.work
 
     def __iter__(self) -> Evaluations:
         return self
 
     def __next__(self) -> tuple[Any, ...]:
-        for way in (self._ways[int(self._known.draws.integers(len(self._ways)))], self._function):
-            given = (
-                Chance(array, array, self._known, name) for array, name in zip(self._arrays, self._names, strict=True)
+        for way in (self._ways[int(self._workspace.draws.integers(len(self._ways)))], self._function):
+            inputs = (
+                Chance(array, array, self._workspace, name)
+                for array, name in zip(self._arrays, self._names, strict=True)
             )
             try:
                 with np.errstate(all="ignore"):
-                    outputs = way(*given)
+                    outputs = way(*inputs)
                 break
             except Inapplicable:
                 continue

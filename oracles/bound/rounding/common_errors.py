@@ -38,7 +38,7 @@ MOST = 6
 
 
 def follow(primitive: str, out: Ball, operands: Sequence[Ball], params: Params) -> None:
-    """Hand the common errors of the operands on to a result, and narrow its radius by what they leave.
+    """Give a result the common errors of its operands, and narrow its radius where these errors cancel.
 
     Args:
         primitive, operands, params: the operation. out: its result, with the radius of the rule.
@@ -55,36 +55,36 @@ def follow(primitive: str, out: Ball, operands: Sequence[Ball], params: Params) 
     if primitive == "sum":
         axes = params["axes"]
         summands = max(1, operands[0].centre.size // max(out.centre.size, 1))
-        # A factor that is another number for each of what is added up has no error in common; that stays in the radius.
+        # A factor that is another number for each summand has no common error; its errors stay in the radius.
         terms = [each for each in terms if _is_one_along(each.source, axes, out.centre.ndim)]
     if not terms:
         return
     if primitive != "sum" and len({id(each.source) for each in terms}) == len(terms):  # Nothing can cancel.
         out.common = tuple(terms[:MOST])
         return
-    given = [(each.source, each.coefficient) for each in terms]
+    pairs = [(each.source, each.coefficient) for each in terms]
     if primitive == "sum":
-        given = [(s, np.broadcast_to(a, operands[0].shape)) for s, a in given]
-        reached = sum(np.sum(np.abs(a), axis=axes, keepdims=True) for _, a in given)
-        given = [(s, np.sum(a, axis=axes, keepdims=True)) for s, a in given]
+        pairs = [(s, np.broadcast_to(a, operands[0].shape)) for s, a in pairs]
+        reached = sum(np.sum(np.abs(a), axis=axes, keepdims=True) for _, a in pairs)
+        pairs = [(s, np.sum(a, axis=axes, keepdims=True)) for s, a in pairs]
     else:
-        reached = sum(np.abs(a) for _, a in given)
+        reached = sum(np.abs(a) for _, a in pairs)
     merged: dict[Ball, Any] = {}
-    for source, coefficient in given:
+    for source, coefficient in pairs:
         merged[source] = merged[source] + coefficient if source in merged else coefficient
-    left = sum((np.abs(a) for a in merged.values()), np.zeros(()))
-    # Coefficients and their sums are rounded, each by 2^-53 of what is added up, which is less than 2 SLACK in all.
-    narrowed = out.radius - reached + left + reached * (8.0 * summands * SLACK)
+    remaining = sum((np.abs(a) for a in merged.values()), np.zeros(()))
+    # Coefficients and their sums are rounded, each by 2^-53 of the summands, which is less than 2 SLACK in all.
+    narrowed = out.radius - reached + remaining + reached * (8.0 * summands * SLACK)
     out.radius = np.where(np.isfinite(narrowed), narrowed, out.radius)
-    out.common = tuple(_known_error(source, a) for source, a in list(merged.items())[:MOST])
+    out.common = tuple(_make_error(source, a) for source, a in list(merged.items())[:MOST])
 
 
-def _known_error(source: Ball, coefficient: Any) -> Common[Ball]:
+def _make_error(source: Ball, coefficient: Any) -> Common[Ball]:
     return Common(source, lambda: coefficient)
 
 
 def _terms(primitive: str, out: Ball, operands: Sequence[Ball]) -> list[Common[Ball]]:
-    """What each common error of each operand contributes to a result, before they are put together."""
+    """The contribution of each common error of each operand to a result; one source may occur several times."""
     if primitive == "negative":
         return [each.changed(np.negative) for each in operands[0].common]
     if primitive == "sum":
@@ -117,9 +117,10 @@ def _terms(primitive: str, out: Ball, operands: Sequence[Ball]) -> list[Common[B
 
 
 def _as_factor(x: Ball, out: Ball) -> Sequence[Common[Ball]]:
-    """The common errors of a factor. One that is shorter than the product is the same number in all of a row.
+    """The common errors of a factor.
 
-    One of length 1 along some axis may become that when the product is repeated.
+    A factor that is shorter than the product is one number for a whole row, and so its own error is a common one. A
+    factor of length 1 along some axis counts as well, because the product may be repeated along that axis.
     """
     if x.exact or x.centre.ndim == 0:
         return ()
@@ -131,7 +132,11 @@ def _as_factor(x: Ball, out: Ball) -> Sequence[Common[Ball]]:
 
 
 def _is_one_along(source: Ball, axes: tuple[int, ...], ndim: int) -> bool:
-    """Whether a factor is the same for all elements along the axes of an array of so many dims."""
+    """Whether a factor is the same for all elements along some axes of an array.
+
+    Args:
+        source: the factor. axes, ndim: the axes of the array, and its number of dims.
+    """
     shape = (1,) * (ndim - source.centre.ndim) + source.shape
     return all(shape[axis] == 1 for axis in axes)
 

@@ -47,7 +47,7 @@ def _function(name: str, value: Callable[[Any], Any], reach: Spread) -> Callable
 
 
 def _decay(x: Any) -> Any:
-    """exp(−x²), of which a rounded x² would lose as many digits as x² has before the point."""
+    """exp(−x²) without rounding x², whose rounding would cost as many digits as x² has before the point."""
     head = np.ldexp(np.rint(np.ldexp(x, 20)), -20)  # so few bits that its square is exact where exp is not 0
     return np.exp(-head * head) * np.exp((head - x) * (head + x))
 
@@ -245,15 +245,15 @@ def _logaddexp(contract: Contract, a: Ball, b: Ball) -> Ball:
     gap = np.where(a.centre == b.centre, 0.0, np.abs(a.centre - b.centre)).astype(np.float64)
     decay = np.exp(-gap)
     functions, u = contract.functions, contract.roundoff
-    # What is lost before the last sum: by the difference and the exponential, whose slope in the result is at most
-    # decay, and by the logarithm. As a power of two the exponential has an exponent that is off by 2u of it more.
+    # The errors before the last sum: of the difference and the exponential, whose slope in the result is at most
+    # `decay`, and of the logarithm. As a power of two the exponential has an exponent with a further error of 2u of it.
     exponent = gap * (3.0 if EXP2 in contract.algorithms else 1.0)
     exponent = np.where(decay > 0, exponent, 0.0)  # From -inf on, nothing is added.
     lost = decay * (exponent + 2.0 * functions["exp"]) * u + np.log1p(decay) * (2.0 * functions["log1p"] * u)
-    given = np.maximum(a.radii(), b.radii())
+    before = np.maximum(a.radii(), b.radii())
     # The centre is a sum as well, whose terms may be larger than it.
     reach = magnitude_of(np.maximum(a.centre, b.centre)) * (4.0 * contract.centre_roundoff)
-    radius = np.where(np.isfinite(y), given + lost * (1.0 + 2.0**-10) + reach, given)
+    radius = np.where(np.isfinite(y), before + lost * (1.0 + 2.0**-10) + reach, before)
     return rounded(contract, y, radius)
 
 
@@ -266,8 +266,8 @@ def _fmod(contract: Contract, a: Ball, b: Ball) -> Ball:
     least = (size - a.radii()) / (its + b.radii()) * (1.0 - 4.0 * SLACK)
     most = np.where(its > b.radii(), (size + a.radii()) / (its - b.radii()) * (1.0 + 4.0 * SLACK), np.inf)
     whole = np.floor(np.maximum(least, 0.0))
-    known = np.floor(most) == whole
-    radius = np.where(known, (a.radii() + whole * b.radii()) * (1.0 + 4.0 * SLACK), 2.0 * (its + b.radii()))
+    sure = np.floor(most) == whole
+    radius = np.where(sure, (a.radii() + whole * b.radii()) * (1.0 + 4.0 * SLACK), 2.0 * (its + b.radii()))
     radius = np.where((a.radii() + b.radii() == 0), 0.0, radius)
     return Ball(y, np.where(its > b.radii(), radius, np.where(np.isfinite(y), np.inf, radius)), contract)
 

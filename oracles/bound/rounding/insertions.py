@@ -1,13 +1,13 @@
-"""Zeros that a reading inserts, and what is made of them.
+"""Zeros that a reading inserts, and results that are computed from them.
 
 What this is for. A margin of zeros around an image, and the zeros between the elements of a transposed convolution's
 input, make a convolution a plain product. Kernels differ: one forms the products with these zeros, as a product of
 matrices of windows does, and another leaves them out. Both are right, and they agree until the other factor is an
-infinity or NaN: then 0 · ∞ makes the one NaN, and says nothing in the other.
+infinity or NaN: then 0 · ∞ makes the result of the first kernel NaN, and has no effect in the second.
 
 The rule. A product with an inserted zero is left out. So the centre and the radius of an element are those of the terms
 that every evaluation has, and a finite result must be in that ball. An element that would have had such a product with
-an infinity or NaN is marked as `stray`: NaN is right there, too. What is computed of a stray element is stray.
+an infinity or NaN is marked as `stray`: NaN is right there, too. An element that is computed from a stray one is stray.
 
 Minus infinity that a reading inserts, as a causal mask does, becomes such a zero by an exponential: a kernel that skips
 masked keys never forms the product of their weight, which is 0, and their value, which may be NaN.
@@ -23,16 +23,16 @@ import numpy as np
 
 from ....reference.array import BILINEAR, Params
 from ..contract import contract
-from .ball import MARKED, RULES, Ball, met, settled_product
+from .ball import MARKED, RULES, Ball, settle_product, term_finder
 
 #: For masks, any contract will do.
 _ANY = contract("float32")
 
 
-def _counted(primitive: str, masks: Sequence[Any], params: Params) -> Any:
-    """What a linear primitive makes of masks: which elements of its result hang on one that is marked."""
-    known = {name: value for name, value in params.items() if name not in ("inserted", "in_place")}
-    return RULES[primitive](_ANY, *(Ball(mask, None, _ANY) for mask in masks), **known).centre > 0
+def _move_mask(primitive: str, masks: Sequence[Any], params: Params) -> Any:
+    """Which elements of a linear primitive's result depend on an element that the masks mark."""
+    plain = {name: value for name, value in params.items() if name not in ("inserted", "in_place")}
+    return RULES[primitive](_ANY, *(Ball(mask, None, _ANY) for mask in masks), **plain).centre > 0
 
 
 def _mask(mask: Any, shape: tuple[int, ...]) -> Any:
@@ -43,43 +43,43 @@ def _marked(masks: Sequence[Any]) -> bool:
     return any(mask is not None for mask in masks)
 
 
-def _anywhere(primitive: str, out: Ball, operands: Sequence[Ball], params: Params) -> Ball:
-    """Elementwise primitives and reductions: a stray operand makes all stray that is computed of it."""
+def _mark_stray(primitive: str, out: Ball, operands: Sequence[Ball], params: Params) -> Ball:
+    """Elementwise primitives and reductions: every element that is computed from a stray one is stray."""
     masks = [x.stray for x in operands]
     if not _marked(masks):
         return out
     axes = params.get("axes", ())
-    found = np.zeros((1,) * len(out.shape), dtype=bool)
+    stray = np.zeros((1,) * len(out.shape), dtype=bool)
     for x, mask in zip(operands, masks, strict=True):
         if mask is not None:
             reached = np.any(_mask(mask, x.shape), axis=axes, keepdims=True) if axes else mask
-            found = found | reached
-    out.stray = np.broadcast_to(found, out.shape)
+            stray = stray | reached
+    out.stray = np.broadcast_to(stray, out.shape)
     return out
 
 
-def _masked(primitive: str, out: Ball, operands: Sequence[Ball], params: Params) -> Ball:
-    """Elementwise primitives that scores and weights of a masked row pass."""
-    out = _anywhere(primitive, out, operands, params)
+def _mark_masked(primitive: str, out: Ball, operands: Sequence[Ball], params: Params) -> Ball:
+    """Elementwise primitives that the scores and weights of a masked row go through."""
+    out = _mark_stray(primitive, out, operands, params)
     masks = [_mask(x.inserted, x.shape) for x in operands]
     if primitive == "where":
         condition = params["condition"]
-        known = np.where(condition, *masks) if _is_truth(condition) else np.zeros(out.shape, dtype=bool)
+        inserted = np.where(condition, *masks) if _is_truth(condition) else np.zeros(out.shape, dtype=bool)
     elif primitive == "divide":
-        known = masks[0]
+        inserted = masks[0]
     else:
         pairs = zip(operands, masks, strict=True)
-        known = functools.reduce(np.logical_or, (mask & (x.centre == -np.inf) for x, mask in pairs))
+        inserted = functools.reduce(np.logical_or, (mask & (x.centre == -np.inf) for x, mask in pairs))
         if primitive == "add":
-            out = _despite_nan(out, known)
-    if known.any():
-        out.inserted = np.broadcast_to(known, out.shape)
+            out = _despite_nan(out, inserted)
+    if inserted.any():
+        out.inserted = np.broadcast_to(inserted, out.shape)
     return out
 
 
-def _despite_nan(out: Ball, known: Any) -> Ball:
-    """A sum with a mask's −∞, which a kernel that skips the element never forms with the NaN that it is added to."""
-    hit = known & np.isnan(out.centre)
+def _despite_nan(out: Ball, inserted: Any) -> Ball:
+    """The sum of a mask's −∞ and a NaN, which is stray: a kernel that skips the masked element never forms this sum."""
+    hit = inserted & np.isnan(out.centre)
     if not hit.any():
         return out
     read = Ball(np.where(hit, -np.inf, out.centre), np.where(hit, 0.0, out.radii()), out.contract, True)
@@ -102,41 +102,41 @@ def _spread_marks(primitive: str, out: Ball, operands: Sequence[Ball], params: P
 def _move_marks(primitive: str, out: Ball, operands: Sequence[Ball], params: Params) -> Ball:
     """Primitives that move elements: marks go with them."""
     if _marked([x.inserted for x in operands]):
-        out.inserted = _counted(primitive, [_mask(x.inserted, x.shape) for x in operands], params)
-    return _added_up(primitive, out, operands, params)
+        out.inserted = _move_mask(primitive, [_mask(x.inserted, x.shape) for x in operands], params)
+    return _mark_sums(primitive, out, operands, params)
 
 
-def _added_up(primitive: str, out: Ball, operands: Sequence[Ball], params: Params) -> Ball:
+def _mark_sums(primitive: str, out: Ball, operands: Sequence[Ball], params: Params) -> Ball:
     if _marked([x.stray for x in operands]):
-        out.stray = _counted(primitive, [_mask(x.stray, x.shape).astype(np.float64) for x in operands], params)
+        out.stray = _move_mask(primitive, [_mask(x.stray, x.shape).astype(np.float64) for x in operands], params)
     return out
 
 
-def _kept(primitive: str, out: Ball, operands: Sequence[Ball], params: Params) -> Ball:
+def _keep_marks(primitive: str, out: Ball, operands: Sequence[Ball], params: Params) -> Ball:
     (x,) = operands
     out.inserted, out.stray = x.inserted, x.stray
     return out
 
 
-def _scattered(primitive: str, out: Ball, operands: Sequence[Ball], params: Params) -> Ball:
+def _mark_scatter(primitive: str, out: Ball, operands: Sequence[Ball], params: Params) -> Ball:
     out = _move_marks(primitive, out, operands, params)
     if params.get("inserted"):
         (x,) = operands
-        out.inserted = ~_counted(primitive, [~_mask(x.inserted, x.shape)], params)
+        out.inserted = ~_move_mask(primitive, [~_mask(x.inserted, x.shape)], params)
     return out
 
 
-def _as_it_is(primitive: str, out: Ball, operands: Sequence[Ball], params: Params) -> Ball:
-    """Each way of `among` has marked its result by itself."""
+def _keep_result(primitive: str, out: Ball, operands: Sequence[Ball], params: Params) -> Ball:
+    """Of `among`: each way has marked its result already."""
     return out
 
 
 def _mark_product(primitive: str, out: Ball, operands: Sequence[Ball], params: Params) -> Ball:
-    """Products: without the terms that have an inserted zero and a factor that is not finite."""
+    """Products: terms of an inserted zero and a factor that is not finite are left out."""
     a, b = operands
     if not out.special and not _marked([a.stray, b.stray]):
         return out
-    has_term = met(primitive, out.contract, params)
+    has_term = term_finder(primitive, out.contract, params)
     stray = np.zeros(out.shape, dtype=bool)
     if a.stray is not None:
         stray |= has_term(_mask(a.stray, a.shape), np.ones(b.shape))
@@ -153,9 +153,9 @@ def _mark_product(primitive: str, out: Ball, operands: Sequence[Ball], params: P
 
 
 def _drop_factors(primitive: str, out: Ball, operands: Sequence[Ball], params: Params) -> Ball:
-    """A product of the factors that count; see `_mark_product`."""
+    """The ball of a product without the terms that have an inserted zero (`_mark_product`)."""
     terms = out.contract
-    has_term = met(primitive, terms, params)
+    has_term = term_finder(primitive, terms, params)
     real = [~_mask(x.inserted, x.shape) for x in operands]
     finite = [np.isfinite(x.centre) for x in operands]
     numbers = (
@@ -172,20 +172,20 @@ def _drop_factors(primitive: str, out: Ball, operands: Sequence[Ball], params: P
     none = has_term(np.isnan(a), real_b) | has_term(real_a, np.isnan(b))
     none |= has_term(np.isinf(a), (b == 0) & real_b) | has_term((a == 0) & real_a, np.isinf(b))
     limit = np.where(none | (up & down), np.nan, np.where(up, plus, np.where(down, minus, 0.0)))
-    found = Ball(plain.centre + limit, plain.radii(), terms, True)
-    return Ball(found.centre, settled_product(primitive, found, operands, params, real), terms, True)
+    product = Ball(plain.centre + limit, plain.radii(), terms, True)
+    return Ball(product.centre, settle_product(primitive, product, operands, params, real), terms, True)
 
 
 _TABLE: dict[str, Callable[..., Ball]] = {
-    "": _anywhere,
+    "": _mark_stray,
     **dict.fromkeys(("reshape", "transpose", "broadcast", "getitem", "concatenate", "windows"), _move_marks),
     **dict.fromkeys(("cumsum", "cumprod", "sort"), _spread_marks),
-    **dict.fromkeys(("negative", "store"), _kept),
-    **dict.fromkeys(("add", "subtract", "exp", "exp2", "divide", "where"), _masked),
+    **dict.fromkeys(("negative", "store"), _keep_marks),
+    **dict.fromkeys(("add", "subtract", "exp", "exp2", "divide", "where"), _mark_masked),
     **dict.fromkeys(("multiply", *BILINEAR), _mark_product),
-    "overlap": _added_up,
-    "scatter": _scattered,
-    "among": _as_it_is,
+    "overlap": _mark_sums,
+    "scatter": _mark_scatter,
+    "among": _keep_result,
 }
 
 MARKED.update(_TABLE)

@@ -1,10 +1,10 @@
-"""Kinds of primitives, by name: what a ball may take for granted of their results."""
+"""Kinds of primitives, by name: properties of their results that hold for all operands."""
 
 from __future__ import annotations
 
 from ....reference.array import BILINEAR
 
-#: Primitives whose results are never negative; and those that give none from operands that are not.
+#: Primitives whose results are never negative; and those whose results are not negative where no operand is.
 NEVER_NEGATIVE = frozenset(
     {"square", "absolute", "sqrt", "exp", "sigmoid", "exp2", "cosh", "arccosh", "arccos", "erfc", "hypot"}
 )
@@ -24,7 +24,7 @@ MOVED = frozenset(
 #: Primitives whose elements are computed of all elements before them.
 RUNNING = frozenset({"cumsum", "cumprod"})
 
-#: That of a zero without errors is -inf in every evaluation.
+#: Logarithms: that of a zero without errors is -inf in every evaluation.
 LOGARITHMS = frozenset({"log", "log2", "log10"})
 
 #: Primitives that compute: the others move or choose elements, and the radii with them.

@@ -1,4 +1,4 @@
-"""Where no evaluation rounds: results on integers times a power of two, while they fit the format.
+"""Results that no evaluation rounds: integers times a power of two, while they fit the format.
 
 On such a lattice, sums and products that stay below 2^p units are exact, whatever the order, the tree or the number of
 partial sums. So a sum or product of exact elements is exact while it stays below 2^p units of its terms' common power
@@ -98,12 +98,12 @@ def _multiply(contract: Contract, out: Ball, a: Ball, b: Ball) -> Any:
 
 
 def _sum(contract: Contract, out: Ball, a: Ball, axes: tuple[int, ...], means: bool = False) -> Any:
-    known = np.all(a.radii() == 0, axis=axes, keepdims=True)
-    if not np.any(known):
-        return known
+    exact = np.all(a.radii() == 0, axis=axes, keepdims=True)
+    if not np.any(exact):
+        return exact
     size = np.sum(np.abs(a.centre), axis=axes, keepdims=True)
     unit = np.min(lowest_bit(a.centre), axis=axes, keepdims=True, initial=np.inf)
-    return holds_multiples(contract, size, unit) & known
+    return holds_multiples(contract, size, unit) & exact
 
 
 def _cumsum(contract: Contract, out: Ball, a: Ball, axis: int) -> Any:

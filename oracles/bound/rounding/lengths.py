@@ -1,7 +1,7 @@
-"""How long the sums of a formula are, as its reading meets them.
+"""The length of the longest sum of a formula, as its reading finds it.
 
-A report shows how errors grow with the number of terms of a sum. Which extents of the arguments make that number, the
-formula alone tells, so the rules of sums and products say it while they are read.
+A report shows how errors grow with the number of terms of a sum. Only the formula determines which extents of the
+arguments multiply to that number, so the rules of sums and products record it during a reading.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ class LongestSum:
     longest: int = 1
 
 
-_NOTED: ContextVar[LongestSum | None] = ContextVar("noted", default=None)
+_LONGEST: ContextVar[LongestSum | None] = ContextVar("longest", default=None)
 
 
 @contextmanager
-def noted() -> Iterator[LongestSum]:
-    """What the block reads is noted; an outer block does not hear of it."""
-    found = LongestSum()
-    token = _NOTED.set(found)
+def record_longest() -> Iterator[LongestSum]:
+    """Record the longest sum that is read in the block; a block around it does not record the sums of this one."""
+    longest = LongestSum()
+    token = _LONGEST.set(longest)
     try:
-        yield found
+        yield longest
     finally:
-        _NOTED.reset(token)
+        _LONGEST.reset(token)
 
 
-def met(terms: int) -> None:
-    """A rule reads a sum of so many terms."""
-    found = _NOTED.get()
-    if found is not None and terms > found.longest:
-        found.longest = terms
+def record_sum(terms: int) -> None:
+    """Record a sum of this many terms, where a block of `record_longest` is open."""
+    longest = _LONGEST.get()
+    if longest is not None and terms > longest.longest:
+        longest.longest = terms

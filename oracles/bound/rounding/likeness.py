@@ -122,14 +122,15 @@ def spreads(
     """How far `RUNS` evaluations with random errors are from the centres of outputs.
 
     Args:
-        balls: of the outputs, or what is none. formats: of the outputs; None for what is none.
-        runs: the evaluations; no more are taken than are needed.
-        cotangents: where the outputs are gradients, what of; None for other outputs.
+        balls: of the outputs; an output without a ball has another object in its place. formats: of the outputs with
+            a ball; None for the others.
+        runs: the evaluations; `RUNS` of them are used.
+        cotangents: where the outputs are gradients, the cotangents of these; None for other outputs.
 
     Returns:
-        One for each ball, and None for what is none.
+        A spread for each ball, and None for an output without one.
     """
-    # One evaluation at a time, because all of them take more memory than everything else that is judged.
+    # One evaluation is held at a time, because all of them together take more memory than the rest of a judgement.
     squares: list[Any] = [0.0] * len(balls)
     sides: list[Any] = [np.zeros(2)] * len(balls)
     totals = [{} if cotangents is None or not isinstance(read, Ball) else _totals(read, cotangents) for read in balls]
@@ -144,22 +145,26 @@ def spreads(
                 sides[i] = sides[i] + np.square(_sides(values, formats[i], read)) / (3 * RUNS)
                 for axes in sums[i]:
                     sums[i][axes] = sums[i][axes] + np.square(np.sum(error, axes, keepdims=True)) / RUNS
-        found: list[Spread | None] = []
+        answers: list[Spread | None] = []
         for i, (read, total, side) in enumerate(zip(balls, squares, sides, strict=True)):
             if not isinstance(read, Ball):
-                found.append(None)
+                answers.append(None)
                 continue
             for axes, variance in sums[i].items():
-                left = np.sum(read.centre, axes, keepdims=True) - totals[i][axes]
-                if np.all(np.square(left) <= variance):
+                remainder = np.sum(read.centre, axes, keepdims=True) - totals[i][axes]
+                if np.all(np.square(remainder) <= variance):
                     total = total + variance
-            found.append(Spread(np.sqrt(total), side))
-        return found
+            answers.append(Spread(np.sqrt(total), side))
+        return answers
 
 
 def _totals(read: Ball, cotangents: Sequence[Any]) -> dict[tuple[int, ...], Any]:
-    """The fewest axes along which a gradient may add up to nothing, or to a cotangent, as far as its bounds say."""
-    found: dict[tuple[int, ...], Any] = {}
+    """The smallest sets of axes along which a gradient's sum may be zero, or a cotangent, within its bounds.
+
+    Returns:
+        By the axes, the sum: zeros, or the cotangent.
+    """
+    totals: dict[tuple[int, ...], Any] = {}
     axes = [i for i, length in enumerate(read.shape) if length > 1][:_MOST_AXES]
     for count in range(1, len(axes) + 1):
         for some in itertools.combinations(axes, count):
@@ -167,9 +172,9 @@ def _totals(read: Ball, cotangents: Sequence[Any]) -> dict[tuple[int, ...], Any]
             alike = [np.reshape(each, total.shape) for each in cotangents if np.size(each) == total.size]
             radius = np.sum(read.radii(), some, keepdims=True)
             for need in (np.zeros(total.shape), *alike):
-                if not any(set(fewer) <= set(some) for fewer in found) and np.all(np.abs(total - need) <= radius):
-                    found[some] = need
-    return found
+                if not any(set(fewer) <= set(some) for fewer in totals) and np.all(np.abs(total - need) <= radius):
+                    totals[some] = need
+    return totals
 
 
 def likeness(computed: Any, fmt: Format, read: Ball, spread: Spread) -> Likeness | None:
@@ -184,15 +189,15 @@ def likeness(computed: Any, fmt: Format, read: Ball, spread: Spread) -> Likeness
     centre = np.asarray(read.centre, dtype=np.float64)
     radius, sigma = np.asarray(read.radii(), dtype=np.float64), spread.sigma
     with np.errstate(all="ignore"):
-        known = np.isfinite(centre) & np.isfinite(radius) & (radius > 0) & np.isfinite(sigma) & (sigma > 0)
-        known &= np.isfinite(computed)  # An accepted infinity is an overflow of the output's own format.
-        if not known.any():
+        usable = np.isfinite(centre) & np.isfinite(radius) & (radius > 0) & np.isfinite(sigma) & (sigma > 0)
+        usable &= np.isfinite(computed)  # An accepted infinity is an overflow of the output's own format.
+        if not usable.any():
             return None
-        # The rounding to the output's own format is no error of the model's: it is taken off, at its most.
+        # The rounding to the output's own format is no error of the model, so the most that it may be is subtracted.
         error = np.abs(computed - centre) - 0.5 * ulp_array(fmt, np.abs(centre) + radius)
-        error = np.where(known, np.maximum(error, 0.0), 0.0)
-        scores = np.where(known, error / np.where(known, sigma, 1.0), 0.0)
-    count = int(np.count_nonzero(known))
+        error = np.where(usable, np.maximum(error, 0.0), 0.0)
+        scores = np.where(usable, error / np.where(usable, sigma, 1.0), 0.0)
+    count = int(np.count_nonzero(usable))
     at = tuple(int(i) for i in np.unravel_index(int(np.argmax(scores)), scores.shape))
     overall = float(np.sqrt(np.sum(np.square(scores)) / count))
     most = (quantile(RISK / 3 / count), quantile(RISK / 12))
@@ -200,7 +205,7 @@ def likeness(computed: Any, fmt: Format, read: Ball, spread: Spread) -> Likeness
 
 
 def leaning(computed: Any, fmt: Format, read: Ball, spread: Spread, native: Any) -> Leaning | None:
-    """To which side an output lies; None where that is not asked, because sums are of its own format.
+    """To which side of the exact result an output lies; None where sums are in its own format.
 
     Args:
         computed, fmt, read, spread: as for `likeness`. native: what torch computes of the spec, as float64 values.
@@ -212,7 +217,7 @@ def leaning(computed: Any, fmt: Format, read: Ball, spread: Spread, native: Any)
 
 
 def _sides(values: Any, fmt: Format, read: Ball) -> Any:
-    """The two sums of the third test; zeros in a format that it is not asked in."""
+    """The two sums of the third test; zeros for a format in which there is no third test."""
     if fmt.precision >= read.contract.accumulate.precision:
         return np.zeros(2)
     centre = np.asarray(read.centre, dtype=np.float64)

@@ -3,10 +3,11 @@
 What this is for: an exact reading of a large sample takes minutes. But an element of a norm depends on its row, and one
 of an elementwise function on one element of each operand.
 
-What is hard here: which branch a formula takes is asked before anything is known to be needed. So the formula is read
-as balls once more, and that reading answers all comparisons; what was done to which arrays is written down, and then
-replayed on exact numbers, backwards to see what is needed and forwards to compute it. Where a comparison is open, where
-products of matrices occur, and where too much is needed, there is no exact value.
+What is hard here: a formula branches by values before it is known which elements are needed. So the formula is read as
+balls once more, and that reading decides all comparisons. The primitives and their operands are recorded on a tape, and
+the tape is replayed: backwards to find the elements that are needed, and forwards to compute these as exact numbers.
+There is no exact value where balls leave a comparison open, where products of matrices occur, and where too many
+elements are needed.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from ....reference.exact import Exact, evaluate, exact
 from ..contract import Contract
 from .ball import Ball, ball
 
-#: So many numbers may be computed for one element: about two seconds.
+#: The most numbers that may be computed for one element, which takes about two seconds.
 MOST = 150_000
 
 
@@ -58,15 +59,15 @@ class _Recorded(Ball):
             first: Ball = params["ways"][0].formula(*operands)
             return first
         out = super().apply(primitive, operands, params)
-        taken = tuple(x.step if isinstance(x, _Recorded) else _Constant(x) for x in operands)
-        self.tape.append(_Primitive(primitive, taken, params, out.shape))
+        sources = tuple(x.step if isinstance(x, _Recorded) else _Constant(x) for x in operands)
+        self.tape.append(_Primitive(primitive, sources, params, out.shape))
         return _Recorded(out, self.tape, len(self.tape) - 1)
 
     def compare(self, ufunc: np.ufunc, other: Array) -> Any:
-        found = super().compare(ufunc, other)
-        if isinstance(found, Condition):
+        answers = super().compare(ufunc, other)
+        if isinstance(answers, Condition):
             raise _Unknown
-        return found
+        return answers
 
     def largest(self, axes: tuple[int, ...]) -> tuple[Any, Any]:
         surely, possibly = super().largest(axes)
@@ -84,13 +85,13 @@ class _Constant:
     def at(self, shape: tuple[int, ...], places: Any) -> Any:
         """The elements at flat places of the shape that it broadcasts to."""
         value = self.value.centre if isinstance(self.value, Ball) else self.value
-        return _taken(value, shape, places) if np.ndim(value) else value
+        return _take(value, shape, places) if np.ndim(value) else value
 
 
 def exact_element(
     formula: Callable[..., Any], operands: Sequence[Any], contract: Contract, output: int, index: tuple[int, ...]
 ) -> Exact | None:
-    """The exact value of one element of an output, without axes; None where there is none to be had in seconds.
+    """The exact value of one element of an output, without axes; None where it cannot be computed in seconds.
 
     Args:
         formula, operands: as for `balls`. contract: of the reading that answers comparisons.
@@ -103,44 +104,45 @@ def exact_element(
         leaves.append(_Recorded(ball(values, contract), tape, len(tape) - 1))
     try:
         with np.errstate(all="ignore"):
-            found = formula(*leaves)
-        last = (found if isinstance(found, (tuple, list)) else (found,))[output]
+            outputs = formula(*leaves)
+        last = (outputs if isinstance(outputs, (tuple, list)) else (outputs,))[output]
         if not isinstance(last, _Recorded):  # A derivative in what the formula does not depend on is a constant.
             return exact(last.centre[index]) if isinstance(last, Ball) and last.radius is None else None
-        needed = _needed(tape, last.step, int(np.ravel_multi_index(index, last.shape)) if index else 0)
+        needed = _find_needed(tape, last.step, int(np.ravel_multi_index(index, last.shape)) if index else 0)
     except _Unknown:
         return None
-    given = [np.ravel(np.asarray(v))[needed[i]] if i in needed else np.zeros(0) for i, v in enumerate(operands)]
-    (value,), _ = evaluate(lambda *inputs: _replayed(tape, needed, last.step, inputs), *given)
+    leaf_values = [np.ravel(np.asarray(v))[needed[i]] if i in needed else np.zeros(0) for i, v in enumerate(operands)]
+    (value,), _ = evaluate(lambda *inputs: _replay(tape, needed, last.step, inputs), *leaf_values)
     return Exact(np.reshape(value.values, ()))
 
 
 # ------------------------------------------------------------------------------------------------------ what is needed
 
 
-def _needed(tape: Sequence[_Primitive], last: int, place: int) -> dict[int, Any]:
-    """The flat places, in order, that are needed of every step."""
-    found: dict[int, Any] = {last: np.array([place])}
+def _find_needed(tape: Sequence[_Primitive], last: int, place: int) -> dict[int, Any]:
+    """For every step the flat places, in order, that one place of the last step depends on."""
+    needed: dict[int, Any] = {last: np.array([place])}
     total = 0
     for number in range(last, -1, -1):
-        if number not in found:
+        if number not in needed:
             continue
-        step, places = tape[number], found[number]
+        step, places = tape[number], needed[number]
         total += places.size
         if total > MOST:
             raise _Unknown
-        for operand, wanted in zip(step.operands, _sources(tape, step, places), strict=True):
+        for operand, sources in zip(step.operands, _sources(tape, step, places), strict=True):
             if isinstance(operand, int):
-                found[operand] = np.union1d(found.get(operand, np.zeros(0, dtype=np.int64)), np.ravel(wanted))
-    return found
+                needed[operand] = np.union1d(needed.get(operand, np.zeros(0, dtype=np.int64)), np.ravel(sources))
+    return needed
 
 
 def _sources(tape: Sequence[_Primitive], step: _Primitive, places: Any) -> list[Any]:
-    """For every operand of a step, the flat places that the places of its result are made of.
+    """For every operand of a step, the flat places that some places of the step's result are computed from.
 
-    Of sums and of maxima there is a row of them for each place; of `scatter`, those that land in a place.
+    For sums and maxima there is a row of places for each place of the result; for `scatter`, the places that land in
+    one of them.
     """
-    shapes = [tape[o].shape if isinstance(o, int) else np.shape(_is_constant(o)) for o in step.operands]
+    shapes = [tape[o].shape if isinstance(o, int) else np.shape(_constant_of(o)) for o in step.operands]
     if step.primitive in ELEMENTWISE or step.primitive == "store":
         return [_broadcast(shape, step.shape, places) for shape in shapes]
     if not step.primitive:
@@ -177,7 +179,11 @@ def _numbered(shape: tuple[int, ...]) -> Any:
 
 
 def _broadcast(shape: tuple[int, ...], whole: tuple[int, ...], places: Any) -> Any:
-    """The flat places of an array of a shape that flat places of the shape it broadcasts to are copies of."""
+    """The flat places of an array whose elements stand at some flat places after it was broadcast.
+
+    Args:
+        shape: of the array. whole: the shape after broadcasting. places: in that shape.
+    """
     if shape == whole:
         return places
     along = np.unravel_index(places, whole)[len(whole) - len(shape) :] if whole else ()
@@ -187,12 +193,12 @@ def _broadcast(shape: tuple[int, ...], whole: tuple[int, ...], places: Any) -> A
     return flat
 
 
-def _is_constant(operand: Any) -> Any:
+def _constant_of(operand: Any) -> Any:
     value = operand.value
     return value.centre if isinstance(value, Ball) else value
 
 
-def _taken(values: Any, shape: tuple[int, ...], places: Any) -> Any:
+def _take(values: Any, shape: tuple[int, ...], places: Any) -> Any:
     array = np.asarray(values)
     return array.ravel()[_broadcast(array.shape, shape, places)]
 
@@ -200,31 +206,31 @@ def _taken(values: Any, shape: tuple[int, ...], places: Any) -> Any:
 # ---------------------------------------------------------------------------------------------------------- the replay
 
 
-def _replayed(tape: Sequence[_Primitive], needed: dict[int, Any], last: int, inputs: Sequence[Exact]) -> Exact:
+def _replay(tape: Sequence[_Primitive], needed: dict[int, Any], last: int, inputs: Sequence[Exact]) -> Exact:
     """The needed elements of the last step, from those of the inputs."""
     values: dict[int, Exact] = {}
     for number in sorted(needed):
         step = tape[number]
-        values[number] = _computed(tape, step, needed, values, number) if step.primitive else inputs[number]
+        values[number] = _compute(tape, step, needed, values, number) if step.primitive else inputs[number]
     return values[last]
 
 
-def _computed(
+def _compute(
     tape: Sequence[_Primitive], step: _Primitive, needed: dict[int, Any], values: dict[int, Exact], number: int
 ) -> Exact:
     """The needed elements of one step.
 
     Args:
-        tape, needed: the steps, and what is needed of each. values: those of earlier steps.
-        step, number: which one.
+        tape, needed: the steps, and the places that are needed of each. values: of earlier steps.
+        step, number: the step, and its number on the tape.
     """
     places = needed[number]
     if step.primitive == "concatenate":
         return _compute_concatenation(tape, step, needed, values, places)
     sources = _sources(tape, step, places)
     operands = [
-        values[o][np.searchsorted(needed[o], wanted)] if isinstance(o, int) else o.at(step.shape, places)
-        for o, wanted in zip(step.operands, sources, strict=True)
+        values[o][np.searchsorted(needed[o], source)] if isinstance(o, int) else o.at(step.shape, places)
+        for o, source in zip(step.operands, sources, strict=True)
     ]
     first = next(o for o in operands if isinstance(o, Exact))
     if step.primitive in ("sum", "max"):
@@ -235,7 +241,7 @@ def _computed(
         return first.apply("scatter", (first,), {"index": (at,), "shape": (places.size,)})
     if step.primitive in ELEMENTWISE or step.primitive == "store":
         params = {
-            name: _taken(value, step.shape, places) if isinstance(value, np.ndarray) and value.ndim else value
+            name: _take(value, step.shape, places) if isinstance(value, np.ndarray) and value.ndim else value
             for name, value in step.params.items()
         }
         return first.apply(step.primitive, tuple(operands), params)
@@ -245,19 +251,19 @@ def _computed(
 def _compute_concatenation(
     tape: Sequence[_Primitive], step: _Primitive, needed: dict[int, Any], values: dict[int, Exact], places: Any
 ) -> Exact:  # fmt: skip
-    """`_computed` of arrays that are concatenated.
+    """`_compute` of a concatenation.
 
     Args:
-        tape, step, needed, values: as there. places: what is needed of the step.
+        tape, step, needed, values: as for `_compute`. places: those that are needed of the step.
     """
-    shapes = [tape[o].shape if isinstance(o, int) else np.shape(_is_constant(o)) for o in step.operands]
+    shapes = [tape[o].shape if isinstance(o, int) else np.shape(_constant_of(o)) for o in step.operands]
     which = [np.full(shape, number) for number, shape in enumerate(shapes)]
     owner = np.concatenate(which, axis=step.params["axis"]).ravel()[places]
     joined = np.empty(places.size, dtype=object)
-    for number, (operand, wanted) in enumerate(zip(step.operands, _sources(tape, step, places), strict=True)):
+    for number, (operand, source) in enumerate(zip(step.operands, _sources(tape, step, places), strict=True)):
         if isinstance(operand, int):
-            joined[owner == number] = values[operand].values[np.searchsorted(needed[operand], wanted)]
-        elif wanted.size:
-            constant = np.ravel(np.asarray(_is_constant(operand), dtype=np.float64))[wanted]
+            joined[owner == number] = values[operand].values[np.searchsorted(needed[operand], source)]
+        elif source.size:
+            constant = np.ravel(np.asarray(_constant_of(operand), dtype=np.float64))[source]
             joined[owner == number] = exact(constant).values
     return Exact(joined)

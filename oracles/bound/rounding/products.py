@@ -41,7 +41,7 @@ def bilinear(contract: Contract, product: _Product, a: Ball, b: Ball, terms: int
         product: of two NumPy arrays, linear in each; of arrays that are not negative it has no cancellation.
         a, b: the factors. terms: how many products are summed for one element.
     """
-    lengths.met(terms)
+    lengths.record_sum(terms)
     sizes = [np.abs(x.centre).astype(np.float64, copy=False) for x in (a, b)]
     whole = [size if x.radius is None else size + x.radii() for size, x in zip(sizes, (a, b), strict=True)]
     size = product(*whole)  # of the factors of any evaluation
@@ -50,7 +50,7 @@ def bilinear(contract: Contract, product: _Product, a: Ball, b: Ball, terms: int
     relative = terms * contract.roundoff
     absolute = terms * contract.underflow * (2.0 if contract.flush else 1.0)
     reaches = [float(np.max(each, initial=0.0)) for each in whole]
-    lossy = [i for i, x in enumerate((a, b)) if contract.factors and not _is_held(contract, x)]
+    lossy = [i for i, x in enumerate((a, b)) if contract.factors and not _fits_factors(contract, x)]
     if lossy:
         # Each factor is off by a share of itself, and by what is lost below the normal numbers of its format.
         grown = (1.0 + contract.factors) ** len(lossy)
@@ -79,7 +79,7 @@ def bilinear(contract: Contract, product: _Product, a: Ball, b: Ball, terms: int
     return sum_of(centre, radius if terms else None, contract, float(terms), size)
 
 
-def _is_held(contract: Contract, x: Ball) -> bool:
+def _fits_factors(contract: Contract, x: Ball) -> bool:
     """Whether the format of factors holds an operand, so that no evaluation rounds it."""
     if not x.exact and np.any(x.radii()):
         return False
@@ -91,19 +91,19 @@ def _is_held(contract: Contract, x: Ball) -> bool:
 
 
 def _lost_below(contract: Contract) -> float:
-    """How far a factor may be off that is below the normal numbers; tensor cores read subnormal binary16 numbers."""
+    """The error of a factor below the normal numbers of its format; tensor cores read subnormal binary16 numbers."""
     if contract.narrow is None:
         return contract.accumulate.smallest_normal
     return contract.narrow.smallest_normal if contract.flush else contract.narrow.eta
 
 
 def _dense(values: Any) -> Any:
-    """What is repeated has strides of zero, which BLAS cannot read."""
+    """A contiguous copy where it is needed: a broadcast array has strides of zero, which BLAS cannot read."""
     return np.ascontiguousarray(values)
 
 
 def _centre(contract: Contract, product: _Product, a: Any, b: Any, terms: int, count: int) -> tuple[Any, float]:
-    """The product of the centres, and what it is off by relative to that of their magnitudes.
+    """The product of the centres, and its error relative to the product of their magnitudes.
 
     Args:
         product: see `bilinear`. a, b: centres. terms: of one sum. count: of sums.

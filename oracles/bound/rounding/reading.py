@@ -28,7 +28,7 @@ def balls(function: Callable[..., Any], values: Any, contract: Contract) -> tupl
 
 
 def balls_with_systematic(function: Callable[..., Any], values: Any, contract: Contract) -> tuple[Ball, ...]:
-    """`balls`, each of which knows what of its radius may be the same error in every sample."""
+    """`balls` with their `systematic` parts: how much of each radius may be the same error in every sample."""
     read = balls(function, values, contract)
     without = balls(function, values, replace(contract, systematic=False))
     for whole, rest in zip(read, without, strict=True):
@@ -65,5 +65,5 @@ def _by_rows(function: Callable[..., Any], values: Any, contract: Contract) -> r
     try:
         return rows.PrimitiveOrder(function, [np.shape(v) for v in values], contract)
     except Exception:
-        # What cannot be read from shapes alone is evaluated as a whole; a mistake in the formula is raised again there.
+        # A formula that shapes alone cannot record is evaluated as a whole, and its mistakes are raised there.
         return None

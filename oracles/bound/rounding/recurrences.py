@@ -46,7 +46,7 @@ _Sizes = tuple[Any, Any]
 
 
 class Chain:
-    """What is known of a value as a sum of products.
+    """A value as a sum of products: the numbers that bound its error in every order of evaluation.
 
     Attributes:
         steps: how many additions of a product lie on the longest way to it. product: whether it is one.
@@ -67,7 +67,7 @@ class Chain:
         return self.outer + self.inner
 
     def sizes(self) -> _Sizes:
-        """S and R. They are computed for the first who asks, for most chains end after a step."""
+        """S and R, computed at their first use, because most chains end after a step."""
         if callable(self._sizes):
             self._sizes = self._sizes()
         return self._sizes

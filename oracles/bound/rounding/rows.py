@@ -1,11 +1,11 @@
-"""Balls evaluated by blocks of rows, where rows know nothing of each other.
+"""Balls evaluated by blocks of rows, for formulas in which rows do not depend on each other.
 
 A reading of large arrays primitive by primitive moves every intermediate through memory many times. Where a formula
 treats the rows along axis 0 alike and one by one (a softmax over the last axis, a chain of elementwise operations), it
 is first recorded on arrays that have shapes alone, and then evaluated on so few rows at a time that all of their
 intermediates stay in the cache. Every rule of the reading is elementwise or along an axis, so the balls are the same
-ones, up to roundings of radii that all of them cover. What cannot be recorded, because it branches by values, or mixes
-rows, is evaluated as a whole.
+as those of a whole reading, up to roundings of radii, which the slack of the radii covers. A formula that cannot be
+recorded, because it branches by values or mixes rows, is evaluated as a whole.
 """
 
 from __future__ import annotations
@@ -21,12 +21,13 @@ from ..contract import Contract, contract
 from .ball import RULES, Ball, ball
 from .rules import ways_of
 
-#: Elements of the largest input from which on blocks are worth their steps; and elements of a block, of which about
-#: ten intermediates fit a cache of a few megabytes. Larger blocks the allocator hands back and fetches anew.
+#: The number of elements of the largest input from which on blocks are faster; and the number of elements of a block,
+#: of which about ten intermediates fit a cache of a few megabytes. The memory of larger blocks goes back to the system
+#: and has to be allocated anew each time.
 LARGE, BLOCK = 2**17, 2**16
 
 
-#: What a comparison is recorded as.
+#: The name by which a comparison is recorded.
 _COMPARE = "compare"
 #: For shapes, any contract will do.
 _ANY = contract("float32")
@@ -62,9 +63,9 @@ class Recorded(Array):
         raise MixedRowsError
 
     def compare(self, ufunc: np.ufunc, other: Array) -> Any:
-        found = self.plan.step(_COMPARE, (self, other), {"ufunc": ufunc})
-        found.is_condition = True
-        return found
+        out = self.plan.step(_COMPARE, (self, other), {"ufunc": ufunc})
+        out.is_condition = True
+        return out
 
     def largest(self, axes: tuple[int, ...]) -> tuple[Any, Any]:
         raise MixedRowsError
@@ -77,58 +78,58 @@ class Recorded(Array):
 
 
 class _Shared:
-    """Steps that several ways of one choice begin with, and that are evaluated once for all of them.
+    """Steps that several ways of one choice have in common, and that are evaluated once for all of them.
 
-    A way that computes the same twice has two errors there, so each of its steps is found at most once.
+    A way that computes the same step twice has two independent errors there, so it uses each earlier step at most once.
     """
 
     def __init__(self) -> None:
-        self._known: dict[Any, list[Recorded]] = {}
-        self._used: dict[Any, int] = {}
+        self._results: dict[Any, list[Recorded]] = {}
+        self._uses: dict[Any, int] = {}
 
-    def again(self) -> _Shared:
-        """For the next way."""
-        self._used = {}
+    def begin_way(self) -> _Shared:
+        """These steps for the next way, which has used none of them."""
+        self._uses = {}
         return self
 
-    def found(self, key: Any) -> Recorded | None:
-        """The result of a step of an earlier way; None if there is none that this way has not found yet."""
-        number = self._used[key] = self._used.get(key, 0) + 1
-        known = self._known.get(key, [])
-        return known[number - 1] if number <= len(known) else None
+    def find_step(self, key: Any) -> Recorded | None:
+        """The result of an earlier step with this key that the present way has not used; None if there is none."""
+        number = self._uses[key] = self._uses.get(key, 0) + 1
+        results = self._results.get(key, [])
+        return results[number - 1] if number <= len(results) else None
 
     def keep(self, key: Any, result: Recorded) -> None:
-        self._known.setdefault(key, []).append(result)
+        self._results.setdefault(key, []).append(result)
 
     def forget(self, steps: Sequence[tuple[Recorded, str, Operands, Params]]) -> None:
-        """What is not of these steps was taken back."""
-        left = {id(step[0]) for step in steps}
-        self._known = {key: [x for x in known if id(x) in left] for key, known in self._known.items()}
+        """Forget all results but those of these steps, because the others were removed from the recording."""
+        ids = {id(step[0]) for step in steps}
+        self._results = {key: [x for x in results if id(x) in ids] for key, results in self._results.items()}
 
 
 def _key_of(primitive: str, operands: Operands, params: Params) -> Any:
-    """What two steps have in common that compute the same; None for a step that cannot be compared."""
-    given: list[Any] = []
+    """A key that is equal for two steps that compute the same; None for a step that cannot be compared."""
+    keys: list[Any] = []
     for x in operands:
         if isinstance(x, Recorded) and x.value is None:
-            given.append(id(x))
+            keys.append(id(x))
         elif type(x) in (int, float):
-            given.append(repr(float(x)))
+            keys.append(repr(float(x)))
         else:
             return None
-    return (primitive, *given, repr(params)) if all(map(is_plain, params.values())) else None
+    return (primitive, *keys, repr(params)) if all(map(is_plain, params.values())) else None
 
 
 def _picking(position: int) -> Algorithm:
-    """The way that takes one of several results that are there."""
+    """The way that returns one of several results that are computed already."""
     return Algorithm(lambda *results: results[position], "")
 
 
 class PrimitiveOrder:
-    """The primitives of a formula in order, and the shapes of what they make.
+    """The primitives of a formula in order, and the shapes of their results.
 
     Attributes:
-        count: of rows. evaluated: whether values are ever put in, so that a constant must not depend on them.
+        count: of rows. evaluated: whether the recording is run at values, so that no constant in it may depend on them.
     """
 
     evaluated = True
@@ -145,10 +146,10 @@ class PrimitiveOrder:
         Args:
             function: of arrays. shapes: of them; those with the most axes have the rows along axis 0.
             terms: the contract, which says what algorithms count.
-            having: which arrays have rows, where it is others.
+            having: for each array whether it has rows, where the number of axes does not decide that.
 
         Raises:
-            MixedRowsError: it is not known to treat rows one by one.
+            MixedRowsError: the formula is not known to treat rows one by one.
         """
         most = max(map(len, shapes))
         if having is None:
@@ -168,16 +169,16 @@ class PrimitiveOrder:
     def step(self, primitive: str, operands: Operands, params: Params) -> Recorded:
         if primitive == "among":
             return self._among(operands, params)
-        known = [x for x in (*operands, params.get("condition")) if isinstance(x, Recorded)]
+        arrays = [x for x in (*operands, params.get("condition")) if isinstance(x, Recorded)]
         shape = self.shape_of(primitive, operands, params)
-        rows = any(x.rows for x in known)
+        rows = any(x.rows for x in arrays)
         if rows and not self.by_rows(primitive, operands, shape, params):
             raise MixedRowsError
         key = _key_of(primitive, operands, params) if self.shared is not None else None
         if self.shared is not None and key is not None:
-            known_step = self.shared.found(key)
-            if known_step is not None:
-                return known_step
+            earlier = self.shared.find_step(key)
+            if earlier is not None:
+                return earlier
         out = Recorded(self, shape, rows)
         self.steps.append((out, primitive, operands, params))
         if self.shared is not None and key is not None:
@@ -189,7 +190,7 @@ class PrimitiveOrder:
         outer, self.shared = self.shared, _Shared()
         results: list[Any] = []
         for way in ways_of(params["ways"], self.terms):
-            before, self.shared = len(self.steps), self.shared.again()
+            before, self.shared = len(self.steps), self.shared.begin_way()
             try:
                 results.append(way.formula(*operands))
             except Inapplicable:
@@ -222,63 +223,63 @@ class PrimitiveOrder:
 
     def run(self, values: Sequence[Any], terms: Contract) -> tuple[Ball, ...]:
         """The balls of the outputs, at float64 inputs."""
-        found: dict[int, Any] = {}
-        for given, value in zip(self.inputs, values, strict=True):
-            if not given.rows:
-                found[id(given)] = ball(value, terms)
+        balls: dict[int, Any] = {}
+        for source, value in zip(self.inputs, values, strict=True):
+            if not source.rows:
+                balls[id(source)] = ball(value, terms)
         for out, primitive, operands, params in self.steps:
             if not out.rows:
-                found[id(out)] = self._evaluated(primitive, operands, params, found, terms)
+                balls[id(out)] = self._evaluate(primitive, operands, params, balls, terms)
         parts, unneeded = _Parts(self.outputs, terms), self._unneeded_after()
         step = max(BLOCK // max(max(x.size for x in self.inputs) // self.count, 1), 1)
         for start in range(0, self.count, step):
             end = min(start + step, self.count)
-            block = dict(found)
-            for given, value in zip(self.inputs, values, strict=True):
-                if given.rows:
-                    block[id(given)] = ball(value[start:end], terms)
+            block = dict(balls)
+            for source, value in zip(self.inputs, values, strict=True):
+                if source.rows:
+                    block[id(source)] = ball(value[start:end], terms)
             for (out, primitive, operands, params), gone in zip(self.steps, unneeded, strict=True):
                 if out.rows:
                     if "shape" in params:
                         params = {**params, "shape": (end - start, *params["shape"][1:])}
-                    block[id(out)] = self._evaluated(primitive, operands, params, block, terms)
+                    block[id(out)] = self._evaluate(primitive, operands, params, block, terms)
                     for key in gone:
                         del block[key]
             parts.put(slice(start, end), [block[id(each)] for each in self.outputs])
         return parts.balls()
 
     def _unneeded_after(self) -> list[list[int]]:
-        """Of every step that has rows, what no later step needs: its memory is still in the cache, for the next one."""
-        seen = {id(each) for each in self.outputs}
-        found: list[list[int]] = []
+        """For every step with rows, the results that no later step needs: the next step reuses their cached memory."""
+        needed = {id(each) for each in self.outputs}
+        unneeded: list[list[int]] = []
         for out, _, operands, params in reversed(self.steps):
             used = [x for x in (*operands, params.get("condition"), out) if isinstance(x, Recorded) and x.rows]
-            found.append([key for key in dict.fromkeys(map(id, used)) if key not in seen] if out.rows else [])
-            seen.update(map(id, used))
-        return found[::-1]
+            unneeded.append([key for key in dict.fromkeys(map(id, used)) if key not in needed] if out.rows else [])
+            needed.update(map(id, used))
+        return unneeded[::-1]
 
-    def _evaluated(
-        self, primitive: str, operands: Operands, params: Params, found: dict[int, Any], terms: Contract
+    def _evaluate(
+        self, primitive: str, operands: Operands, params: Params, balls: dict[int, Any], terms: Contract
     ) -> Any:
-        """The result of one step, a ball or a condition, of balls that were found before.
+        """The result of one step, a ball or a condition.
 
         Args:
-            primitive, operands, params: the step. found: balls by the identity of what was recorded.
-            terms: the contract, of constants.
+            primitive, operands, params: the step. balls: results of earlier steps, by the `id` of the recorded array.
+            terms: the contract of constants.
         """
-        given = tuple(found.get(id(x), x.value) if isinstance(x, Recorded) else x for x in operands)
-        holder = next((x for x in given if isinstance(x, Ball)), Ball(np.zeros(()), None, terms))
+        arguments = tuple(balls.get(id(x), x.value) if isinstance(x, Recorded) else x for x in operands)
+        holder = next((x for x in arguments if isinstance(x, Ball)), Ball(np.zeros(()), None, terms))
         if primitive == _COMPARE:
-            left, right = (x if isinstance(x, Ball) else holder.lift(x) for x in given)
+            left, right = (x if isinstance(x, Ball) else holder.lift(x) for x in arguments)
             return left.compare(params["ufunc"], right)
         condition = params.get("condition")
         if isinstance(condition, Recorded):
-            params = {**params, "condition": found[id(condition)]}
-        return holder.apply(primitive, given, params)
+            params = {**params, "condition": balls[id(condition)]}
+        return holder.apply(primitive, arguments, params)
 
 
 class _Parts:
-    """Outputs that are put together of blocks."""
+    """The outputs, put together from the balls of blocks."""
 
     def __init__(self, outputs: Sequence[Recorded], terms: Contract) -> None:
         self.terms = terms
@@ -303,14 +304,14 @@ class _Parts:
 
     def balls(self) -> tuple[Ball, ...]:
         each = zip(self.centres, self.radii, self.flags, strict=True)
-        found = tuple(Ball(centre, radius, self.terms, *flags) for centre, radius, flags in each)
-        for read, stray in zip(found, self.stray, strict=True):
+        out = tuple(Ball(centre, radius, self.terms, *flags) for centre, radius, flags in each)
+        for read, stray in zip(out, self.stray, strict=True):
             read.stray = stray
-        return found
+        return out
 
 
 def is_plain(value: Any) -> bool:
-    """Whether a parameter says nothing of single rows: no array is in it."""
+    """Whether a parameter has no array in it, and so cannot treat single rows in a way of their own."""
     if isinstance(value, tuple):
         return all(map(is_plain, value))
     return value is None or isinstance(value, (int, float, str, bool, slice, type(Ellipsis)))

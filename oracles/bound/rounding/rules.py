@@ -68,7 +68,7 @@ def flushed_below(power: Ball, exponent: Ball) -> Ball:
 
 
 def _exponent(contract: Contract, a: Ball) -> Ball:
-    """The exponent of an exponential, as it is taken."""
+    """The exponent of an exponential, with the errors of the algorithm `EXP2` where the contract allows that."""
     if EXP2 not in contract.algorithms:
         return a
     # 2^(x log2 e): the factor and the product are rounded, and so the exponent is off by 2u |x| before the power.
@@ -117,7 +117,7 @@ def _bound_constant_power(contract: Contract, a: Ball, exponent: float) -> Ball:
 
 
 def _extreme(choose: Any) -> Callable[..., Ball]:
-    """The larger, or the smaller, of two: between what `choose` says of their lower ends and of their upper ones."""
+    """The larger, or the smaller, of two: between the choice of their lower ends and that of their upper ends."""
 
     def rule(contract: Contract, a: Ball, b: Ball) -> Ball:
         centre = choose(a.centre, b.centre)
@@ -150,7 +150,7 @@ def _radius(a: Ball) -> Any:
 
 
 def _attach(contract: Contract, a: Ball, b: Ball, kept: bool = False) -> Ball:
-    """The given value; unless it is `kept`, an evaluation may compute it again as `b` says."""
+    """The value of `a`; unless it is `kept`, an evaluation may compute it once more in the way of `b`."""
     radius = _radius(a) + (0.0 if kept else _radius(b) + magnitude_of(a.centre - b.centre))
     return Ball(np.broadcast_to(a.centre, b.shape), np.broadcast_to(radius, b.shape), contract)
 
@@ -160,24 +160,24 @@ def _sum_over(contract: Contract, a: Ball, axes: tuple[int, ...], means: bool = 
     summands = a.centre.size // max(centre.size, 1)
     if summands <= 1:
         return Ball(centre, None if a.radius is None else np.sum(a.radii(), axis=axes, keepdims=True), contract)
-    lengths.met(summands)
+    lengths.record_sum(summands)
     # In any order there are n - 1 additions; the last factor covers the roundings of the sums that are formed here.
     unit = (contract.roundoff + contract.centre_roundoff) * (1.0 + summands * SLACK)
     growth = (summands - 1) * unit
     sizes = a.centre if a.nonnegative and a.centre.dtype == np.float64 else magnitude_of(a.centre)
     size = centre if sizes is a.centre else np.sum(sizes, axis=axes, keepdims=True)
-    given = None if a.exact else _sum_of_radii(a, axes, size, summands)
+    radii_sum = None if a.exact else _sum_of_radii(a, axes, size, summands)
     radius = size * growth
-    # Beyond first derivatives no proof says what sums a closed form has, so there the whole bound stays.
+    # Beyond first derivatives no proof says which sums a closed form has, so there the whole bound stays.
     if sizes is not a.centre and contract.roundings == 1.0 and growth < 0.5:
-        radius = np.minimum(radius, _of_partial_sums(size, centre, given, growth))
+        radius = np.minimum(radius, _of_partial_sums(size, centre, radii_sum, growth))
         if means:
-            radius = radius + _apart(a, axes, centre, size, given) * _of_means(summands, unit)
+            radius = radius + _apart(a, axes, centre, size, radii_sum) * _of_means(summands, unit)
     if contract.flush:
         radius = radius + (summands - 1) * contract.underflow
-    if given is not None:
-        size = size + given
-        radius = radius + given * (1.0 + growth + summands * SLACK)
+    if radii_sum is not None:
+        size = size + radii_sum
+        radius = radius + radii_sum * (1.0 + growth + summands * SLACK)
     if not np.max(size, initial=0.0) <= contract.limit:
         radius = np.where(size <= contract.limit, radius, np.inf)
     return sum_of(centre, radius, contract, float(summands - 1), size)
@@ -198,7 +198,7 @@ def _sum_of_radii(a: Ball, axes: tuple[int, ...], size: Any, summands: int) -> A
     return np.sum(a.radii(), axis=axes, keepdims=True)
 
 
-def _of_partial_sums(size: Any, centre: Any, given: Any, growth: float) -> Any:
+def _of_partial_sums(size: Any, centre: Any, radii_sum: Any, growth: float) -> Any:
     """A bound on the error of a sum in which terms cancel: half of (n - 1) u Σ |x| where the sum is zero.
 
     Each of the n - 1 additions is off by u times its result, which is the sum of some of the terms and of the errors
@@ -207,14 +207,14 @@ def _of_partial_sums(size: Any, centre: Any, given: Any, growth: float) -> Any:
     order and tree.
 
     Args:
-        size: Σ |x| of the centres. centre: Σ x. given: Σ of the radii, None for zero. growth: (n - 1) u, below 1.
+        size: Σ |x| of the centres. centre: Σ x. radii_sum: Σ of the radii, None for zero. growth: (n - 1) u, below 1.
     """
-    part = 0.5 * (size + magnitude_of(centre)) + (0.0 if given is None else given)
+    part = 0.5 * (size + magnitude_of(centre)) + (0.0 if radii_sum is None else radii_sum)
     return part * (growth / (1.0 - growth))
 
 
 def _of_means(summands: int, unit: float) -> float:
-    """What it costs to keep means in place of sums, in shares of Σ |x − μ|.
+    """The further error of an evaluation that keeps means in place of sums, in shares of Σ |x − μ|.
 
     Two means of a and b terms are combined as m + (m' − m) b / (a + b), along any tree (T. F. Chan, G. H. Golub,
     R. J. LeVeque, COMPSTAT 1982). The difference, the share and their product are rounded besides, by 3 u b |m' − m| on
@@ -227,17 +227,17 @@ def _of_means(summands: int, unit: float) -> float:
     return 3.0 * unit * math.log(summands) / math.log(1.5)
 
 
-def _apart(a: Ball, axes: tuple[int, ...], centre: Any, size: Any, given: Any) -> Any:
-    """A bound on Σ |x − μ|; of long rows Σ |x|, where there are so many additions that it makes no difference.
+def _apart(a: Ball, axes: tuple[int, ...], centre: Any, size: Any, radii_sum: Any) -> Any:
+    """A bound on Σ |x − μ|; for long rows Σ |x|, because the error of their many additions exceeds the difference.
 
     Args:
-        centre: Σ x. size: Σ |x|. given: Σ of the radii, None for zero.
+        centre: Σ x. size: Σ |x|. radii_sum: Σ of the radii, None for zero.
     """
     summands = a.centre.size // max(centre.size, 1)
     if summands <= _LONG_ROW:
         apart = np.sum(magnitude_of(a.centre - centre / summands), axis=axes, keepdims=True)
         size = np.minimum(apart * (1.0 + summands * SLACK), size)
-    return size if given is None else size + 2.0 * given
+    return size if radii_sum is None else size + 2.0 * radii_sum
 
 
 def _max(contract: Contract, a: Ball, axes: tuple[int, ...], shared: bool = False) -> Ball:
@@ -267,12 +267,12 @@ def _store(contract: Contract, a: Ball, dtype: str = "", asked: bool = True) -> 
     if not (asked or contract.intermediates) or fmt.precision >= contract.accumulate.precision:
         return a
     size = magnitude_of(a.centre) + a.radii()
-    held = (a.radii() == 0) & (round_array(fmt, a.centre.astype(np.float64)) == a.centre)
-    added = np.where(held, 0.0, fmt.unit_roundoff * size + fmt.eta)
+    fits = (a.radii() == 0) & (round_array(fmt, a.centre.astype(np.float64)) == a.centre)
+    added = np.where(fits, 0.0, fmt.unit_roundoff * size + fmt.eta)
     if not dtype and asked:
         return Ball(a.centre, a.radii() + added, contract)
-    # What the narrower format does not hold becomes an infinity there; an infinity is one already.
-    stored = Ball(a.centre, a.radii() + np.where((size <= fmt.max) | held, added, np.inf), contract)
+    # A number beyond the narrower format becomes an infinity there, so that its radius is infinite.
+    stored = Ball(a.centre, a.radii() + np.where((size <= fmt.max) | fits, added, np.inf), contract)
     mark(stored, np.maximum(magnitude_of(a.centre) - a.radii() - added, 0.0))
     return stored
 
@@ -290,10 +290,10 @@ def joined(a: Ball, b: Ball) -> Ball:
             lost = np.isnan(b.centre) & (b.radii() == 0) & ~np.isnan(a.centre)
             if lost.any():
                 reach, stray = np.where(lost, 0.0, reach), [*stray, lost]
-        found = Ball(a.centre, np.maximum(a.radii(), reach), a.contract, a.special or b.special)
-    found.bounded = a.bounded
-    found.stray = functools.reduce(np.logical_or, stray) if stray else None
-    return found
+        out = Ball(a.centre, np.maximum(a.radii(), reach), a.contract, a.special or b.special)
+    out.bounded = a.bounded
+    out.stray = functools.reduce(np.logical_or, stray) if stray else None
+    return out
 
 
 def ways_of(ways: Sequence[Algorithm], contract: Contract) -> list[Algorithm]:
@@ -305,7 +305,7 @@ def ways_of(ways: Sequence[Algorithm], contract: Contract) -> list[Algorithm]:
 
 
 def _among(contract: Contract, *balls: Ball, ways: Sequence[Algorithm]) -> Ball:
-    """What a ball must hold of every way that the contract allows."""
+    """The ball that holds the results of every way that the contract allows."""
     first, *others = ways_of(ways, contract)
     read: Ball = first.formula(*balls)
     for way in others:
@@ -323,9 +323,9 @@ def _move_exactly(move: Callable[..., Any]) -> Callable[..., Ball]:
         centre = move(a.centre, **params)
         if a.parts is not None and not any(map(np.ndim, a.parts)):
             return scaled(centre, *a.parts, contract, a.most)
-        found = Ball(centre, None if a.radius is None else move(a.radii(), **params), contract)
-        found.bounded, found.most = a.bounded, a.most
-        return found
+        out = Ball(centre, None if a.radius is None else move(a.radii(), **params), contract)
+        out.bounded, out.most = a.bounded, a.most
+        return out
 
     return rule
 
@@ -356,8 +356,8 @@ def _scatter_add(
     most = float(hits.max(initial=0.0))
     if most <= 1 and a.radius is None:
         return Ball(centre, None, contract)
-    given, size = np.zeros(shape), np.zeros(shape)
-    np.add.at(given, index, a.radii())
+    radii, size = np.zeros(shape), np.zeros(shape)
+    np.add.at(radii, index, a.radii())
     np.add.at(size, index, np.abs(a.centre).astype(np.float64))
     # Elements that go to one place are added up there, in any order: the bound is that of `_sum_over` for each place.
     additions = np.maximum(hits - 1.0, 0.0)
@@ -366,8 +366,8 @@ def _scatter_add(
     if in_place and contract.may_store(contract.stores):
         growth = growth + additions * contract.stores.unit_roundoff
         lost = lost + additions * contract.stores.eta
-        lost = np.where((additions > 0) & (size + given > contract.stores.max), np.inf, lost)
-    return sum_of(centre, given * (1.0 + SLACK) + growth * (size + given) + lost, contract, hits, size + given)
+        lost = np.where((additions > 0) & (size + radii > contract.stores.max), np.inf, lost)
+    return sum_of(centre, radii * (1.0 + SLACK) + growth * (size + radii) + lost, contract, hits, size + radii)
 
 
 _TABLE: dict[str, Callable[..., Ball]] = {

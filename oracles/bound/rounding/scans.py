@@ -1,4 +1,4 @@
-"""Balls of what runs along an axis, of products over axes, of sorted elements, and of windows."""
+"""Balls of cumulative sums and products, of products over axes, of sorted elements, and of windows."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _magnitude(a: Ball) -> Any:
 def _cumsum(contract: Contract, a: Ball, axis: int) -> Ball:
     """In any order and along any tree, the k-th sum costs k additions."""
     count = a.shape[axis]
-    lengths.met(count)
+    lengths.record_sum(count)
     additions = np.arange(count, dtype=np.float64).reshape(count, *(1,) * (len(a.shape) - axis - 1))
     centre = np.cumsum(a.centre, axis=axis)
     if count <= 1:
@@ -43,7 +43,7 @@ def _bound_window(contract: Contract, size: Any, radius: Any) -> Any:
 
 
 def _bound_products(contract: Contract, a: Ball, centre: Any, multiply: Callable[[Any], Any], factors: Any) -> Ball:
-    """The ball of products of so many factors, in any order.
+    """The ball of products of several factors, in any order.
 
     Args:
         centre: the product of the centres. multiply: what makes products of an array of factors.
@@ -54,7 +54,7 @@ def _bound_products(contract: Contract, a: Ball, centre: Any, multiply: Callable
     relative = np.expm1(roundings * (contract.roundoff + contract.centre_roundoff) * (1.0 + 4.0 * SLACK))
     radius = whole * (relative * (1.0 + factors * SLACK))
     if a.radius is not None:
-        # What the radii bring is the difference of the products of ends and centres, each of them rounded.
+        # The radii contribute the difference of the products of ends and of centres, both of which are rounded.
         radius += np.maximum(whole - size, 0.0) + whole * (factors * SLACK)
     # The factors above 1 may be multiplied first: they overflow before the others bring the product down, or they bring
     # up what underflowed.
@@ -80,7 +80,7 @@ def _prod(contract: Contract, a: Ball, axes: tuple[int, ...]) -> Ball:
         return read
     size = np.abs(centre).astype(np.float64) + read.radii()
     radius = read.radii() + size * np.expm1(np.log1p(roundoff) * (factors - 1.0)) * (1.0 + SLACK)
-    # What is stored may underflow before factors above 1 bring it up, or overflow before others bring it down.
+    # A stored partial result may underflow before factors above 1 enlarge it, or overflow before others reduce it.
     upward = np.prod(np.maximum(_magnitude(a), 1.0), axis=axes, keepdims=True)
     radius = radius + (factors - 1.0) * contract.stores.eta * upward
     return Ball(read.centre, np.where(upward > contract.stores.max, np.inf, radius), contract)
@@ -107,7 +107,7 @@ def _stored_roundoff(contract: Contract) -> float:
 
 
 def _bound_overlap(contract: Contract, a: Ball, shape: Any, sizes: Any, stride: Any, dilation: Any) -> Ball:
-    """What meets at an element is added up there, in any order."""
+    """Windows put back in place: the values that overlap at an element are added up there, in any order."""
 
     def summed(values: Any) -> Any:
         out = np.zeros(shape, dtype=values.dtype)
@@ -122,7 +122,7 @@ def _bound_overlap(contract: Contract, a: Ball, shape: Any, sizes: Any, stride: 
     radius = size * additions * ((contract.roundoff + contract.centre_roundoff) * slack)
     if contract.flush:
         radius += additions * contract.underflow
-    if roundoff := _stored_roundoff(contract):  # They may be added one by one to what is stored.
+    if roundoff := _stored_roundoff(contract):  # They may be added one by one to a stored partial sum.
         radius += additions * (size * roundoff)
         radius = np.where((additions > 0) & (size > contract.stores.max), np.inf, radius)
     if a.radius is not None:

@@ -8,15 +8,14 @@ from typing import Any, Generic, TypeVar
 #: The ball of a factor. `ball.py` imports this module, so a ball is a parameter of the class here.
 Factor = TypeVar("Factor")
 
-#: After so many steps coefficients are computed, so that what they are made of is not kept for the whole of a graph.
+#: After this many steps a coefficient is computed, so that its operands are not kept for as long as the whole graph.
 _STEPS = 8
 
 
 class Common(Generic[Factor]):
-    """One common error: the ball of the factor that has it, and by how much it is in every element, with its sign.
+    """One common error: the ball of the factor that has it, and its coefficient in every element, with a sign.
 
-    Most coefficients are never needed, because nothing cancels before the result. So each is computed when it is asked
-    for.
+    Most coefficients are never needed, because nothing cancels before the result. So each is computed at its first use.
     """
 
     __slots__ = ("_coefficient", "_make", "source", "steps")
@@ -24,7 +23,7 @@ class Common(Generic[Factor]):
     def __init__(self, source: Factor, make: Callable[[], Any], before: Common[Factor] | None = None) -> None:
         """
         Args:
-            source: the factor. make: computes the coefficient. before: the common error that `make` asks for its own.
+            source: the factor. make: computes the coefficient. before: the common error whose coefficient `make` uses.
         """
         self.source, self._make, self._coefficient = source, make, None
         self.steps: int = 0 if before is None else before.steps + 1

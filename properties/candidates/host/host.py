@@ -20,7 +20,7 @@ from ....oracles import process
 from ....oracles.op.bits import same_results
 from ....oracles.process import interrupt
 from ....oracles.specs.buffers import buffers_of
-from ....oracles.verdicts.violation import error_name, said
+from ....oracles.verdicts.violation import error_lines, error_name
 from ..arguments import CallArguments, State, Tensor
 from ..results import Result, overlaps, result_of
 from .calls import DTYPES, Answer, CandidateCall, Manner, floating
@@ -69,7 +69,7 @@ class CandidateHost:
                 answer = self._answer(call, arguments)
             except BaseException as err:
                 interrupt.reraise()
-                text = ": ".join([error_name(err), *said(err)[:3]])
+                text = ": ".join([error_name(err), *error_lines(err)[:3]])
                 answer = Answer(raised="\n".join([text, *frames_of(err)]))
         changes = [line for line in changed if _counts_against(line)]
         return answer if not changes else _change_answer(answer, changed=changes)

@@ -23,7 +23,7 @@ from typing import Any
 
 import torch
 
-from ....oracles.verdicts.violation import error_name, said
+from ....oracles.verdicts.violation import error_lines, error_name
 from .sources import sources
 
 #: The names of a spec, of a candidate, and of what gives inputs, in the order in which they are looked for.
@@ -107,7 +107,7 @@ def blamed(address: str) -> Iterator[None]:
     try:
         yield
     except Exception as err:
-        first, *more = [*said(err), ""]
+        first, *more = [*error_lines(err), ""]
         lines = [f"{address} raised {error_name(err)}: {first}", *filter(None, more), *frames_of(err)]
         raise RaisedError("\n".join(lines)) from err
 

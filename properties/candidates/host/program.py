@@ -56,7 +56,7 @@ def _answer_to(question: dict[str, Any]) -> dict[str, Any]:
 
 
 def _loaded(question: dict[str, Any]) -> dict[str, Any]:
-    from ....oracles.verdicts.violation import error_name, said
+    from ....oracles.verdicts.violation import error_lines, error_name
     from .calls import Making, read_message
     from .host import CandidateHost, watched_making
     from .module_files import GivenError, RaisedError, candidate_of, file_of
@@ -75,7 +75,7 @@ def _loaded(question: dict[str, Any]) -> dict[str, Any]:
     except GivenError as err:
         return {"lacks": str(err)}
     except BaseException as err:
-        return {"refused": ": ".join([error_name(err), *said(err)[:3]])}
+        return {"refused": ": ".join([error_name(err), *error_lines(err)[:3]])}
     _HOSTS[:] = [CandidateHost(name, function, changed)]
     return {"loaded": name, "shapes": {n: list(s) for n, s in _HOSTS[0].shapes.items()}, "changed": changed}
 

@@ -69,7 +69,7 @@ def _judge_on_devices(judge: Judge, sample: Sample) -> None:
 
 
 def _require_promise(judge: Judge, promise: Promise) -> None:
-    for wrong in judge.call(lambda: list(promise.told()), what=promise.name):
+    for wrong in judge.call(lambda: list(promise.find_faults()), what=promise.name):
         if wrong:
             raise judge.broken(Code.ATTRIBUTE, wrong, where=promise.name)
         judge.tally.count(1)

@@ -27,7 +27,7 @@ from ....oracles.op.paths import Expected, Problem, in_arguments, output_names
 from ....oracles.op.transforms import Vmap
 from ....oracles.programs.particular import batching
 from ....oracles.verdicts.verdict import Code
-from ....oracles.verdicts.violation import Violation, said
+from ....oracles.verdicts.violation import Violation, error_lines
 from ....reference.algorithms import algorithm_of, algorithms
 from ...table import PROPERTIES
 
@@ -141,7 +141,7 @@ def _judge_batching(
     mine = [y.movedim(d, 0) for y, d in zip(outputs, out_dims, strict=True)]
     problem, arguments = Problem(judge.op, sample.args), dict(zip(tensors, batched, strict=True))
     script = functools.partial(batching, problem, arguments, dims, out_dims)
-    judge.compare(replace(loop.expected, names=names, path=what, told=script), mine, loop.read)
+    judge.compare(replace(loop.expected, names=names, path=what, make_script=script), mine, loop.read)
 
 
 def _call_unless_refused(
@@ -181,7 +181,7 @@ def _call_unless_refused(
             raise
         if must and judge.subject_name == OWN and not any(name in str(err) for name in must):
             wrong = f"the refusal does not mention {must[0]!r}"
-            raise judge.broken(Code.NOT_RAISED, wrong, said(err), where=what) from err
+            raise judge.broken(Code.NOT_RAISED, wrong, error_lines(err), where=what) from err
         judge.tally.count(1)
         return None
     if must:
