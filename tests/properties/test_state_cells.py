@@ -139,10 +139,10 @@ def test_an_error_of_ours_in_a_process_that_the_subject_changed_is_the_subject_s
     def broken(*args: Any) -> Any:
         raise KeyError("harness")
 
-    monkeypatch.setattr(cells, "_answered", broken)
+    monkeypatch.setattr(cells, "_judge_samples", broken)
     op = planted(scaled)
     assert run_cell(asked("FWD"), FEW, op).outcome == Outcome.ERROR
-    monkeypatch.setattr(cells, "_answered", lambda *args: [os.environ.update(OPASSAY_PLANTED="1"), broken()])
+    monkeypatch.setattr(cells, "_judge_samples", lambda *args: [os.environ.update(OPASSAY_PLANTED="1"), broken()])
     verdict = run_cell(asked("FWD"), FEW, op)
     assert (verdict.outcome, verdict.code) == (Outcome.FAIL, Code.MUTATED)
     assert "OPASSAY_PLANTED" in verdict.reason
