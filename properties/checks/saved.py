@@ -19,6 +19,7 @@ from ...oracles.judge.judge import Judge
 from ...oracles.op.bits import same_results
 from ...oracles.op.declaration import Sample, Tensor, dtype_name
 from ...oracles.op.paths import Problem
+from ...oracles.process.collector import set_aside
 from ...oracles.verdicts.verdict import Code
 from ...oracles.verdicts.violation import Unsupported, Violation
 
@@ -127,14 +128,11 @@ def _require_nothing_beside_graph(judge: Judge, problem: Problem) -> None:
     leaves = [t.detach().clone().requires_grad_() for t in problem.inputs]
     f = problem.subject(judge.subject)
     # Objects that exist by now are frozen, so that all objects that the collector lists later were made by the call.
-    gc.freeze()
-    try:
+    with set_aside():
         with saved_tensors_hooks(lambda t: None, lambda nothing: nothing):
             outputs = judge.call(f, *leaves, what="forward")
         gc.collect()
         living = [t for t in gc.get_objects() if isinstance(t, torch.Tensor)]
-    finally:
-        gc.unfreeze()
     addresses = {t.untyped_storage().data_ptr() for t in (*leaves, *outputs, *problem.passive)}
     hidden = [t for t in living if t.numel() and t.untyped_storage().data_ptr() not in addresses]
     if hidden:

@@ -1,6 +1,6 @@
 """Sensitivity: faults of the kinds real libraries had, planted in correct ops, each caught by the cell it should be.
 
-Run with `-s` to see the table.
+That the right op passes the same cells is what the assay asks. Run with `-s` to see the table.
 """
 
 from __future__ import annotations
@@ -16,9 +16,8 @@ import torch
 from hypothesis import strategies as st
 
 from opassay import Cell, Code, Draft, Op, Outcome, Promises, Settings, run_cell
-from opassay.properties.catalog.loading import load_op
 
-from .planted.fault import Fault, judged
+from .planted.fault import Fault
 
 Tensor = torch.Tensor
 #: Families of ops: the modules of `planted/`.
@@ -41,13 +40,6 @@ def test_fault_is_caught(fault: Fault) -> None:
     assert verdict.code in fault.codes, "caught for another reason than the planted one"
     assert verdict.failure is not None
     assert verdict.failure.case
-
-
-@pytest.mark.parametrize(("op", "code", "dtype"), sorted({(f.op, f.property, f.dtype) for f in EVERY}))
-def test_the_correct_op_passes_the_same_cell(op: str, code: str, dtype: str) -> None:
-    declared = load_op(op)
-    verdict = judged(op, declared if code == "COMM" else declared.subjects["opassay"], code, dtype, Settings("commit"))
-    assert verdict.outcome == Outcome.VERIFIED, verdict.reason
 
 
 def test_every_family_has_at_least_five_faults_with_names_of_their_own() -> None:

@@ -13,6 +13,7 @@ Its owner sends one question per line, as to every process that judges (`places.
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 
 import torch
@@ -78,12 +79,16 @@ def _judge_cell(cell: Cell) -> Json:
     return {"outcome": str(verdict.outcome), "reason": verdict.reason, "lines": sorted(lines)}
 
 
+@functools.cache
+def _prepare_to_copy() -> None:
+    # What is there now is shared with the copies; collecting it there would make each copy write to all of it.
+    gc.collect()
+    remember()
+    gc.freeze()
+
+
 def _begin_trial(mutant: Mutant, seconds: float) -> Json:
-    if not gc.get_freeze_count():
-        # What is there now is shared with the copies; collecting it there would make each copy write to all of it.
-        gc.collect()
-        remember()
-        gc.freeze()
+    _prepare_to_copy()
     if not mutant.in_graph:
         source(mutant.file)
     _TRIALS.append(begin(mutant, _REACH.cells(mutant), seconds))

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import gc
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from torch import Tensor
@@ -48,19 +47,6 @@ def _reader() -> Callable[[], Any] | None:
 
 
 _ACCOUNT = _reader()
-
-
-@contextlib.contextmanager
-def set_aside() -> Iterator[None]:
-    """Within the block, the garbage collector ignores all objects that exist at its start, and so is fast.
-
-    A collection takes a fifth of a second in a process with torch in it, and each sample takes several collections.
-    """
-    gc.freeze()
-    try:
-        yield
-    finally:
-        gc.unfreeze()
 
 
 def _in_use() -> tuple[int, int]:
