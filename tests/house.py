@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.import_graph import cycle, cycle_of_rooms, edges
+from tests.syntax import nodes
 
 FOLDERS = ("api", "reference", "impl", "oracles", "properties", "reports")
 PACKAGE = "opassay"
@@ -63,12 +64,12 @@ class Module:
 
     @functools.cached_property
     def functions(self) -> list[Function]:
-        return [node for node in ast.walk(self.tree) if isinstance(node, Function)]
+        return [node for node in nodes(self.tree) if isinstance(node, Function)]
 
     @functools.cached_property
     def docstring_lines(self) -> set[int]:
         """Lines of the docstrings of the module, its classes and its functions."""
-        owners = [node for node in ast.walk(self.tree) if isinstance(node, ast.Module | ast.ClassDef | Function)]
+        owners = [node for node in nodes(self.tree) if isinstance(node, ast.Module | ast.ClassDef | Function)]
         found: set[int] = set()
         for owner in owners:
             if ast.get_docstring(owner, clean=False) is not None:
@@ -166,7 +167,7 @@ def _undescribed(body: list[ast.stmt]) -> Iterator[str]:
 
 def one_letter_parameters(module: Module) -> Iterator[str]:
     """Parameters of functions and lambdas whose name is one letter, other than `LETTERS`."""
-    for node in ast.walk(module.tree):
+    for node in nodes(module.tree):
         if isinstance(node, Function | ast.Lambda):
             found = (argument.arg for argument in _parameters(node) if len(argument.arg) == 1)
             yield from (f"{node.lineno}: {letter}" for letter in found if letter not in LETTERS)
@@ -240,7 +241,7 @@ def file_homonyms(found: list[Module]) -> list[str]:
 
 def large_records(module: Module) -> Iterator[str]:
     """Classes that declare more than `MANY_FIELDS` fields in their body."""
-    for node in ast.walk(module.tree):
+    for node in nodes(module.tree):
         if isinstance(node, ast.ClassDef):
             fields = sum(isinstance(item, ast.AnnAssign) for item in node.body)
             if fields > MANY_FIELDS:
@@ -277,7 +278,7 @@ def _lines_of_code(module: Module) -> list[tuple[int, str]]:
     """(number, text) of every line of code that is no import, without indentation and trailing comment."""
     imported = {
         line
-        for node in ast.walk(module.tree)
+        for node in nodes(module.tree)
         if isinstance(node, ast.Import | ast.ImportFrom)
         for line in range(node.lineno, (node.end_lineno or 0) + 1)
     }

@@ -14,6 +14,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.syntax import nodes
+
 PACKAGE = "opassay"
 FOLDERS = ("reference", "impl", "oracles", "properties", "reports", "api")
 
@@ -57,7 +59,7 @@ def _edges_of(name: str, path: Path, known: dict[str, Path]) -> Iterator[Edge]:
     # The folder api is the package itself: what it imports by one dot stands beside it.
     full = PACKAGE if package == "api" else f"{PACKAGE}.{package}"
     tree = ast.parse(path.read_text(), str(path))
-    imports = (node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom))
+    imports = (node for node in nodes(tree) if isinstance(node, ast.Import | ast.ImportFrom))
     for node in imports:
         for target in _targets(node, full):
             resolved = _resolve(target, known)
@@ -72,11 +74,11 @@ def _named(tree: ast.AST, package: str, own: str, known: dict[str, Path]) -> Ite
     Args:
         package, own: the package that the module is in, and its own name.
     """
-    documentation = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and _is_import(node)]
+    documentation = {id(node.value) for node in nodes(tree) if isinstance(node, ast.Expr)}
+    calls = [node for node in nodes(tree) if isinstance(node, ast.Call) and _is_import(node)]
     # Where a module is imported by a name that a table holds, the names of the table are relative to the importer.
     relative = any(len(call.args) > 1 and not isinstance(call.args[0], ast.Constant) for call in calls)
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in documentation:
             yield from ((target, node.lineno) for target in _in_text(node.value, package, known, relative))
         elif isinstance(node, ast.List | ast.Tuple):
@@ -88,7 +90,8 @@ def _named(tree: ast.AST, package: str, own: str, known: dict[str, Path]) -> Ite
 
 
 def _is_import(call: ast.Call) -> bool:
-    return ast.unparse(call.func).rpartition(".")[2] in {"import_module", "__import__", "find_spec", "run_module"}
+    name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+    return name in {"import_module", "__import__", "find_spec", "run_module"}
 
 
 def _in_text(text: str, package: str, known: dict[str, Path], relative: bool) -> Iterator[str]:

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.syntax import nodes
+
 REPOSITORY = Path(__file__).resolve().parents[1]
 CODE = ("api", "reference", "impl", "oracles", "properties", "reports", "tests", "benchmarks", "corpus")
 TEXT_SUFFIXES = {".py", ".md", ".toml", ".ini", ".txt", ".html", ".css", ".js", ".j2", ".cfg", ".yml", ".yaml"}
@@ -52,7 +54,7 @@ def _name(path: Path) -> str:
 
 
 def chosen_tolerances(tree: ast.Module) -> Iterator[str]:
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         match node:
             case ast.keyword(arg=str(name)) | ast.arg(arg=name) if name in TOLERANCES:
                 yield f"{node.lineno}: {name}="
@@ -63,8 +65,8 @@ def chosen_tolerances(tree: ast.Module) -> Iterator[str]:
 
 
 def skips_without_reason(tree: ast.Module) -> Iterator[str]:
-    calls = {id(node.func): node for node in ast.walk(tree) if isinstance(node, ast.Call)}
-    for node in ast.walk(tree):
+    calls = {id(node.func): node for node in nodes(tree) if isinstance(node, ast.Call)}
+    for node in nodes(tree):
         if not isinstance(node, ast.Attribute) or node.attr not in {"skip", "skipif", "xfail"}:
             continue
         owner = ast.unparse(node.value)
@@ -78,7 +80,7 @@ def skips_without_reason(tree: ast.Module) -> Iterator[str]:
 
 def pickles(tree: ast.Module) -> Iterator[str]:
     """What reads or writes pickles, or sends objects that are pickled on their way: reading one runs what it says."""
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         match node:
             case ast.Import(names=aliases):
                 names = [alias.name for alias in aliases]
@@ -96,7 +98,7 @@ def pickles(tree: ast.Module) -> Iterator[str]:
 
 
 def long_functions(tree: ast.Module) -> Iterator[str]:
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             continue
         if any("triton" in ast.unparse(decorator) for decorator in node.decorator_list):
