@@ -30,7 +30,17 @@ FAULTS: dict[str, tuple[Fault, ...]] = {
 EVERY = [fault for family in FAMILIES for fault in FAULTS[family]]
 
 
-@pytest.mark.parametrize("fault", EVERY, ids=lambda fault: f"{fault.op}: {fault.name}")
+#: One fault of each property; the others are slow.
+FIRST = {fault.property: fault for fault in reversed(EVERY)}
+CASES = [
+    pytest.param(
+        fault, id=f"{fault.op}: {fault.name}", marks=[] if FIRST[fault.property] is fault else pytest.mark.slow
+    )
+    for fault in EVERY
+]
+
+
+@pytest.mark.parametrize("fault", CASES)
 def test_fault_is_caught(fault: Fault) -> None:
     verdict = fault.verdict()
     print(
