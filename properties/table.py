@@ -11,9 +11,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
+from ..reference.dtypes import FORMATS
+
 Check = TypeVar("Check", bound=Callable[..., object])
 
-DTYPES = ("float64", "float32", "bfloat16", "float16")
+DTYPES = tuple(FORMATS)
 #: Questions whose errors are also counted by the magnitude of the operands and by the length of sums.
 BINNED = ("FWD", "VJP")
 #: The share of large samples in questions about values.

@@ -1,4 +1,4 @@
-"""The binary floating-point formats: their constants, their bits, and one correct rounding.
+"""The bits of the binary floating-point formats, and one correct rounding.
 
 Scalars are mpmath's raw numbers, ``mpf._mpf_``: tuples (sign, mantissa, exponent, bit count).
 They hold every value of every format exactly, except that they have one zero and one NaN. Arrays
@@ -8,69 +8,23 @@ are NumPy's float64, which holds every value of the four formats exactly, signed
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 from mpmath.libmp import finf, from_man_exp, mpf_neg
 
+from .dtypes import BFLOAT16 as BFLOAT16
+from .dtypes import BINARY16 as BINARY16
+from .dtypes import BINARY32 as BINARY32
+from .dtypes import BINARY64 as BINARY64
+from .dtypes import FORMATS as FORMATS
+from .dtypes import Format as Format
+
 #: (sign, mantissa, exponent, bit count) as in ``mpf._mpf_``; the mantissa is an int or gmpy2's mpz.
 Raw: TypeAlias = tuple[int, Any, int, int]
 Float64Array: TypeAlias = npt.NDArray[np.float64]
 
-
-@dataclass(frozen=True)
-class Format:
-    """An IEEE 754 style binary format, named as torch names the dtype.
-
-    A finite value is an integer below 2**precision in magnitude, times 2**(e - precision + 1)
-    with exponent_min <= e <= exponent_max. All properties are exact Python floats.
-    """
-
-    name: str
-    precision: int
-    exponent_min: int
-    exponent_max: int
-    bits: int
-
-    @property
-    def unit_roundoff(self) -> float:
-        """u = 2**-precision, half of what torch calls eps."""
-        return math.ldexp(1.0, -self.precision)
-
-    @property
-    def smallest_subnormal(self) -> float:
-        """2**(exponent_min - precision + 1)."""
-        return math.ldexp(1.0, self.exponent_min - self.precision + 1)
-
-    @property
-    def smallest_normal(self) -> float:
-        """2**exponent_min."""
-        return math.ldexp(1.0, self.exponent_min)
-
-    @property
-    def max(self) -> float:
-        """The largest finite value."""
-        return math.ldexp(2.0**self.precision - 1, self.exponent_max - self.precision + 1)
-
-    @property
-    def eta(self) -> float:
-        """Half the smallest subnormal: the worst rounding error where underflow is gradual.
-
-        For binary64 that half is no float; the smallest subnormal itself stands in for it, a
-        bound that is safe and twice as wide.
-        """
-        return self.smallest_subnormal / 2 or self.smallest_subnormal
-
-
-BINARY64 = Format("float64", precision=53, exponent_min=-1022, exponent_max=1023, bits=64)
-BINARY32 = Format("float32", precision=24, exponent_min=-126, exponent_max=127, bits=32)
-BFLOAT16 = Format("bfloat16", precision=8, exponent_min=-126, exponent_max=127, bits=16)
-BINARY16 = Format("float16", precision=11, exponent_min=-14, exponent_max=15, bits=16)
-
-#: torch's dtype name -> format.
-FORMATS: dict[str, Format] = {fmt.name: fmt for fmt in (BINARY64, BINARY32, BFLOAT16, BINARY16)}
 
 _UINTS: dict[int, type[np.unsignedinteger[Any]]] = {16: np.uint16, 32: np.uint32, 64: np.uint64}
 _FLOATS: dict[str, type[np.floating[Any]]] = {"float16": np.float16, "float32": np.float32, "float64": np.float64}

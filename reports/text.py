@@ -12,6 +12,7 @@ from typing import TypeVar
 from ..oracles.verdicts.verdict import CHECKED, HELD, Cell, Measure, Outcome, Verdict, counted
 from ..oracles.verdicts.verdict import clean as clean
 from ..oracles.verdicts.verdict import failure_text as failure_text
+from ..reference.dtypes import FORMATS
 from .exit_codes import is_incomplete
 
 _T = TypeVar("_T")
@@ -34,8 +35,6 @@ GLYPHS: dict[Outcome, str] = {
     Outcome.ERROR: "!",
 }
 
-_SHORT_DTYPES = {"float64": "f64", "float32": "f32", "bfloat16": "bf16", "float16": "f16"}
-
 
 def series_name(cell: Cell) -> str:
     """The name of a series of marks: those of one subject on one device."""
@@ -44,7 +43,7 @@ def series_name(cell: Cell) -> str:
 
 def short_dtype(dtype: str) -> str:
     """A dtype in six characters at most."""
-    return _SHORT_DTYPES.get(dtype, dtype[:6])
+    return FORMATS[dtype].short if dtype in FORMATS else dtype[:6]
 
 
 def one_line(text: str, limit: int = 200) -> str:

@@ -21,7 +21,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "impl": set(),
     "oracles": {"reference"},
     "properties": {"oracles", "reference", "impl"},
-    "reports": {"oracles.verdicts.verdict", "oracles.verdicts.explanations"},
+    "reports": {"reference.dtypes", "oracles.verdicts.verdict", "oracles.verdicts.explanations"},
     "api": {"impl", "oracles", "properties", "reference"},
 }
 #: single modules, by pattern of their name, that may import more.

@@ -13,7 +13,7 @@ import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from ...reference.formats import FORMATS, Format
+from ...reference.dtypes import FORMATS, HALF_TYPES, Format
 from .contract import CUDA_FUNCTIONS, EXP2, LIBRARIES, LOG_SUM, SCALED, Contract, contract
 
 #: The relative error of a factor of a product of matrices, by what the factors are rounded to. TF32 keeps 11 bits
@@ -22,8 +22,7 @@ from .contract import CUDA_FUNCTIONS, EXP2, LIBRARIES, LOG_SUM, SCALED, Contract
 #: less than what two factors that are off by 2^-15 each give.
 FACTORS: Mapping[str, float] = {
     "tf32": 2.0**-11,
-    "float16": FORMATS["float16"].unit_roundoff,
-    "bfloat16": FORMATS["bfloat16"].unit_roundoff,
+    **{name: FORMATS[name].unit_roundoff for name in HALF_TYPES},
     "bf16x3": 2.0**-15,
 }
 
@@ -154,10 +153,10 @@ PRESETS: Mapping[str, Terms] = {
 }  # fmt: skip
 #: The fields that a single allowance sets, by its name.
 ALLOWANCES: Mapping[str, Mapping[str, str | bool]] = {
-    **{name: {"accumulate": name} for name in ("float32", "bfloat16", "float16")},
-    **{f"{name}_inputs": {"inputs": name} for name in ("bfloat16", "float16")},
-    **{f"{name}_factors": {"factors": name} for name in ("bfloat16", "float16", HALF)},
-    **{f"{name}_partials": {"partials": name} for name in ("bfloat16", "float16")},
+    **{name: {"accumulate": name} for name in ("float32", *HALF_TYPES)},
+    **{f"{name}_inputs": {"inputs": name} for name in HALF_TYPES},
+    **{f"{name}_factors": {"factors": name} for name in (*HALF_TYPES, HALF)},
+    **{f"{name}_partials": {"partials": name} for name in HALF_TYPES},
     **{name: {"factors": name} for name in ("tf32", "bf16x3")},
     "stored": {"intermediates": True},
     "approximate": {"approximate": True},

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from ...reference.dtypes import FORMATS
 from ..op.declaration import Sample, Tensor, dtype_name
 from .verdict import AXES, MAX_CASE, Cell
 
@@ -17,7 +18,7 @@ LARGEST_TEXT = 2 * MAX_CASE
 _DTYPES = {
     dtype_name(d): d
     for d in (
-        *(torch.float64, torch.float32, torch.bfloat16, torch.float16),
+        *(getattr(torch, name) for name in FORMATS),
         *(torch.int64, torch.int32, torch.uint8, torch.bool),
     )
 }

@@ -16,6 +16,7 @@ import torch
 
 from ...oracles.bound.rounding import Ball
 from ...oracles.bound.terms import PRESETS
+from ...reference.dtypes import HALF_TYPES
 from .arguments import CallArguments, Tensor
 from .host.module_files import problem_of
 from .inputs import WAYS, filled
@@ -120,7 +121,7 @@ def _programs(
         lambda: [torch.full_like(y, float(y.double().mean())) for y in right],
     )
     yield "the first input as it is", lambda: [arguments.tensors[0].expand(y.shape) for y in right]
-    for dtype in (torch.bfloat16, torch.float16):
+    for dtype in (getattr(torch, name) for name in HALF_TYPES):
         yield f"all of it in {dtype}", functools.partial(_in_dtype, spec, arguments, dtype, right)
     yield from _left_out(spec, arguments)
 

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from ...oracles.op.declaration import Draft
 from ...oracles.verdicts.verdict import Code
 from ...oracles.verdicts.violation import Unsupported
-from ...reference.formats import FORMATS
+from ...reference.dtypes import FORMATS, HALF_TYPES
 from . import strategies
 from .choices import choose
 from .signature import Named
@@ -26,7 +26,6 @@ from .signature import Named
 Tensor = torch.Tensor
 Regimes = dict[str, strategies.Rows]
 
-HALF = ("bfloat16", "float16")
 #: Values of eps, which norms add to a variance: the usual one, a large one, small ones, and zero.
 EPS = (1e-5, 1e-5, 1e-5, 1e-3, 1e-8, 1e-12, 0.0)
 #: The same for backward ops, whose argument 1/√(σ² + ε) must be finite.
@@ -39,7 +38,7 @@ KINDS = ("ordinary", "empty", "integers", "large")
 
 def dtypes_beside(dtype: str) -> tuple[str, ...]:
     """The dtypes that parameters may have beside an input of `dtype`: those of half types are often float32."""
-    return (dtype, "float32") if dtype in HALF else (dtype,)
+    return (dtype, "float32") if dtype in HALF_TYPES else (dtype,)
 
 
 def wide_dtype(tensor: Tensor) -> torch.dtype:

@@ -11,14 +11,13 @@ import torch
 from hypothesis import strategies as st
 
 from ...oracles.op.declaration import Draft
-from ...reference.formats import FORMATS
+from ...reference.dtypes import FORMATS, HALF_TYPES
 from ...reference.functions import Term
 from ..declaring import strategies
 from ..declaring.choices import choose
 from .spec import CALLED, CONTAINERS, RULES, TOLD, Spec
 
 _REGIMES = ("benign", "benign", "ties", "small variance")  # exp of them overflows nowhere
-_HALF = ("bfloat16", "float16")
 _USES = (*("free",) * 5, "returned", *("written",) * 2, "step")
 _NUMBERS = (1.0, 0.75, -1.25, 2.5)
 _EXACT_NUMBERS = (1.0, -1.0, 2.0, 0.5)
@@ -60,7 +59,7 @@ def _broadcastable(draw: st.DrawFn, shape: tuple[int, ...]) -> tuple[int, ...]:
 @st.composite
 def _specs(draw: st.DrawFn, dtype: str, kind: str) -> Spec:
     """A function; shrinks towards one of one tensor and one output, with default fields."""
-    exact, half = kind == "integers", dtype in _HALF
+    exact, half = kind == "integers", dtype in HALF_TYPES
     arity = draw(choose("tensors", (1, 2, 3, 4)))
     uses = [draw(choose("use of a tensor", _USES)) for _ in range(arity)]
     # Every ordinary term is a product of free arguments, so at least one argument must be free.

@@ -73,7 +73,7 @@ def table() -> Iterator[str]:
     """The rows of the sampled table of docs/functions.md."""
     yield "| function | dtype | arguments | worst (ulp) | at | contract (ulp) |"
     yield "| --- | --- | --- | --- | --- | --- |"
-    for dtype in ("bfloat16", "float16", "float32", "float64"):
+    for dtype in sorted(FORMATS, key=lambda name: FORMATS[name].precision):
         arguments = sample_arguments(dtype)
         for name in SAMPLED:
             if name in _NUMPY_ALONE and FORMATS[dtype].bits < 32:

@@ -20,11 +20,11 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from ...oracles.verdicts.verdict import FAILED, Code, Failure, Outcome, Verdict, counted, steps_of
+from ...reference.dtypes import HALF_TYPES
 from ..text import by_key, number, one_line
 from .severity import Severity, gravity, severity_of
 
 _VALUES = frozenset({Code.VALUE, Code.SPECIAL, Code.ADJOINT})
-_HALF = ("bfloat16", "float16")
 #: Words for dtypes in messages of torch: an error that names another dtype is the same error.
 _DTYPES = re.compile(r"\b(c10::)?(BFloat16|Half|Float|Double|float64|float32|bfloat16|float16)\b")
 #: The part of a title that belongs to the sample: which arguments were batched.
@@ -58,7 +58,7 @@ class Occurrence:
     def dtype(self) -> str:
         """The narrowest dtype in the failure: that of the cell, or a half type in which the output was judged."""
         match, own = _FORMAT.search(self.failure.message), self.verdict.cell.dtype
-        return own if match is None or own in _HALF or match[1] not in _HALF else match[1]
+        return own if match is None or own in HALF_TYPES or match[1] not in HALF_TYPES else match[1]
 
     @property
     def where(self) -> str:
@@ -109,7 +109,7 @@ class Cause:
         grave = [one for one in self.occurrences if one.severity is self.severity]
 
         def rank(one: Occurrence) -> tuple[bool, bool, bool, int]:
-            signs, half = one.failure.signs, one.dtype in _HALF
+            signs, half = one.failure.signs, one.dtype in HALF_TYPES
             return (path_shape(signs.path) != self.path, half, not one.failure.program, len(one.failure.case))
 
         return min(grave, key=rank)
@@ -220,7 +220,7 @@ def _key(one: Occurrence) -> Key:
 
 def _value_key(one: Occurrence, where: str) -> Key:
     cell, failure = one.verdict.cell, one.failure
-    path, half = path_shape(failure.signs.path), "half" if one.dtype in _HALF else "full"
+    path, half = path_shape(failure.signs.path), "half" if one.dtype in HALF_TYPES else "full"
     kind = "adjoint" if failure.code is Code.ADJOINT else "special" if failure.code is Code.SPECIAL else "values"
     if cell.property == "EMPTY":
         # A kernel that has nothing to do returns early, in front of its values as of its derivatives.
@@ -277,7 +277,7 @@ def _groups_of_same_op(key: Key, one: Occurrence) -> list[Key]:
     if key[3:] == ("law",):
         paths = ("forward", "vjp", "jvp")
         of_kernel: list[Key] = [(*key[:2], path, "values", of) for of in ("full", "half") for path in paths]
-        return [*of_kernel, (key[0], "", "forward", "values", "half")] if one.dtype in _HALF else of_kernel
+        return [*of_kernel, (key[0], "", "forward", "values", "half")] if one.dtype in HALF_TYPES else of_kernel
     if len(key) != 5 or key[4] not in ("full", "half"):
         return []
     subject, _, path, kind, half = key
@@ -371,7 +371,7 @@ def _is_derivative(one: Occurrence, group: Sequence[Occurrence]) -> bool:
     inner = output.removeprefix("t_")
     return any(
         other.verdict.cell.op == one.verdict.cell.op
-        and other.dtype not in _HALF
+        and other.dtype not in HALF_TYPES
         and (inner == output or _stands_before(_output_of(other.failure), inner))
         and gravity(other.severity) <= gravity(one.severity)
         and other.failure.signs.samples >= one.failure.signs.samples

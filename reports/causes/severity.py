@@ -10,6 +10,7 @@ import enum
 import math
 
 from ...oracles.verdicts.verdict import Code, Failure
+from ...reference.dtypes import BINARY64, FORMATS
 
 
 class Severity(enum.StrEnum):
@@ -25,8 +26,6 @@ class Severity(enum.StrEnum):
     NEGLIGIBLE = "negligible"  # less than one rounding of the largest number
 
 
-#: The unit roundoff of each dtype: half of the distance from 1 to the next number.
-ROUNDOFF = {"float64": 2.0**-53, "float32": 2.0**-24, "bfloat16": 2.0**-8, "float16": 2.0**-11}
 #: From this share on no decimal digit of an element is right, on the scale of its tensor.
 NO_DIGIT = 0.1
 _ALWAYS_WRONG = frozenset({Code.ATTRIBUTE, Code.MUTATED, Code.ALIASED, Code.OUT_OF_BOUNDS, Code.RACE, Code.BIAS})
@@ -49,7 +48,7 @@ def severity_of(failure: Failure, dtype: str) -> Severity:
         return Severity.INACCURATE if failure.code in (Code.VALUE, Code.ADJOINT) else Severity.PROMISE
     if failure.code is Code.SPECIAL and share == 0:
         return Severity.NOT_FINITE
-    roundoff = ROUNDOFF.get(dtype, ROUNDOFF["float64"])
+    roundoff = FORMATS.get(dtype, BINARY64).unit_roundoff
     # From the square root of the roundoff on, half of the digits are lost: of 2^-24, from 2^-12.
     limits = ((NO_DIGIT, Severity.WRONG), (math.sqrt(roundoff), Severity.INACCURATE), (roundoff, Severity.DIGITS))
     return next((severity for least, severity in limits if share >= least), Severity.NEGLIGIBLE)

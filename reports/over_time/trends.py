@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...oracles.verdicts.verdict import FAILED, HELD, Outcome
+from ...reference.dtypes import HALF_TYPES
 from ..text import by_key
 from .comparison import Limits
 from .history import History
 
 #: Half types are rounded once, so that their accept set is mostly one value and their error/bound is 1 by nature. Where
 #: an op was asked in wider types, those alone tell whether its error changes.
-_NARROW = ("bfloat16", "float16")
 _BARS = "▁▂▃▄▅▆▇█"
 
 
@@ -104,7 +104,7 @@ def trends_of(history: History, runs: Sequence[HistoryRun]) -> list[Trend]:
     query = f"""
         SELECT op, device, subject, sum(outcome IN ({held_names})), sum(outcome IN ({failed_names})),
                sum(outcome IN ({undecided_names})),
-               coalesce(max(CASE WHEN dtype NOT IN ({sql_list(_NARROW)}) AND judged > 0 THEN ratio END),
+               coalesce(max(CASE WHEN dtype NOT IN ({sql_list(HALF_TYPES)}) AND judged > 0 THEN ratio END),
                         max(CASE WHEN judged > 0 THEN ratio END)),
                sum(seconds)
         FROM cells WHERE run = ? GROUP BY op, device, subject

@@ -20,6 +20,7 @@ from ....oracles.judge.judge import Judge
 from ....oracles.op.bits import same_results
 from ....oracles.op.declaration import Sample, Tensor
 from ....oracles.verdicts.violation import Violation
+from ....reference.dtypes import FORMATS
 from ..agreement import Args, outputs_of
 
 #: Factors by which axes are longer in the other sizes: one group of equal extents alone, and all groups together.
@@ -28,7 +29,7 @@ LONGER = (2, 3)
 GROUPS = 3
 #: Words that arguments of torch's ops may be (`reduction`).
 WORDS = ("none", "mean", "sum")
-_DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
+_DTYPES = tuple(getattr(torch, name) for name in FORMATS)
 
 
 # ---------------------------------------------------------------------------------------------------------- sizes
