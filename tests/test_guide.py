@@ -13,6 +13,8 @@ from opassay.properties import names
 from opassay.properties.catalog import CATALOG
 from opassay.reports.cli.main import main
 
+pytestmark = pytest.mark.slow
+
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 GUIDE = DOCS / "custom_functions.md"
 

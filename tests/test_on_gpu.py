@@ -13,6 +13,8 @@ import torch
 
 from tests.programs import loaded
 
+pytestmark = pytest.mark.slow
+
 REPOSITORY = Path(__file__).resolve().parents[1]
 
 

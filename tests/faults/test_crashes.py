@@ -16,6 +16,8 @@ from opassay.reports.causes.page import page
 from opassay.reports.causes.severity import Severity
 from tests.faults.runs import BAD, HERE, command, environment, load, outcomes, run
 
+pytestmark = pytest.mark.slow
+
 OP = "tests.faults.ending:op"
 #: Where modules of the tests can be imported from.
 ROOT = str(HERE.parents[1])

@@ -13,6 +13,8 @@ from opassay import Cell, Settings, run_cell
 from opassay.oracles.verdicts.verdict import Code, Outcome, Verdict, as_data
 from tests.faults.runs import HERE, command, environment, load
 
+pytestmark = pytest.mark.slow
+
 #: The ops of `contaminating.py`, and what must be said of each.
 HARMS = {
     "dtype": "default dtype",

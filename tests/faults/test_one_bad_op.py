@@ -11,6 +11,8 @@ import pytest
 from tests.faults.hostile_suite import FAULTS
 from tests.faults.runs import BAD, GOOD, cells, command, environment, load, outcomes, workers_of
 
+pytestmark = pytest.mark.slow
+
 #: What the cells of an op with that fault are; the first of three, the second, and the third.
 CRASH = ["crash", "crash", "not run"]
 TIMEOUT = ["timeout", "timeout", "not run"]

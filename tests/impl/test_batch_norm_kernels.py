@@ -15,6 +15,8 @@ import torch
 
 from opassay.impl.norms.kernels_cuda.batch_norm import Cut, cut_of
 
+pytestmark = pytest.mark.slow
+
 PROGRAM = Path(__file__).with_name("interpreted_batch_norm.py")
 SIZES = {"torch.float32": 4, "torch.bfloat16": 2, "torch.float64": 8}
 

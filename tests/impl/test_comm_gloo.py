@@ -18,6 +18,8 @@ from opassay.oracles.bound.contract import contract
 from opassay.oracles.bound.rounding import balls
 from opassay.reference.derivative import vjp
 
+pytestmark = pytest.mark.slow
+
 PROGRAM = Path(__file__).with_name("gloo_ranks.py")
 
 

@@ -19,6 +19,8 @@ from opassay.impl.comm import LockstepWorld
 from .rank_pool import PROGRAMS, Pool
 from .rank_programs import norm, steps
 
+pytestmark = pytest.mark.slow
+
 GUIDE = Path(__file__).resolve().parents[2] / "docs" / "ranks.md"
 SIZE = 3
 STATISTICS, ROWS = "call 1, all_reduce[statistics](float32[4], sum)", "call 2, all_gather[rows](float32[3, 2])"

@@ -12,6 +12,8 @@ from opassay.impl import decompositions
 from opassay.impl.forward_ad import registry as decomposition_registry
 from opassay.impl.operator.attach import attach
 
+pytestmark = pytest.mark.slow
+
 aten = torch.ops.aten
 SETUP = """
 import torch

@@ -241,6 +241,7 @@ print(_what_is_left("forward", careless)[0])
 """
 
 
+@pytest.mark.slow
 def test_a_level_that_is_not_restored_is_noticed() -> None:
     # In a process of its own: what this leaves behind would be left to the tests that follow.
     root = Path(__file__).resolve().parents[2]

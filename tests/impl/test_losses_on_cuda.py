@@ -15,9 +15,12 @@ from tests.impl import interpreted_losses
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 # Triton is not imported here: whoever does decides for the whole process whether kernels are interpreted.
-pytestmark = pytest.mark.skipif(
-    importlib.util.find_spec("triton") is None, reason="Triton is not installed here; opassay[triton] brings it"
-)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        importlib.util.find_spec("triton") is None, reason="Triton is not installed here; opassay[triton] brings it"
+    ),
+]
 
 
 @pytest.fixture(scope="module")

@@ -313,6 +313,7 @@ def _fresh_dynamo() -> Any:
     torch._dynamo.reset()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_fresh_dynamo")
 @pytest.mark.parametrize("word", COMPILED_WORDS, ids=" of ".join)
 @pytest.mark.parametrize("subject", ["layer_norm", "native_layer_norm_backward"])

@@ -30,6 +30,8 @@ from opassay.properties.catalog.loading import load_op
 from .planted_ops import declared, scaled, tensor
 from .program_runner import REPOSITORY, Ran, run_program
 
+pytestmark = pytest.mark.slow
+
 Word = tuple[Any, ...]
 
 

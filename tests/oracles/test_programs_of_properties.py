@@ -22,6 +22,8 @@ from . import faulty_products as products
 from .planted_ops import declared, sample
 from .program_runner import run_program
 
+pytestmark = pytest.mark.slow
+
 
 def _longer_weight(args: tuple[Any, ...]) -> tuple[Any, ...]:
     return args[0], torch.ones(args[1].shape[0] + 1)

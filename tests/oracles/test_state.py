@@ -120,6 +120,7 @@ def test_what_is_told_of_one_cell_is_bounded() -> None:
     assert not any("secret" in line for line in pin.changed)
 
 
+@pytest.mark.slow
 def test_a_process_that_a_sample_forked_ends_at_the_end_of_the_sample() -> None:
     code = (
         "import os\nfrom opassay.oracles import process\n"
@@ -135,6 +136,7 @@ def test_a_change_by_torch_s_compiler_is_not_the_subject_s() -> None:
     assert violation(check_purity, declared(compiled), sample(1)) is None
 
 
+@pytest.mark.slow
 def test_the_import_of_inductor_is_no_change() -> None:
     code = (
         "import sys, torch\nfrom opassay.oracles import process\n"

@@ -21,6 +21,8 @@ from opassay.properties.checks.transforms.agree import AGREEMENT
 from opassay.properties.engine.plan import Selection, plan
 from opassay.properties.names import SelectionError
 
+pytestmark = pytest.mark.slow
+
 FEW = Settings("brief", simpler=False)
 HERE = "tests.properties.test_custom_functions"
 

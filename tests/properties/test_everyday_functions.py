@@ -8,6 +8,8 @@ from opassay import Outcome, Settings, declare, strategies, verify, verify_funct
 
 from .everyday import FORMULAS, FUNCTIONS, function_of
 
+pytestmark = pytest.mark.slow
+
 SETTINGS = Settings("brief", max_examples=4)
 
 

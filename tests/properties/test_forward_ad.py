@@ -16,6 +16,8 @@ from opassay.properties.engine.guard import guard
 from opassay.properties.places import prepared as places
 from opassay.properties.places.prepared import PreparedPlace, Worker, WorkerError
 
+pytestmark = pytest.mark.slow
+
 OP = "native_layer_norm_backward"
 SETTINGS = {"profile": "commit", "seed": 0, "max_examples": 6}
 #: Wrong decompositions of layer norm's backward, as changes of what a right one returns.

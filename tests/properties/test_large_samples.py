@@ -30,6 +30,8 @@ from opassay.reports.exit_codes import NOTHING, USAGE, run_reasons
 
 from .planted_sizes import AXES, long_diagonal, many_rows, stops_at
 
+pytestmark = pytest.mark.slow
+
 FIRSTS = (73, 129, 1025, 4097)
 HOW = {"forward": "FWD", "backward": "VJP"}
 

@@ -63,6 +63,7 @@ def _pairs(draw: st.DrawFn, dtype: str, kind: str = "ordinary") -> Draft:
     return Draft(lambda rng: tuple(torch.from_numpy(rng.standard_normal((2, n))).float()), "benign")
 
 
+@pytest.mark.slow
 def test_a_bias_inside_every_accept_set_is_caught() -> None:
     # Products rounded up, never down: each within one ulp, as the bound allows, and all on one side.
     def upwards(x: Tensor, w: Tensor) -> Tensor:
@@ -78,6 +79,7 @@ def test_a_bias_inside_every_accept_set_is_caught() -> None:
         assert verdict.code == code, verdict.reason
 
 
+@pytest.mark.slow
 def test_what_a_constant_does_to_every_sample_alike_is_no_bias() -> None:
     # The rounded reciprocal of 255 is too large by nearly half an ulp, and so is every product with it.
     reciprocal = torch.tensor(1.0 / 255.0, dtype=torch.float32)

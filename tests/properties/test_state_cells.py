@@ -83,6 +83,7 @@ def without_times(verdict: Verdict) -> Verdict:
 EVERY = {**CHANGES, **LEFT}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", EVERY)
 def test_pure_fails_and_names_the_change(name: str) -> None:
     change, line = EVERY[name]
@@ -93,6 +94,7 @@ def test_pure_fails_and_names_the_change(name: str) -> None:
     assert any(found.startswith(line) for found in verdict.changed)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in EVERY if name != "grad mode"])  # FWD calls with gradients off
 def test_a_setter_that_fires_once_fails_pure_wherever_it_fired(name: str) -> None:
     change, line = EVERY[name]

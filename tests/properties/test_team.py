@@ -21,6 +21,8 @@ from opassay.properties import worlds
 from opassay.properties.places import gathering
 from opassay.properties.worlds import World
 
+pytestmark = pytest.mark.slow
+
 OPS = ("sync_batch_norm", "broadcast", "reduce_add_coalesced", "gather", "scatter")
 SHORT = Settings("brief", max_examples=2)
 #: A module that every rank finds: broadcasts in which a rank does something else.

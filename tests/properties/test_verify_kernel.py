@@ -21,6 +21,8 @@ from opassay.oracles.specs import SpecFormula
 from opassay.properties.functions.shapes import BANDS, Shapes
 from opassay.reference.algorithms import algorithm_of, declared
 
+pytestmark = pytest.mark.slow
+
 SHAPES = {"x": ("N", "n"), "w": ("n",)}
 FEW = Settings("brief", max_examples=12, simpler=False)
 

@@ -33,6 +33,8 @@ from opassay.reports.progress import Teller, make_console
 from opassay.reports.store import journal, log
 from tests.reports.conftest import HERE, command_line, failed, verdict
 
+pytestmark = pytest.mark.slow
+
 STUB = [sys.executable, str(HERE / "stub_suite.py")]
 PLAN = ["layer_norm", "softmax", "--dtype=float32", "--dtype=float64", "--dtype=bfloat16"]
 PLAN += [f"--property={name}" for name in ("FWD", "VJP", "LAW")]

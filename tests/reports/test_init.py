@@ -13,6 +13,8 @@ import pytest
 
 from opassay.reports.cli.main import main
 
+pytestmark = pytest.mark.slow
+
 SCRIPT = r"- name: Assay\n(?:\s+#.*\n)*\s+run: \|\n((?:          .*\n)+)"
 
 

@@ -116,6 +116,7 @@ def test_the_reader_takes_what_the_schema_takes(
     assert min(taken, refused) > 20, "both happen"
 
 
+@pytest.mark.slow
 def test_a_record_is_refused_by_both_or_by_its_reader_for_more_than_a_schema_can_say() -> None:
     document, schema = json.loads(FILES["run"]), schema_of("run")
     for changed in _changed(document, lambda one: one["verdicts"][0]["measure"]):

@@ -14,6 +14,8 @@ import pytest
 
 from opassay.reports.cli.main import main
 
+pytestmark = pytest.mark.slow
+
 
 def _lines(path: Path) -> list[str]:
     return path.read_text().splitlines()

@@ -23,6 +23,8 @@ from opassay.properties.catalog.loading import load_op, op_names
 from workshop.kernels import classes
 from workshop.kernels.classes import CLASSES, first_of_each, select_classes
 
+pytestmark = pytest.mark.slow
+
 PLANTED = Path(__file__).parent / "planted_machine_code" / "compiled_kernels.py"
 PROGRAM = ("-m", "workshop.kernels.program")
 

@@ -15,6 +15,8 @@ from workshop.commands.mutant_work import MutantWork
 from workshop.mutation import campaign as mutation
 from workshop.mutation.campaign import some_of_a_group
 
+pytestmark = pytest.mark.slow
+
 
 def _with_stub(folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Teller]:
     """Where the log of mutants goes, and who tells of them; they are tried by a stub in place of the program."""

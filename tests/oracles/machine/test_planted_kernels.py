@@ -12,7 +12,10 @@ from typing import Any
 import pytest
 
 PROGRAM = Path(__file__).with_name("planted_faults.py")
-pytestmark = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed"),
+]
 
 
 @pytest.fixture(scope="module")

@@ -18,6 +18,8 @@ import pytest
 from opassay.properties.candidates.host import copying
 from opassay.reports.cli.main import main
 
+pytestmark = pytest.mark.slow
+
 SPEC = """
 import torch
 

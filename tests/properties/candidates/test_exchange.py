@@ -178,6 +178,7 @@ CHEATS = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cheat", CHEATS)
 def test_a_candidate_whose_answers_cannot_be_read_is_rejected(cheat: str, tmp_path: Path) -> None:
     text, question, said = CHEATS[cheat]

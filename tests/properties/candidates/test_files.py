@@ -66,6 +66,7 @@ def _judged(folder: Path, name: str, body: str, seconds: float = 60.0) -> Judgem
     return judge_file(*_written(folder, name, body), contract="torch", seconds=seconds, questions=QUICK)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "body", "question", "said"),
     [
@@ -85,6 +86,7 @@ def test_what_a_candidate_does_to_its_process_is_a_verdict(
     assert said in found.causes[0].text
 
 
+@pytest.mark.slow
 def test_a_candidate_that_cannot_be_made_is_rejected_and_one_that_patches_torch_too(tmp_path: Path) -> None:
     candidate, spec = _written(tmp_path, "broken", "pass")
     Path(candidate).write_text("raise ImportError('no compiler')")
@@ -184,6 +186,7 @@ def rms(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
 @pytest.mark.parametrize(
     ("wrong", "ruling"), [("", Ruling.ACCEPTED), ("tl.where(at < 64, v, 0.0) * ", Ruling.REJECTED)]
