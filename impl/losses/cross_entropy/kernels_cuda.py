@@ -26,7 +26,7 @@ from .kernels_cpu import SmoothedLoss, SmoothedLossBackward
 _FORWARD_MOST, _BACKWARD_MOST = 8192, 32768
 
 
-class Launch(NamedTuple):
+class LossLaunch(NamedTuple):
     """What the shapes of a call decide: the launch of a kernel, forward or backward, and how it reads the logits.
 
     Attributes:
@@ -95,7 +95,7 @@ def _plan_launch(
     smoothing: float,
     batch_ndim: int,
     back: tuple[bool, bool] | None,
-) -> Launch:
+) -> LossLaunch:
     """The launch for a call.
 
     Args:
@@ -120,7 +120,7 @@ def _plan_launch(
         kernels = texts.cross_entropy_backward, texts.cross_entropy_backward_long
     kernel = _prepared(kernels, most, dense, scores, count, ignore_index, smoothing, batched, wide)
     kernel = kernel._replace(constants={**constants, **kernel.constants})
-    return Launch(kernel, (kernel.grid[0],), scores.shape[1], direct)
+    return LossLaunch(kernel, (kernel.grid[0],), scores.shape[1], direct)
 
 
 def _rows_of_classes(x: Tensor, batch_ndim: int) -> Tensor:
