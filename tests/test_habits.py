@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.syntax import nodes
+from tests.syntax import nodes, parse
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 CODE = ("api", "reference", "impl", "oracles", "properties", "reports", "tests", "benchmarks", "corpus")
@@ -116,7 +116,7 @@ def foreign_words(text: str) -> Iterator[str]:
 
 
 def _all(check: Callable[[ast.Module], Iterator[str]], paths: list[Path]) -> list[str]:
-    return [f"{_name(path)}:{found}" for path in paths for found in check(ast.parse(path.read_text(), str(path)))]
+    return [f"{_name(path)}:{found}" for path in paths for found in check(parse(path))]
 
 
 # --------------------------------------------------------------------------------------------- the repository
@@ -158,7 +158,7 @@ def test_packages_only_re_export() -> None:
         f"{_name(path)}:{node.lineno}"
         for path in _sources()
         if path.name == "__init__.py" and not _name(path).startswith("tests/")
-        for node in ast.parse(path.read_text()).body
+        for node in parse(path).body
         if not isinstance(node, allowed)
         and not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant))
         and not (_name(path) == "api/__init__.py" and (getattr(node, "name", "") in lazy or isinstance(node, ast.If)))

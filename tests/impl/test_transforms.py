@@ -325,6 +325,7 @@ def test_compiled_word(subject: str, word: tuple[str, ...]) -> None:
     assert_same(compiled(*args), transformed(composite, word)(*args))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_fresh_dynamo")
 @pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
 def test_compiled_backward(backend: str) -> None:

@@ -262,6 +262,7 @@ DECLARATIONS = {
 }
 
 
+@pytest.mark.slow
 def test_a_declaration_that_does_not_load_is_a_usage_error(tmp_path: Path) -> None:
     for i, source in enumerate(DECLARATIONS):
         (tmp_path / f"planted{i}.py").write_text(source)
@@ -279,6 +280,7 @@ def test_a_declaration_that_does_not_load_is_a_usage_error(tmp_path: Path) -> No
     assert not (tmp_path / "opassay-report").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source", ["import sys; sys.exit(0)", "raise ValueError('broken')"])
 def test_a_plugin_that_ends_the_program_is_not_green(tmp_path: Path, source: str) -> None:
     (tmp_path / "planted.py").write_text(source)
