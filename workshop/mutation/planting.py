@@ -152,8 +152,8 @@ def _codes(code: CodeType) -> dict[Place, CodeType]:
 def remember() -> None:
     """Find every function of the production ops now, so that copies of this process need not look for them."""
     _FUNCTIONS.clear()
-    for each in gc.get_objects():
-        if type(each) is FunctionType and each.__code__.co_filename.startswith(str(FOLDER)):
+    for each in _functions():
+        if each.__code__.co_filename.startswith(str(FOLDER)):
             _FUNCTIONS[each.__code__.co_filename].append(each)
 
 
@@ -165,4 +165,15 @@ def functions_of(path: str) -> list[FunctionType]:
     """Every function of a file, whoever holds it: those that are remembered, if any, else those that there are now."""
     if path in _FUNCTIONS:
         return _FUNCTIONS[path]
-    return [each for each in gc.get_objects() if type(each) is FunctionType and each.__code__.co_filename == path]
+    return [each for each in _functions() if each.__code__.co_filename == path]
+
+
+def _functions() -> list[FunctionType]:
+    """Every function of this process, with those that a worker has set aside, which the collector does not list."""
+    is_worker = gc.get_freeze_count() > 0
+    gc.unfreeze()
+    try:
+        return [each for each in gc.get_objects() if type(each) is FunctionType]
+    finally:
+        if is_worker:
+            gc.freeze()
