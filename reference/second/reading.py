@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import gmpy2
 import numpy as np
 
 from ..array import Array, Irrational, Operands, Params
 from ..missing import NoReadingError
 from ..windows import offsets_of, windows_of
 from . import functions, jets
-from .intervals import Interval, Undecided, is_nan, is_point, precision
+from .intervals import Interval, Undecided, is_point, precision
 from .jets import Jet, jet
 
 #: The precisions that are tried. Sums of float64 numbers are exact from 2100 bits on.
@@ -88,13 +88,9 @@ def second(values: Any) -> Second:
 
 
 _COMPARISONS: dict[np.ufunc, Callable[[Jet, Jet], bool]] = {
-    np.less: lambda x, y: x < y,
-    np.less_equal: lambda x, y: x <= y,
-    np.greater: lambda x, y: x > y,
-    np.greater_equal: lambda x, y: x >= y,
-    np.equal: lambda x, y: x == y,
-    np.not_equal: lambda x, y: x != y,
-}
+    np.less: operator.lt, np.less_equal: operator.le, np.greater: operator.gt, np.greater_equal: operator.ge,
+    np.equal: operator.eq, np.not_equal: operator.ne,
+}  # fmt: skip
 
 
 def _jets(values: Any) -> Any:
@@ -262,7 +258,7 @@ class Enclosure:
     """An output: an interval per element, which contains the true value.
 
     Attributes:
-        intervals: an object array of pairs. narrow: which of them are known well enough. bits: the precision.
+        intervals: an object array. narrow: which of them are known well enough. bits: the precision.
         scale: the binary exponent of the largest number of the problem.
     """
 
@@ -273,27 +269,19 @@ class Enclosure:
 
 
 def exponent_of(x: Interval) -> int:
-    """The binary exponent of the larger end; that of zero, infinities and NaN lies below every other."""
-    return max((int(gmpy2.get_exp(end)) for end in x if gmpy2.is_finite(end) and end != 0), default=-(10**9))
+    """The binary exponent of the largest magnitude; that of zero, and of what is not finite, counts as very low."""
+    largest = x.abs_upper()
+    if x.is_zero() or not largest.is_finite():
+        return -(10**9)
+    mantissa, exponent = largest.man_exp()
+    return int(exponent) + int(mantissa).bit_length()
 
 
 def is_narrow(x: Interval, scale: int) -> bool:
     """Whether a value is known: an infinity or NaN, a number to `RELATIVE_BITS`, or zero to `RESIDUE_BITS`."""
-    low, high = x
-    if is_point(x):
-        return True
-    if not (gmpy2.is_finite(low) and gmpy2.is_finite(high)):
-        # MPFR's exponents end at 2^30: what lies beyond in magnitude is known to lie there.
-        return bool(gmpy2.is_finite(low) and low > 0 and gmpy2.get_exp(low) >= _LAST) or bool(
-            gmpy2.is_finite(high) and high < 0 and gmpy2.get_exp(high) >= _LAST
-        )
-    size = exponent_of(x)
-    if size <= scale - RESIDUE_BITS:
-        return True
-    return exponent_of(((high - low),) * 2) <= size - RELATIVE_BITS
-
-
-_LAST = 2**30 - 8
+    if is_point(x) or not x.is_finite():
+        return is_point(x)
+    return x.rel_accuracy_bits() >= RELATIVE_BITS or exponent_of(x) <= scale - RESIDUE_BITS
 
 
 def enclosures(function: Callable[..., Any], *values: Any, precisions: Sequence[int] = PRECISIONS) -> list[Enclosure]:
@@ -306,7 +294,7 @@ def enclosures(function: Callable[..., Any], *values: Any, precisions: Sequence[
         Undecided: a comparison of the formula is open at every precision.
     """
     for bits in precisions:
-        with precision(bits):
+        with precision(bits), np.errstate(all="ignore"):  # floats stand for special values, and NumPy calls on objects
             try:
                 outputs = function(*map(second, values))
             except Undecided:
@@ -318,18 +306,15 @@ def enclosures(function: Callable[..., Any], *values: Any, precisions: Sequence[
         narrow = [np.array([is_narrow(x.value, scale) for x in out.flat], bool).reshape(out.shape) for out in found]
         if all(np.all(each) for each in narrow) or bits == precisions[-1]:
             break
-    return [Enclosure(_pairs(out), each, bits, scale) for out, each in zip(found, narrow, strict=True)]
+    return [Enclosure(_intervals(out), each, bits, scale) for out, each in zip(found, narrow, strict=True)]
 
 
 def _scale(values: Sequence[Any], outputs: Sequence[Any]) -> int:
     inputs = [np.abs(np.asarray(v, dtype=np.float64)) for v in values]
     largest = max((float(np.max(v[np.isfinite(v)], initial=0.0)) for v in inputs), default=0.0)
     own = int(np.frexp(largest)[1]) if largest else -(10**9)
-    return max([own, *(exponent_of(x.value) for out in outputs for x in out.flat if not is_nan(x.value))])
+    return max([own, *(exponent_of(x.value) for out in outputs for x in out.flat)])
 
 
-def _pairs(values: Any) -> Any:
-    out = np.empty(values.shape, dtype=object)
-    for index in np.ndindex(*values.shape):
-        out[index] = values[index].value
-    return out
+def _intervals(values: Any) -> Any:
+    return np.asarray(np.frompyfunc(lambda x: x.value, 1, 1)(values), dtype=object)

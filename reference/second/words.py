@@ -103,14 +103,13 @@ def _varied(x: Any, direction: Any, key: int) -> Any:
 
 def _seeded(x: Any, first: int) -> Any:
     """Every element with a basis variable of its own."""
-    out = np.empty(x.shape, dtype=object)
-    for number, index in enumerate(np.ndindex(*x.shape), first):
-        out[index] = x.values[index] + Jet(ZERO, {}, {(number + 1) * BASIS: ONE})
-    return Second(out)
+    seeds = np.frompyfunc(lambda a, number: a + Jet(ZERO, {(number + 1) * BASIS: ONE}), 2, 1)
+    return Second(seeds(x.values, _numbers(x, first)))
+
+
+def _numbers(x: Any, first: int) -> Any:
+    return np.arange(first, first + x.size).reshape(x.shape)
 
 
 def _gradient(total: Jet, like: Any, first: int) -> Any:
-    out = np.empty(like.shape, dtype=object)
-    for number, index in enumerate(np.ndindex(*like.shape), first):
-        out[index] = jets.slope_along(total, number)
-    return Second(out)
+    return Second(np.frompyfunc(lambda number: jets.slope_along(total, number), 1, 1)(_numbers(like, first)))
