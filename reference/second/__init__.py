@@ -1,13 +1,13 @@
-"""A second exact reading, on MPFR's intervals, that shares no arithmetic and no derivative rule with the first one.
+"""A second exact reading, on arb's intervals, that shares no arithmetic and no derivative rule with the first one.
 
 What this is for: `exact` says what is true, and everything else believes it. Its numbers are mpmath's and its
 derivatives are the tapes of `derivative`, so a mistake of either would be a truth here. This reading has other numbers
-(`intervals`: two ends, each rounded outwards by MPFR), other derivatives (`jets`: truncated Taylor series, forward
+(`intervals`: arb's, whose radius counts every rounding), other derivatives (`jets`: truncated Taylor series, forward
 alone, with no tape and no rule per primitive) and another way from text to numbers: NumPy's own functions run on arrays
 of objects, so that what the words of `array` make of a formula is under test as well (`reading`).
 
-Sources: R. E. Moore, R. B. Kearfott, M. J. Cloud, Introduction to Interval Analysis, SIAM 2009; L. Fousse et al., MPFR,
-ACM TOMS 33, 2007; A. Griewank, A. Walther, Evaluating Derivatives, 2nd ed., SIAM 2008, chapter 13, for the recurrences.
+Sources: F. Johansson, Arb: efficient arbitrary-precision midpoint-radius interval arithmetic, IEEE Transactions on
+Computers 66, 2017; A. Griewank, A. Walther, Evaluating Derivatives, 2nd ed., SIAM 2008, chapter 13, for the series.
 """
 
 from .intervals import Interval as Interval

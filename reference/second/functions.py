@@ -1,239 +1,107 @@
-"""Elementary functions of intervals: MPFR rounds each correctly, and where a function is monotone its ends are those.
+"""Elementary functions of intervals: arb's, and what it lacks, on the extended real line.
 
-A function that is not monotone is treated by where its extrema lie. Domains, poles and special values are IEEE 754's;
-an interval that reaches out of a domain gives `WHOLE`, which a higher precision may narrow.
+An interval that reaches out of a domain gives `WHOLE`, which a higher precision may narrow. So does the exponential of
+a number that is too large for a precision: with 448 bits arb's ends beyond 2^896, with 896 bits beyond every float.
 """
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
+import operator
 
-import gmpy2
+import flint
 
-from .intervals import (
-    DIRECTED,
-    INFINITY,
-    NAN,
-    ONE,
-    TWO,
-    WHOLE,
-    ZERO,
-    Interval,
-    Mpfr,
-    absolute,
-    add,
-    divide,
-    hull,
-    is_nan,
-    is_point,
-    is_zero,
-    make_interval,
-    multiply,
-    negative,
-    point,
-    square,
-    subtract,
-)
+from .intervals import INFINITY, ONE, WHOLE, ZERO, Function, Interval, divide, extended, is_point, negative
 
-Unary = Callable[[Interval], Interval]
-_MINUS_ONE = point(-1.0)[0]
-
-
-def rising(name: str, least: float | None = None, most: float | None = None) -> Unary:
-    """A function of MPFR that rises on its domain, which has no more than two ends."""
-    return _monotone(name, least, most, lambda x: x)
-
-
-def falling(name: str, least: float | None = None, most: float | None = None) -> Unary:
-    """A function of MPFR that falls on its domain."""
-    return _monotone(name, least, most, lambda x: (x[1], x[0]))
-
-
-def _monotone(name: str, least: float | None, most: float | None, ends: Callable[[Interval], Interval]) -> Unary:
-    def function(x: Interval) -> Interval:
-        low, high = x
-        if low != low or (least is not None and high < least) or (most is not None and low > most):
-            return NAN
-        if (least is not None and low < least) or (most is not None and high > most):
-            return WHOLE
-        first, last = ends(x)
-        return make_interval(getattr(DIRECTED.down, name)(first), getattr(DIRECTED.up, name)(last), x)
-
-    return function
-
-
-def pi() -> Interval:
-    return DIRECTED.down.const_pi(), DIRECTED.up.const_pi()
-
-
-def log_2() -> Interval:
-    return DIRECTED.down.const_log2(), DIRECTED.up.const_log2()
-
-
-def _oscillating(name: str, first_top: float) -> Unary:
-    """A sine or a cosine; its tops are at π (first_top + 2n) and its bottoms half way between."""
-
-    def function(x: Interval) -> Interval:
-        low, _high = x
-        if low != low or (is_point(x) and not DIRECTED.down.is_finite(low)):
-            return NAN
-        if is_point(x):
-            return getattr(DIRECTED.down, name)(low), getattr(DIRECTED.up, name)(low)
-        turns = divide(x, pi())
-        tops, bottoms = (_whole_inside(turns, shift) for shift in (first_top, first_top + 1.0))
-        ends = [(getattr(DIRECTED.down, name)(e), getattr(DIRECTED.up, name)(e)) for e in x]
-        if any(e[0] != e[0] for e in ends):
-            return _MINUS_ONE, ONE[0]
-        least, most = hull(*ends)
-        return (_MINUS_ONE if bottoms else least), (ONE[0] if tops else most)
-
-    return function
-
-
-def _whole_inside(turns: Interval, shift: float) -> bool:
-    """Whether (turns − shift) / 2 may contain a whole number."""
-    low, high = divide(subtract(turns, point(shift)), TWO)
-    return bool(DIRECTED.down.ceil(low) <= DIRECTED.up.floor(high))
-
-
-def _tan(x: Interval) -> Interval:
-    low, high = x
-    if low != low or (is_point(x) and not DIRECTED.down.is_finite(low)):
-        return NAN
-    turns = subtract(divide(x, pi()), point(0.5))
-    if DIRECTED.down.ceil(turns[0]) <= DIRECTED.up.floor(turns[1]):
-        return WHOLE  # There may be a pole.
-    return make_interval(DIRECTED.down.tan(low), DIRECTED.up.tan(high), x)
-
-
-def _cosh(x: Interval) -> Interval:
-    low, high = absolute(x)
-    return make_interval(DIRECTED.down.cosh(low), DIRECTED.up.cosh(high), x)
+arb = flint.arb
 
 
 def sigmoid(x: Interval) -> Interval:
-    """1 / (1 + exp(−x)); of a positive x, whose exponential does not overflow, and of a negative one."""
-    low, high = x
-    if low != low:
-        return NAN
-    return _sigmoid_at(low)[0], _sigmoid_at(high)[1]
+    return divide(ONE, 1 + UNARY["exp"](-x))
 
 
-def _sigmoid_at(x: Mpfr) -> Interval:
-    decay = rising("exp")(negative(absolute((x, x))))
-    return divide(ONE if x >= 0 else decay, add(ONE, decay))
+def _square(x: Interval) -> Interval:
+    return x * x if x > 0 or x < 0 else (x * x).nonnegative_part()
 
 
-def _sign(x: Interval) -> Interval:
-    low, high = x
-    return NAN if low != low else hull(*(point((e > 0) - (e < 0)) for e in (low, high)))
+def _cbrt(x: Interval) -> Interval:
+    if x.contains(ZERO):
+        largest = x.abs_upper().root(3)
+        return largest.union(-largest)
+    return x.root(3) if x > 0 else -(-x).root(3)
+
+
+def _trunc(x: Interval) -> Interval:
+    return x.floor() if x >= 0 else x.ceil() if x <= 0 else x.floor().union(x.ceil())
 
 
 def _rint(x: Interval) -> Interval:
-    """The nearest whole numbers, even ones of two: MPFR rounds as its context says, so that is another context."""
-    low, high = x
-    nearest = gmpy2.context(precision=DIRECTED.bits, round=gmpy2.RoundToNearest).rint
-    return make_interval(nearest(low), nearest(high), x)
+    """The nearest whole number, the even one of two; of an interval that is no point all that may be it."""
+    low, high = (x - 0.5).ceil(), (x + 0.5).floor()
+    if x.is_exact() and low.is_exact() and high.is_exact():
+        return low if _is_even(low) else high
+    return low.union(high)
 
 
-#: Functions of one argument, by the names of primitives.
-UNARY: dict[str, Unary] = {
-    "negative": negative, "absolute": absolute, "square": square, "sqrt": rising("sqrt", 0.0),
-    "exp": rising("exp"), "expm1": rising("expm1"), "exp2": rising("exp2"),
-    "log": rising("log", 0.0), "log1p": rising("log1p", -1.0), "log2": rising("log2", 0.0),
-    "log10": rising("log10", 0.0), "tanh": rising("tanh"), "sigmoid": sigmoid,
-    "sin": _oscillating("sin", 0.5), "cos": _oscillating("cos", 0.0), "tan": _tan,
-    "arcsin": rising("asin", -1.0, 1.0), "arccos": falling("acos", -1.0, 1.0), "arctan": rising("atan"),
-    "sinh": rising("sinh"), "cosh": _cosh, "arcsinh": rising("asinh"), "arccosh": rising("acosh", 1.0),
-    "arctanh": rising("atanh", -1.0, 1.0), "cbrt": rising("cbrt"), "erf": rising("erf"), "erfc": falling("erfc"),
-    "floor": rising("rint_floor"), "ceil": rising("rint_ceil"), "rint": _rint, "trunc": rising("rint_trunc"),
-    "sign": _sign,
+_OF_ONE: dict[str, Function] = {
+    "negative": operator.neg, "absolute": abs, "square": _square, "sqrt": arb.sqrt, "cbrt": _cbrt, "log": arb.log,
+    "log1p": arb.log1p, "log2": lambda x: x.log_base(2), "log10": lambda x: x.log_base(10), "tanh": arb.tanh,
+    "sin": arb.sin, "cos": arb.cos, "tan": arb.tan, "arcsin": arb.asin, "arccos": arb.acos, "arctan": arb.atan,
+    "arcsinh": arb.asinh, "arccosh": arb.acosh, "arctanh": arb.atanh, "erf": arb.erf, "erfc": arb.erfc,
+    "exp": arb.exp, "expm1": arb.expm1, "sinh": arb.sinh, "cosh": arb.cosh,
+    "floor": arb.floor, "ceil": arb.ceil, "rint": _rint, "trunc": _trunc, "sign": arb.sgn,
 }  # fmt: skip
+#: Functions of one argument, by the names of primitives.
+UNARY: dict[str, Function] = {name: extended(name, function) for name, function in _OF_ONE.items()}
+UNARY |= {"sigmoid": sigmoid, "exp2": lambda x: power(arb(2), x)}
+
+
+def _power(x: Interval, exponent: Interval) -> Interval:
+    if exponent.is_integer() and exponent > 0 and x.contains(ZERO) and not x.is_exact():
+        largest = x.abs_upper() ** exponent  # arb takes a logarithm, of a base that may be zero, too
+        return largest.union(ZERO if _is_even(exponent) else -largest)
+    return x**exponent
+
+
+def _is_even(x: Interval) -> bool:
+    return bool((x / 2).is_integer())
+
+
+_of_bases = extended("power", _power)
 
 
 def power(x: Interval, exponent: Interval) -> Interval:
-    """IEEE 754's pow: for an exponent that is a point, by monotony; for others and positive bases, by the corners."""
-    if is_zero(exponent) or x == ONE:
-        return ONE
-    if is_nan(x) or is_nan(exponent):
-        return NAN
-    low, high = x
-    if low < 0 <= high and not is_point(x):
-        return hull(power((low, ZERO[0]), exponent), power((ZERO[0], high), exponent)) if _is_whole(exponent) else WHOLE
-    if low < 0 and not is_point(exponent):
+    """IEEE 754's pow: a power of −x, where that is one of x but for the sign, which is that of (−1)^n."""
+    whole = exponent.is_integer()
+    if x < 0 and exponent.contains_integer() and not is_point(exponent):
         return WHOLE
-    ends = [_power_at(p, q) for p in x for q in exponent]
-    return make_interval(*hull(*ends), x, exponent)
+    if not ((x < 0 and whole) or x == -INFINITY):
+        return _of_bases(x, exponent)
+    value = _of_bases(negative(x), exponent)
+    return negative(value) if whole and not _is_even(exponent) else value
 
 
-def _is_whole(x: Interval) -> bool:
-    return is_point(x) and bool(DIRECTED.down.is_finite(x[0])) and x[0] == DIRECTED.down.rint_floor(x[0])
+def _arctan2(y: Interval, x: Interval) -> Interval:
+    if abs(x) == INFINITY and abs(y) == INFINITY:
+        return arb.atan2(y.sgn(), x.sgn())
+    return arb.atan2(y, x)
 
 
-def _power_at(base: Mpfr, exponent: Mpfr) -> Interval:
-    if base == 0:  # There is one zero.
-        return ZERO if exponent > 0 else (INFINITY, INFINITY)
-    return make_interval(DIRECTED.down.pow(base, exponent), DIRECTED.up.pow(base, exponent))
-
-
-def hypot(x: Interval, y: Interval) -> Interval:
-    (a, b), (c, d) = absolute(x), absolute(y)
-    return make_interval(DIRECTED.down.hypot(a, c), DIRECTED.up.hypot(b, d), x, y)
-
-
-def arctan2(y: Interval, x: Interval) -> Interval:
-    """The angle of (x, y): extreme at corners of the rectangle, unless that meets the negative half axis."""
-    if is_nan(x) or is_nan(y):
-        return NAN
-    if not is_point(y) and y[0] <= 0 <= y[1] and x[0] <= 0:
-        return WHOLE
-    # An upward sum of a negative zero and zero is the positive zero, which is the one that there is.
-    plain = DIRECTED.up.add
-    pairs = [(plain(q, 0), plain(p, 0)) for p in x for q in y]
-    corners = [(DIRECTED.down.atan2(*pair), DIRECTED.up.atan2(*pair)) for pair in pairs]
-    return make_interval(*hull(*corners), x, y)
-
-
-def logaddexp(x: Interval, y: Interval) -> Interval:
-    """log(exp(x) + exp(y)), which rises in both."""
-    if is_nan(x) or is_nan(y):
-        return NAN
-    return _logaddexp_at(x[0], y[0])[0], _logaddexp_at(x[1], y[1])[1]
-
-
-def _logaddexp_at(p: Mpfr, q: Mpfr) -> Interval:
-    most, least = max(p, q), min(p, q)
-    if not DIRECTED.down.is_finite(most):
-        return most, most
-    gap = subtract((least, least), (most, most))
-    return add((most, most), rising("log1p", -1.0)(rising("exp")(gap)))
-
-
-def fmod(x: Interval, y: Interval) -> Interval:
-    """What is left of x after multiples of y, with the sign of x; `WHOLE` where the quotient is not known."""
-    if is_nan(x) or is_nan(y) or is_zero(y):
-        return NAN
-    if is_point(x) and not DIRECTED.down.is_finite(x[0]):
-        return NAN
-    if is_point(y) and not DIRECTED.down.is_finite(y[0]):
+def _fmod(x: Interval, y: Interval) -> Interval:
+    """What remains of x after multiples of y, with the sign of x; where the quotient is known."""
+    if abs(y) == INFINITY and x.is_finite():
         return x
-    quotient = UNARY["trunc"](divide(x, y))
-    return subtract(x, multiply(quotient, y)) if is_point(quotient) else WHOLE
+    whole = _trunc(x / y)
+    return x - whole * y if whole.is_exact() else WHOLE
 
 
-@functools.cache
-def _extreme(largest: bool) -> Callable[[Interval, Interval], Interval]:
-    choose = max if largest else min
-
-    def function(x: Interval, y: Interval) -> Interval:
-        return NAN if is_nan(x) or is_nan(y) else (choose(x[0], y[0]), choose(x[1], y[1]))
-
-    return function
+def _logaddexp(x: Interval, y: Interval) -> Interval:
+    return x.max(y) + (-abs(x - y)).exp().log1p()
 
 
-#: Functions of two arguments, by the names of primitives.
-BINARY: dict[str, Callable[[Interval, Interval], Interval]] = {
-    "power": power, "hypot": hypot, "arctan2": arctan2, "logaddexp": logaddexp, "fmod": fmod,
-    "maximum": _extreme(True), "minimum": _extreme(False),
+_OF_TWO: dict[str, Function] = {
+    "hypot": lambda x, y: (x * x + y * y).nonnegative_part().sqrt(), "arctan2": _arctan2, "logaddexp": _logaddexp,
+    "fmod": _fmod, "maximum": arb.max, "minimum": arb.min,
 }  # fmt: skip
+#: Functions of two arguments, by the names of primitives.
+BINARY: dict[str, Function] = {name: extended(name, function) for name, function in _OF_TWO.items()}
+BINARY["power"] = power

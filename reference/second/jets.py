@@ -12,25 +12,12 @@ variable, counted from one, above them. What is not in it is exactly zero.
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from . import functions, series
-from .intervals import (
-    ONE,
-    ZERO,
-    Interval,
-    add,
-    below,
-    divide,
-    equal,
-    is_nan,
-    is_zero,
-    multiply,
-    negative,
-    point,
-    subtract,
-)
+from .intervals import ONE, ZERO, Interval, add, below, divide, equal, multiply, negative, point, subtract
 
 #: How many single variables there may be, and the first number above their products.
 SINGLES = 3
@@ -44,61 +31,49 @@ class Jet:
     """A value, and the coefficients of the products of variables.
 
     Attributes:
-        value: without any variable. single: of products of single variables. basis: of those with a basis variable.
+        value: without any variable. terms: the coefficients, by product.
     """
 
-    __slots__ = ("basis", "single", "value")
+    __slots__ = ("terms", "value")
 
-    def __init__(self, value: Interval, single: Terms = _NONE, basis: Terms = _NONE) -> None:
-        self.value, self.single, self.basis = value, single, basis
+    def __init__(self, value: Interval, terms: Terms = _NONE) -> None:
+        self.value, self.terms = value, terms
 
     @property
     def plain(self) -> bool:
-        """Whether the jet depends on no variable."""
-        return not self.single and not self.basis
+        """Whether it depends on no variable."""
+        return not self.terms
 
     @property
     def degree(self) -> int:
-        """The most variables that a product in the jet may have."""
-        bits = 0
-        for key in (*self.single, *self.basis):
-            bits |= key
-        return (bits % BASIS).bit_count() + bool(self.basis)
+        """The most variables that a product of it may have."""
+        bits = functools.reduce(operator.or_, self.terms, 0)
+        return (bits % BASIS).bit_count() + (bits >= BASIS)
 
     def __add__(self, other: Any) -> Jet:
         x = jet(other)
-        return Jet(add(self.value, x.value), _join(self.single, x.single), _join(self.basis, x.basis))
+        return Jet(add(self.value, x.value), _joined(self.terms, x.terms))
 
     def __sub__(self, other: Any) -> Jet:
-        return (
-            self + -jet(other)
-            if not self.plain or not jet(other).plain
-            else Jet(subtract(self.value, jet(other).value))
-        )
+        x = jet(other)
+        return Jet(subtract(self.value, x.value), _joined(self.terms, (-x).terms))
 
     def __mul__(self, other: Any) -> Jet:
         x = jet(other)
-        product = Jet(multiply(self.value, x.value))
-        if self.plain and x.plain:
-            return product
-        rest = _nilpotent(self, x)
-        for one, by in ((self, x.value), (x, self.value)):
-            rest = Jet(ZERO, _join(rest.single, _times(one.single, by)), _join(rest.basis, _times(one.basis, by)))
-        return Jet(product.value, rest.single, rest.basis)
+        parts = _nilpotent(self.terms, x.terms), _times(self.terms, x.value), _times(x.terms, self.value)
+        return Jet(multiply(self.value, x.value), functools.reduce(_joined, parts))
 
     def __truediv__(self, other: Any) -> Jet:
         x = jet(other)
         value = divide(self.value, x.value)
         if x.plain:
-            single, basis = ({k: divide(c, x.value) for k, c in of.items()} for of in (self.single, self.basis))
-            return Jet(value, single, basis)
+            return Jet(value, {key: divide(c, x.value) for key, c in self.terms.items()})
         # The quotient q solves q x = self: what is left of the numerator without the variables of the divisor is
         # divided, which does not square the divisor where that may overflow.
-        product = self * apply_series(x, divide(ONE, x.value), series.reciprocal)
-        return Jet(value, product.single, product.basis)
+        return with_value(value, self * power(x, Jet(-ONE)))
 
     def __neg__(self) -> Jet:
-        return Jet(negative(self.value), *({k: negative(c) for k, c in of.items()} for of in (self.single, self.basis)))
+        return Jet(negative(self.value), {key: negative(c) for key, c in self.terms.items()})
 
     def __abs__(self) -> Jet:
         return of_name("absolute", self)
@@ -106,14 +81,10 @@ class Jet:
     def __pow__(self, other: Any) -> Jet:
         return power(self, jet(other))
 
-    def __radd__(self, other: Any) -> Jet:
-        return jet(other) + self
+    __radd__, __rmul__ = __add__, __mul__
 
     def __rsub__(self, other: Any) -> Jet:
         return jet(other) - self
-
-    def __rmul__(self, other: Any) -> Jet:
-        return jet(other) * self
 
     def __rtruediv__(self, other: Any) -> Jet:
         return jet(other) / self
@@ -126,14 +97,14 @@ class Jet:
 
     def __le__(self, other: Any) -> bool:
         x = jet(other).value
-        return not (is_nan(self.value) or is_nan(x) or below(x, self.value))
+        return not (self.value.is_nan() or x.is_nan() or below(x, self.value))
 
     def __ge__(self, other: Any) -> bool:
         return jet(other) <= self
 
     def __eq__(self, other: object) -> bool:
         if other is self:
-            return not is_nan(self.value)
+            return not self.value.is_nan()
         return equal(self.value, jet(other).value)
 
     def __ne__(self, other: object) -> bool:
@@ -157,7 +128,7 @@ def jet(value: Any) -> Jet:
 NOTHING = Jet(ZERO)
 
 
-def _join(a: Terms, b: Terms) -> Terms:
+def _joined(a: Terms, b: Terms) -> Terms:
     if not a or not b:
         return a or b
     out = dict(a)
@@ -170,43 +141,30 @@ def _times(terms: Terms, by: Interval) -> Terms:
     return {key: multiply(c, by) for key, c in terms.items()}
 
 
-def _into(out: Terms, a: Terms, b: Terms) -> None:
-    """Add the products of two series that have no variable twice."""
+def _nilpotent(a: Terms, b: Terms) -> Terms:
+    """The products of two series that have no variable twice, and no more than one of the basis."""
+    out, singles = Terms(), {key: c for key, c in b.items() if key < BASIS}
     for key, c in a.items():
-        for other, d in b.items():
-            if not key % BASIS & other % BASIS:
-                product = multiply(c, d)
-                both = key + other
+        for other, d in (b if key < BASIS else singles).items():
+            if not key & other:
+                product, both = multiply(c, d), key + other
                 out[both] = add(out[both], product) if both in out else product
+    return out
 
 
-def _nilpotent(x: Jet, y: Jet) -> Jet:
-    """The product of two numbers without their values."""
-    single, basis = Terms(), Terms()
-    _into(single, x.single, y.single)
-    _into(basis, x.single, y.basis)
-    _into(basis, x.basis, y.single)
-    return Jet(ZERO, single, basis)
-
-
-def apply_series(x: Jet, value: Interval, coefficients: Callable[[Interval, int], list[Interval]]) -> Jet:
+def applied(x: Jet, value: Interval, coefficients: Callable[[Interval, int], list[Interval]]) -> Jet:
     """A function of a jet.
 
     Args:
-        value: of the function at the value of x. coefficients: its Taylor coefficients there, from the first on.
+        value: of the function at the jet's own. coefficients: its Taylor coefficients there, from the first on.
     """
-    if x.plain:
-        return Jet(value)
-    step = Jet(ZERO, x.single, x.basis)
-    single, basis, reached = Terms(), Terms(), step
-    for c in coefficients(x.value, x.degree):
+    terms, reached = Terms(), x.terms
+    for c in coefficients(x.value, x.degree) if reached else ():
         # A coefficient that is zero adds nothing, whatever it is multiplied with.
-        if not is_zero(c):
-            single, basis = _join(single, _times(reached.single, c)), _join(basis, _times(reached.basis, c))
-        reached = _nilpotent(reached, step)
-        if reached.plain:
-            break
-    return Jet(value, single, basis)
+        if not c.is_zero():
+            terms = _joined(terms, _times(reached, c))
+        reached = _nilpotent(reached, x.terms)
+    return Jet(value, terms)
 
 
 def of_name(name: str, x: Jet) -> Jet:
@@ -214,34 +172,33 @@ def of_name(name: str, x: Jet) -> Jet:
     if name == "negative":
         return -x
     value = functions.UNARY[name](x.value)
-    return apply_series(x, value, lambda at, degree: series.coefficients(name, at, value, degree))
+    return applied(x, value, lambda at, degree: series.coefficients(name, at, value, degree))
 
 
 def power(x: Jet, exponent: Jet) -> Jet:
     """x to a constant power by its own series; to one that moves as exp(r log x)."""
     value = functions.power(x.value, exponent.value)
     if exponent.plain:
-        return apply_series(x, value, lambda at, degree: series.of_power(at, exponent.value, degree))
-    if is_zero(x.value) and not exponent.value[0] < 0:
+        return applied(x, value, lambda at, degree: series.of_power(at, exponent.value, degree))
+    if x.value.is_zero() and exponent.value >= 0:
         return Jet(value)  # 0^r is 0 for every positive r, and does not move with it.
-    moved = of_name("exp", exponent * of_name("log", x))
-    return Jet(value, moved.single, moved.basis)
+    return with_value(value, of_name("exp", exponent * of_name("log", x)))
 
 
 def _hypot(x: Jet, y: Jet) -> Jet:
-    length = functions.hypot(x.value, y.value)
+    length = functions.BINARY["hypot"](x.value, y.value)
     return with_value(length, of_name("sqrt", x * x + y * y))
 
 
 def _arctan2(y: Jet, x: Jet) -> Jet:
-    """The angle: that of the values, and what a rotation by it leaves, whose value is 0."""
-    value, p, q = functions.arctan2(y.value, x.value), Jet(x.value), Jet(y.value)
-    rest = (p * y - q * x) / (p * x + q * y)
-    return with_value(value, of_name("arctan", Jet(ZERO, rest.single, rest.basis)))
+    """The angle, as the angle of the values and what a rotation by it leaves."""
+    value, p, q = functions.BINARY["arctan2"](y.value, x.value), Jet(x.value), Jet(y.value)
+    left = (p * y - q * x) / (p * x + q * y)
+    return with_value(value, of_name("arctan", Jet(ZERO, left.terms)))
 
 
 def _logaddexp(x: Jet, y: Jet) -> Jet:
-    value = functions.logaddexp(x.value, y.value)
+    value = functions.BINARY["logaddexp"](x.value, y.value)
     if x.plain and y.plain:
         return Jet(value)
     largest = Jet(functions.BINARY["maximum"](x.value, y.value))
@@ -251,18 +208,18 @@ def _logaddexp(x: Jet, y: Jet) -> Jet:
 
 def _fmod(x: Jet, y: Jet) -> Jet:
     quotient = of_name("trunc", Jet(divide(x.value, y.value)))
-    return with_value(functions.fmod(x.value, y.value), x - quotient * y)
+    return with_value(functions.BINARY["fmod"](x.value, y.value), x - quotient * y)
 
 
 def with_value(value: Interval, slope: Jet) -> Jet:
-    """A jet of this value, with the coefficients of another jet."""
-    return Jet(value, slope.single, slope.basis)
+    """That value with the coefficients of another number."""
+    return Jet(value, slope.terms)
 
 
 def _extreme(largest: bool, x: Jet, y: Jet) -> Jet:
     """The larger or smaller of two; of equal ones the middle, whose slopes are half of either."""
-    if is_nan(x.value) or is_nan(y.value):
-        return x if is_nan(x.value) else y
+    if x.value.is_nan() or y.value.is_nan():
+        return x if x.value.is_nan() else y
     if x.plain and y.plain:
         return Jet(functions.BINARY["maximum" if largest else "minimum"](x.value, y.value))
     if x == y:
@@ -272,7 +229,7 @@ def _extreme(largest: bool, x: Jet, y: Jet) -> Jet:
 
 def largest_of(row: list[Jet]) -> Jet:
     """The largest of several; equal ones share the slope evenly."""
-    strange = [x for x in row if is_nan(x.value)]
+    strange = [x for x in row if x.value.is_nan()]
     if strange:
         return strange[0]
     if all(x.plain for x in row):
@@ -296,23 +253,19 @@ OF_TWO: Mapping[str, Callable[[Jet, Jet], Jet]] = {
 }  # fmt: skip
 
 
-def vary(x: Jet, direction: Jet, key: int) -> Jet:
+def varied(x: Jet, direction: Jet, key: int) -> Jet:
     """x + ε direction, for the single variable with that key."""
-    return (
-        x
-        + Jet(ZERO, {key: direction.value})
-        + Jet(ZERO, {key + k: c for k, c in direction.single.items()}, {key + k: c for k, c in direction.basis.items()})
-    )
+    return x + Jet(ZERO, {key: direction.value, **{key + k: c for k, c in direction.terms.items()}})
 
 
 def coefficient(x: Jet, key: int) -> Jet:
     """What ε of that key is multiplied with: ∂x/∂ε."""
-    single, basis = ({k - key: c for k, c in of.items() if k & key} for of in (x.single, x.basis))
-    return Jet(single.pop(0, ZERO), single, basis)
+    terms = {k - key: c for k, c in x.terms.items() if k & key}
+    return Jet(terms.pop(0, ZERO), terms)
 
 
 def slope_along(x: Jet, number: int) -> Jet:
     """What the basis variable of that number is multiplied with."""
     first = (number + 1) * BASIS
-    terms = {k - first: x.basis[k] for k in range(first, first + BASIS) if k in x.basis}
+    terms = {k - first: x.terms[k] for k in range(first, first + BASIS) if k in x.terms}
     return Jet(terms.pop(0, ZERO), terms)

@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import gmpy2
 import numpy as np
 
 from ..array import Array, Irrational, Operands, Params
 from ..missing import NoReadingError
 from ..windows import offsets_of, windows_of
 from . import functions, jets
-from .intervals import Interval, Undecided, is_nan, is_point, precision
+from .intervals import Interval, Undecided, is_point, precision
 from .jets import Jet, jet
 
 #: The precisions that are tried. Sums of float64 numbers are exact from 2100 bits on.
 PRECISIONS = (448, 896, 1792, 3584, 7168)
-#: An interval is narrow if its width is at most 2^-RELATIVE_BITS of its magnitude; or if its magnitude is at most
-#: 2^-RESIDUE_BITS of the largest number of the problem, which is what cancellation leaves of an exact zero.
+#: An interval is narrow if it is so many bits narrower than its number is large, or so many bits below the largest
+#: number of the problem: there an exact zero ends that was computed by cancellation.
 RELATIVE_BITS, RESIDUE_BITS = 110, 350
 
 
@@ -60,25 +60,26 @@ class Second(Array):
         if primitive == "among":
             value: Second = params["ways"][0].formula(*operands)
             return value
-        arrays = [_unwrap(x) for x in operands]
+        given = [_unwrapped(x) for x in operands]
         if primitive in _PRIMITIVES:
-            return Second(_PRIMITIVES[primitive](*arrays, **params))
+            return Second(_PRIMITIVES[primitive](*given, **params))
         if primitive == "power":
-            arrays.append(_jets(params["exponent"]))
-        return Second(_elementwise(primitive)(*arrays))
+            given.append(_jets(params["exponent"]))
+        return Second(_elementwise(primitive)(*given))
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
         if method != "__call__" or kwargs:
             raise NoReadingError(f"numpy.{ufunc.__name__}.{method}: the second reading has plain calls alone")
-        arrays = [_unwrap(x) for x in inputs]
+        given = [_unwrapped(x) for x in inputs]
         if ufunc in _COMPARISONS:
-            return np.asarray(np.frompyfunc(_COMPARISONS[ufunc], 2, 1)(*arrays), dtype=bool)
-        return Second(_elementwise(ufunc.__name__)(*arrays))
+            return np.asarray(np.frompyfunc(_COMPARISONS[ufunc], 2, 1)(*given), dtype=bool)
+        return Second(_elementwise(ufunc.__name__)(*given))
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         plain = _bare(args)
         named = {name: _bare(value) for name, value in kwargs.items()}
-        return _wrap(_INSTEAD.get(func, func)(*plain, **named))
+        found = _INSTEAD.get(func, func)(*plain, **named)
+        return _wrapped(found)
 
 
 def second(values: Any) -> Second:
@@ -87,13 +88,9 @@ def second(values: Any) -> Second:
 
 
 _COMPARISONS: dict[np.ufunc, Callable[[Jet, Jet], bool]] = {
-    np.less: lambda x, y: x < y,
-    np.less_equal: lambda x, y: x <= y,
-    np.greater: lambda x, y: x > y,
-    np.greater_equal: lambda x, y: x >= y,
-    np.equal: lambda x, y: x == y,
-    np.not_equal: lambda x, y: x != y,
-}
+    np.less: operator.lt, np.less_equal: operator.le, np.greater: operator.gt, np.greater_equal: operator.ge,
+    np.equal: operator.eq, np.not_equal: operator.ne,
+}  # fmt: skip
 
 
 def _jets(values: Any) -> Any:
@@ -106,7 +103,7 @@ def _jets(values: Any) -> Any:
     return out
 
 
-def _unwrap(value: Any) -> Any:
+def _unwrapped(value: Any) -> Any:
     if isinstance(value, Second):
         return value.values
     if isinstance(value, Irrational):
@@ -123,12 +120,12 @@ def _bare(value: Any) -> Any:
     return value
 
 
-def _wrap(result: Any) -> Any:
-    if isinstance(result, (tuple, list)) and any(isinstance(x, (np.ndarray, Jet)) for x in result):
-        return type(result)(_wrap(x) for x in result)
-    if isinstance(result, Jet):
-        return Second(np.asarray(result, dtype=object))
-    return Second(result) if isinstance(result, np.ndarray) and result.dtype == object else result
+def _wrapped(found: Any) -> Any:
+    if isinstance(found, (tuple, list)) and any(isinstance(x, (np.ndarray, Jet)) for x in found):
+        return type(found)(_wrapped(x) for x in found)
+    if isinstance(found, Jet):
+        return Second(np.asarray(found, dtype=object))
+    return Second(found) if isinstance(found, np.ndarray) and found.dtype == object else found
 
 
 @functools.cache
@@ -155,10 +152,10 @@ def _rows(values: Any, axes: tuple[int, ...], function: Callable[[list[Jet]], Je
 
 
 def _along(values: Any, axis: Any, keepdims: bool, function: Callable[[list[Jet]], Jet]) -> Any:
-    dims = range(values.ndim) if axis is None else (axis,) if isinstance(axis, (int, np.integer)) else axis
-    axes = tuple(sorted(i % values.ndim for i in dims))
-    result = _rows(values, axes, function) if axes else values
-    return result if keepdims else np.squeeze(result, axes)
+    given = range(values.ndim) if axis is None else (axis,) if isinstance(axis, (int, np.integer)) else axis
+    axes = tuple(sorted(i % values.ndim for i in given))
+    kept = _rows(values, axes, function) if axes else values
+    return kept if keepdims else np.squeeze(kept, axes)
 
 
 def _sum(values: Any, axis: Any = None, keepdims: bool = False) -> Any:
@@ -198,7 +195,7 @@ _INSTEAD: dict[Any, Callable[..., Any]] = {
 }
 
 
-def _scatter(values: Any, index: Any, shape: tuple[int, ...], in_place: bool = False, inserted: bool = False) -> Any:
+def _scattered(values: Any, index: Any, shape: tuple[int, ...], in_place: bool = False, inserted: bool = False) -> Any:
     out = np.full(shape, jets.NOTHING, dtype=object)
     np.add.at(out, index, values)
     return out
@@ -208,7 +205,7 @@ def _product(a: Any, b: Any) -> Any:
     return np.matmul(a, b) if a.shape[-1] else np.full((*a.shape[:-1], b.shape[-1]), jets.NOTHING, dtype=object)
 
 
-def _correlate(x: Any, w: Any, stride: Any, dilation: Any) -> Any:
+def _correlated(x: Any, w: Any, stride: Any, dilation: Any) -> Any:
     view = windows_of(x, w.shape[3:], stride, dilation)
     places = view.shape[3 : x.ndim]
     out = np.empty((x.shape[0], w.shape[0], w.shape[1], *places), dtype=object)
@@ -218,14 +215,14 @@ def _correlate(x: Any, w: Any, stride: Any, dilation: Any) -> Any:
     return out
 
 
-def _overlap(values: Any, shape: Any, sizes: Any, stride: Any, dilation: Any) -> Any:
+def _overlapped(values: Any, shape: Any, sizes: Any, stride: Any, dilation: Any) -> Any:
     out = np.full(shape, jets.NOTHING, dtype=object)
     for offset, index in offsets_of(out, sizes, stride, dilation):
         out[index] = out[index] + values[(..., *offset)]
     return out
 
 
-def _multiply_row(row: list[Jet]) -> Jet:
+def _multiplied(row: list[Jet]) -> Jet:
     return functools.reduce(lambda a, b: a * b, row, jet(1.0))
 
 
@@ -235,18 +232,18 @@ _PRIMITIVES: dict[str, Callable[..., Any]] = {
     "attach": lambda x, y, kept=False: _elementwise("attach")(x, y),
     "erf": lambda x, absolute=False: _elementwise("erf")(x),
     "sum": lambda x, axes, means=False: _rows(x, axes, total_of),
-    "prod": lambda x, axes: _rows(x, axes, _multiply_row),
+    "prod": lambda x, axes: _rows(x, axes, _multiplied),
     "max": lambda x, axes, shared=False: _rows(x, axes, jets.largest_of),
     "reshape": lambda x, shape: np.reshape(x, shape),
     "transpose": lambda x, axes: np.transpose(x, axes),
     "broadcast": lambda x, shape: np.broadcast_to(x, shape),
     "getitem": lambda x, index: np.asarray(x[index], dtype=object),
     "concatenate": lambda *xs, axis: np.concatenate(xs, axis=axis),
-    "scatter": _scatter,
+    "scatter": _scattered,
     "matmul": _product,
-    "correlate": _correlate,
+    "correlate": _correlated,
     "windows": windows_of,
-    "overlap": _overlap,
+    "overlap": _overlapped,
     "cumsum": lambda x, axis: np.cumsum(x, axis=axis),
     "cumprod": lambda x, axis: np.cumprod(x, axis=axis),
     "sort": lambda x, axis: np.sort(x, axis=axis),
@@ -261,7 +258,7 @@ class Enclosure:
     """An output: an interval per element, which contains the true value.
 
     Attributes:
-        intervals: an object array of pairs. narrow: which of them are known well enough. bits: the precision.
+        intervals: an object array. narrow: which of them are known well enough. bits: the precision.
         scale: the binary exponent of the largest number of the problem.
     """
 
@@ -272,28 +269,19 @@ class Enclosure:
 
 
 def exponent_of(x: Interval) -> int:
-    """The binary exponent of the larger end; that of zero, infinities and NaN lies below every other."""
-    return max((int(gmpy2.get_exp(end)) for end in x if gmpy2.is_finite(end) and end != 0), default=-(10**9))
+    """The binary exponent of the largest magnitude; that of zero, and of what is not finite, counts as very low."""
+    largest = x.abs_upper()
+    if x.is_zero() or not largest.is_finite():
+        return -(10**9)
+    mantissa, exponent = largest.man_exp()
+    return int(exponent) + int(mantissa).bit_length()
 
 
 def is_narrow(x: Interval, scale: int) -> bool:
     """Whether a value is known: an infinity or NaN, a number to `RELATIVE_BITS`, or zero to `RESIDUE_BITS`."""
-    low, high = x
-    if is_point(x):
-        return True
-    if not (gmpy2.is_finite(low) and gmpy2.is_finite(high)):
-        # MPFR's exponents end at 2^30: what lies beyond in magnitude is known to lie there.
-        return bool(gmpy2.is_finite(low) and low > 0 and gmpy2.get_exp(low) >= _LAST) or bool(
-            gmpy2.is_finite(high) and high < 0 and gmpy2.get_exp(high) >= _LAST
-        )
-    size = exponent_of(x)
-    if size <= scale - RESIDUE_BITS:
-        return True
-    return exponent_of(((high - low),) * 2) <= size - RELATIVE_BITS
-
-
-#: A binary exponent just below the largest that MPFR has.
-_LAST = 2**30 - 8
+    if is_point(x) or not x.is_finite():
+        return is_point(x)
+    return x.rel_accuracy_bits() >= RELATIVE_BITS or exponent_of(x) <= scale - RESIDUE_BITS
 
 
 def enclosures(function: Callable[..., Any], *values: Any, precisions: Sequence[int] = PRECISIONS) -> list[Enclosure]:
@@ -306,30 +294,27 @@ def enclosures(function: Callable[..., Any], *values: Any, precisions: Sequence[
         Undecided: a comparison of the formula is open at every precision.
     """
     for bits in precisions:
-        with precision(bits):
+        with precision(bits), np.errstate(all="ignore"):  # floats stand for special values, and NumPy calls on objects
             try:
                 outputs = function(*map(second, values))
             except Undecided:
                 if bits == precisions[-1]:
                     raise
                 continue
-        arrays = [x.values for x in (outputs if isinstance(outputs, (tuple, list)) else (outputs,))]
-        scale = _scale(values, arrays)
-        narrow = [np.array([is_narrow(x.value, scale) for x in out.flat], bool).reshape(out.shape) for out in arrays]
+        found = [x.values for x in (outputs if isinstance(outputs, (tuple, list)) else (outputs,))]
+        scale = _scale(values, found)
+        narrow = [np.array([is_narrow(x.value, scale) for x in out.flat], bool).reshape(out.shape) for out in found]
         if all(np.all(each) for each in narrow) or bits == precisions[-1]:
             break
-    return [Enclosure(_pairs(out), each, bits, scale) for out, each in zip(arrays, narrow, strict=True)]
+    return [Enclosure(_intervals(out), each, bits, scale) for out, each in zip(found, narrow, strict=True)]
 
 
 def _scale(values: Sequence[Any], outputs: Sequence[Any]) -> int:
     inputs = [np.abs(np.asarray(v, dtype=np.float64)) for v in values]
     largest = max((float(np.max(v[np.isfinite(v)], initial=0.0)) for v in inputs), default=0.0)
     own = int(np.frexp(largest)[1]) if largest else -(10**9)
-    return max([own, *(exponent_of(x.value) for out in outputs for x in out.flat if not is_nan(x.value))])
+    return max([own, *(exponent_of(x.value) for out in outputs for x in out.flat)])
 
 
-def _pairs(values: Any) -> Any:
-    out = np.empty(values.shape, dtype=object)
-    for index in np.ndindex(*values.shape):
-        out[index] = values[index].value
-    return out
+def _intervals(values: Any) -> Any:
+    return np.asarray(np.frompyfunc(lambda x: x.value, 1, 1)(values), dtype=object)

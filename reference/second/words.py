@@ -29,13 +29,13 @@ def along(
     """
 
     def transformed(*operands: Any) -> tuple[Any, ...]:
-        arrays = [x if isinstance(x, Second) else second(x) for x in operands]
+        given = [x if isinstance(x, Second) else second(x) for x in operands]
 
         def bound(*moved: Any) -> tuple[Any, ...]:
-            results = function(*arrays[:passive], *moved)
-            return tuple(results) if isinstance(results, (tuple, list)) else (results,)
+            found = function(*given[:passive], *moved)
+            return tuple(found) if isinstance(found, (tuple, list)) else (found,)
 
-        return _values(bound, tuple(word), (inputs, outputs), arrays[passive:], 1)
+        return _values(bound, tuple(word), (inputs, outputs), given[passive:], 1)
 
     return transformed
 
@@ -63,11 +63,11 @@ def _values(
     count, _ = _counts(inner, counts)
     primals, directions = args[:count], args[count:]
     if step == "jvp":
-        moved = [_vary(x, t, key) for x, t in zip(primals, directions, strict=True)]
+        moved = [_varied(x, t, key) for x, t in zip(primals, directions, strict=True)]
         outputs = _values(function, inner, counts, moved, 2 * key)
         return tuple(_of_each(y, lambda x: jets.coefficient(x, key)) for y in outputs)
     starts = [sum(x.size for x in primals[:i]) for i in range(count)]
-    seeded = [_seed(x, first) for x, first in zip(primals, starts, strict=True)]
+    seeded = [_seeded(x, first) for x, first in zip(primals, starts, strict=True)]
     total = _pairing(function, inner, counts, seeded, (directions, key))
     return tuple(_gradient(total, x, first) for x, first in zip(primals, starts, strict=True))
 
@@ -76,7 +76,7 @@ def _pairing(
     function: Callable[..., Any], word: Sequence[str], counts: tuple[int, int], args: Sequence[Any],
     by: tuple[Sequence[Any], int],
 ) -> Jet:  # fmt: skip
-    """Σ <z_i, T(f)_i>, which needs directions and no gradient.
+    """Σ <z_i, T(f)_i>, which takes directions alone.
 
     Args:
         function, word, counts, args: as for `_values`. by: z, one for each output, and the key that is free.
@@ -88,29 +88,28 @@ def _pairing(
     *inner, step = word
     count, _ = _counts(inner, counts)
     primals, rest = args[:count], args[count:]
-    directions, remaining = (rest, weights) if step == "jvp" else (weights, rest)
-    moved = [_vary(x, t, key) for x, t in zip(primals, directions, strict=True)]
-    return jets.coefficient(_pairing(function, inner, counts, moved, (remaining, 2 * key)), key)
+    directions, left = (rest, weights) if step == "jvp" else (weights, rest)
+    moved = [_varied(x, t, key) for x, t in zip(primals, directions, strict=True)]
+    return jets.coefficient(_pairing(function, inner, counts, moved, (left, 2 * key)), key)
 
 
 def _of_each(x: Any, change: Callable[[Jet], Jet]) -> Any:
     return Second(np.frompyfunc(change, 1, 1)(x.values))
 
 
-def _vary(x: Any, direction: Any, key: int) -> Any:
-    return Second(np.frompyfunc(lambda a, t: jets.vary(a, t, key), 2, 1)(x.values, direction.values))
+def _varied(x: Any, direction: Any, key: int) -> Any:
+    return Second(np.frompyfunc(lambda a, t: jets.varied(a, t, key), 2, 1)(x.values, direction.values))
 
 
-def _seed(x: Any, first: int) -> Any:
+def _seeded(x: Any, first: int) -> Any:
     """Every element with a basis variable of its own."""
-    out = np.empty(x.shape, dtype=object)
-    for number, index in enumerate(np.ndindex(*x.shape), first):
-        out[index] = x.values[index] + Jet(ZERO, {}, {(number + 1) * BASIS: ONE})
-    return Second(out)
+    seeds = np.frompyfunc(lambda a, number: a + Jet(ZERO, {(number + 1) * BASIS: ONE}), 2, 1)
+    return Second(seeds(x.values, _numbers(x, first)))
+
+
+def _numbers(x: Any, first: int) -> Any:
+    return np.arange(first, first + x.size).reshape(x.shape)
 
 
 def _gradient(total: Jet, like: Any, first: int) -> Any:
-    out = np.empty(like.shape, dtype=object)
-    for number, index in enumerate(np.ndindex(*like.shape), first):
-        out[index] = jets.slope_along(total, number)
-    return Second(out)
+    return Second(np.frompyfunc(lambda number: jets.slope_along(total, number), 1, 1)(_numbers(like, first)))

@@ -3,35 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
-import gmpy2
 from mpmath import libmp
 
 from opassay.reference.exact import DEFAULT_PRECISION, Raw
-from opassay.reference.second.intervals import (
-    INFINITY,
-    NAN,
-    ZERO,
-    Interval,
-    divide,
-    is_nan,
-    is_point,
-    multiply,
-    negative,
-    subtract,
-)
-from opassay.reference.second.reading import RESIDUE_BITS, exponent_of, is_narrow
+from opassay.reference.second import Interval, precision
+from opassay.reference.second.intervals import INFINITY, NAN, ONE, ZERO, point
+from opassay.reference.second.reading import PRECISIONS, RESIDUE_BITS, exponent_of, is_narrow
 
-#: Beyond this binary exponent MPFR has no numbers, and mpmath has.
-_MPFR_EXPONENTS = 2**30 - 4
 #: Two precisions of the exact reading agree if they differ by at most 2^(−bits/2) of the value (`exact.agree`).
 STATED_BITS = DEFAULT_PRECISION // 2
-_LARGEST, _SMALLEST = gmpy2.exp2(_MPFR_EXPONENTS), gmpy2.exp2(-_MPFR_EXPONENTS)
-
-
-with gmpy2.context(precision=2 * STATED_BITS):
-    _STATED: Interval = (1 - gmpy2.exp2(-STATED_BITS), 1 + gmpy2.exp2(-STATED_BITS))
+_STATED = point(ONE, (1, -STATED_BITS))
+#: What the distance from an exact zero counts as.
+_LARGEST_APART = 2**30
 
 
 @dataclass(frozen=True)
@@ -52,24 +36,11 @@ AGREE, WIDE, SINGULAR = Finding("agree"), Finding("wide"), Finding("singular")
 
 
 def interval_of(raw: Raw) -> Interval:
-    """mpmath's number as an interval of MPFR's: a point, but for numbers beyond MPFR's exponents."""
-    sign, mantissa, exponent, bits = raw
+    """mpmath's number as a point."""
+    sign, mantissa, exponent, _bits = raw
     if not mantissa:
-        special = {libmp.finf: (INFINITY, INFINITY), libmp.fninf: (-INFINITY, -INFINITY), libmp.fnan: NAN}
-        return special.get(raw, ZERO)
-    number = gmpy2.mpfr(gmpy2.mpz(int(mantissa)), max(int(bits), 2))
-    leading = int(exponent) + int(bits)
-    if abs(leading) < _MPFR_EXPONENTS:
-        move = gmpy2.mul_2exp if exponent >= 0 else gmpy2.div_2exp
-        with gmpy2.context(precision=max(int(bits), 2)):
-            number = move(-number if sign else number, abs(int(exponent)))
-        return number, number
-    ends = (_LARGEST, INFINITY) if leading > 0 else (ZERO[0], _SMALLEST)
-    return negative(ends) if sign else ends
-
-
-def _is_finite(x: Interval) -> bool:
-    return bool(gmpy2.is_finite(x[0]) or gmpy2.is_finite(x[1]))
+        return {libmp.finf: INFINITY, libmp.fninf: -INFINITY, libmp.fnan: NAN}.get(raw, ZERO)
+    return point((-int(mantissa) if sign else int(mantissa), int(exponent)))
 
 
 def compare_element(raw: Raw, interval: Interval, scale: int, order: int) -> Finding:
@@ -83,23 +54,13 @@ def compare_element(raw: Raw, interval: Interval, scale: int, order: int) -> Fin
     value = interval_of(raw)
     if not is_narrow(interval, scale):
         return WIDE
-    if not (_is_finite(value) and _is_finite(interval)):
-        same = is_nan(value) == is_nan(interval) and (is_nan(value) or value == interval)
+    if not (value.is_finite() and interval.is_finite()):
+        same = value.is_nan() == interval.is_nan() and (value.is_nan() or value == interval)
         return AGREE if same else SINGULAR if order else Finding("disagree")
-    if max(exponent_of(value), exponent_of(interval)) <= scale - RESIDUE_BITS:
+    if max(exponent_of(value), exponent_of(interval)) <= scale - RESIDUE_BITS or interval.contains(value):
         return AGREE
-    gap = _gap(value, interval)
-    if gap is None:
-        return AGREE
-    stated = multiply(value, _STATED)
-    near = _gap(stated, interval) is None
-    relative = divide((gap, gap), value) if is_point(value) and value != ZERO else (INFINITY, INFINITY)
-    apart = exponent_of(relative) if gmpy2.is_finite(relative[0]) else _MPFR_EXPONENTS
+    with precision(PRECISIONS[-1]):
+        near = interval.overlaps(value * _STATED)
+        gap = (value - interval).abs_lower()
+        apart = _LARGEST_APART if value.is_zero() else exponent_of(gap / value)
     return Finding("agree" if near else "disagree", apart)
-
-
-def _gap(value: Interval, interval: Interval) -> Any:
-    """How far the intervals are apart; None where they meet."""
-    if value[1] < interval[0]:
-        return subtract((interval[0],) * 2, (value[1],) * 2)[1]
-    return subtract((value[0],) * 2, (interval[1],) * 2)[1] if interval[1] < value[0] else None

@@ -134,8 +134,7 @@ def _consult(account: Account, judge: Judge, sample: Sample, word: Word) -> None
             if finding.apart is not None:
                 account.apart = finding.apart if account.apart is None else max(account.apart, finding.apart)
             if finding.kind == "disagree" and len(account.examples) < MOST_EXAMPLES:
-                low, high = interval
                 account.examples.append(
                     f"{account.op} {account.dtype} {word_name(word)} {name}{list(index)}, seed {sample.seed}: "
-                    f"exact {libmp.to_str(raw, 25)}, second [{low:.25g}, {high:.25g}]"
+                    f"exact {libmp.to_str(raw, 25)}, second {interval.str(25)}"
                 )

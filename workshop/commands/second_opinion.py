@@ -41,21 +41,26 @@ def table_line(cells: Iterable[Any], widths: Iterable[int] = _WIDTHS) -> str:
 def second_opinion_command(
     ops: tuple[str, ...], dtypes: tuple[str, ...], samples: int, seed: int, into: Path | None
 ) -> int:
-    """Read formulas and their derivatives twice: with mpmath's numbers, and with MPFR's intervals and Taylor series.
+    """Read formulas and their derivatives twice: with mpmath's numbers, and with arb's intervals and Taylor series.
 
     OPS: those of the catalog. Orders 0, 1 and 2, by every word of jvp and vjp. Columns: elements that were compared;
     derivatives that are not finite, of which nothing is said; intervals that say too little; samples that a reading
     gave up; and how far an exact value lies outside its interval at most, as a share of it. Exit code 1 where the two
     disagree.
     """
-    require("gmpy2", "mpmath", "hypothesis")
+    require("mpmath", "hypothesis")
     try:
         names = list(ops or op_names())
         declared = [load_op(name) for name in names]
     except SelectionError as err:
         raise Stop(exit_codes.USAGE, str(err)) from err
     # torch is imported with the declarations, and not before: the table of commands is read without it.
-    from ..checking import opinions
+    try:
+        from ..checking import opinions
+    except ModuleNotFoundError as err:
+        if err.name != "flint":
+            raise
+        raise Stop(exit_codes.USAGE, str(err)) from err
 
     chosen = dtypes or DTYPES
     each = math.ceil(samples / (len(names) * len(chosen)))
