@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import gc
 import signal
+
+from opassay.properties.collector import set_imports_aside
 
 # A shell starts what runs in the background with SIGINT ignored, and nohup starts everything with SIGHUP ignored; so do
 # all processes that these start. Tests send both, to this process and to others, and would wait for ever for what they
@@ -14,5 +15,5 @@ for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIG
 
 
 def pytest_collection_finish() -> None:
-    """Sets aside what the imports and the collection made: every collection of garbage would look at all of it."""
-    gc.freeze()
+    """Set aside what the imports and the collection made: every collection of garbage would look at all of it."""
+    set_imports_aside()

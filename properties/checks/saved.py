@@ -19,9 +19,9 @@ from ...oracles.judge.judge import Judge
 from ...oracles.op.bits import same_results
 from ...oracles.op.declaration import Sample, Tensor, dtype_name
 from ...oracles.op.paths import Problem
-from ...oracles.process.collector import set_aside
 from ...oracles.verdicts.verdict import Code
 from ...oracles.verdicts.violation import Unsupported, Violation
+from ..collector import set_aside
 
 _REFUSALS = ("modified by an inplace operation", "modified inplace")
 

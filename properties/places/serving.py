@@ -7,7 +7,6 @@ goes through another pipe. The user's interrupt reaches the owner alone, which e
 from __future__ import annotations
 
 import faulthandler
-import gc
 import json
 import os
 import signal
@@ -17,6 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .. import worlds
+from ..collector import set_imports_aside
 from .lifeline import end_with
 
 #: The exit status of a process that an error ends, such as an owner's pipe that an op has closed.
@@ -50,9 +50,7 @@ def serve(prepare: Callable[[Json], dict[str, str]], answer: Callable[[Json], Js
     try:
         with os.fdopen(int(questions), "rb") as lines:
             ready = prepare(json.loads(lines.readline()))
-            # The imports make two hundred thousand objects that live as long as the process. A collection of
-            # garbage that looks at all of them again takes a fifth of the time of a cell of small samples.
-            gc.freeze()
+            set_imports_aside()
             _send(int(answers), pid, {"ready": ready})
             while line := lines.readline():
                 _send(int(answers), pid, answer(json.loads(line)))

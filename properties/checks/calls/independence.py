@@ -21,9 +21,9 @@ from ....oracles.judge.judge import Judge
 from ....oracles.op.bits import same_results
 from ....oracles.op.declaration import Sample, Tensor, flat_outputs
 from ....oracles.op.transforms import Vmap
-from ....oracles.process.collector import set_aside
 from ....oracles.verdicts.verdict import Code
 from ....oracles.verdicts.violation import Violation
+from ...collector import set_aside
 from ..agreement import require_same
 from .interrupted import call_expecting_error, call_interrupted
 from .memory import require_no_growth, require_release

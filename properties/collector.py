@@ -1,0 +1,35 @@
+"""The garbage collector, kept from looking again at what lives as long as the process."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+from collections.abc import Iterator
+
+_imports_are_aside = False
+
+
+def set_imports_aside() -> None:
+    """From now on the garbage collector ignores all objects that exist now, for the rest of the process.
+
+    The imports of a worker make two hundred thousand objects. Collections that look at all of them again take a fifth
+    of the time of a cell of small samples.
+    """
+    global _imports_are_aside
+    gc.freeze()
+    _imports_are_aside = True
+
+
+@contextlib.contextmanager
+def set_aside() -> Iterator[None]:
+    """Within the block, the garbage collector ignores all objects that exist at its start, and so does `get_objects`.
+
+    A collection takes a fifth of a second in a process with torch in it. Where the imports are aside for good, what
+    exists at the start stays aside, too: to bring it back would bring the imports back with it.
+    """
+    gc.freeze()
+    try:
+        yield
+    finally:
+        if not _imports_are_aside:
+            gc.unfreeze()
