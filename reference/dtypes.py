@@ -30,8 +30,8 @@ class Format:
 
     @property
     def is_half(self) -> bool:
-        """Whether kernels compute in a wider format and round once, to this one, when they store."""
-        return self.bits <= 16
+        """Whether a number takes two bytes: kernels compute in a wider format, and round once, when they store."""
+        return self.bits == 16
 
     @property
     def unit_roundoff(self) -> float:
@@ -70,5 +70,4 @@ BINARY16 = Format("float16", "f16", precision=11, exponent_min=-14, exponent_max
 
 #: torch's dtype name -> format.
 FORMATS: dict[str, Format] = {fmt.name: fmt for fmt in (BINARY64, BINARY32, BFLOAT16, BINARY16)}
-#: Those of two bytes.
 HALF_TYPES = tuple(name for name, fmt in FORMATS.items() if fmt.is_half)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -14,31 +13,13 @@ from torch.func import vmap
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from opassay.impl import group_norm, native_group_norm, native_group_norm_backward
-from tests.impl.exact_norms import EPS, batched, halves, rows, whole_numbers
 
-Numbers = Callable[[tuple[int, ...], int, torch.dtype], Tensor]
+from .exact_norms import EPS, halves, rows, whole_numbers
+from .test_layer_norm_vmap import CountKernels, assert_equals_loop, make
 
 BATCH, N, CHANNELS, POSITIONS, GROUPS = 3, 2, 6, 4, 3
 SIZES = (N, CHANNELS, POSITIONS, GROUPS)
 DTYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
-
-
-class CountKernels(TorchDispatchMode):
-    """Counts the calls of this package's ops that reach the kernels."""
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.calls: Counter[str] = Counter()
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func.namespace == "opassay":
-            self.calls[func.__name__] += 1
-        return func(*args, **(kwargs or {}))
-
-
-def assert_equals_loop(batched: Tensor, looped: Tensor) -> None:
-    assert (batched.shape, batched.dtype) == (looped.shape, looped.dtype)
-    assert torch.equal(batched, looped)
 
 
 def compare_with_loop(f: Callable[..., Any], in_dims: Any, args: tuple[Tensor | None, ...], op: str) -> None:
@@ -49,13 +30,6 @@ def compare_with_loop(f: Callable[..., Any], in_dims: Any, args: tuple[Tensor | 
         one = [t if t is None or dim is None else t.select(dim, i) for t, dim in zip(args, in_dims, strict=True)]
         for got, expected in zip(results, f(*one), strict=True):
             assert_equals_loop(got[i], expected)
-
-
-def make(
-    shape: tuple[int, ...], dim: int | None, dtype: torch.dtype, seed: int, numbers: Numbers = whole_numbers
-) -> Tensor:
-    """A tensor of `shape` with a batch dim inserted at `dim`, other numbers in every slice."""
-    return batched([numbers(shape, seed + 10 * index, dtype) for index in range(BATCH)], dim)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
