@@ -22,7 +22,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from opassay.oracles.verdicts.verdict import Cell, Code, Outcome, Verdict, as_data
+from opassay.oracles.verdicts.data import as_data
+from opassay.oracles.verdicts.verdict import Cell, Code, Outcome, Verdict
 from opassay.properties.places.serving import serve
 from opassay.reports.cli.main import main as opassay
 

@@ -20,7 +20,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from opassay.oracles.verdicts.verdict import Outcome, as_data
+from opassay.oracles.verdicts.data import as_data
+from opassay.oracles.verdicts.verdict import Outcome
 from opassay.reports.record import load
 
 OPASSAY = [sys.executable, "-m", "opassay"]

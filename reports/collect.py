@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+from ..oracles.verdicts.data import decode_verdict
 from ..oracles.verdicts.verdict import Cell, Code, Failure, Outcome, Signs, Verdict, charged, clean
 from . import exit_codes
 from .exit_codes import Reason
 from .record import RecordError, Run, plan_digest
 from .store import log
-from .store.verdict_data import verdict_of
 
 OTHER_SHARD = "in another shard"
 DESELECTED = "deselected by -k"
@@ -80,7 +80,7 @@ class Account:
             case log.CellStarted(cell=key):
                 self.started.add(key)
             case log.CellFinished(verdict=data):
-                self._finish(event, verdict_of(data))
+                self._finish(event, decode_verdict(data))
             case log.CellDied():
                 self._die(event)
             case log.CellsGivenUp(cells=keys, why=why):

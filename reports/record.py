@@ -18,10 +18,10 @@ from typing import Annotated, Any
 
 import msgspec
 
-from ..oracles.verdicts.verdict import MAX_CASE, Cell, Verdict, as_data, clean
+from ..oracles.verdicts.data import Count, Hex, Name, VerdictData, as_data, decode_verdict, read_seconds
+from ..oracles.verdicts.data import RecordError as RecordError
+from ..oracles.verdicts.verdict import MAX_CASE, Cell, Verdict, clean
 from .store.files import MAX_FILE, read_capped, write_atomically
-from .store.verdict_data import Count, Data, Hex, Name, VerdictData, finite, verdict_of
-from .store.verdict_data import RecordError as RecordError
 
 SCHEMA = 1
 MAX_CELLS = 1_000_000
@@ -35,12 +35,12 @@ _Line = Annotated[str, msgspec.Meta(max_length=4 * _LINE)]
 _Table = Annotated[dict[Name, _Line], msgspec.Meta(max_length=MAX_ENTRIES)]
 
 
-class ExitData(Data, frozen=True, forbid_unknown_fields=True):
+class ExitData(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     code: Annotated[int, msgspec.Meta(ge=0, le=255)]
     reasons: Annotated[list[_Line], msgspec.Meta(max_length=MAX_REASONS)]
 
 
-class RunData(Data, frozen=True, forbid_unknown_fields=True):
+class RunData(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The published schema of run.json."""
 
     schema: int
@@ -118,13 +118,13 @@ def decode(content: bytes) -> Run:
         raise RecordError(f"run record: {err}") from err
     if data.schema != SCHEMA:
         raise RecordError(f"run record: got schema={data.schema}, need {SCHEMA}")
-    verdicts = tuple(verdict_of(item) for item in data.verdicts)
+    verdicts = tuple(decode_verdict(item) for item in data.verdicts)
     keys = {verdict.cell.key for verdict in verdicts}
     if len(keys) != len(verdicts):
         raise RecordError("run record: a cell has two verdicts")
     if data.plan_digest != plan_digest(verdict.cell for verdict in verdicts):
         raise RecordError("run record: plan_digest does not match the cells; cells were added, removed or renamed")
-    seconds = finite("seconds", data.seconds)
+    seconds = read_seconds("seconds", data.seconds)
     _moment(data.started)
     return Run.of(
         data,

@@ -21,7 +21,12 @@ MAY_IMPORT: dict[str, set[str]] = {
     "impl": set(),
     "oracles": {"reference"},
     "properties": {"oracles", "reference", "impl"},
-    "reports": {"reference.dtypes", "oracles.verdicts.verdict", "oracles.verdicts.explanations"},
+    "reports": {
+        "reference.dtypes",
+        "oracles.verdicts.verdict",
+        "oracles.verdicts.data",
+        "oracles.verdicts.explanations",
+    },
     "api": {"impl", "oracles", "properties", "reference"},
 }
 #: single modules, by pattern of their name, that may import more.
@@ -39,7 +44,7 @@ FORBIDDEN_PACKAGES: dict[str, set[str]] = {
     "reports": {"torch", "mpmath"},
 }
 #: What a report needs of the oracles, where neither torch nor mpmath is installed: these import each other alone.
-WITHOUT_TORCH = tuple(f"oracles.verdicts.{name}" for name in ("verdict", "cleaning", "codes", "explanations"))
+WITHOUT_TORCH = tuple(f"oracles.verdicts.{name}" for name in ("verdict", "data", "cleaning", "codes", "explanations"))
 
 
 def violations(graph: list[Edge]) -> list[str]:

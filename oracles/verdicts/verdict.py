@@ -13,8 +13,7 @@ import math
 import re
 import textwrap
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
 
 from .cleaning import CARD_CHARACTERS as CARD_CHARACTERS
 from .cleaning import CARD_LINES as CARD_LINES
@@ -340,32 +339,3 @@ def failure_text(verdict: Verdict, *, lines: int = CARD_LINES, characters: int =
 #: to 70,000 elements, of which each is 16 characters in float64.
 MAX_TEXT = 2**16
 MAX_CASE = 2**23
-
-
-def as_data(verdict: Verdict, *, max_case: int = MAX_CASE) -> dict[str, Any]:
-    """JSON-ready data: every float a hexadecimal string, so that NaN and infinities survive.
-
-    A text above its limit is cut; a case or snippet above its limit is left out, because a part of it cannot be run.
-    """
-    data: dict[str, Any] = _jsonable(asdict(verdict))
-    for failure, fields in zip(verdict.causes, (data["failure"], *data["others"]), strict=False):
-        for name in _LONG:
-            if len(getattr(failure, name)) > max_case:
-                fields[name] = ""
-    return data
-
-
-_LONG = ("case", "snippet")
-
-
-def _jsonable(value: Any, limit: int = MAX_TEXT) -> Any:
-    if isinstance(value, float):
-        return float(value).hex()
-    if isinstance(value, str):
-        # A subject's text may hold a lone surrogate, which UTF-8 cannot encode: writing the log would fail.
-        return str(value)[:limit].encode("utf-8", "replace").decode()
-    if isinstance(value, dict):
-        return {key: _jsonable(item, MAX_CASE if key in _LONG else MAX_TEXT) for key, item in value.items()}
-    if isinstance(value, tuple | list):
-        return [_jsonable(item) for item in value]
-    return value if value is None else int(value)

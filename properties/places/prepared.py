@@ -19,12 +19,12 @@ from typing import Any
 
 from ...impl import decompositions
 from ...oracles.op.declaration import Op, Sample
+from ...oracles.verdicts.data import decode_verdict
 from ...oracles.verdicts.verdict import Cell, Code, Outcome, Verdict
 from ...oracles.verdicts.violation import Unsupported
 from .. import worlds
 from ..engine import cells, samples
 from .process import AnswerError, EndedError, Process
-from .verdicts import verdict_of
 
 #: Seconds that one question may take, the start of the process included.
 DEADLINE = 300.0
@@ -75,7 +75,7 @@ class Worker:
             # it is passed over here.
             while "ready" in (reply := self.process.answer(until)):
                 continue
-            return verdict_of(reply["verdict"])
+            return decode_verdict(reply["verdict"])
         except EndedError as err:
             late = time.monotonic() > until
             self.close()

@@ -8,7 +8,8 @@ from typing import Any
 import torch
 
 from ...oracles.verdicts.case import load_case
-from ...oracles.verdicts.verdict import Cell, Verdict, as_data
+from ...oracles.verdicts.data import as_data
+from ...oracles.verdicts.verdict import Cell, Verdict
 from ..engine import cells, samples
 from ..engine.guard import guard
 from .serving import serve

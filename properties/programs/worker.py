@@ -25,7 +25,8 @@ from pathlib import Path
 from typing import Any
 
 from ...oracles.verdicts.cleaning import error_lines, error_name
-from ...oracles.verdicts.verdict import CHECKED, Cell, Code, Failure, Outcome, Verdict, as_data, without_requests
+from ...oracles.verdicts.data import as_data
+from ...oracles.verdicts.verdict import CHECKED, Cell, Code, Failure, Outcome, Verdict, without_requests
 from .. import worlds
 from ..catalog.loading import load_op
 from ..names import PluginError, SelectionError

@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-import msgspec
-
+from ...oracles.verdicts.data import RecordError, decode_verdict
 from ...oracles.verdicts.verdict import Cell, Outcome, Verdict
 from ...properties.engine.environment import untested
 from ...properties.engine.plan import Selection
@@ -22,9 +21,7 @@ from .. import exit_codes
 from ..collect import Account
 from ..exit_codes import Reason
 from ..progress import Teller
-from ..record import RecordError
 from ..store import log
-from ..store.verdict_data import VerdictData, verdict_of
 from ..text import one_line
 from .signals import Ending
 
@@ -204,8 +201,8 @@ def read_verdict(cell: Cell, data: Any) -> Verdict:
     try:
         # A worker runs code of the op, which may send anything. Its answer is read as
         # strictly as a file from a stranger.
-        verdict = verdict_of(msgspec.convert(data, VerdictData))
-    except (msgspec.MsgspecError, RecordError) as err:
+        verdict = decode_verdict(data)
+    except RecordError as err:
         raise ValueError(one_line(str(err), 200)) from err
     # An answer on another cell would be entered for that cell, and the one that was asked would stay without a verdict.
     if verdict.cell != cell:

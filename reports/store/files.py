@@ -6,7 +6,7 @@ import os
 import tempfile
 from pathlib import Path
 
-from .verdict_data import RecordError
+from ...oracles.verdicts.data import RecordError
 
 MAX_FILE = 64 * 2**20  # bytes
 

@@ -11,8 +11,8 @@ from typing import Annotated, BinaryIO
 
 import msgspec
 
-from ...oracles.verdicts.verdict import MAX_CASE, MAX_TEXT, Verdict, as_data
-from .verdict_data import VerdictData
+from ...oracles.verdicts.data import VerdictData, as_data
+from ...oracles.verdicts.verdict import MAX_CASE, MAX_TEXT, Verdict
 
 #: Bytes of a line; an event with the largest case and snippet of a failure stays below it.
 MAX_LINE = 64 * 2**20
@@ -22,7 +22,7 @@ _CHUNK = 1000
 
 _Text = Annotated[str, msgspec.Meta(max_length=MAX_TEXT)]
 _Long = Annotated[str, msgspec.Meta(max_length=MAX_CASE)]
-# A key joins five names of at most 512 characters each (`verdict_data.Name`) with a few signs between them.
+# A key joins five names of at most 512 characters each (`data.Name`) with a few signs between them.
 _Key = Annotated[str, msgspec.Meta(max_length=2600)]
 
 

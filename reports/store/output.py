@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from ...oracles.verdicts.data import RecordError
 from .files import check_replaceable, write_atomically
-from .verdict_data import RecordError
 
 RECORD = "run record"
 PAGE = "report page"

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from opassay import Cell, Settings, run_cell
-from opassay.oracles.verdicts.verdict import Code, Outcome, Verdict, as_data
+from opassay.oracles.verdicts.data import as_data
+from opassay.oracles.verdicts.verdict import Code, Outcome, Verdict
 from tests.faults.runs import HERE, command, environment, load
 
 pytestmark = pytest.mark.slow

@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 
-from opassay.oracles.verdicts.verdict import Cell, Failure, Measure, Outcome, Verdict, as_data
+from opassay.oracles.verdicts.data import as_data
+from opassay.oracles.verdicts.verdict import Cell, Failure, Measure, Outcome, Verdict
 from opassay.properties.campaign.bench import ItemLost
 from opassay.properties.campaign.performing import perform, release
 from opassay.properties.engine.plan import Selection
@@ -119,7 +120,8 @@ def test_killed_workers_and_a_killed_owner_lose_nothing(tmp_path: Path, capsys: 
 #: A worker's program: ORD3 of softmax kills its process, that of trace the worker of Dask above it.
 KILLER = """
 import os, signal
-from opassay.oracles.verdicts.verdict import Cell, Code, Outcome, Verdict, as_data
+from opassay.oracles.verdicts.data import as_data
+from opassay.oracles.verdicts.verdict import Cell, Code, Outcome, Verdict
 from opassay.properties.places.serving import serve
 
 def answer(question):
