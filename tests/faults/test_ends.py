@@ -70,6 +70,7 @@ def test_impatience_loses_nothing(tmp_path: Path, times: int) -> None:
     require_partial(tmp_path, said)
 
 
+@pytest.mark.slow
 def test_interrupts_at_random_moments(tmp_path: Path) -> None:
     draw = random.Random(SEED)
     print(f"seed {SEED}")
@@ -146,6 +147,7 @@ def _room(size: int) -> Callable[[], None]:
     return lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("room", "lost"),
     [(0, ("log", "run.json", "report.html")), (9_000, ("log", "run.json", "report.html")), (30_000, ("report.html",))],

@@ -96,6 +96,7 @@ FAULTS: dict[str, tuple[str, Callable[..., Faulty], str, str, str]] = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_fault_of_a_regime_is_refused(name: str) -> None:
     op_name, fault, code, dtype, profile = FAULTS[name]

@@ -74,6 +74,7 @@ FAULTS: dict[str, tuple[str, str, Callable[..., bool]]] = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_fault_that_begins_at_a_size_or_an_address_is_refused(name: str) -> None:
     op_name, profile, when = FAULTS[name]

@@ -127,6 +127,7 @@ def test_a_right_op_is_not_accused(alone: dict[str, Verdict]) -> None:
     assert alone["PURE"].outcome == Outcome.VERIFIED
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("op", ["layer_norm", "batch_norm", "softmax", "nll_loss", "broadcast", "function"])
 def test_ops_of_the_catalog_are_not_accused(op: str) -> None:
     few = Settings("brief", max_examples=1)

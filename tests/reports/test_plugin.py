@@ -59,6 +59,7 @@ def test_cells_stand_beside_the_users_tests(folder: Path) -> None:
     assert (folder / f"opassay-report/cases/{case}.json").read_text() == '{"op": 1}'
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "passed"),
     [(("-k", "FWD"), 1), (("-m", "opassay"), 2), (("-m", "not opassay"), 1), (("-n", "2"), 3)],
@@ -105,6 +106,7 @@ def test_an_id_that_is_told_selects_the_same_cell_in_a_shell(folder: Path) -> No
     assert "passed" not in done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "collected"),
     [
@@ -145,6 +147,7 @@ def test_without_the_extra_there_is_one_line(folder: Path) -> None:
     assert line == 'ERROR: --opassay: mpmath is not installed; pip install "opassay[verify]"'
 
 
+@pytest.mark.slow
 def test_a_function_is_asked_in_the_dtypes_that_its_command_asks(folder: Path) -> None:
     (folder / "mine.py").write_text(_FUNCTION)
     program = "import sys, pytest; sys.exit(pytest.main(sys.argv[1:]))"

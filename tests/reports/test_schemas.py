@@ -100,6 +100,7 @@ def _canonical(document: Any) -> bytes:
     return f'{{"schema": {json.dumps(document["schema"])}, "budget": {body}}}\n'.encode()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "read", "written"),
     [("known", load_known, lambda document: json.dumps(document).encode()), ("budget", load_budget, _canonical)],

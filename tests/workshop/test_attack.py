@@ -18,6 +18,7 @@ from workshop.commands.attack import attack_command
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 
 
+@pytest.mark.slow
 def test_a_million_elements_of_the_catalog_lie_in_their_bounds() -> None:
     ops = [load_op(name) for name in CATALOG]
     every = cases_of(ops, list(FORMATS), lambda name: True)

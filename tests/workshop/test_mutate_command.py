@@ -66,6 +66,7 @@ def _log(path: Path, outcomes: tuple[str, ...]) -> list[str]:
     return words
 
 
+@pytest.mark.slow
 def test_the_table_of_a_log_its_file_and_its_exit_codes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path, into = tmp_path / "mutants.jsonl", tmp_path / "mutants.json"
     words = _log(path, ("killed", "killed", "survived"))
@@ -80,6 +81,7 @@ def test_the_table_of_a_log_its_file_and_its_exit_codes(tmp_path: Path, capsys: 
     assert "got seed=0, need 7" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [

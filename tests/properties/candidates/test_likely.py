@@ -200,6 +200,7 @@ def _cut(function: Any, bits: int) -> Any:
     return truncated
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("dtype", "bits"), [(torch.bfloat16, 16), (torch.float16, 13)])
 @pytest.mark.parametrize(
     ("function", "shapes"),

@@ -343,6 +343,7 @@ def inputs():
 """
 
 
+@pytest.mark.slow
 def test_a_process_apart_says_what_was_written(tmp_path: Path) -> None:
     path = tmp_path / "spec.py"
     path.write_text(FILE)
