@@ -94,6 +94,7 @@ class Choice:
         return func(*(np.asarray(x) if isinstance(x, Choice) else x for x in args), **kwargs)
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        """The indices as numbers, in NumPy's protocol; NoReadingError where more than one is possible."""
         # A computation from indices needs numbers, and not a set of those that they may be.
         likely, sure = self._choose()
         if not np.all(sure):

@@ -224,7 +224,8 @@ def _with_zeros(moved: Pytree, zeros: dict[int, Callable[[], Tensor]]) -> Pytree
 
 
 def _is_flat(output: Pytree) -> bool:
-    """Whether torch takes an output as it is: one leaf, or a tuple of leaves."""
+    """Whether torch takes an output as it is: one leaf, or a tuple of leaves, and no subclass of tuple."""
+    # A tensor is a leaf, too. Both tests for one are for speed, because this runs in every call.
     if isinstance(output, Tensor):
         return True
     items = output if type(output) is tuple else (output,)

@@ -57,7 +57,11 @@ class Disagreement(enum.Enum):
 
 
 def fault(found: TorchEvaluations, balls: Sequence[Reading], terms: Terms) -> Disagreement | None:
-    """What is wrong with a reading; None where torch is inside, or is wrong itself."""
+    """What is wrong with a reading; None where torch is inside, or is wrong itself.
+
+    Args:
+        found: what torch computes. balls: the reading, one for each output. terms: what was allowed.
+    """
 
     def are_outside(outputs: Sequence[Tensor] | None) -> bool | None:
         if outputs is None or len(outputs) != len(balls):
@@ -161,7 +165,11 @@ def _describe_disagreement(held: Held, own: Tensor, terms: Terms, given: Operand
 
 
 def _differ(first: Tensor, other: Tensor, ball: Reading) -> bool:
-    """Whether two outputs of one spec are farther apart than the order of its additions could bring them."""
+    """Whether two outputs of one spec, of the same inputs, are farther apart than the radius of their ball.
+
+    A change of the order of additions explains so much. Without a bound, the radius NaN or infinite, no distance
+    is too large. Of integers and truth values every difference counts.
+    """
     if first.shape != other.shape or first.dtype != other.dtype:
         return True
     if not isinstance(ball, Ball):

@@ -31,7 +31,7 @@ def arithmetic(session: Session) -> tuple[str, str]:
     if not dtypes:
         return "", "no output is floating"
     for terms, words in LADDER:
-        outcomes = _stands_under(session, evidence, terms)
+        outcomes = _hold_under(session, evidence, terms)
         if outcomes:
             precision = words.format(dtype=dtypes[0], sums=terms.contract(dtypes[0]).accumulate.name)
             wide = sum(outcome.vacuous for outcome in outcomes) > len(outcomes) / 2
@@ -39,12 +39,12 @@ def arithmetic(session: Session) -> tuple[str, str]:
     return "", UNKNOWN
 
 
-def _stands_under(session: Session, evidence: Sequence[Evidence], terms: Terms) -> list[Held]:
-    """Where all evidence stands under some terms; empty where some of it is outside, or cannot be read."""
+def _hold_under(session: Session, evidence: Sequence[Evidence], terms: Terms) -> list[Held]:
+    """All evidence held under some terms, an outcome for each output; empty if one is outside, or cannot be read."""
     outcomes: list[Held] = []
     for each in evidence:
         try:
-            outcomes += _held_again(session, each, terms)
+            outcomes += _hold_again(session, each, terms)
         except (SpecError, ReadingError):
             # A wider ball may decide less, an index that is chosen by values, say. Nothing is known of such terms.
             return []
@@ -60,7 +60,11 @@ def _out_of_range(each: Evidence) -> bool:
     return not all(bool((y if y.is_complex() else y.double()).isfinite().all()) for y in wrong)
 
 
-def _held_again(session: Session, each: Evidence, terms: Terms) -> list[Held]:
+def _hold_again(session: Session, each: Evidence, terms: Terms) -> list[Held]:
+    """The outputs of one question held under other terms.
+
+    BITS has operands with exact products and sums in every order, unless the terms give sums or factors fewer digits.
+    """
     sharp = each.question == "BITS" and not terms.accumulate and not terms.factors
     read = each.picked(session.spec.read(each.arguments, each.state, terms, sharp))
     return hold_all(each.names, each.computed, read, terms, None, OperandFacts.FINITE, told=False)

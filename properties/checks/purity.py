@@ -163,7 +163,11 @@ def _gradients_of_call(judge: Judge, problem: Problem, cotangents: Sequence[Tens
 
 
 def _require_declared_sharing(judge: Judge, outputs: Sequence[Tensor], args: Sequence[Any]) -> None:
-    """Violation unless each output is a view of the argument that the op declares for it, or shares no memory."""
+    """Violation unless each output is a view of the argument that the op declares for it, or shares no memory.
+
+    Args:
+        outputs: of a forward call, without those that are None. args: of that call.
+    """
     declared = judge.op.promises.aliases
     sources = (None,) * len(outputs) if declared is None else declared(tuple(args))
     # Tensors without elements are left out: they may all have the address zero, which is no memory that they share.

@@ -167,7 +167,7 @@ _SIZING: list[bool] = []
 
 @contextlib.contextmanager
 def sizing(wanted: bool) -> Iterator[None]:
-    """Give large samples that are drawn inside one axis of an extent in `SIZE_BANDS`, and benign data."""
+    """Give large samples that are drawn inside one axis of an extent in `SIZE_BANDS`; `regimes` draws benign data."""
     if wanted:
         _SIZING.append(True)
     try:
@@ -278,6 +278,7 @@ def same_shape(count: int, regimes: Sequence[str] = MODERATE) -> Callable[..., s
 
     @st.composite
     def samples(draw: st.DrawFn, dtype: str, kind: str = "ordinary") -> Draft:
+        # One axis of a row, and up to two of rows: a regime fills a table (rows, row).
         outer, inner = draw(shapes(kind, 1, draw(choose("axes of rows", (1, 0, 2)))))
         names = ["integers" if kind == "integers" else draw(choose("regime", regimes)) for _ in range(count)]
         fills = [integers if name == "integers" else REGIMES[name] for name in names]

@@ -18,7 +18,7 @@ def _letters(shape: tuple[int, ...], batch: tuple[int, ...], last: str) -> str:
     return "".join(c for c, own, full in axes if own == full) + last
 
 
-def _of_matmul(position: int, g: Any, xs: Operands, params: Params) -> Any:
+def _cotangent_of_matmul(position: int, g: Any, xs: Operands, params: Params) -> Any:
     """The cotangent of one factor, as one sum over the axes along which that factor is repeated, too."""
     a, b = xs
     batch = np.shape(g)[:-2]
@@ -36,7 +36,7 @@ def _lengths(shape: tuple[int, ...], batch: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(own for own, whole in zip(shape[:-2], full, strict=True) if own == whole) + shape[-2:]
 
 
-def _of_correlate(position: int, g: Any, xs: Operands, params: Params) -> Any:
+def _cotangent_of_correlate(position: int, g: Any, xs: Operands, params: Params) -> Any:
     x, w = xs
     stride, dilation = params["stride"], params["dilation"]
     window = [d * (k - 1) for d, k in zip(dilation, np.shape(w)[3:], strict=True)]
@@ -73,4 +73,4 @@ def _tangent_rule(primitive: str) -> Callable[..., Any]:
 
 
 TANGENTS: dict[str, Callable[..., Any]] = {name: _tangent_rule(name) for name in ("matmul", "correlate")}
-COTANGENTS: dict[str, Callable[..., Any]] = {"matmul": _of_matmul, "correlate": _of_correlate}
+COTANGENTS: dict[str, Callable[..., Any]] = {"matmul": _cotangent_of_matmul, "correlate": _cotangent_of_correlate}

@@ -32,7 +32,7 @@ def _tangent_of_cumprod(ts: Any, xs: Operands, params: Params) -> Any:
     return bind("cumprod", (x,), params) * bind("cumsum", (t / x,), params)
 
 
-def _of_cumprod(position: int, g: Any, xs: Operands, params: Params) -> Any:
+def _cotangent_of_cumprod(position: int, g: Any, xs: Operands, params: Params) -> Any:
     (x,) = xs
     return _sum_from_behind(g * bind("cumprod", (x,), params), params["axis"]) / x
 
@@ -42,18 +42,20 @@ def _tangent_of_prod(ts: Any, xs: Operands, params: Params) -> Any:
     return bind("prod", (x,), params) * np.sum(t / x, axis=params["axes"], keepdims=True)
 
 
-def _of_prod(position: int, g: Any, xs: Operands, params: Params) -> Any:
+def _cotangent_of_prod(position: int, g: Any, xs: Operands, params: Params) -> Any:
     (x,) = xs
     return g * bind("prod", (x,), params) / x
 
 
 class _Order:
-    """Which element takes which place when `x` is sorted along its last axis.
+    """Which element takes which place when `x` (*rows, n) is sorted along its last axis.
 
     Attributes:
-        index: the element at every place, by the values alone.
-        at: the places that several elements may take, as an index of `index`; each row of `possible` says for one such
-            place which elements may.
+        index: (*rows, n), the element at every place, by the values alone.
+        open: (*rows, n), which places several elements may take.
+        at, rows: an index of the open places, and without the last axis: of their rows, () where x is one row.
+        possible: (open places, n), a condition, which elements of the row may take the place: open or false.
+        share: (open places, 1), one divided by how many may, the part of each in the exact reading.
     """
 
     def __init__(self, x: Array) -> None:
@@ -81,6 +83,11 @@ class _Order:
         return tuple(grid)
 
     def tangent(self, t: Any) -> Any:
+        """The tangent of sorted x, from that of x; at an open place any mixture of those of the elements that may come.
+
+        Args:
+            t: (*rows, n).
+        """
         moved = t[self.along()]
         if not self.open.any():
             return moved
@@ -89,6 +96,7 @@ class _Order:
         return choose(self.open, scatter(parts, self.at, self.index.shape), moved)
 
     def cotangent(self, g: Any) -> Any:
+        """The cotangent of x, from that of sorted x (*rows, n): the transposed map."""
         shape = self.index.shape
         if not self.open.any():
             return scatter(g, self.along(), shape)
@@ -104,18 +112,18 @@ def _tangent_of_sort(ts: Any, xs: Operands, params: Params) -> Any:
     return np.moveaxis(_Order(np.moveaxis(x, axis, -1)).tangent(np.moveaxis(t, axis, -1)), -1, axis)
 
 
-def _of_sort(position: int, g: Any, xs: Operands, params: Params) -> Any:
+def _cotangent_of_sort(position: int, g: Any, xs: Operands, params: Params) -> Any:
     (x,) = xs
     axis = params["axis"]
     return np.moveaxis(_Order(np.moveaxis(x, axis, -1)).cotangent(np.moveaxis(g, axis, -1)), -1, axis)
 
 
-def _of_windows(position: int, g: Any, xs: Operands, params: Params) -> Any:
+def _cotangent_of_windows(position: int, g: Any, xs: Operands, params: Params) -> Any:
     (x,) = xs
     return bind("overlap", (g,), {"shape": np.shape(x), **params})
 
 
-def _of_overlap(position: int, g: Any, xs: Operands, params: Params) -> Any:
+def _cotangent_of_overlap(position: int, g: Any, xs: Operands, params: Params) -> Any:
     return bind("windows", (g,), {name: params[name] for name in ("sizes", "stride", "dilation")})
 
 
@@ -126,9 +134,9 @@ TANGENTS: dict[str, Callable[..., Any]] = {
 }
 COTANGENTS: dict[str, Callable[..., Any]] = {
     "cumsum": lambda position, g, xs, params: _sum_from_behind(g, params["axis"]),
-    "cumprod": _of_cumprod,
-    "prod": _of_prod,
-    "sort": _of_sort,
-    "windows": _of_windows,
-    "overlap": _of_overlap,
+    "cumprod": _cotangent_of_cumprod,
+    "prod": _cotangent_of_prod,
+    "sort": _cotangent_of_sort,
+    "windows": _cotangent_of_windows,
+    "overlap": _cotangent_of_overlap,
 }

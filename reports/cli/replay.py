@@ -85,6 +85,11 @@ def _print_program(path: Path, verdict: Verdict) -> int:
 
 
 def _case_file(case: str, report_dir: Path) -> Path:
+    """The file of a path, or else of an id, or of the beginning of one id, among the cases of a report folder.
+
+    Raises:
+        Stop: there is none, or there are several.
+    """
     path = Path(case)
     if path.is_file():
         return path
@@ -158,6 +163,7 @@ def _judge_case(path: Path, cell: Cell, host: Host, timeout: float, ending: Endi
 
 
 def _make_death_verdict(process: Process, cell: Cell, ended: bool) -> Verdict:
+    """The verdict on a process without an answer: that it died (`ended`), or that its time is over; kills it."""
     outcome, code = (Outcome.CRASH, Code.CRASHED) if ended else (Outcome.TIMEOUT, Code.TIMED_OUT)
     how = f"the process died while this cell ran ({process.how()})" if ended else "stopped after its time limit"
     # Only a process that still runs can write down where it waits.

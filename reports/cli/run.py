@@ -33,7 +33,7 @@ from .selection import find_exclusions, narrowing_options, plan_cells, selection
 from .session import Request, RunSession
 from .signals import Ending
 from .summary import print_end, print_summary, write_step_summary
-from .world import serves, workers_in, world_of, world_options
+from .world import serve_as_rank, workers_in, world_of, world_options
 from .write import keep_case, write_plan, write_reports
 
 
@@ -55,7 +55,7 @@ def run_command(host: Host, /, ops: tuple[str, ...], **options: Any) -> int:
     cells = plan_cells(selection)
     world = world_of(options)
     # Under torchrun every rank runs this command. Rank 0 owns the run; the others serve it and have nothing to report.
-    if serves(world):
+    if serve_as_rank(world):
         return exit_codes.OK
     options["workers"] = workers_in(world, options["workers"])
     request = make_request(selection, options, host, most=len(cells), shard=options["shard"], world=world)

@@ -98,7 +98,7 @@ class RunSession:
         self._died: dict[tuple[str, str, str], Died] = {}
 
     def run(self, cells: Sequence[Cell]) -> list[Reason]:
-        """Judges the cells.
+        """Judges the cells, finds the samples that ended processes, and logs the end of the run.
 
         Returns:
             Why some cells were not asked, if so, each reason with its exit code. What the verdicts themselves mean for
@@ -117,7 +117,7 @@ class RunSession:
         except StartError as err:
             reasons.append((exit_codes.INTERNAL, one_line(str(err), 500)))
         except KeyboardInterrupt:
-            pass  # heard while a crash was looked into; `ending` says so below
+            pass  # from `find_culprit`, which stops so where the user asked for the end; `ending` says it below
         except OSError as err:  # no process, pipe or temporary file can be had
             reasons.append((exit_codes.INTERNAL, f"no worker could be started: {type(err).__name__}: {err}"))
         if self.ending():
@@ -134,6 +134,7 @@ class RunSession:
         return self.ending() or bool(self.request.maxfail and self._failures >= self.request.maxfail)
 
     def _take(self, event: Event) -> None:
+        """Takes an event of the pool to the log, the account and the user, and keeps deaths for `_inquire`."""
         match event:
             case Ready(environment=environment):
                 # Every worker tells its environment, and all run on this machine, so the log holds the first one only.

@@ -51,8 +51,8 @@ def workers_in(world: World, workers: str) -> str:
     return "1" if workers == "auto" and world.comm != COMMS[0] else workers
 
 
-def serves(world: World) -> bool:
-    """Serves rank 0 until it is done, if torchrun started this process as another rank.
+def serve_as_rank(world: World) -> bool:
+    """Serves rank 0 until it is done, if torchrun started this process as another rank: rank 0 alone owns the run.
 
     Returns:
         Whether it did; False at once in any other process.

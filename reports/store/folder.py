@@ -132,7 +132,11 @@ class Folder:
         return folder
 
     def open_log(self) -> BinaryIO:
-        """The log, open for appending, created if absent."""
+        """The log, open for appending, created if absent; unbuffered, so that what is written outlives this process.
+
+        Raises:
+            FolderError, OSError: what has its name is no regular file. ValueError: the folder was released.
+        """
         # O_NONBLOCK, because a pipe of that name would otherwise keep the run waiting until somebody reads from it.
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
         handle = os.open(self.log.name, flags, 0o644, dir_fd=self._live())

@@ -16,7 +16,7 @@ from ...operator.precision import HALF, compute_dtype
 from ...operator.torch_private import without_wrapper
 from ..layout import memory_format
 from .operands import MaskedOutputs
-from .scaling import along, applied, beyond, scaled_last
+from .scaling import find_out_of_range, per_channel, replace_out_of_range, scale_and_shift
 
 _FEW = 8
 """The most elements per channel for which x is centred before it is scaled; ATen computes x a + (b - mean a)."""
@@ -72,7 +72,7 @@ def batch_norm_training(
     # ATen forms weight * invstd before it meets x. Where that product leaves the range of the dtype
     # although (x - mean) invstd weight does not, the output is computed again in the formula's order.
     if weight is not None:
-        out = scaled_last(out, x, (weight, bias, mean, invstd), beyond(weight * invstd, weight))
+        out = replace_out_of_range(out, x, (weight, bias, mean, invstd), find_out_of_range(weight * invstd, weight))
     if out.dtype is not x.dtype or memory_format(out) is not memory:
         out = out.to(x.dtype).contiguous(memory_format=memory)
     return out, mean, invstd, moments
@@ -103,7 +103,7 @@ def _training_few(
     """The training forward for few elements per channel, in the formula's order of operations."""
     dims = (0, *range(2, x.dim()))
     mean = x.mean(dims, dtype=compute_dtype(x.dtype))
-    centred = x - along(mean, x)
+    centred = x - per_channel(mean, x)
     # For a half-precision x the mean is float32, and so is `centred`: its squares neither overflow float16,
     # which ends at 65504, nor are they rounded to it.
     total = (centred * centred).sum(dims)
@@ -112,7 +112,7 @@ def _training_few(
     # The running variance takes the unbiased variance. For one element per channel that is 0 / 0, NaN, as
     # in torch.
     moments = torch.stack((mean, total / (count - 1)))
-    out = applied(centred, weight, bias, invstd).to(x.dtype)
+    out = scale_and_shift(centred, weight, bias, invstd).to(x.dtype)
     return out.contiguous(memory_format=memory_format(x)), mean, invstd, moments
 
 
@@ -203,7 +203,7 @@ def batch_norm_evaluation(
     out = out.view(x.shape) if out.dim() == 3 else out
     if weight is not None:  # as in training
         invstd = (var + eps).sqrt_().reciprocal_()
-        out = scaled_last(out, x, (weight, bias, mean, invstd), beyond(weight * invstd, weight))
+        out = replace_out_of_range(out, x, (weight, bias, mean, invstd), find_out_of_range(weight * invstd, weight))
     return out if memory_format(out) is memory else out.contiguous(memory_format=memory)
 
 
@@ -359,9 +359,9 @@ def _backward_wide(
         # The cotangent goes in first. invstd^3 alone leaves the range of float32 where the standard
         # deviation exceeds about 4e12, and the product with the cotangent need not.
         slope = scale * (scale * (scale * grad_invstd / count))
-        d_input.sub_((x - along(mean, x)).mul_(along(slope, x)))
+        d_input.sub_((x - per_channel(mean, x)).mul_(per_channel(slope, x)))
     if d_input is not None and grad_mean is not None:
-        d_input.add_(along(grad_mean / count, x))
+        d_input.add_(per_channel(grad_mean / count, x))
     return grads
 
 

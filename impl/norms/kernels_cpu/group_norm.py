@@ -19,7 +19,7 @@ from ...operator.records import new
 from ...operator.torch_private import without_wrapper
 from ..layout import Groups
 from .operands import MaskedOutputs, Operands, Outputs, complete_gradients
-from .scaling import beyond
+from .scaling import find_out_of_range, per_channel
 
 _aten_backward = without_wrapper(torch.ops.aten.native_group_norm_backward.default)
 _layer_norm_backward = without_wrapper(torch.ops.aten.native_layer_norm_backward.default)
@@ -71,17 +71,17 @@ def group_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, groups: in
     # the dtype, as with an infinite weight, the output is computed again in the formula's order.
     if weight is not None and x.is_cpu:
         per_group = weight.view(groups, channels // groups)
-        apart = beyond(per_group * rstd.unsqueeze(2), per_group)
+        apart = find_out_of_range(per_group * rstd.unsqueeze(2), per_group)
         if apart is not None:  # of these channels alone, so that no channel's bits depend on its neighbours
             apart = apart.view(n, channels, *(1,) * len(lengths))
-            out = torch.where(apart, _scaled_last(x, weight, bias, groups, eps), out)
+            out = torch.where(apart, _normalize_then_scale(x, weight, bias, groups, eps), out)
     return out, mean, rstd
 
 
 def _affine(out: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
     """out weight + bias in place, in the dtype of out."""
-    out = out if weight is None else out.mul_(_per_channel(weight.to(out.dtype), out.dim()))
-    return out if bias is None else out.add_(_per_channel(bias.to(out.dtype), out.dim()))
+    out = out if weight is None else out.mul_(per_channel(weight.to(out.dtype), out))
+    return out if bias is None else out.add_(per_channel(bias.to(out.dtype), out))
 
 
 def _single_element(x: Tensor, weight: Tensor | None, bias: Tensor | None, groups: int, eps: float) -> Outputs:
@@ -100,11 +100,11 @@ def _single_element(x: Tensor, weight: Tensor | None, bias: Tensor | None, group
     return _affine(out, weight, bias).to(x.dtype), mean, rstd
 
 
-def _scaled_last(x: Tensor, weight: Tensor, bias: Tensor | None, groups: int, eps: float) -> Tensor:
-    """The output with the weight applied to the normalised input, not to rstd.
+def _normalize_then_scale(x: Tensor, weight: Tensor, bias: Tensor | None, groups: int, eps: float) -> Tensor:
+    """All of the output, as x, with the weight applied to the normalised input, not to rstd; it is rounded once.
 
     Args:
-        x, weight, bias, groups, eps: as for `group_norm`.
+        x, weight, bias, groups, eps: as for `group_norm`, x as `_dense` gives it.
     """
     up = x.to(compute_dtype(x.dtype))
     # Without parameters ATen's scale is rstd alone, so its output is the normalised input, and the affine
@@ -252,15 +252,10 @@ def _sum_per_channel(t: Tensor) -> Tensor:
     return sums.total(t, [i for i in range(t.dim()) if i != 1], dtype=compute_dtype(t.dtype))
 
 
-def _per_channel(parameter: Tensor, ndim: int) -> Tensor:
-    """(C,) as (C, 1, ..., 1), to broadcast against (N, C, *)."""
-    return parameter.view(parameter.shape[0], *(1,) * (ndim - 2))
-
-
 def _by_layer_norm(operands: GroupOperands, weight: Tensor | None) -> Tensor:
     """d_input of groups as rows; the weight is per channel, not per element of a row, and goes into grad_out."""
     x, count = operands.x, operands.x.shape[0] * operands.layout.groups
-    g = operands.grad_out if weight is None else operands.grad_out * _per_channel(weight, x.dim())
+    g = operands.grad_out if weight is None else operands.grad_out * per_channel(weight, x)
     rows = (count, x.numel() // count)
     statistics = (t.reshape(count, 1).contiguous() for t in (operands.mean, operands.rstd))
     d_input: Tensor = _layer_norm_backward(
@@ -276,7 +271,7 @@ def _gradients_of_single(operands: GroupOperands, weight: Tensor | None) -> Mask
     normalized = x.sub(mean).mul_(rstd)
     d_input = None
     if mask[0]:
-        g = grad_out if weight is None else grad_out * _per_channel(weight, x.dim())
+        g = grad_out if weight is None else grad_out * per_channel(weight, x)
         # As in layer norm's kernel: g - g is 0, but NaN where g is not finite, as the formula has it.
         d_input = (g - g).sub_(normalized * g * normalized).mul_(rstd).contiguous()
     return (

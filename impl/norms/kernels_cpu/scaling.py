@@ -6,11 +6,11 @@ import torch
 from torch import Tensor
 
 
-def beyond(scale: Tensor, weight: Tensor) -> Tensor | None:
+def find_out_of_range(scale: Tensor, weight: Tensor) -> Tensor | None:
     """Where a product of the weight and rstd, which ATen multiplies its input by, has left the range of its dtype.
 
     Args:
-        scale: the products, overwritten. weight: as it broadcasts against them.
+        scale: the products, overwritten: (C,), or (N, groups, C / groups). weight: as it broadcasts against them.
 
     Returns:
         A mask shaped as the products; None where all are in the range.
@@ -25,29 +25,34 @@ def beyond(scale: Tensor, weight: Tensor) -> Tensor | None:
     return mask if bool(mask.any()) else None
 
 
-def applied(centred: Tensor, weight: Tensor | None, bias: Tensor | None, invstd: Tensor) -> Tensor:
-    """centred * invstd * weight + bias; overwrites `centred`."""
-    out = centred.mul_(along(invstd, centred))
-    out = out if weight is None else out.mul_(along(weight, out))
-    return out if bias is None else out.add_(along(bias, out))
+def scale_and_shift(centred: Tensor, weight: Tensor | None, bias: Tensor | None, invstd: Tensor) -> Tensor:
+    """centred * invstd * weight + bias; overwrites `centred`.
+
+    Args:
+        centred: (N, C, *). weight, bias, invstd: (C,).
+    """
+    out = centred.mul_(per_channel(invstd, centred))
+    out = out if weight is None else out.mul_(per_channel(weight, out))
+    return out if bias is None else out.add_(per_channel(bias, out))
 
 
-def scaled_last(
+def replace_out_of_range(
     out: Tensor, x: Tensor, operands: tuple[Tensor | None, Tensor | None, Tensor, Tensor], apart: Tensor | None
 ) -> Tensor:
     """out with some channels computed in the formula's order, so that no channel's bits depend on its neighbours.
 
     Args:
-        out: ATen's. x: the input. operands: weight, bias, mean and invstd. apart: which channels; None for none.
+        out: ATen's, overwritten. x: the input, (N, C, *) as out is. operands: weight, bias, mean and invstd, (C,).
+        apart: (C,), which channels; None for none.
     """
     if apart is None:
         return out
     weight, bias, mean, invstd = operands
-    anew = applied(x.to(mean.dtype) - along(mean, x), weight, bias, invstd).to(out.dtype)
+    anew = scale_and_shift(x.to(mean.dtype) - per_channel(mean, x), weight, bias, invstd).to(out.dtype)
     # What is computed from x has the strides of x. The output keeps those of ATen's.
-    return out.copy_(torch.where(along(apart, x), anew, out))
+    return out.copy_(torch.where(per_channel(apart, x), anew, out))
 
 
-def along(t: Tensor, x: Tensor) -> Tensor:
-    """t (C,), viewed to broadcast against x (N, C, ...)."""
+def per_channel(t: Tensor, x: Tensor) -> Tensor:
+    """t (C,), viewed to broadcast against x (N, C, *)."""
     return t.view(-1, *(1,) * (x.dim() - 2))

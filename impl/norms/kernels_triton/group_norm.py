@@ -1,8 +1,9 @@
 """Triton kernels of group norm. Groups that fit into registers are read once, in both directions.
 
 A group is a run of `each` channels times `positions` elements, contiguous in memory; M of them are numbered sample by
-sample. Letters and formulas are those of `layer_norm`, with w and the sums for d_w and d_b per channel. A channel of a
-sample belongs to one program, which leaves its two sums; `partial_sums` adds them up over the samples.
+sample, `length` elements each. Letters, formulas and memory are those of `layer_norm`, with a group for a row, and with
+w and the sums for d_w and d_b per channel. A channel of a sample belongs to one program, which leaves its two sums;
+`partial_sums` adds them up over the samples.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Triton kernels of group norm's tangent. Groups of x and of its tangent that fit into registers are read once.
 
-Groups are as in `group_norm`, letters and formulas as in `layer_norm_jvp`, with w, tw and tb per channel.
+Groups and memory are as in `group_norm`, letters and formulas as in `layer_norm_jvp`, with w, tw and tb per channel.
 """
 
 from __future__ import annotations

@@ -13,6 +13,12 @@ rounded to its dtype and stored as SUM; what comes through SUM itself is GX.
 The variance is that of the centred row. A program of the backward kernel goes over many rows with its own sums for d_w
 and d_b, which `partial_sums` adds up. Operands that a call does not have are None, as are results that nobody wants.
 
+In memory x, dy and whatever is shaped as they are have M rows, in backward M to a slice, contiguous. Of w and b there
+are N elements; of m, r, their cotangents and tangents one to a row, in ACC: float64 with DOUBLE, else float32. The host
+decides which rows fit: ROWS of them go to a program, in a block of BLOCK elements, N or more. Of a longer row a program
+takes BLOCK elements at a time. The two forward kernels get the same operands, as do those of the tangent; so the one
+for longer rows has some, M and ROWS, that it does not read.
+
 What is hard here: the mean of a row with an infinity is that infinity, or NaN where both are there. So means come from
 plain sums, and only variances of pieces are combined, for which see `long_statistics`.
 """

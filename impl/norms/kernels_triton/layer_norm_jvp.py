@@ -1,7 +1,7 @@
 """Triton kernels of layer norm's tangent. Rows of x and of its tangent t that fit into registers are read once.
 
-Letters are those of `layer_norm`; tw and tb are tangents of weight and bias, bar is the mean over a row. As in
-`expressions`:
+Letters and memory are those of `layer_norm`; tw and tb are tangents of weight and bias, bar is the mean over a row. D,
+DM and DR are what the kernels write, the tangents of output, mean and r. As in `expressions`:
 
     d out = r (t - bar(t) - xh c) w + xh tw + tb,   d mean = bar(t),   d r = -r^2 c,   c = bar((t - bar(t)) xh).
 

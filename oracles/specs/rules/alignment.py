@@ -2,6 +2,10 @@
 
 A. Graves et al., Connectionist temporal classification, ICML 2006. All alignments of the labels with the steps of the
 input are added up, as logarithms, from the first step to the last.
+
+A state is one of the labels, or one of the blanks before, between and after them: 2 labels + 1 in all. Beside every
+logarithm stands whether it is one of anything at all (`has`, `there`). The logarithm of nothing would be −∞, and where
+two of those are added, the slopes exp(−∞ − −∞) are NaN; so it is 0 here, which nobody reads.
 """
 
 from __future__ import annotations
@@ -29,15 +33,19 @@ def _replace_ctc_loss(
     return _OPERATION(x, labels, *tensors, blank, zero_infinity), x.new_empty((0,))
 
 
-def _either(a: Any, has_a: Any, b: Any, has_b: Any) -> tuple[Any, Any]:
+def _add_exponentials(a: Any, has_a: Any, b: Any, has_b: Any) -> tuple[Any, Any]:
     """log(exp a + exp b) where both exist, else the one that exists; and where at least one does."""
     both = has_a & has_b
     joined = np.logaddexp(np.where(both, a, 0.0), np.where(both, b, 0.0))
     return np.where(both, joined, np.where(has_a, a, b)), has_a | has_b
 
 
-def _behind(x: Any, has: Any, by: int) -> tuple[Any, Any]:
-    """For every state the one that stands `by` places before it, and where there is such a state."""
+def _shift_states(x: Any, has: Any, by: int) -> tuple[Any, Any]:
+    """For every state what belongs to the one `by` places before it, and where there is such a state.
+
+    Args:
+        x, has: (states,), the logarithms of one step and where there are any. by: at least 1.
+    """
     return np.concatenate([np.zeros(by), x[:-by]]), np.concatenate([np.zeros(by, dtype=bool), has[:-by]])
 
 
@@ -56,11 +64,14 @@ def _are_enough(steps: int, labels: Any) -> bool:
     return steps > 0 and steps >= len(labels) + int(np.count_nonzero(labels[1:] == labels[:-1]))
 
 
-def _tables(x: Any, labels: Any, blank: int) -> tuple[list[Any], list[Any]]:
-    """For every step and state the logarithm of all beginnings that end there, and whether there is one.
+def _sum_beginnings(x: Any, labels: Any, blank: int) -> tuple[list[Any], list[Any]]:
+    """Logarithms of the probabilities of all beginnings of alignments that end in a state at a step, added up.
 
     Args:
-        x: (steps, classes), at least one step.
+        x: (steps, classes) logarithms of probabilities, at least one step. labels: (length,) classes. blank: a class.
+
+    Returns:
+        (for every step (states,) logarithms, this step's own among their factors; for every step where there is any).
     """
     states, skips = _states_of(labels, blank)
     rows = x[:, states]
@@ -68,17 +79,17 @@ def _tables(x: Any, labels: Any, blank: int) -> tuple[list[Any], list[Any]]:
     for t in range(1, np.shape(x)[0]):
         before, had = total, has = totals[-1], there[-1]
         if len(states) > 1:
-            total, has = _either(total, has, *_behind(before, had, 1))
+            total, has = _add_exponentials(total, has, *_shift_states(before, had, 1))
         if len(states) > 2:
-            skipped, open_ = _behind(before, had, 2)
-            total, has = _either(total, has, skipped, open_ & skips)
+            skipped, open_ = _shift_states(before, had, 2)
+            total, has = _add_exponentials(total, has, skipped, open_ & skips)
         totals.append(np.where(has, total + rows[t], 0.0))
         there.append(has)
     return totals, there
 
 
 def _loss_at(last: Any, there: Any) -> Any:
-    """The loss by the states at the last step."""
+    """The loss by the states at the last step: an alignment ends with the last label, or with the blank behind it."""
     if len(there) > 1 and there[-2:].all():
         return -np.logaddexp(last[-2], last[-1])
     return -last[int(np.flatnonzero(there)[-1])]
@@ -86,7 +97,7 @@ def _loss_at(last: Any, there: Any) -> Any:
 
 def _loss_of_one(x: Any, labels: Any, blank: int) -> Any:
     """The loss of one sequence: x (steps, classes) are logarithms."""
-    totals, there = _tables(x, labels, blank)
+    totals, there = _sum_beginnings(x, labels, blank)
     loss = _loss_at(totals[-1], there[-1])
     # torch takes the derivative as it is in the logits of which x is the log-softmax; there both are the same.
     return attach(loss, loss + np.sum(np.exp(x)), kept=True)
@@ -98,8 +109,8 @@ def _cotangent_of_one(x: Any, g: Any, labels: Any, blank: int) -> Any:
     α are all beginnings that end in a state, and β all ends that begin there, both with x. These logarithms are as
     large as the loss, and what they are rounded by is a share of the result.
     """
-    totals, there = _tables(x, labels, blank)
-    ends, their = _tables(np.flip(x, 0), labels[::-1], blank)
+    totals, there = _sum_beginnings(x, labels, blank)
+    ends, their = _sum_beginnings(np.flip(x, 0), labels[::-1], blank)
     loss = _loss_at(totals[-1], there[-1])
     both = np.stack(totals) + np.flip(np.stack(ends), (0, 1))
     open_ = np.stack(there) & np.flip(np.stack(their), (0, 1))
@@ -111,7 +122,7 @@ def _cotangent_of_one(x: Any, g: Any, labels: Any, blank: int) -> Any:
         if len(own):
             total, has = both[:, own[0]], open_[:, own[0]]
             for state in own[1:]:
-                total, has = _either(total, has, both[:, state], open_[:, state])
+                total, has = _add_exponentials(total, has, both[:, state], open_[:, state])
             slope = slope - np.where(has, np.exp(np.where(has, total + loss - x[:, number], 0.0)), 0.0)
         classes.append(slope * g)
     return np.stack(classes, 1)
@@ -124,7 +135,7 @@ def _impossible(x: Any, zeroed: bool) -> Any:
     return attach(np.full((), np.inf), np.sum(x) * np.nan, kept=True)
 
 
-def _alignments(x: Any, labels: Any, steps: Any, lengths: Any, blank: int, zeroed: bool) -> Any:
+def _ctc_loss(x: Any, labels: Any, steps: Any, lengths: Any, blank: int, zeroed: bool) -> Any:
     """ctc_loss of every sequence.
 
     Args:
@@ -159,4 +170,4 @@ def _alignments(x: Any, labels: Any, steps: Any, lengths: Any, blank: int, zeroe
 
 DECOMPOSED[torch.ops.aten._ctc_loss.default] = _replace_ctc_loss
 DECOMPOSED[torch.ops.aten._ctc_loss.Tensor] = _replace_ctc_loss
-RULES[_OPERATION] = _alignments
+RULES[_OPERATION] = _ctc_loss

@@ -59,7 +59,8 @@ def fresh(session: Session) -> Finding:
     return held("FRESH")
 
 
-def _other(session: Session, code: str) -> CallArguments:
+def _other_data(session: Session, code: str) -> CallArguments:
+    """Arguments like the given ones with other values, drawn by the generator of a question."""
     rng = session.generator(code)
     if session.part is not None:
         return session.given.changed(lambda t: drawn(t, WAYS["SEEDS"], rng))
@@ -79,7 +80,7 @@ def same(session: Session) -> Finding:
     if finding is not None:
         return finding
     _call_before(session)
-    return session.values("SAME", _other(session, "SAME"), manner=Manner.SAME)
+    return session.values("SAME", _other_data(session, "SAME"), manner=Manner.SAME)
 
 
 def _same_with_the_ways(session: Session, part: Part) -> Finding | None:
@@ -94,7 +95,7 @@ def _same_with_the_ways(session: Session, part: Part) -> Finding | None:
     if any(each.standing is Standing.WRONG for each in findings):
         session.packed.clear()
         return None
-    session.packed["KEPT"] = _kept_rows(part, rows, was, later)
+    session.packed["KEPT"] = _compare_rows(part, rows, was, later)
     return Finding("SAME", Standing.HELD, judged=sum(each.judged for each in findings), sampled=findings[0].sampled)
 
 
@@ -108,7 +109,7 @@ def reborn(session: Session) -> Finding:
             session.packed["BITS"] = finding
             return replace(finding, question="REBORN")
         _call_before(session)
-    return session.values("REBORN", _other(session, "REBORN"), manner=Manner.REBORN)
+    return session.values("REBORN", _other_data(session, "REBORN"), manner=Manner.REBORN)
 
 
 def outputs_survive_calls(session: Session) -> Finding:
@@ -116,7 +117,7 @@ def outputs_survive_calls(session: Session) -> Finding:
     if session.part is not None:
         return session.packed.get("KEPT") or _kept_in_part(session, session.part)
     first = session.call(session.given)
-    later = session.call(_other(session, "KEPT"), earlier=True)
+    later = session.call(_other_data(session, "KEPT"), earlier=True)
     if first.raised or later.raised:
         return raised("KEPT", first.raised or later.raised)
     native = session.native()
@@ -131,11 +132,16 @@ def _kept_in_part(session: Session, part: Part) -> Finding:
     _call_before(session)
     rows = part.rows(session.generator("KEPT"))
     was = session.candidate.fetch(rows).outputs
-    return _kept_rows(part, rows, was, of_packed_ways(session, part, next(iter(WAYS)), rows))
+    return _compare_rows(part, rows, was, of_packed_ways(session, part, next(iter(WAYS)), rows))
 
 
-def _kept_rows(part: Part, rows: Sequence[int], was: Sequence[Tensor], later: Answer) -> Finding:
-    """KEPT of rows that a later call found again."""
+def _compare_rows(part: Part, rows: Sequence[int], was: Sequence[Tensor], later: Answer) -> Finding:
+    """KEPT, by some rows of the outputs of a call before and after a later call.
+
+    Args:
+        part: how the problem is cut, for words. rows: which, along axis 0.
+        was: these rows of each output, before. later: with the same rows as they are now as `earlier`, or raised.
+    """
     if later.raised:
         return raised("KEPT", later.raised)
     if not all(map(same_bits, was, later.earlier)):

@@ -51,6 +51,9 @@ def of_packed_ways(
     Args:
         session: of a large problem. part: how it is cut. first: the question that has to be among them.
         kept: rows of the call before that are asked for, as they are after this call. manner: of the call.
+
+    Returns:
+        The answer to the call; or, where it raised nothing and rows are asked for, one that has them as `earlier`.
     """
     codes = [first, *(code for code in WAYS if code != first and code not in session.packed)][: part.count]
     arguments, rows = packed(part, session.given, codes, session.generator(f"ways of {first}"))

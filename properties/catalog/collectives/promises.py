@@ -30,6 +30,7 @@ def _ones(count: int = 3) -> torch.Tensor:
 
 
 def _one_device(fabric: Fabric) -> Mismatches:
+    """Operands are of one device; a number of the host, a tensor without dims, may stand beside them."""
     two = fabric(2)
     first, second = two.devices
     x, y, number = two.copy(_ones(), first), two.copy(_ones(), second), two.copy(torch.tensor(3.0), second)
@@ -42,6 +43,10 @@ def _one_device(fabric: Fabric) -> Mismatches:
 
 
 def _one_fabric(fabric: Fabric) -> Mismatches:
+    """Operands are of one fabric, though devices of two fabrics are equal: each has streams and books of its own.
+
+    Another size of buckets makes no other fabric.
+    """
     one, other = fabric(2), fabric(2)
     first, second = one.devices
     x, y = one.copy(_ones(), first), other.copy(_ones(), first)
@@ -54,6 +59,7 @@ def _one_fabric(fabric: Fabric) -> Mismatches:
 
 
 def _names(fabric: Fabric) -> Mismatches:
+    """A device is named by its index, −1 for the host, by torch's name or by itself; other names are refused."""
     three = fabric(3)
     first, second, third = three.devices
     host = torch.device("cpu")
@@ -93,6 +99,7 @@ def _waits(fabric: Fabric) -> Mismatches:
 
 
 def _there(fabric: Any, place: int) -> Any:
+    """Three ones on the device of that index."""
     return fabric.copy(_ones(), fabric.devices[place])
 
 
@@ -206,6 +213,7 @@ def _memory(fabric: Fabric) -> Mismatches:
 
 
 def _copied_deeply(fabric: Fabric) -> Mismatches:
+    """`copy.deepcopy` gives memory of its own on the same device, once for one tensor, and a parameter for one."""
     two = fabric(2)
     x = two.copy(_ones(), two.devices[1]).requires_grad_()
     weight = torch.nn.Parameter(two.copy(_ones(), two.devices[1]), requires_grad=False)

@@ -84,6 +84,11 @@ def history_command(
 
 
 def _choose_trends(trends: Sequence[Trend], ops: Sequence[str], subjects: Sequence[str]) -> list[Trend]:
+    """The trends of these ops and subjects; of all where none is named.
+
+    Raises:
+        Stop: a named op or subject is in no trend.
+    """
     for kind, names, names_in_runs in (
         ("op", ops, {trend.op for trend in trends}),
         ("subject", subjects, {trend.subject for trend in trends}),
@@ -136,6 +141,7 @@ def _print(
 
 
 def _word(course: str) -> str:
+    """What the table says of a course of numbers: nothing of one that is steady."""
     return "" if course == "steady" else course
 
 
