@@ -99,7 +99,7 @@ class Choice:
         likely, sure = self._choose()
         if not np.all(sure):
             raise NoReadingError("an index hangs on a comparison that rounding decides, and more is computed from it")
-        return np.asarray(likely, dtype=dtype)
+        return np.array(likely, dtype=dtype, copy=copy) if copy else np.asarray(likely, dtype=dtype)
 
 
 #: Functions that move elements and leave each as it is.

@@ -82,7 +82,7 @@ def apply_eagerly(plan: Plan, args: Leaves) -> Pytree:
     """The outputs on the ordinary tape."""
     # A tensor that has outlived its transform is still wrapped; the tape must see the tensor inside.
     result = plan.apply(*[private.unwrap_if_dead(arg) if isinstance(arg, Tensor) else arg for arg in args])
-    if type(result) is tuple and type(result[-1]) is _Structure:
+    if type(result) is tuple and result and type(result[-1]) is _Structure:
         return pytree.tree_unflatten(result[:-1], result[-1].spec)
     return result
 
@@ -161,7 +161,7 @@ def _with_containers(cls: FunctionClass) -> FunctionClass:
         return (*leaves, _Structure(spec))
 
     def setup_context(ctx: Ctx, inputs: Leaves, output: Pytree) -> None:
-        if type(output) is tuple and type(output[-1]) is _Structure:
+        if type(output) is tuple and output and type(output[-1]) is _Structure:
             setattr(ctx, _STRUCTURED, True)
             output = pytree.tree_unflatten(output[:-1], output[-1].spec)
         cls.setup_context(ctx, inputs, output)

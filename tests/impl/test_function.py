@@ -69,6 +69,19 @@ def test_every_container_is_tracked_and_keeps_its_structure() -> None:
     assert output["product"][0].grad_fn.name() == "ProductBackward"
 
 
+def test_a_forward_without_outputs_returns_none_of_them() -> None:
+    class NoOutputs(Function):
+        @staticmethod
+        def forward(x: Tensor) -> tuple[()]:
+            return ()
+
+        @staticmethod
+        def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+            assert output == ()
+
+    assert NoOutputs.apply(torch.ones(2)) == ()
+
+
 def test_arguments_bind_by_name_and_default() -> None:
     assert torch.equal(Product.apply(X, number=3.0, y=Y)["product"][0], 3.0 * X * Y)
     assert torch.equal(grad(lambda x: Product.apply(x, y=Y)["product"][0].sum())(X), 2 * Y)

@@ -144,7 +144,7 @@ def _compare_rows(part: Part, rows: Sequence[int], was: Sequence[Tensor], later:
     """
     if later.raised:
         return raised("KEPT", later.raised)
-    if not all(map(same_bits, was, later.earlier)):
+    if len(was) != len(later.earlier) or not all(map(same_bits, was, later.earlier)):
         return wrong("KEPT", Code.ALIASED, "outputs of an earlier call were changed by a later one")
     return Finding("KEPT", Standing.HELD, sampled=part.told(rows))
 

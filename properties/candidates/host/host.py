@@ -76,9 +76,12 @@ class CandidateHost:
 
     def fetch(self, rows: Sequence[int], earlier: bool = False) -> Answer:
         """See `calls.Answering`."""
-        outputs = [y for y in self._before if y.ndim and len(y) > max(rows, default=0)] if earlier else self._latest
-        copies = [y.detach()[list(rows)] for y in outputs]  # an index copies
-        return Answer(earlier=copies) if earlier else Answer(copies)
+        if not earlier:
+            return Answer([y.detach()[list(rows)] for y in self._latest])  # an index copies
+        # An output that a later call has made shorter has not all of the rows any more, and is given without any.
+        fits = [y.ndim > 0 and len(y) > max(rows, default=0) for y in self._before]
+        kept = [y.detach()[list(rows) if whole else []] for y, whole in zip(self._before, fits, strict=True)]
+        return Answer(earlier=kept)
 
     def _answer(self, call: CandidateCall, arguments: CallArguments) -> Answer:
         parameters = [self.state[name] for name in call.wanted]
