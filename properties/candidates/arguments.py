@@ -12,6 +12,8 @@ import torch
 from torch.utils import _pytree as pytree
 
 Tensor = torch.Tensor
+#: Elements of a tensor that a card shows in full.
+_SHORT = 8
 State = Mapping[str, Tensor]
 
 
@@ -74,9 +76,21 @@ class CallArguments:
         """Whether some floating tensor has an infinity."""
         return any(bool(t.isinf().any()) for t in self.tensors if t.dtype.is_floating_point)
 
+    @property
+    def text(self) -> str:
+        """One line: the dtype and the shape of every tensor, the values of a short one, and other values."""
+        return ", ".join(_describe_leaf(leaf) for leaf in self.leaves)
+
     def label(self, position: int) -> str:
         """What messages call the tensor at a position among the tensors."""
         return f"input {position}" if len(self.tensors) > 1 else "the input"
+
+
+def _describe_leaf(leaf: Any) -> str:
+    if not isinstance(leaf, Tensor):
+        return repr(leaf)[:60]
+    kind = f"{str(leaf.dtype).removeprefix('torch.')}{list(leaf.shape)}"
+    return f"{kind} = {leaf.tolist()}" if 0 < leaf.numel() <= _SHORT else kind
 
 
 def copied_state(state: State) -> dict[str, Tensor]:

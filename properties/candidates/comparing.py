@@ -1,8 +1,4 @@
-"""One output held against its ball: which elements are outside their accept sets, and the card that says so.
-
-The card is what a user pastes into an issue: where, computed, exact, how far off, how severe, what was allowed, and the
-smallest error that could have been seen.
-"""
+"""One output held against its ball: which elements are outside their accept sets."""
 
 from __future__ import annotations
 
@@ -20,22 +16,8 @@ from ...oracles.verdicts.verdict import Code
 from ...reference.condition import EITHER, Condition, possibly, surely
 from ...reference.formats import FORMATS, round_array
 from .arguments import OperandFacts
+from .card import Wrong, make_card, some_of, title_of
 from .specification import Reading
-
-#: Elements that say how wide bounds are.
-_LOOKED_AT = 2**17
-
-
-@dataclass(frozen=True)
-class Wrong:
-    """Why an output is not accepted: a code, a sentence, and lines of detail."""
-
-    code: Code
-    title: str
-    lines: tuple[str, ...] = ()
-
-    def __str__(self) -> str:
-        return "\n".join([self.title, *(f"  {line}" for line in self.lines)])
 
 
 @dataclass(frozen=True)
@@ -102,7 +84,7 @@ def hold(
         outcome = replace(outcome, **_missed(name, ball, fmt, ~judged))
     if np.all(accepted):
         return outcome
-    wrong = _card(name, computed, elements, accepted, ball, terms) if told else Wrong(Code.VALUE, _outside(name))
+    wrong = make_card(name, computed, elements, accepted, ball, terms) if told else Wrong(Code.VALUE, title_of(name))
     return replace(outcome, wrong=wrong)
 
 
@@ -181,15 +163,10 @@ def _hold_whole(name: str, computed: Tensor, need: Reading) -> Held:
     )
 
 
-def _some_of(size: int) -> Any:
-    """Numbers of elements that are looked at where a median is asked for: of many some, evenly."""
-    return np.arange(0, size, max(size // _LOOKED_AT, 1))
-
-
 def _vacuous(ball: Ball, fmt: Any, judged: Any) -> bool:
     if not np.any(judged):
         return False
-    some = _some_of(judged.size)
+    some = some_of(judged.size)
     some = some[judged.reshape(-1)[some]]
     picked = Ball(ball.centre.reshape(-1)[some], ball.radii().reshape(-1)[some], ball.contract)
     with np.errstate(all="ignore"):
@@ -198,52 +175,6 @@ def _vacuous(ball: Ball, fmt: Any, judged: Any) -> bool:
     # Zeros are known up to an underflow, which is no width to speak of.
     width = np.where(picked.radii() == 0, 0.0, wide)[size > 0]
     return bool(width.size and np.median(width) > np.median(size[size > 0]))
-
-
-def _card(name: str, computed: Tensor, found: accept.Elements, accepted: Any, ball: Ball, terms: Terms) -> Wrong:
-    """What is wrong with the worst of the elements outside their accept sets."""
-    outside, values = ~accepted, to_array(computed)
-    at = found.worst(accepted)
-    where = f"{name}[{', '.join(str(int(i)) for i in at)}]" if at else name
-    value, exact = float(values[at]), float(found.value[at])
-    special = bool(found.special[at]) or not np.isfinite(value)
-    measures = found.of([int(np.ravel_multi_index(at, outside.shape)) if at else 0])
-    ratio, error = float(measures.ratio[0]), abs(value - exact)
-    inside = np.abs(found.value[np.isfinite(found.value)])
-    largest = float(inside.max(initial=0.0))
-    with np.errstate(invalid="ignore"):
-        errors = np.abs(values - found.value)[outside]
-    most = float(errors[np.isfinite(errors)].max(initial=0.0))
-    widths = found.of(_some_of(outside.size)).width
-    widths = widths[np.isfinite(widths)]
-    ulp, limit, here = (float(array[0]) for array in (measures.ulp, measures.bound, measures.width))
-    sizes = [
-        f"error      {error:.3g}: {ulp:.4g} ulp, {ratio:.4g} times the bound {limit:.3g}",
-        f"severity   {_share_of(error, largest)} of the largest exact element, {largest:.3g};"
-        f" {_share_of(most, largest)} where the error is largest",
-    ]
-    lines = [
-        f"computed   {value!r} ({value.hex()})",
-        f"exact      {exact!r}",
-        *(sizes if np.isfinite(error) else [f"severity   not finite; the largest exact element is {largest:.3g}"]),
-        f"outside    {np.count_nonzero(outside)} of {outside.size} elements"
-        f" ({outside.size - np.count_nonzero(found.judged)} not judged)",
-        f"allowed    {terms}",
-        f"format     {dtype_name(computed.dtype)}, sums in {ball.contract.accumulate.name}",
-        f"sees       errors from {np.median(widths) if widths.size else np.nan:.3g} ulp on (median), {here:.3g} here",
-    ]
-    title = _outside(where)
-    if special:
-        return Wrong(Code.SPECIAL, f"{title}: a NaN or an infinity on one side alone", tuple(lines))
-    return Wrong(Code.VALUE, f"{title}, {ratio:.4g} times its bound", tuple(lines))
-
-
-def _outside(where: str) -> str:
-    return f"{where} is outside its accept set"
-
-
-def _share_of(error: float, largest: float) -> str:
-    return f"{error / largest:.2g}" if largest else "more than all"
 
 
 def hold_all(

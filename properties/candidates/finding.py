@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...oracles.verdicts.verdict import Code
-from .comparing import Held, Wrong
+from .arguments import CallArguments
+from .card import Wrong
+from .comparing import Held
 from .questions import Standing
 
 
@@ -42,11 +44,12 @@ class Finding:
         return f"{scope}; {self.left_out}" if self.left_out else scope
 
 
-def summed(question: str, found: Sequence[Held]) -> Finding:
-    """The finding of several outputs: the first that is wrong decides."""
+def summed(question: str, found: Sequence[Held], arguments: CallArguments) -> Finding:
+    """The finding of several outputs of a call: the first that is wrong decides."""
     judged, elements = sum(each.judged for each in found), sum(each.elements for each in found)
     wrong = next((each.wrong for each in found if each.wrong is not None), None)
     if wrong is not None:
+        wrong = wrong.with_lines(f"input      {arguments.text}")
         return Finding(question, Standing.WRONG, wrong, judged, elements=elements)
     vacuous = any(each.vacuous or (each.elements and not each.judged) for each in found)
     return Finding(question, Standing.VACUOUS if vacuous else Standing.HELD, None, judged, elements=elements)

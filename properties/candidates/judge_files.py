@@ -90,17 +90,21 @@ def judge_file(
             few = arguments if session.part is None else session.part.of(arguments, [0])
             read.read(few, read.state, allowed)
         except SpecError as err:
-            return replace(undecided(spec, str(allowed), seed, str(err), candidate), sha256=digests)
+            return _with_digests(undecided(spec, str(allowed), seed, str(err), candidate), digests)
         contents = _candidate_contents(candidate)
         digests["candidate"] = next((sha256(each).hexdigest() for each in contents.values()), "")
         try:
             watch = _watch(problem.path, before, contents)
             apart = CandidateApart(candidate, problem.made, seed, seconds, limit, watch, contents, interpret, copied)
         except CandidateError as err:
-            return replace(_unloaded(session, str(err)), sha256=digests)
+            return _with_digests(_unloaded(session, str(err)), digests)
         stack.enter_context(apart)
         session.candidate, session.made, session.left = apart, apart.changed, apart.left_behind
-        return replace(judged(session, questions, progress), sha256=digests)
+        return _with_digests(judged(session, questions, progress), digests)
+
+
+def _with_digests(judgement: Judgement, digests: Mapping[str, str]) -> Judgement:
+    return replace(judgement, assignment=replace(judgement.assignment, sha256=digests))
 
 
 def _require_sendable(*sent: CallArguments) -> None:
@@ -178,6 +182,4 @@ class _Nobody:
 def _unloaded(session: Session, text: str) -> Judgement:
     first, *more = text.splitlines() or [""]
     finding = wrong("PROCESS", Code.RAISED, f"the candidate could not be made: {first}", *more)
-    return Judgement(
-        Ruling.REJECTED, session.candidate.name, session.spec.name, str(session.terms), session.seed, (finding,)
-    )
+    return Judgement(session.assignment(), Ruling.REJECTED, (finding,))

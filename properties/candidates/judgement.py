@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import enum
 import json
+import math
+import textwrap
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
-from ...oracles.verdicts.verdict import clean
+from ...oracles.verdicts.explanations import EXPLANATIONS
+from ...oracles.verdicts.verdict import Code, clean
 from .finding import Finding
 from .questions import QUESTIONS, Standing
 
@@ -42,32 +46,46 @@ class Covered:
 
 
 @dataclass(frozen=True)
-class Judgement:
-    """What was found out about a candidate.
+class Assignment:
+    """What is judged, and by what.
 
     Attributes:
-        verdict: see `Ruling`. candidate, spec: their names.
-        contract: the terms, in one line. seed: of everything that was drawn.
-        findings: one for each question that was reached, in order.
-        weaknesses: why a verdict says little, a sentence each.
-        arithmetic: the strictest precision that the candidate kept, in words; `kept` is the name of its terms.
-        error: why there is no verdict on the candidate; empty where there is one.
+        candidate, spec: their names. contract: the terms, in one line. seed: of everything that is drawn.
+        dtype: of the first floating tensor of the given inputs, "none" where there is none.
         sha256: of the files that were executed, where there are any: "candidate" and "spec".
-        coverage: of each output and of what the spec writes, in order; empty where no value was held.
     """
 
-    verdict: Ruling
     candidate: str
     spec: str
     contract: str
     seed: int
+    dtype: str = "none"
+    sha256: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What was found out about a candidate.
+
+    Attributes:
+        assignment: what was judged, and by what. verdict: see `Ruling`.
+        findings: one for each question that was reached, in order.
+        weaknesses: why a verdict says little, a sentence each.
+        arithmetic: the strictest precision that the candidate kept, in words; `kept` is the name of its terms.
+        error: why there is no verdict on the candidate; empty where there is one.
+        coverage: of each output and of what the spec writes, in order; empty where no value was held.
+        seconds: how long the questions took.
+    """
+
+    assignment: Assignment
+    verdict: Ruling
     findings: tuple[Finding, ...] = ()
     weaknesses: tuple[str, ...] = ()
     arithmetic: str = ""
     kept: str = ""
     error: str = ""
-    sha256: Mapping[str, str] = field(default_factory=dict)
     coverage: tuple[Covered, ...] = ()
+    seconds: float = 0.0
 
     @property
     def causes(self) -> tuple[Finding, ...]:
@@ -81,24 +99,14 @@ class Judgement:
 
     def as_json(self) -> str:
         """One line for a program."""
-        causes = [
-            {
-                "question": finding.question,
-                "code": str(finding.wrong.code),
-                "title": QUESTIONS[finding.question].title,
-                "text": clean(str(finding.wrong))[:2000],
-            }
-            for finding in self.causes
-            if finding.wrong is not None
-        ]
-        suspect = [clean(str(finding.wrong))[:2000] for finding in self.suspicions]
+        of = self.assignment
         record = {
             "verdict": str(self.verdict),
-            "causes": causes,
-            "suspect": suspect,
+            "causes": [cause_data(finding) for finding in self.causes],
+            "suspect": [clean(str(finding.wrong))[:2000] for finding in self.suspicions],
             "arithmetic": self.arithmetic,
             "kept": self.kept,
-            "contract": self.contract,
+            "contract": of.contract,
             "weaknesses": list(self.weaknesses),
             "asked": [finding.question for finding in self.findings if finding.standing is not Standing.NOT_ASKED],
             "elements": sum(finding.judged for finding in self.findings),
@@ -110,21 +118,32 @@ class Judgement:
             "left_out": {
                 finding.question: clean(finding.left_out)[:2000] for finding in self.findings if finding.left_out
             },
-            "seed": self.seed,
-            "candidate": self.candidate,
-            "spec": self.spec,
+            "seed": of.seed,
+            "seconds": round(self.seconds, 3),
+            "candidate": of.candidate,
+            "spec": of.spec,
             "error": self.error,
-            "sha256": dict(self.sha256),
+            "sha256": dict(of.sha256),
         }
         return json.dumps(record, allow_nan=False)
 
     def __str__(self) -> str:
-        lines = [f"{self.candidate} against {self.spec}, seed {self.seed}", f"allowed: {self.contract}"]
-        lines += [f"sha256 of the {name}: {digest}" for name, digest in self.sha256.items() if digest]
+        of = self.assignment
+        lines = [f"{of.candidate} against {of.spec}, seed {of.seed}", f"allowed: {of.contract}"]
+        lines += [f"sha256 of the {name}: {digest}" for name, digest in of.sha256.items() if digest]
         lines += map(report_line, self.findings)
-        for finding in (*_distinct(self.causes), *self.suspicions):
+        first = _first_of_each(self.causes)
+        for finding, others in first:
+            lines += ["", f"{finding.question}: {finding.wrong}", *_advice(finding, others)]
+        for finding in self.suspicions:
             lines += ["", f"{finding.question}: {finding.wrong}"]
-        lines += ["", f"{self.verdict}{self._because()}"]
+        lines += ["", self.summary]
+        return clean("\n".join(lines))
+
+    @property
+    def summary(self) -> str:
+        """The verdict with its reasons, in lines."""
+        lines = [f"{self.verdict}{self._because()}"]
         lines += [
             f"  judged: {each.judged} of {each.elements} elements of {each.output} at the given inputs"
             for each in self.coverage
@@ -144,14 +163,46 @@ class Judgement:
 def report_line(found: Finding) -> str:
     """One finding as a line of the report."""
     title = QUESTIONS[found.question].title
-    return clean(f"{_MARKS[found.standing]:8}{found.question:10} {title:55} {found.text}".rstrip())
+    return clean(f"{_MARKS[found.standing]:8}{found.question:10} {title:59} {found.text}".rstrip())
 
 
-def _distinct(causes: Sequence[Finding]) -> list[Finding]:
-    """The first finding of every code: what is wrong on the given inputs is wrong on many others."""
-    return list({finding.wrong.code: finding for finding in reversed(causes) if finding.wrong is not None}.values())[
-        ::-1
-    ]
+def _first_of_each(causes: Sequence[Finding]) -> list[tuple[Finding, list[Finding]]]:
+    """The first finding of every code, with those that follow: what is wrong on the given inputs is wrong on many."""
+    groups: dict[Code, list[Finding]] = {}
+    for finding in causes:
+        if finding.wrong is not None:
+            groups.setdefault(finding.wrong.code, []).append(finding)
+    return [(first, others) for first, *others in groups.values()]
+
+
+def _advice(finding: Finding, others: Sequence[Finding]) -> list[str]:
+    """The end of a card: which other questions show the same, what it usually means, and what explains more."""
+    assert finding.wrong is not None
+    code = finding.wrong.code
+    alike = ", ".join(each.question for each in others)
+    lines = [f"also       {len(others)} more alike: {alike}"] if others else []
+    usual = textwrap.wrap(EXPLANATIONS[code].look_at, 100)
+    lines += [f"{'usually' if i == 0 else '':<11}{line}" for i, line in enumerate(usual)]
+    return [f"  {line}" for line in [*lines, f"explain    opassay explain {code}"]]
+
+
+def cause_data(finding: Finding) -> dict[str, Any]:
+    """A finding that is wrong, for a program; numbers that JSON does not have are texts."""
+    wrong = finding.wrong
+    assert wrong is not None
+    data: dict[str, Any] = {
+        "question": finding.question,
+        "code": str(wrong.code),
+        "title": QUESTIONS[finding.question].title,
+        "text": clean(str(wrong))[:2000],
+    }
+    if wrong.outlier is not None:
+        numbers = asdict(wrong.outlier)
+        data |= {
+            name: repr(value) if isinstance(value, float) and not math.isfinite(value) else value
+            for name, value in numbers.items()
+        }
+    return data
 
 
 def ruling(findings: Sequence[Finding], weaknesses: Sequence[str]) -> Ruling:

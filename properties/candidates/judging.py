@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,7 +18,7 @@ from .conformance import DEFAULT
 from .finding import Finding, not_asked, wrong
 from .host.calls import GoneError
 from .host.host import CandidateHost
-from .judgement import Covered, Judgement, Ruling, ruling
+from .judgement import Assignment, Covered, Judgement, Ruling, ruling
 from .precision import arithmetic
 from .questions import OF_DATA, QUESTIONS, Standing
 from .session import Session
@@ -79,7 +80,7 @@ def judged(session: Session, questions: Sequence[str] = (), progress: Progress |
         raise ValueError(f"questions: got {unknown[0]!r}, need codes of {', '.join(QUESTIONS)}")
     codes = [code for code in QUESTIONS if not questions or code in questions]
     findings: list[Finding] = []
-    error = ""
+    error, start = "", time.monotonic()
     for number, code in enumerate(codes):
         if progress is not None:
             progress(code, number, len(codes))
@@ -105,8 +106,8 @@ def judged(session: Session, questions: Sequence[str] = (), progress: Progress |
     name, words = ("", "") if error else arithmetic(session)
     verdict = Ruling.ERROR if error else ruling(findings, weaknesses)
     return Judgement(
-        verdict, session.candidate.name, session.spec.name, str(session.terms), session.seed, tuple(findings),
-        tuple(weaknesses), words, name, error, coverage=_coverage(session),
+        session.assignment(), verdict, tuple(findings), tuple(weaknesses), words, name, error, _coverage(session),
+        time.monotonic() - start,
     )  # fmt: skip
 
 
@@ -178,4 +179,4 @@ def undecided(spec: Specification | str, contract: str, seed: int, text: str, ca
         spec, contract, seed, candidate: see `Judgement`. text: why there is no verdict.
     """
     name = spec if isinstance(spec, str) else spec.name
-    return Judgement(Ruling.ERROR, candidate, name, contract, seed, error=text)
+    return Judgement(Assignment(candidate, name, contract, seed), Ruling.ERROR, error=text)

@@ -20,6 +20,7 @@ from .comparing import Held, hold_in_turn
 from .evidence import Evidence, Gradients, OutputDigest
 from .finding import Finding, raised, summed, wrong
 from .host.calls import Answer, Answering, CandidateCall, Manner
+from .judgement import Assignment
 from .one_order import operands_of
 from .questions import OF_ARITHMETIC, OF_DATA, OF_ITSELF, OF_LIKELY
 from .results import SpecRun, unlike
@@ -104,6 +105,12 @@ class Session:
     def generator(self, question: str) -> Any:
         """NumPy's generator for the inputs of a question; it depends on the seed and on the question alone."""
         return np.random.default_rng([self.seed, *question.encode()])
+
+    def assignment(self) -> Assignment:
+        """What is judged here, and by what."""
+        floating = [str(t.dtype).removeprefix("torch.") for t in self.given.tensors if t.is_floating_point()]
+        dtype = next(iter(floating), "none")
+        return Assignment(self.candidate.name, self.spec.name, str(self.terms), self.seed, dtype)
 
     @property
     def shared(self) -> list[str]:
@@ -252,7 +259,7 @@ class Session:
         if operands is OperandFacts.FINITE and fits and question in OF_ARITHMETIC + OF_LIKELY:
             torchs = tuple(native or [None] * len(names))
             self.evidence.append(Evidence(question, arguments, state, names, computed, tuple(outcomes), which, torchs))
-        return summed(question, outcomes)
+        return summed(question, outcomes, arguments)
 
     def asked_of_written(self, run: SpecRun) -> dict[str, Any]:
         """What a call is asked for so that what the spec writes can be held."""

@@ -189,7 +189,7 @@ def _held_gradients(session: Session, asked: _GradientRequest, got: list[Tensor 
     )
     arrays = tuple(map(to_array, asked.cotangents))
     session.gradients.append(Gradients(tuple(titles), tuple(computed), tuple(outcomes), evaluate, arrays))
-    return summed("GRAD", outcomes)
+    return summed("GRAD", outcomes, arguments)
 
 
 def _is_missed(session: Session, asked: _GradientRequest, operand: int | str) -> bool:

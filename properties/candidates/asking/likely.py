@@ -17,7 +17,8 @@ from ....oracles.op.declaration import dtype_name, to_array
 from ....oracles.verdicts.verdict import Code
 from ....reference.formats import FORMATS
 from ..arguments import CallArguments, Tensor
-from ..comparing import Held, Wrong
+from ..card import Wrong
+from ..comparing import Held
 from ..evidence import Evidence, Gradients
 from ..finding import Finding, held, not_asked
 from ..inputs import WAYS, altered, filled

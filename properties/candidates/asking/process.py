@@ -57,7 +57,9 @@ def autocast(session: Session) -> Finding:
         except SpecError as err:
             return not_asked("AUTOCAST", str(err))
         names, computed, which = session.to_be_held(run, answer)
-        finding = summed("AUTOCAST", hold_all(names, computed, [read[i] for i in which], terms, None, operands))
+        finding = summed(
+            "AUTOCAST", hold_all(names, computed, [read[i] for i in which], terms, None, operands), arguments
+        )
         finding = replace(finding, sampled=cut.told)
         if finding.wrong is None:
             return finding

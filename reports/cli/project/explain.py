@@ -1,4 +1,4 @@
-"""`opassay explain`: what a word means: a reason code, a property, a profile, an outcome, a subject, a command."""
+"""`opassay explain`: what a word means: a reason code, a property, a question, a profile, an outcome, a command."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from functools import partial
 import click
 
 from ....oracles.verdicts.verdict import Code, Outcome
+from ....properties.candidates.questions import QUESTIONS
 from ....properties.engine.profiles import PROFILES
 from ....properties.names import SUBJECTS
 from ....properties.table import PROPERTIES
@@ -35,8 +36,8 @@ _CODES = {
 @click.command("explain")
 @click.argument("words", nargs=-1, metavar="[NAME]")
 def explain_command(words: tuple[str, ...]) -> int:
-    """Say what NAME means: a reason code (OA101), a property (VJP), a profile, an outcome, a subject, a severity or a
-    command.
+    """Say what NAME means: a reason code (OA101), a property (VJP), a question of judge (OFFSET), a profile, an
+    outcome, a subject, a severity or a command.
 
     Without NAME, list all.
     \f
@@ -56,10 +57,10 @@ def explain_command(words: tuple[str, ...]) -> int:
     texts = [describe() for topic, describe in topics if topic.lower() == name.lower()]
     if not texts:
         hint = did_you_mean(name, list(dict.fromkeys(topic for topic, _ in topics)))
-        text = (
-            f"unknown name: got {name[:100]!r}{hint}, need a code such as OA100, a property, a profile, an outcome, a"
+        text = f"unknown name: got {name[:100]!r}{hint}, need a code such as OA100, a property, a question, a profile,"
+        raise Stop(
+            exit_codes.USAGE, f"{text} an outcome, a subject, a severity or a command; `opassay explain` lists them"
         )
-        raise Stop(exit_codes.USAGE, f"{text} subject, a severity or a command; `opassay explain` lists them")
     click.echo("\n\n".join(texts))
     return exit_codes.OK
 
@@ -71,6 +72,7 @@ def _topics() -> list[tuple[str, Callable[[], str]]]:
     return [
         *codes,
         *((name, partial(describe_property, name)) for name in PROPERTIES),
+        *((name, partial(describe_question, name)) for name in QUESTIONS),
         *((name, partial(describe_profile, name)) for name in PROFILES),
         *((str(outcome), partial(describe_outcome, outcome)) for outcome in Outcome),
         *((name, partial(describe_subject, name)) for name in SUBJECTS),
@@ -104,6 +106,13 @@ def describe_property(name: str) -> str:
     return _paragraphs(
         f"{name}, a property: {row.title}", row.asks, f"It sees, for example: {row.fault}", effort, again
     )
+
+
+def describe_question(name: str) -> str:
+    """A question that `opassay judge` asks of a candidate, as lines for a terminal."""
+    row = QUESTIONS[name]
+    again = f"Ask it alone: opassay judge CANDIDATE --spec SPEC -k {name}"
+    return _paragraphs(f"{name}, a question of opassay judge: {row.title}", row.asks, again)
 
 
 def samples_of(name: str, profile: str) -> int:
@@ -149,6 +158,7 @@ def _list_all() -> None:
         click.echo(f"{code}  {explain(code).splitlines()[0].partition(': ')[2]}")
     tables = {
         "properties": {name: row.title for name, row in PROPERTIES.items()},
+        "questions of opassay judge": {name: row.title for name, row in QUESTIONS.items()},
         "profiles": {name: _first_sentence(PROFILE_TEXTS[name]) for name in PROFILES},
         "outcomes": {str(outcome): OUTCOMES[outcome] for outcome in Outcome},
         "subjects": {name: _first_sentence(SUBJECT_TEXTS[name]) for name in SUBJECTS},

@@ -1,0 +1,145 @@
+"""Where the wrong elements of an output lie, and how they go with the right ones, in sentences.
+
+A kernel author reads a fault off its place: a last tile that was not masked, a row that was shifted, a factor that was
+forgotten. Each sentence is said only where it is true of every wrong element.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+#: Extents of tiles that kernels work in, the largest first.
+_TILES = (1024, 512, 256, 128, 64, 32, 16, 8)
+#: Up to which part of itself an error is called the same in two elements. It chooses the words of a sentence after the
+#: verdict, and no verdict.
+_ALIKE = 2.0**-4
+#: Elements that are looked at for how wrong and right values go together.
+_LOOKED_AT = 2**16
+
+
+def box_of(outside: Any) -> tuple[tuple[int, int], ...]:
+    """The first and the last index of wrong elements along every axis.
+
+    Args:
+        outside: bool array of the shape of the output, with at least one true element.
+    """
+    return tuple((int(at.min()), int(at.max())) for at in np.nonzero(outside))
+
+
+def describe_place(outside: Any) -> str:
+    """Where the wrong elements lie; empty where no short sentence is true of all.
+
+    Args:
+        outside: as for `box_of`.
+    """
+    if outside.ndim == 0 or outside.size == 1:
+        return ""
+    if outside.all():
+        return "all elements"
+    lines = _describe_lines(outside)
+    if lines:
+        return lines
+    box = box_of(outside)
+    narrow = [axis for axis, (first, last) in enumerate(box) if last - first + 1 < outside.shape[axis]]
+    if not narrow:
+        return ""
+    if len(narrow) == 1:
+        axis = narrow[0]
+        return f"only in {_describe_range(outside.shape, axis, *box[axis])}"
+    span = (str(first) if first == last else f"{first}:{last + 1}" for first, last in box)
+    return f"only in [{', '.join(span)}]"
+
+
+def _describe_lines(outside: Any) -> str:
+    """Rows, columns or slices that are wrong as a whole, where there are no other wrong elements."""
+    for axis in range(outside.ndim):
+        lines = outside.any(axis=tuple(i for i in range(outside.ndim) if i != axis))
+        if not np.array_equal(np.broadcast_to(_along(lines, axis, outside.ndim), outside.shape), outside):
+            continue
+        at = np.flatnonzero(lines)
+        first, last, steps = int(at[0]), int(at[-1]), np.diff(at)
+        if len(at) == last - first + 1:
+            count = outside.shape[axis] - len(at)
+            if count == 1 and len(at) > 1:
+                return f"all {_name(axis, outside.ndim)} but the {'last' if first == 0 else 'first'}"
+            return f"only {_describe_range(outside.shape, axis, first, last)}"
+        if len(at) > 2 and np.all(steps == steps[0]):
+            return f"{_name(axis, outside.ndim, f'{first}, {at[1]}, {at[2]} and so on')}, by steps of {steps[0]}"
+        if len(at) <= 4:
+            return f"only {_name(axis, outside.ndim, ', '.join(map(str, at)))}"
+        return f"{len(at)} of the {outside.shape[axis]} {_name(axis, outside.ndim)}, each as a whole"
+    return ""
+
+
+def _describe_range(shape: tuple[int, ...], axis: int, first: int, last: int) -> str:
+    """A range of indices along one axis, and whether it is what remains after whole tiles."""
+    count, extent = last - first + 1, shape[axis]
+    if first == last:
+        return _name(axis, len(shape), first, many=False) + " (the last)" * (last == extent - 1)
+    text = _name(axis, len(shape), f"{first} to {last}")
+    if not first or last < extent - 1:
+        return text
+    if count in _TILES and first % count == 0:
+        return f"{text} (the last tile of {count})"
+    tile = next((tile for tile in _TILES if first % tile == 0 and count < tile), 0)
+    return f"{text} (the rest after tiles of {tile})" if tile else text
+
+
+def _along(lines: Any, axis: int, dims: int) -> Any:
+    return lines.reshape(tuple(-1 if i == axis else 1 for i in range(dims)))
+
+
+def _name(axis: int, dims: int, which: object = "", *, many: bool = True) -> str:
+    """Indices of an axis in words: "rows 2 to 5", "the columns", "index 3 of axis 0"."""
+    one = "element" if dims == 1 else {dims - 1: "column", dims - 2: "row"}.get(axis, "")
+    if one:
+        return f"{one}{'s' * many} {which}".strip()
+    return " ".join(f"{'indices' if many else 'index'} {which}".split()) + f" of axis {axis}"
+
+
+def describe_relation(computed: Any, exact: Any, outside: Any) -> str:
+    """How the wrong elements go with the right ones; empty where no short sentence is true of all.
+
+    Args:
+        computed, exact: float64 arrays of one shape. outside: bool array, the wrong elements.
+    """
+    wrong, right = computed[outside][:_LOOKED_AT], exact[outside][:_LOOKED_AT]
+    if not np.isfinite(right).all():
+        return ""
+    if np.isnan(wrong).all():
+        return "all of these are NaN"
+    if not np.isfinite(wrong).all() or not right.any():
+        return ""
+    if not wrong.any():
+        return "all of these are zero"
+    if len(wrong) < 2:
+        return ""
+    known = right != 0
+    with np.errstate(all="ignore"):
+        factors = wrong[known] / right[known]
+        apart = wrong - right
+    factor = float(np.median(factors))
+    if not wrong[~known].any() and np.all(np.abs(factors - factor) <= _ALIKE * abs(factor - 1.0)):
+        return "of the other sign" if abs(factor + 1.0) <= _ALIKE else f"off by the factor {factor:.4g}"
+    offset = float(np.median(apart))
+    if offset and np.all(np.abs(apart - offset) <= _ALIKE * abs(offset)):
+        return f"off by {offset:+.4g}"
+    return _describe_shift(computed, exact)
+
+
+def _describe_shift(computed: Any, exact: Any) -> str:
+    """Whether the output is the right one, moved by one along an axis."""
+    for axis in range(computed.ndim):
+        if computed.shape[axis] < 4:
+            continue
+        for step in (1, -1):
+            moved = np.roll(exact, step, axis)
+            inner = tuple(slice(1, -1) if i == axis else slice(None) for i in range(computed.ndim))
+            scale = np.abs(moved[inner]).max(initial=0.0)
+            if scale and np.all(np.abs(computed[inner] - moved[inner]) <= _ALIKE * scale):
+                here, right = (1, 0) if step == 1 else (0, 1)
+                one = _name(axis, computed.ndim, here, many=False)
+                return f"shifted by one: {one} holds what belongs into {right}, and so on"
+    return ""
