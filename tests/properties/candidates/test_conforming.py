@@ -83,7 +83,8 @@ def test_the_card_says_where_how_far_how_severe_and_what_was_allowed() -> None:
     card = str(caught.value)
     assert card.startswith("plain: out[2, 3] is outside its accept set, ")
     words = [line.split()[0] for line in card.splitlines()[1:]]
-    assert words == ["computed", "exact", "error", "severity", "outside", "allowed", "format", "sees"]
+    assert words == ["computed", "exact", "error", "severity", "outside", "where", "allowed", "format", "sees"]
+    assert "only in [2, 3]" in card
     assert "1 of 30 elements" in card
     assert "strict: sums in the dtype" in card
 
