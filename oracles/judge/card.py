@@ -21,6 +21,7 @@ from ..programs.along import along_path
 from ..programs.questions import of_element, of_equality
 from ..verdicts.verdict import Code, Worst
 from ..verdicts.violation import Fault, Violation
+from .location import describe_place, describe_relation
 from .worst_element import ElementAlone, in_ulps, ulps_of, worst_of
 
 
@@ -69,11 +70,15 @@ def describe_worst(
     share = scale.share(to_array(tensor), fmt, elements, allowed.roundoff, expected.operands)
     worst = replace(worst, share=share, roundoffs=share / fmt.unit_roundoff)
     code = Code.SPECIAL if elements.special[at] or not math.isfinite(worst.ratio) else Code.VALUE
+    exact_values = elements.value
+    texts = (describe_place(refused), describe_relation(to_array(tensor), exact_values, refused))
+    where = "; ".join(text for text in texts if text)
     lines = [
         f"worst     {worst.where} = {worst.computed} ({float.fromhex(worst.computed)!r}), exact {worst.exact}",
         f"error     {_error_text(worst, share)}",
         f"outside   {np.count_nonzero(refused)} of {refused.size} elements "
         f"({refused.size - np.count_nonzero(elements.judged)} not judged)",
+        *([f"where     {where}"] if where else []),
         f"format    {dtype_name(tensor.dtype)}, accumulating in {allowed.accumulate.name}",
     ]
     if allowed.roundings > 1:

@@ -14,9 +14,9 @@ import numpy as np
 from ...oracles.bound import accept
 from ...oracles.bound.rounding import Ball
 from ...oracles.bound.terms import Terms
+from ...oracles.judge.location import box_of, describe_place, describe_relation
 from ...oracles.op.declaration import Tensor, dtype_name, to_array
 from ...oracles.verdicts.verdict import Code
-from .location import box_of, describe_place, describe_relation
 
 #: Elements that say how wide bounds are.
 _LOOKED_AT = 2**17
@@ -34,6 +34,7 @@ class Outlier:
         box: the first and the last index of these elements along every axis.
         place, relation: where they lie and how they go with the right values, in words; empty where nothing short is
             true of all.
+        share: the largest error as a share of the largest exact element; infinite where one of both is not finite.
     """
 
     output: str
@@ -47,6 +48,12 @@ class Outlier:
     box: tuple[tuple[int, int], ...]
     place: str
     relation: str
+    share: float
+
+    @property
+    def where(self) -> str:
+        """Place and relation as one text."""
+        return "; ".join(text for text in (self.place, self.relation) if text)
 
 
 @dataclass(frozen=True)
@@ -80,18 +87,17 @@ def make_card(name: str, computed: Tensor, elements: accept.Elements, accepted: 
     outlier = Outlier(
         name, at, float(values[at]), float(elements.value[at]), float(measures.bound[0]), float(measures.ratio[0]),
         int(np.count_nonzero(outside)), outside.size, box_of(outside) if at else (), describe_place(outside),
-        describe_relation(values, elements.value, outside),
+        describe_relation(values, elements.value, outside), _share(values, elements.value, outside),
     )  # fmt: skip
-    found = "; ".join(text for text in (outlier.place, outlier.relation) if text)
     widths = elements.of(some_of(outside.size)).width
     widths = widths[np.isfinite(widths)]
     lines = [
         f"computed   {outlier.computed!r} ({outlier.computed.hex()})",
         f"exact      {outlier.exact!r}",
-        *_describe_error(outlier, values, elements, outside, float(measures.ulp[0])),
+        *_describe_error(outlier, float(measures.ulp[0]), _largest(elements.value)),
         f"outside    {outlier.outside} of {outlier.elements} elements"
         f" ({outside.size - np.count_nonzero(elements.judged)} not judged)",
-        *([f"where      {found}"] if found else []),
+        *(f"where      {text}" for text in (outlier.where,) if text),
         f"allowed    {terms}",
         f"format     {dtype_name(computed.dtype)}, sums in {ball.contract.accumulate.name}",
         f"sees       errors from {np.median(widths) if widths.size else np.nan:.3g} ulp on (median),"
@@ -103,19 +109,27 @@ def make_card(name: str, computed: Tensor, elements: accept.Elements, accepted: 
     return Wrong(Code.VALUE, f"{title}, {outlier.ratio:.4g} times its bound", tuple(lines), outlier)
 
 
-def _describe_error(outlier: Outlier, values: Any, elements: accept.Elements, outside: Any, ulp: float) -> list[str]:
+def _largest(exact: Any) -> float:
+    """The largest magnitude among the exact elements that are finite."""
+    return float(np.abs(exact[np.isfinite(exact)]).max(initial=0.0))
+
+
+def _share(values: Any, exact: Any, outside: Any) -> float:
+    with np.errstate(invalid="ignore"):
+        errors = np.abs(values - exact)[outside]
+    largest = _largest(exact)
+    return float(errors.max()) / largest if np.isfinite(errors).all() and largest else float("inf")
+
+
+def _describe_error(outlier: Outlier, ulp: float, largest: float) -> list[str]:
     """The worst error in ulp and in bounds, and on the scale of the whole output."""
     error = abs(outlier.computed - outlier.exact)
-    largest = float(np.abs(elements.value[np.isfinite(elements.value)]).max(initial=0.0))
     if not np.isfinite(error):
         return [f"severity   not finite; the largest exact element is {largest:.3g}"]
-    with np.errstate(invalid="ignore"):
-        errors = np.abs(values - elements.value)[outside]
-    most = float(errors[np.isfinite(errors)].max(initial=0.0))
+    most = f"; {outlier.share:.2g} where the error is largest" if np.isfinite(outlier.share) else ""
     return [
         f"error      {error:.3g}: {ulp:.4g} ulp, {outlier.ratio:.4g} times the bound {outlier.bound:.3g}",
-        f"severity   {_share_of(error, largest)} of the largest exact element, {largest:.3g};"
-        f" {_share_of(most, largest)} where the error is largest",
+        f"severity   {_share_of(error, largest)} of the largest exact element, {largest:.3g}{most}",
     ]
 
 

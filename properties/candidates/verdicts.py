@@ -25,24 +25,24 @@ _OUTCOMES = {
 _ENDS = {Code.TIMED_OUT: Outcome.TIMEOUT, Code.CRASHED: Outcome.CRASH}
 
 
-def verdicts_of(judgement: Judgement, command: Callable[[str], str]) -> tuple[Verdict, ...]:
+def verdicts_of(judgement: Judgement, op: str, command: Callable[[str], str]) -> tuple[Verdict, ...]:
     """The verdicts of a judgement.
 
     Args:
-        judgement: of a candidate. command: (code of a question) -> the command line that asks it again.
+        judgement: of a candidate. op: the name that its cells have, such as its address.
+        command: (code of a question) -> the command line that asks it again.
     """
+    dtype = judgement.assignment.dtype
     if judgement.verdict is Ruling.ERROR:
-        cell = _cell(judgement, "GIVEN")
+        cell = Cell(op, "GIVEN", dtype, DEVICE, SUBJECT)
         return (Verdict(cell, Outcome.ERROR, Code.DECLARATION, judgement.error or "no verdict"),)
-    return tuple(_verdict(judgement, finding, command(finding.question)) for finding in judgement.findings)
+    cells = [Cell(op, finding.question, dtype, DEVICE, SUBJECT) for finding in judgement.findings]
+    pairs = zip(cells, judgement.findings, strict=True)
+    return tuple(_verdict(cell, finding, command(finding.question)) for cell, finding in pairs)
 
 
-def _cell(judgement: Judgement, question: str) -> Cell:
-    return Cell(judgement.assignment.candidate, question, judgement.assignment.dtype, DEVICE, SUBJECT)
-
-
-def _verdict(judgement: Judgement, finding: Finding, command: str) -> Verdict:
-    cell, title = _cell(judgement, finding.question), QUESTIONS[finding.question].title
+def _verdict(cell: Cell, finding: Finding, command: str) -> Verdict:
+    title = QUESTIONS[finding.question].title
     judged, elements = finding.judged, max(finding.elements, finding.judged)
     measure = Measure(samples=1, judged=judged, not_judged=elements - judged)
     wrong = finding.wrong
@@ -57,9 +57,10 @@ def _verdict(judgement: Judgement, finding: Finding, command: str) -> Verdict:
     if wrong.outlier is not None:
         at = wrong.outlier
         where = f"{at.output}[{', '.join(map(str, at.index))}]" if at.index else at.output
-        worst = Worst(where, "forward", at.computed.hex(), repr(at.exact), float("nan"), max(at.ratio, 0.0))
+        worst = Worst(where, "forward", at.computed.hex(), repr(at.exact), float("nan"), at.ratio, at.share)
         measure = measure.reaching(worst)
-        signs = Signs(samples=1, output=at.output)
-    program = f"# A candidate is judged again by its files:\n# {command}\n"
-    failure = Failure(wrong.code, wrong.title, f"{wrong}\n  again      {command}", snippet=program, signs=signs)
+        signs = Signs(samples=1, output=at.output, share=at.share)
+    failure = Failure(
+        wrong.code, wrong.title, f"{wrong}\n  again      {command}", snippet=f"# {command}\n", signs=signs
+    )
     return Verdict(cell, _ENDS.get(wrong.code, Outcome.FAIL), wrong.code, wrong.title, measure, failure, title=title)

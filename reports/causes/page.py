@@ -86,15 +86,17 @@ def _cause_program(cause: Cause) -> list[str]:
         ends = "is ended by a signal" if failure.code is Code.CRASHED else "exits with 1"
         sentence = f"It {ends} while the fault is there, and needs nothing but torch and the implementation."
         return [sentence, "", *_block(failure.program, "python")]
-    if not failure.case_id:
-        return ["There is none: the failure did not repeat."]
     if not failure.program and failure.snippet:
         return _block(failure.snippet, "sh")
+    if not failure.case_id:
+        return ["There is none: the failure did not repeat."]
     return _block(replaying(cause.example.verdict.cell.op, failure.case_id), "sh")
 
 
 def _inputs(case: str) -> list[str]:
     """The arguments of a case file, a line each: dtype, shape, and the bits of small tensors."""
+    if not case:
+        return ["There is no case file; what the text above says of the input is all."]
     try:
         args = json.loads(case)["args"]
     except (ValueError, KeyError, TypeError):

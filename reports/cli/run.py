@@ -156,7 +156,7 @@ def beginning(run: str, request: Request, cells: Sequence[Cell]) -> log.Began:
     Args:
         run: its id. request: what was asked for. cells: the whole plan.
     """
-    commit, dirty = _git()
+    commit, dirty = read_commit()
     return log.Began(
         run=run,
         version=surroundings.versions().get("opassay", "unknown"),
@@ -211,7 +211,7 @@ def _command_line(request: Request) -> str:
     return shlex.join(words)
 
 
-def _git() -> tuple[str, bool]:
+def read_commit() -> tuple[str, bool]:
     """Commit of the working directory and whether it differs; empty outside a repository."""
     # Files that git does not track are left out: a report folder or a scratch file would call nearly every run dirty.
     head = _git_output("rev-parse", "HEAD")

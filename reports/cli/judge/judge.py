@@ -7,24 +7,22 @@ import functools
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator
+import textwrap
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
+from ....properties.candidates.questions import QUESTIONS
 from ... import exit_codes
 from ...text import one_line
 from ..host import Host, Stop, require
+from ..project.hints import did_you_mean
 
 _Result = TypeVar("_Result")
-#: verdict -> exit code. A suspect and a weak verdict are incomplete: nothing is wrong, and too little is known.
-CODES = {
-    "accepted": exit_codes.OK,
-    "rejected": exit_codes.FAILED,
-    "suspect": exit_codes.INCOMPLETE,
-    "weak": exit_codes.INCOMPLETE,
-    "error": exit_codes.INTERNAL,
-}
+#: What `--demo` judges.
+_DEMO = Path(__file__).parent / "demo.py"
 
 
 def parse_inputs(words: tuple[str, ...]) -> dict[str, Any]:
@@ -59,29 +57,24 @@ class _Command(click.Command):
 
 
 @click.command("judge", cls=_Command)
-@click.argument("candidate")
-@click.option("--spec", required=True, metavar="FILE", help="What is right: a file, or MODULE:NAME.")
+@click.argument("candidate", required=False)
+@click.option("--spec", metavar="FILE", help="What is right: a file, FILE:NAME or MODULE:NAME.")
+@click.option("--demo", is_flag=True, help="Judge a file that comes with opassay, and show it.")
 @click.option("--contract", default="torch", show_default=True, metavar="NAME", help="What a candidate may do.")
+@click.option(
+    "-k", "--question", "questions", multiple=True, metavar="CODE", help="Ask this question alone; repeatable."
+)
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of all inputs and parameters.")
 @click.option("--seconds", type=click.FloatRange(min=0.1), default=60.0, show_default=True, help="Of each call.")
 @click.option("--memory", type=click.FloatRange(min=0), default=16.0, show_default=True, help="GiB; 0 for no limit.")
 @click.option("--input", "given", multiple=True, metavar="NAME=VALUE", help="For what gives the inputs.")
 @click.option("--interpret", is_flag=True, help="Run the candidate's Triton kernels in an interpreter, on the CPU.")
+@click.option("--report-dir", type=click.Path(path_type=Path), help="Write record, page and test table there.")
 @click.option("--json", "as_json", is_flag=True, help="Print one line of JSON.")
+@click.option("-q", "--quiet", is_flag=True, help="Print the verdict alone.")
 @click.pass_obj
-def judge_command(
-    host: Host,
-    candidate: str,
-    spec: str,
-    contract: str,
-    seed: int,
-    seconds: float,
-    memory: float,
-    given: tuple[str, ...],
-    interpret: bool,
-    as_json: bool,
-) -> int:
-    """Judge CANDIDATE, a file or MODULE:NAME, by its spec in plain PyTorch.
+def judge_command(host: Host, candidate: str | None, spec: str | None, **options: Any) -> int:
+    """Judge CANDIDATE, a file, FILE:NAME or MODULE:NAME, by its spec in plain PyTorch.
 
     The spec has Model and get_inputs (the candidate ModelNew), or ref_kernel and generate_input (custom_kernel).
     Contracts: strict, torch, tensor_core, fast_math, each with allowances after a +, as in torch+bf16x3+flush.
@@ -90,12 +83,12 @@ def judge_command(
 
     Args:
         host: what surrounds the command.
-        candidate, spec: files or pairs. contract: its name. seed: of everything drawn.
-        seconds, memory: limits of the candidate. given: NAME=VALUE words. as_json: whether a program reads this.
-        interpret: whether kernels of Triton are interpreted.
+        candidate, spec: files or pairs. options: the others, by their names.
     """
-    with _telling_in_json(as_json):
-        require("torch", "mpmath", "msgspec", *(("triton",) if interpret else ()))
+    with _telling_in_json(options["as_json"]):
+        addresses = _addresses(candidate, spec, demo=options["demo"])
+        _require_questions(options["questions"])
+        require("torch", "mpmath", "msgspec", *(("triton",) if options["interpret"] else ()))
     # This process and the candidate's keep the memory that they free, so each page of it is cleared once. For NumPy's
     # arrays the kernel would make huge pages, and may move other memory about for each, which takes longer than that.
     # NumPy reads this setting when it is imported.
@@ -106,25 +99,63 @@ def judge_command(
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     alone = "torch" not in sys.modules  # else somebody calls this in a process of his own, as a test does
     host.ends_at_once = alone
-    from ....properties.candidates import judge_files
+    with _telling_in_json(options["as_json"]):
+        return _judge(*addresses, options, alone=alone)
 
-    with _telling_in_json(as_json), _progress() as progress:
-        judge_candidate = functools.partial(
-            judge_files.judge_file,
-            candidate,
-            spec,
-            contract=contract,
-            seed=seed,
-            seconds=seconds,
-            memory=memory,
-            alone=alone,
-        )
+
+def _judge(candidate: str, spec: str, options: dict[str, Any], *, alone: bool) -> int:
+    """The exit code of a judgement, which is printed and, where a folder is given for it, recorded."""
+    from ....properties.candidates import judge_files
+    from .recording import CODES, claim, record_judgement
+
+    names = ("contract", "seed", "seconds", "memory", "questions", "interpret")
+    chosen = {name: options[name] for name in names}
+    with claim(options["report_dir"]) as folder, _progress() as progress:
+        judge_candidate = functools.partial(judge_files.judge_file, candidate, spec, **chosen, alone=alone)
         judgement = run_on_user_files(
-            functools.partial(judge_candidate, given=parse_inputs(given), interpret=interpret, progress=progress)
+            functools.partial(judge_candidate, given=parse_inputs(options["given"]), progress=progress)
         )
-        text = judgement.as_json() if as_json else str(judgement)
-    click.echo(text)
-    return CODES[str(judgement.verdict)]
+        fault = None
+        if folder is not None:
+            fault = record_judgement(folder, judgement, _words(candidate, spec, options))
+    if options["demo"] and not options["as_json"]:
+        click.echo(f"{_DEMO}:\n\n{textwrap.indent(_DEMO.read_text(), '    ')}")
+    click.echo(judgement.as_json() if options["as_json"] else judgement.summary if options["quiet"] else str(judgement))
+    if folder is not None and not options["as_json"]:
+        click.echo(f"could not write: {fault[1]}" if fault else f"report  {folder.path / 'report.html'}")
+    return fault[0] if fault else CODES[judgement.verdict]
+
+
+def _addresses(candidate: str | None, spec: str | None, *, demo: bool) -> tuple[str, str]:
+    """The addresses of the candidate and of its spec.
+
+    Raises:
+        Stop: one is missing, or there is one beside `--demo`.
+    """
+    if demo:
+        if candidate or spec:
+            raise Stop(exit_codes.USAGE, "--demo: got a candidate or a spec, too; the demonstration has its own")
+        return f"{_DEMO}:kernel", f"{_DEMO}:reference"
+    if not candidate or not spec:
+        missing = "CANDIDATE" if not candidate else "--spec"
+        raise Stop(exit_codes.USAGE, f"{missing}: got none; `opassay judge --demo` shows what a judgement is")
+    return candidate, spec
+
+
+def _require_questions(codes: Sequence[str]) -> None:
+    """Stop for a code that no question has."""
+    for code in codes:
+        if code not in QUESTIONS:
+            hint = did_you_mean(code, list(QUESTIONS))
+            raise Stop(exit_codes.USAGE, f"--question: got {code[:100]!r}{hint}, need one of {', '.join(QUESTIONS)}")
+
+
+def _words(candidate: str, spec: str, options: dict[str, Any]) -> list[str]:
+    """The command line that judges the same in the same way, without the questions."""
+    words = ["opassay", "judge", candidate, "--spec", spec, f"--seed={options['seed']}"]
+    words += [f"--contract={options['contract']}"] if options["contract"] != "torch" else []
+    words += [word for pair in options["given"] for word in ("--input", pair)]
+    return words + ["--interpret"] * options["interpret"]
 
 
 def run_on_user_files(run: Callable[[], _Result]) -> _Result:

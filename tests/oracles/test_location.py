@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from opassay.properties.candidates.location import box_of, describe_place, describe_relation
+from opassay.oracles.judge.location import box_of, describe_place, describe_relation
 
 PLACES: list[tuple[tuple[int, ...], list[Any], str]] = [
     ((8, 96), [np.s_[:, 64:96]], "only columns 64 to 95 (the last tile of 32)"),

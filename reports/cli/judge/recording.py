@@ -1,0 +1,76 @@
+"""The record of a judgement, as of a run: what `gate`, `compare`, `history` and `report` read."""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from ....properties.candidates.judgement import Judgement, Ruling
+from ....properties.candidates.verdicts import verdicts_of
+from ....properties.engine.environment import environment, versions
+from ... import exit_codes
+from ...exit_codes import Reason
+from ...record import Run, plan_digest
+from ...store.folder import Folder
+from ..run import claim_folder, read_commit
+from ..write import write_reports
+
+#: verdict -> exit code. A suspect and a weak verdict are incomplete: nothing is wrong, and too little is known.
+CODES = {
+    Ruling.ACCEPTED: exit_codes.OK,
+    Ruling.REJECTED: exit_codes.FAILED,
+    Ruling.SUSPECT: exit_codes.INCOMPLETE,
+    Ruling.WEAK: exit_codes.INCOMPLETE,
+    Ruling.ERROR: exit_codes.INTERNAL,
+}
+
+
+def claim(report_dir: Path | None) -> contextlib.AbstractContextManager[Folder | None]:
+    """The report folder, claimed before the candidate runs; None where none is wanted.
+
+    Raises:
+        Stop: it cannot be claimed.
+    """
+    return contextlib.nullcontext() if report_dir is None else claim_folder(report_dir)
+
+
+def record_judgement(folder: Folder, judgement: Judgement, words: Sequence[str]) -> Reason | None:
+    """Write the record of a judgement and its renderings.
+
+    Args:
+        folder: claimed. judgement: what is written. words: the command line, without the questions.
+
+    Returns:
+        What could not be written, as a reason to exit with 3; None if all stands.
+    """
+    return write_reports(folder, record_of(judgement, words))
+
+
+def record_of(judgement: Judgement, words: Sequence[str]) -> Run:
+    """The record of a judgement: a cell for each question, of the op that has the candidate's address."""
+    of, command = judgement.assignment, list(words)
+    verdicts = verdicts_of(judgement, command[2], lambda question: shlex.join([*command, "-k", question]))
+    commit, dirty = read_commit()
+    digests = {f"sha256 of the {name}": digest for name, digest in of.sha256.items() if digest}
+    first, *more = judgement.summary.splitlines()
+    code = CODES[judgement.verdict]
+    return Run(
+        version=versions().get("opassay", "unknown"),
+        profile="judge",
+        seed=of.seed,
+        plan_digest=plan_digest(verdict.cell for verdict in verdicts),
+        started=datetime.now(UTC).isoformat(timespec="seconds"),
+        verdicts=verdicts,
+        commit=commit,
+        dirty=dirty,
+        command=tuple(command),
+        settings={"spec": of.spec, "contract": of.contract, **digests},
+        environment=environment(),
+        seconds=judgement.seconds,
+        notes=tuple(line.strip() for line in more),
+        exit_code=code,
+        exit_reasons=(first,) if code else (),
+    )
