@@ -51,7 +51,8 @@ class Documented:
         promises: fields of `declaration.Promises` with what is promised in place of the op's own: None for what is
             promised by the op alone (`saved`, `invariant`, `strides`), `flush`, `algorithms`, `one_graph`.
         not_asked: codes of properties whose promise the subject does not make, and why, in words for the report.
-        bits: whether results that mathematics makes equal have equal bits. Else laws and data hold within the bound.
+        bits: whether results that mathematics makes equal have equal bits. Else laws, data, and results with another
+            number of threads hold within the bound.
         refuses: names of the op's refusals (`Op.refusals`) that the subject documents, too; None for all of them. Of
             the other invalid inputs the subject may accept any, or raise any clear error.
         casts: (arguments in order) -> the dtype that the inputs are cast to before the op, or None.

@@ -5,10 +5,12 @@ from __future__ import annotations
 import dataclasses
 import itertools
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
+from opassay.oracles.op.documented import Documented
 from opassay.properties.checks.determinism import check_determinism
 from tests.oracles.planted_ops import (
     ALL,
@@ -69,6 +71,28 @@ def test_tensors_of_images_are_asked_with_channels_last_as_well() -> None:
     assert found is not None
     assert found.code.name == "BITS", found.message
     assert violation(check_determinism, declared(by_threads_there), sample(1, lead=(2, 3))) is None
+
+
+@pytest.mark.parametrize(("factor", "found"), [(1.0, None), (1.001, "VALUE")])
+def test_who_documents_no_bits_stays_within_the_bound_with_other_threads(factor: float, found: str | None) -> None:
+    def summed(x: Tensor, w: Tensor) -> Tensor:
+        parts = torch.get_num_threads()
+        return sum((part.sum() for part in (x * w).flatten().chunk(parts)), torch.zeros(())) * factor ** (parts - 1)
+
+    documented = {"opassay": Documented(bits=False)}
+    op = declared(summed, reference=lambda x, w: np.sum(x * w), documented=documented)
+    shared = violation(check_determinism, op, sample(1, lead=(64,)))
+    assert (shared and shared.code.name) == found
+    every_bit = violation(check_determinism, dataclasses.replace(op, documented={}), sample(1, lead=(64,)))
+    assert every_bit is not None
+    assert every_bit.code.name == "BITS"
+
+
+def test_who_documents_no_bits_still_repeats_them() -> None:
+    op = declared(_every_other_run(), documented={"opassay": Documented(bits=False)})
+    found = violation(check_determinism, op, sample(1))
+    assert found is not None
+    assert found.code.name == "BITS"
 
 
 @pytest.mark.parametrize("dtype", ALL)
