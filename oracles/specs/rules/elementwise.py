@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -71,15 +72,19 @@ def _absolute(x: Any) -> Any:
 
 
 def _clamp(x: Any, least: Any = None, most: Any = None) -> Any:
-    if isinstance(least, Array) and isinstance(most, Array):
-        least = _without_slope_between(least, most)
+    if isinstance(least, Array) and isinstance(most, Array) and not _has_slope_between():
+        least = np.where(least == most, constant(least), least)
     x = x if least is None else np.where(x < least, least, x)
     return x if most is None else np.where(x > most, most, x)
 
 
-def _without_slope_between(least: Any, most: Any) -> Any:
-    """Between ends that are equal torch has no slope in the lower one."""
-    return np.where(least == most, constant(least), least)
+@functools.cache
+def _has_slope_between() -> bool:
+    """Whether `clamp` between equal ends has a slope in the lower one for what lies below: in torch 2.13 it has none."""
+    with torch.enable_grad(), torch.inference_mode(False):
+        least = torch.ones(1, requires_grad=True)
+        (slope,) = torch.autograd.grad(torch.clamp(torch.zeros(1), least, torch.ones(1)), least)
+    return bool(slope)
 
 
 def _share_slope(extreme: np.ufunc) -> Rule:
