@@ -80,7 +80,7 @@ def _clamp(x: Any, least: Any = None, most: Any = None) -> Any:
 
 @functools.cache
 def _has_slope_between() -> bool:
-    """Whether `clamp` between equal ends has a slope in the lower one for what lies below: in torch 2.13 it has none."""
+    """Whether `clamp` between equal ends has a slope in the lower one, for what lies below: torch 2.13 has none."""
     with torch.enable_grad(), torch.inference_mode(False):
         least = torch.ones(1, requires_grad=True)
         (slope,) = torch.autograd.grad(torch.clamp(torch.zeros(1), least, torch.ones(1)), least)
