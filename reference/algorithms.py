@@ -1,8 +1,8 @@
 """Algorithms of a formula: other texts that are equal in exact arithmetic and round differently.
 
 What an implementation may return is bounded by the largest error over a formula's algorithms. Those without a name
-always count. One with a name counts only where a declaration allows that name (`Promises.algorithms`): it is what good
-implementations do, but its error is larger somewhere, so an op that does not use it is judged more sharply without it.
+always count. One with a name counts only where a declaration allows that name (`algorithms` of `declare`): it is what
+good implementations do, but its error is larger somewhere, so an op without it is judged more sharply.
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ class Terms:
         approximate: whether functions and quotients may be CUDA's fast ones.
         library: whose elementary functions they are, a key of `LIBRARIES`; empty for torch's.
         flush: whether subnormal numbers may become zero.
-        algorithms: names of further algorithms that may be used (`Promises.algorithms`).
+        algorithms: names of further algorithms that may be used (`ArithmeticPromises.algorithms`).
         others: whether a formula's other algorithms count (`Contract.others`); True in all terms of users.
     """
 

@@ -89,7 +89,7 @@ class Judge:
     def contract_of(self, order: int, wide: bool = False) -> Contract:
         """The contract of a path with `order` derivative steps besides the op's own; `wide`: computed in float64."""
         promises = self.op.promises
-        allowed = {"flush": promises.flush, "algorithms": promises.algorithms}
+        allowed = {"flush": promises.arithmetic.flush, "algorithms": promises.arithmetic.algorithms}
         dtype = "float64" if wide else self.contract.stores.name
         return contract(dtype, self.arithmetic, order + promises.order, **allowed)
 
@@ -247,17 +247,17 @@ class Judge:
         Args:
             path, computed: the path, and the subject's outputs along it. fault: the worst of the refused elements.
         """
-        promises = self.op.promises
+        arithmetic = path.problem.op.promises.arithmetic
         wider = {
-            f"algorithms={{{name!r}}}": replace(promises, algorithms=promises.algorithms | {name})
+            f"algorithms={{{name!r}}}": path.problem.op.changed(algorithms=arithmetic.algorithms | {name})
             for name in (*names_of(self.op.reference), EXP2)
-            if name not in promises.algorithms
+            if name not in arithmetic.algorithms
         }
-        if not promises.flush:
-            wider["flush=True"] = replace(promises, flush=True)
-        for what, allowed in wider.items():
-            other = path.allowing(allowed)
-            judge = Judge(other.problem.op, self.subject_name, self.contract, self.device)
+        if not arithmetic.flush:
+            wider["flush=True"] = path.problem.op.changed(flush=True)
+        for what, op in wider.items():
+            other = path.with_op(op)
+            judge = Judge(op, self.subject_name, self.contract, self.device)
             expected = other.expected()
             read = judge.read(expected, computed)
             standings = [

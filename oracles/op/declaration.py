@@ -5,8 +5,8 @@ from __future__ import annotations
 import enum
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Unpack
 
 import numpy as np
 import torch
@@ -14,7 +14,8 @@ import torch
 from ...reference.algorithms import parameters_of, require_names
 from ..bound.contract import EXP2
 from .documented import Documented
-from .placement import Devices, Ranks
+from .placement import Devices, Production, Ranks
+from .promises import ArithmeticPromises, MemoryPromises, PromiseKeywords
 from .transforms import with_implied
 
 Tensor = torch.Tensor
@@ -198,9 +199,6 @@ class Promises:
 
     Attributes:
         dtypes: (args) -> the dtype of every output that is not None.
-        saved: (args, indices of arguments that require grad) -> bytes kept for backward, inputs included.
-        aliases: (args) -> for every output that is not None, the position of the argument whose memory it shares, or
-            None where its memory is its own; by default all outputs own theirs.
         order: of the derivative that the op itself is; 1 for a backward op.
         nesting: the depth up to which WORD asks about every word of transforms, one by one.
         without: names of `transforms.OFFERS` that the op does not offer; questions that need one are not asked. Without
@@ -209,44 +207,45 @@ class Promises:
             is "cuda" for kernels that are interpreted, too. Without this field nothing is promised of slices.
         specials: whether NaN, infinities, zeros and the largest numbers are in the domain of every argument.
         one_graph: whether torch.compile and torch.export take the op whole; else the graph may break around it.
-        flush: whether an implementation may read subnormal numbers as zero, and return zero for them.
-        algorithms: names of algorithms that an implementation may use besides those that always count: names that the
-            formula declares, and `contract.EXP2`; an op refuses others. Each makes the bound wider where its error is.
-        contiguous: whether outputs, and gradients of an op that is no derivative itself, are contiguous whatever the
-            strides of the operands (LAYOUT asks it of the production op).
-        identity: whether every output is its own argument: of a tensor a view that needs a gradient and has a tangent
-            exactly where the argument does, with one node for all views in reverse mode; anything else as it is (WAYS).
         called: names of the op in its errors: each error begins with one of these names and a colon, and then says what
             is wrong. Without names, nothing is promised of how an error begins.
-        strides: (args) -> the strides of the first outputs that are not None; None where nothing is promised of them.
-            The stride of an axis of one element is never used, and may be any number.
-        pieces: the extent of an axis, one of `strategies.SIZE_BANDS`, from which on the op works on operands of a half
-            type in pieces (SIZE draws that extent in short profiles, too); 0 where it never does.
-        steady: whether gradients of gradients have the same bits on any number of threads, too, while deterministic
-            algorithms are on and all axes of an operand but one have one element (DET): then torch divides single sums
-            among its threads.
+        memory, arithmetic: see those records.
     """
 
     dtypes: Callable[[tuple[Any, ...]], tuple[torch.dtype, ...]]
-    saved: Callable[[tuple[Any, ...], frozenset[int]], int] | None = None
     order: int = 0
-    aliases: Callable[[tuple[Any, ...]], tuple[int | None, ...]] | None = None
     nesting: int = 0
     without: frozenset[str] = frozenset()
     invariant: Callable[[tuple[Any, ...], str], Slices | None] | None = None
     specials: bool = True
     one_graph: bool = True
-    flush: bool = False
-    algorithms: frozenset[str] = frozenset()
-    contiguous: bool = False
-    identity: bool = False
     called: tuple[str, ...] = ()
-    strides: Callable[[tuple[Any, ...]], Sequence[tuple[int, ...]]] | None = None
-    pieces: int = 0
-    steady: bool = False
+    memory: MemoryPromises = field(default_factory=MemoryPromises)
+    arithmetic: ArithmeticPromises = field(default_factory=ArithmeticPromises)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "without", with_implied(self.without))
+
+
+class Keywords(PromiseKeywords, total=False):
+    """What `declare` and `Op.changed` take by name: fields of `Promises`, of the records in it, and of `Production`.
+
+    For `declare`, functions get arguments by name: `saved` also `wanted`, the names of those that require grad, and
+    `invariant` also `device`; `aliases` gives names ("args[1]" for the second of `*args`); `kernels` may be True for
+    those of the op's own name.
+    """
+
+    order: int
+    nesting: int
+    without: frozenset[str]
+    invariant: Callable[..., Slices | None] | None
+    specials: bool
+    one_graph: bool
+    called: tuple[str, ...]
+    kernels: str | bool
+    example: Callable[[Tensor], Tensor] | None
+    ranks: Ranks | None
+    devices: Devices | None
 
 
 @dataclass(frozen=True)
@@ -258,20 +257,14 @@ class Op:
         reference: the formula; its signature is the op's, in NumPy arrays.
         subjects: implementations by name; "opassay" is the production op. Where there is a "torch", there is also
             "compiled": what torch.compile with inductor makes of it.
-        kernels: the op that launches the Triton kernels of the production op at the shape classes of practice: itself,
-            or one that has the same kernels; empty where it has none. They are judged, interpreted, as subject
-            "triton".
-        example: a call of the production op on one tensor of shape (4, 4, 6), which is made between two calls of
-            another op (CALLS); None where it is not called there.
         samples: (dtype name, kind) -> strategy of `Draft`s. Kinds are "ordinary"; "empty", where some tensor has no
             elements; "integers", where some tensor holds small integers times one power of two; and "large", where
             some tensor has more than 72 elements, and one axis is mostly the long one (`strategies.shapes`). A kind
             that cannot be offered raises `oracles.verdicts.violation.Unsupported`.
         differentiable: names of the arguments that the op is differentiable in.
-        laws, refusals, promises: see those records.
+        laws, refusals, promises, production: see those records.
         mutates: names of the arguments that a call writes. They are judged as outputs: what is judged is the function
             that copies them, calls the subject, and returns the copies after its outputs; so does the formula.
-        ranks, devices: how the op runs over several ranks, and over several devices, where it does.
         resolved: (args) -> the arguments that the formula takes in place of these: a formula does not see dtypes, so a
             default that depends on one is a number there.
         documented: by subject, what it documents of itself where that is less than what the op promises.
@@ -286,15 +279,23 @@ class Op:
     laws: tuple[Law, ...] = ()
     refusals: tuple[Refusal, ...] = ()
     mutates: tuple[str, ...] = ()
-    ranks: Ranks | None = None
-    devices: Devices | None = None
-    kernels: str = ""
-    example: Callable[[Tensor], Tensor] | None = None
+    production: Production = field(default_factory=Production)
     resolved: Callable[[tuple[Any, ...]], tuple[Any, ...]] = lambda args: args
     documented: Mapping[str, Documented] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        require_names(self.promises.algorithms, self.reference, (EXP2,))
+        require_names(self.promises.arithmetic.algorithms, self.reference, (EXP2,))
+
+    def changed(self, **changes: Unpack[Keywords]) -> Op:
+        """The same op with other promises, or another production."""
+        own: dict[str, Any] = dict(changes)
+        records: tuple[Any, ...] = (self.promises.memory, self.promises.arithmetic, self.production)
+        memory, arithmetic, production = (
+            replace(record, **{of.name: own.pop(of.name) for of in fields(record) if of.name in own})
+            for record in records
+        )
+        promises = replace(self.promises, memory=memory, arithmetic=arithmetic, **own)
+        return replace(self, promises=promises, production=production)
 
     @property
     def arguments(self) -> tuple[str, ...]:
@@ -318,8 +319,8 @@ class Op:
 
     def has_subject(self, name: str) -> bool:
         """Whether the op declares a subject of this name, or one that it can be made from."""
-        derived = (name == COMPILED and "torch" in self.subjects) or (name == INTERPRETED and bool(self.kernels))
-        return name in self.subjects or derived
+        made_from = {COMPILED: "torch" in self.subjects, INTERPRETED: bool(self.production.kernels)}
+        return name in self.subjects or made_from.get(name, False)
 
     def implementation(self, name: str) -> Subject:
         """The implementation of that name as it is; for "compiled", the function that is to be compiled."""

@@ -48,8 +48,8 @@ class Documented:
         source: where the documentation stands, for the report.
         differentiable: names of the arguments that it is differentiable in. limits: calls that it does not take.
         dtypes: names of the dtypes that it takes.
-        promises: fields of `declaration.Promises` with what is promised in place of the op's own: None for what is
-            promised by the op alone (`saved`, `invariant`, `strides`), `flush`, `algorithms`, `one_graph`.
+        promises: what is promised in place of the op's own, by keywords of `Op.changed`: None for what is promised by
+            the op alone (`saved`, `invariant`, `strides`), `flush`, `algorithms`, `one_graph`.
         not_asked: codes of properties whose promise the subject does not make, and why, in words for the report.
         bits: whether results that mathematics makes equal have equal bits. Else laws, data, and results with another
             number of threads hold within the bound.

@@ -25,7 +25,7 @@ import torch
 
 from ...reference.algorithms import algorithm_of, algorithms
 from ..specs.tracing import SpecFormula
-from .declaration import Op, Promises, Sample, Stream, Tensor, copied, flat_outputs, is_float, to_array
+from .declaration import Op, Sample, Stream, Tensor, copied, flat_outputs, is_float, to_array
 from .script import ScriptMaker
 from .transforms import ENGINES, REFERENCE, Engine, Vmap, Word, along, derivative_order, path_name
 
@@ -143,7 +143,7 @@ class Problem:
                 outputs,
                 passive,
             )
-            for algorithm in (self.op.reference, *algorithms(self.op.reference, self.op.promises.algorithms))
+            for algorithm in (self.op.reference, *algorithms(self.op.reference, self.op.promises.arithmetic.algorithms))
         )
 
         def path(*arrays: Any) -> tuple[Any, ...]:
@@ -262,12 +262,9 @@ class Path:
         copies = _batched(problem, (sample.kept, *sample.slices), likes[:count])
         return cls(problem, word, engine, tuple(primal), tuple(own), tuple(directions), tuple(copies))
 
-    def allowing(self, promises: Promises) -> Path:
-        """The same path of an op that promises something else."""
-        problem = self.problem
-        return replace(
-            self, problem=Problem(replace(problem.op, promises=promises), problem.args, problem.formula_args)
-        )
+    def with_op(self, op: Op) -> Path:
+        """The same path of an op that differs in its promises alone."""
+        return replace(self, problem=Problem(op, self.problem.args, self.problem.formula_args))
 
     def along(self, word: Word, directions: Sequence[Tensor]) -> Path:
         """The path of another word, without vmap, at the same operands and with given directions."""

@@ -1,4 +1,4 @@
-"""How an op runs in several places: where its tensors belong, over ranks and over devices."""
+"""What belongs to the production op: its kernels, and how it runs in several places, over ranks and over devices."""
 
 from __future__ import annotations
 
@@ -73,3 +73,22 @@ class Devices:
     call: Callable[..., Any]
     peers: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
     promises: Callable[[], Sequence[Promise]] = tuple
+
+
+@dataclass(frozen=True)
+class Production:
+    """What the production op has besides its function; an implementation in its place has none of it.
+
+    Attributes:
+        kernels: the op that launches the Triton kernels of the production op at the shape classes of practice: itself,
+            or one that has the same kernels; empty where it has none. They are judged, interpreted, as subject
+            "triton".
+        example: a call of the production op on one tensor of shape (4, 4, 6), which is made between two calls of
+            another op (CALLS); None where it is not called there.
+        ranks, devices: how the op runs over several ranks, and over several devices, where it does.
+    """
+
+    kernels: str = ""
+    example: Callable[[Any], Any] | None = None
+    ranks: Ranks | None = None
+    devices: Devices | None = None

@@ -41,7 +41,7 @@ class Vmap:
         return (*(0,) * passive, *own)
 
 
-#: What an op may not offer (`declaration.Promises.without`), by name, in words.
+#: What an op may not offer (`Promises.without`), by name, in words.
 OFFERS = {
     "jvp": "forward mode",
     "vmap": "torch.vmap",

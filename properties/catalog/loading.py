@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import importlib
 import os
-from dataclasses import replace
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
@@ -57,7 +56,7 @@ def _production(op: Any) -> Any:
     from ...oracles.op.declaration import OWN  # imports torch
 
     own = getattr(op.subjects[OWN], "__name__", op.name)
-    return replace(op, promises=replace(op.promises, called=(op.name, own)))
+    return op.changed(called=(op.name, own))
 
 
 def _load_plugin(point: EntryPoint) -> Any:

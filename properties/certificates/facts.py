@@ -61,7 +61,8 @@ def _module_of_declaration(name: str) -> str:
 def _contract_facts(op: Op, item: Data, dtype: str, functions: list[str]) -> Data:
     promises = with_documented_promises(op, item["subject"]).promises
     where = arithmetic_of(item["subject"], item["device"])
-    terms = contract(dtype, where, promises.order, flush=promises.flush, algorithms=promises.algorithms)
+    allowed = promises.arithmetic
+    terms = contract(dtype, where, promises.order, flush=allowed.flush, algorithms=allowed.algorithms)
     return {
         "accumulate": terms.accumulate.name,
         "stores": terms.stores.name,

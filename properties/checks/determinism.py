@@ -91,7 +91,7 @@ def _require_equal_runs(judge: Judge, sample: Sample, got: list[Tensor], plain: 
 def _second_gradients(judge: Judge, sample: Sample) -> list[Tensor]:
     """The second gradients, where the op promises their bits and torch shares its sums among threads; else nothing."""
     largest = max((a.numel() for a in sample.args if isinstance(a, Tensor)), default=0)
-    if not (largest >= SINGLE_SUM and judge.subject_name == OWN and judge.op.promises.steady):
+    if not (largest >= SINGLE_SUM and judge.subject_name == OWN and judge.op.promises.arithmetic.steady):
         return []
     with torch.no_grad():
         primal = judge.primal(sample)

@@ -57,7 +57,7 @@ def check_fakes(judge: Judge, sample: Sample) -> None:
         args = [transposed(a) if isinstance(a, Tensor) else a for a in sample.args]
         with _Rules(judge):
             _outputs_and_gradients(judge, args, "eager, transposed, watched")
-    if judge.op.promises.contiguous and judge.subject_name == OWN:
+    if judge.op.promises.memory.contiguous and judge.subject_name == OWN:
         _judge_transposed(judge, sample)
     if "vmap" not in judge.op.promises.without:
         _judge_batches(judge, sample)

@@ -118,7 +118,7 @@ def require_strides(judge: Judge, sample: Sample, outputs: Sequence[Tensor], wha
     Args:
         judge: of the subject. sample: the arguments. outputs: of a call with them. what: the call's name in messages.
     """
-    promised = judge.op.promises.strides
+    promised = judge.op.promises.memory.strides
     for i, (y, strides) in enumerate(zip(outputs, promised(sample.args) if promised else (), strict=False)):
         got, need = (tuple(s for s, n in zip(t, y.shape, strict=True) if n > 1) for t in (y.stride(), strides))
         if y.numel() and got != need:
@@ -136,7 +136,7 @@ def require_contiguous(judge: Judge, outputs: Sequence[Tensor], gradients: Seque
         judge: of the subject. outputs, gradients: of a call; the gradients of a backward op are of second order, and
             their strides are not promised. what: the name of the call in messages.
     """
-    if not judge.op.promises.contiguous or judge.subject_name != OWN:
+    if not judge.op.promises.memory.contiguous or judge.subject_name != OWN:
         return
     for t in (*outputs, *(() if judge.op.promises.order else gradients)):
         if not t.is_contiguous():

@@ -168,7 +168,7 @@ def _require_declared_sharing(judge: Judge, outputs: Sequence[Tensor], args: Seq
     Args:
         outputs: of a forward call, without those that are None. args: of that call.
     """
-    declared = judge.op.promises.aliases
+    declared = judge.op.promises.memory.aliases
     sources = (None,) * len(outputs) if declared is None else declared(tuple(args))
     # Tensors without elements are left out: they may all have the address zero, which is no memory that they share.
     inputs = {t.untyped_storage().data_ptr() for t in args if isinstance(t, torch.Tensor) and t.numel()}
@@ -277,7 +277,7 @@ def check_memory(judge: Judge, sample: Sample) -> None:
 
     These are every set of a few inputs; of many, all of them, each alone, and some sets that the sample decides.
     """
-    budget = judge.op.promises.saved
+    budget = judge.op.promises.memory.saved
     if budget is None:
         raise Unsupported(Code.NOT_APPLICABLE, f"{judge.op.name} declares no budget of saved bytes")
     positions = Problem(judge.op, sample.args).wrt

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Unpack
 
 from hypothesis import strategies as st
 
-from ...oracles.op.declaration import Draft, Op, Promises, Slices
+from ...oracles.op.declaration import Draft, Keywords, Op, Promises, Slices
 from ...oracles.op.documented import Documented
-from ...oracles.op.placement import Devices, Ranks
 from .laws import Relation
 from .refusals import Mistake
 from .signature import Args, Signature
@@ -24,20 +23,12 @@ def declare(
     dtypes: Callable[..., Sequence[Any]],
     *,
     name: str = "",
-    saved: Callable[..., int] | None = None,
-    aliases: Callable[..., Sequence[str | None]] | None = None,
     laws: Sequence[Relation] = (),
     refusals: Sequence[Mistake] = (),
     mutates: Sequence[str] = (),
-    ranks: Ranks | None = None,
-    devices: Devices | None = None,
-    invariant: Callable[..., Slices | None] | None = None,
-    strides: Callable[..., Sequence[tuple[int, ...]]] | None = None,
-    kernels: bool | str = False,
-    example: Callable[[Any], Any] | None = None,
     resolved: Callable[..., Mapping[str, Any]] | None = None,
     documented: Mapping[str, Documented] | None = None,
-    **promised: Any,
+    **keywords: Unpack[Keywords],
 ) -> Op:
     """The declaration of an op. Its functions get arguments by the names of their own parameters.
 
@@ -49,30 +40,18 @@ def declare(
         differentiable: names of the arguments that the op is differentiable in.
         dtypes: (arguments by name) -> the dtype of every output that is not None.
         name: the public name; that of the formula by default.
-        saved: (arguments by name, wanted) -> bytes kept for backward, inputs included; `wanted` has the names of the
-            arguments that require grad.
-        aliases: (arguments by name) -> for every output that is not None the name of the argument whose memory it
-            shares ("args[1]" for the second of `*args`), or None where its memory is its own.
         laws, refusals: relations and documented invalid input, of the functions in `laws` and `refusals`.
         mutates: names of the arguments that a call writes.
-        ranks, devices: how the op runs over several ranks, and over several devices, where it does.
-        invariant: (arguments by name, device) -> where slices are treated one by one, or None.
-        strides: (arguments by name) -> the strides of the first outputs that are not None.
-        kernels: whether the production op has Triton kernels, or the name of the op that has the same ones.
-        example: a call of the production op on one tensor of shape (4, 4, 6), made between two calls of another op.
         resolved: (arguments by name) -> values that the formula gets in place of arguments of these names: a formula
             does not see dtypes, so a default that depends on one, as an eps of None may, is a number there.
         documented: by subject, what it documents of itself; `Limit.where` and `casts` get arguments by name.
-        promised: what else `Promises` has: order, nesting, without, specials, one_graph, contiguous, identity, pieces,
-            steady; flush, whether subnormal numbers may be read and returned as zero; algorithms, names of less
-            accurate algorithms that an implementation may use, which the formula declares (`algorithm_of`), or "exp2".
+        keywords: saved, flush and all others of `Keywords`.
 
     Raises:
         ValueError: a name in the declaration is that of no argument. Where a law or a refusal changes what is no
             argument, that shows when it is asked, and is an error of the declaration as well (OA505). Or a name in
-            `algorithms` is that of no algorithm.
-            Or `name` cannot be the name of a file.
-        TypeError: `promised` has what `Promises` has not, or a subject is no function.
+            `algorithms` is that of no algorithm. Or `name` cannot be the name of a file.
+        TypeError: a keyword is none of `Keywords`, or a subject is no function.
     """
     title = name or reference.__name__
     if not title.isprintable() or "/" in title:
@@ -90,29 +69,19 @@ def declare(
         subjects=subjects,
         samples=_by_position(signature, title, samples),
         differentiable=tuple(map(signature.own, differentiable)),
-        promises=Promises(lambda args: tuple(read(args)), **promised),
+        promises=Promises(lambda args: tuple(read(args))),
         laws=tuple(law.of(signature) for law in laws),
         refusals=tuple(refusal.of(signature) for refusal in refusals),
         mutates=tuple(map(signature.own, mutates)),
-        ranks=ranks,
-        devices=devices,
-        kernels=title if kernels is True else kernels or "",
-        example=example,
         documented={name: _documented(signature, title, of) for name, of in (documented or {}).items()},
     )
     # `saved` and `aliases` use the op's numbers and labels of arguments, so they are read when the op exists.
-    budget = None if saved is None else _saved_by_position(signature, op, saved)
-    shared = None if aliases is None else _aliases_by_position(signature, op, aliases)
-    sliced = None if invariant is None else _invariant_by_position(signature, title, invariant)
-    strided = None if strides is None else signature.reader(f"{title}: strides", strides)
-    promises = dataclasses.replace(op.promises, saved=budget, aliases=shared, invariant=sliced, strides=strided)
+    op = op.changed(**_in_order(signature, op, keywords))
     if resolved is None:
-        return dataclasses.replace(op, promises=promises)
+        return op
     what = f"{title}: resolved"
     resolve = signature.reader(what, resolved)
-    return dataclasses.replace(
-        op, promises=promises, resolved=lambda args: signature.changed(what, args, resolve(args))
-    )
+    return dataclasses.replace(op, resolved=lambda args: signature.changed(what, args, resolve(args)))
 
 
 def _documented(signature: Signature, title: str, of: Documented) -> Documented:
@@ -145,45 +114,38 @@ def _by_position(signature: Signature, title: str, samples: Callable[..., Any]) 
     return by_position
 
 
-def _saved_by_position(
-    signature: Signature, op: Op, saved: Callable[..., int]
-) -> Callable[[Args, frozenset[int]], int]:
-    read = signature.reader(f"{op.name}: saved", saved, "wanted")
+def _in_order(signature: Signature, op: Op, keywords: Keywords) -> Keywords:
+    """The keywords of `declare` as those of `Op.changed`, whose functions get the arguments in order."""
 
-    def by_position(args: Args, positions: Collection[int]) -> int:
-        size: int = read(args, wanted={signature.usual(op.argument(i)) for i in positions})
-        return size
+    def labelled(args: Args, labels: Sequence[str | int | None]) -> tuple[int | None, ...]:
+        places: dict[str | int | None, int | None] = {op.label(i): i for i in range(len(args))} | {None: None}
+        return tuple(places[label] for label in labels)
 
-    return by_position
+    in_order = keywords.copy()
+    if saved := keywords.get("saved"):
+        size = signature.reader(f"{op.name}: saved", saved, "wanted")
+        in_order["saved"] = lambda args, wanted: size(args, wanted={signature.usual(op.argument(i)) for i in wanted})
+    if aliases := keywords.get("aliases"):
+        shared = signature.reader(f"{op.name}: aliases", aliases)
+        in_order["aliases"] = lambda args: labelled(args, shared(args))
+    if invariant := keywords.get("invariant"):
+        apart = signature.reader(f"{op.name}: invariant", invariant, "device")
+        in_order["invariant"] = lambda args, device: _with_own_names(signature, op, apart(args, device=device))
+    if strides := keywords.get("strides"):
+        in_order["strides"] = signature.reader(f"{op.name}: strides", strides)
+    if isinstance(kernels := keywords.get("kernels"), bool):
+        in_order["kernels"] = op.name if kernels else ""
+    return in_order
 
 
-def _aliases_by_position(
-    signature: Signature, op: Op, aliases: Callable[..., Sequence[str | None]]
-) -> Callable[[Args], tuple[int | None, ...]]:
-    read = signature.reader(f"{op.name}: aliases", aliases)
-
-    def by_position(args: Args) -> tuple[int | None, ...]:
-        places = {op.label(i): i for i in range(len(args))}
-        return tuple(None if label is None else places[label] for label in read(args))
-
-    return by_position
-
-
-def _invariant_by_position(
-    signature: Signature, title: str, invariant: Callable[..., Slices | None]
-) -> Callable[[Args, str], Slices | None]:
-    read = signature.reader(f"{title}: invariant", invariant, "device")
-
-    def by_position(args: Args, device: str) -> Slices | None:
-        slices: Slices | None = read(args, device=device)
-        if slices is None:
-            return None
-        signature.require(f"{title}: invariant", (*slices.arguments, *slices.counts, *slices.given))
-        return Slices(
-            {signature.own(name): axis for name, axis in slices.arguments.items()},
-            slices.outputs,
-            tuple(map(signature.own, slices.counts)),
-            {signature.own(name): value for name, value in slices.given.items()},
-        )
-
-    return by_position
+def _with_own_names(signature: Signature, op: Op, slices: Slices | None) -> Slices | None:
+    """The same slices by the names that the op itself has; ValueError for a name of no argument."""
+    if slices is None:
+        return None
+    signature.require(f"{op.name}: invariant", (*slices.arguments, *slices.counts, *slices.given))
+    return Slices(
+        {signature.own(name): axis for name, axis in slices.arguments.items()},
+        slices.outputs,
+        tuple(map(signature.own, slices.counts)),
+        {signature.own(name): value for name, value in slices.given.items()},
+    )

@@ -64,7 +64,7 @@ class _Casting(Judge):
 def with_documented_promises(op: Op, subject: str) -> Op:
     """The op, its own promises replaced by those that a subject documents."""
     documented = op.documented_by(subject)
-    return replace(op, promises=replace(op.promises, **documented.promises)) if documented.promises else op
+    return op.changed(**documented.promises) if documented.promises else op
 
 
 def require_promise(op: Op, subject: str, code: str) -> None:
@@ -159,10 +159,8 @@ def _explain_gradient_refusal(
 
 def _ask_without(judge: Judge, transforms: frozenset[str]) -> Judge | None:
     """The judge that does not ask for some transforms; None if there are none, or if they were not asked for."""
-    promises = judge.op.promises
-    if transforms <= promises.without:
-        return None
-    return _judge_of(judge, replace(judge.op, promises=replace(promises, without=promises.without | transforms)))
+    without = judge.op.promises.without
+    return None if transforms <= without else _judge_of(judge, judge.op.changed(without=without | transforms))
 
 
 def _judge_of(judge: Judge, op: Op) -> Judge:

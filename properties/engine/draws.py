@@ -343,7 +343,7 @@ def stages(judge: Judge, question: Property, examples: int, draw: Callable[[str,
         draw(kind, question.edges_of(examples), Every(), EDGES)
     if count:
         _draw_large(judge, Large(judge, count, question.most, shared=asks_large), draw)
-    if count and asks_large and judge.op.promises.steady and judge.subject_name == OWN:
+    if count and asks_large and judge.op.promises.arithmetic.steady and judge.subject_name == OWN:
         judge.tally.begin(LARGE)
         draw("sizes", DRAFTS, OneLong(SINGLE_SUM), "one long")
         judge.tally.begin(PLANNED)
@@ -368,8 +368,9 @@ def _draw_sizes(judge: Judge, count: int, draw: Callable[[str, int, Every, str],
     judge.tally.begin(LARGE)
     choice = Sizes(judge, count)
     draw("sizes", DRAFTS * count, choice, "sizes")
-    if judge.op.promises.pieces and judge.contract.stores.bits == 16 and judge.subject_name == OWN and judge.light:
-        draw("sizes", DRAFTS, Sizes(judge, 2, frozenset((judge.op.promises.pieces,))), "pieces")
+    pieces = judge.op.promises.arithmetic.pieces
+    if pieces and judge.contract.stores.bits == 16 and judge.subject_name == OWN and judge.light:
+        draw("sizes", DRAFTS, Sizes(judge, 2, frozenset((pieces,))), "pieces")
     for axis, extents in sorted(choice.extents.items()):
         judge.tally.note(f"{axis} of {', '.join(map(str, sorted(extents)))}" if extents else f"{axis} never long")
 

@@ -22,7 +22,7 @@ _SEED = 1
 
 def examples() -> list[Callable[[torch.Tensor], torch.Tensor]]:
     """The calls that declarations of the catalog give as an example, and one of an op of torch."""
-    return [*(call for name in CATALOG if (call := load_op(name).example) is not None), torch.tanh]
+    return [*(call for name in CATALOG if (call := load_op(name).production.example) is not None), torch.tanh]
 
 
 def calls(dtype: str, device: str) -> Callable[[], None]:

@@ -58,13 +58,6 @@ class Offer:
         orders = {name for most, name in ((2, "double"), (3, "triple")) if self.max_order < most}
         return frozenset(_several(self.without)) | orders
 
-    def promises(self, dtypes: Callable[[tuple[Any, ...]], tuple[torch.dtype, ...]]) -> Promises:
-        """The promises of an op that is made of the kernel."""
-        return Promises(
-            dtypes=dtypes, without=self.lacking(), specials=self.specials, one_graph=False, flush=self.flush,
-            algorithms=frozenset(_several(self.algorithms)),
-        )  # fmt: skip
-
     def picked(self, call: Callable[..., Any]) -> Callable[..., Any]:
         """The kernel as a function that returns the judged outputs alone."""
 
@@ -131,8 +124,11 @@ def custom_kernel(
         {"opassay": offer.picked(_by_name("kernel", kernel, names, fixed))},
         samples_by(by_symbol, regimes),
         () if offer.max_order < 1 else wrt,
-        offer.promises(_dtypes_of(formula, operands)),
-    )
+        Promises(_dtypes_of(formula, operands)),
+    ).changed(
+        without=offer.lacking(), specials=offer.specials, one_graph=False, flush=offer.flush,
+        algorithms=frozenset(_several(offer.algorithms)),
+    )  # fmt: skip
 
 
 def replace_kernel(
@@ -155,21 +151,18 @@ def replace_kernel(
     offer = offer or Offer()
     if not callable(kernel):
         raise TypeError(f"kernel: got {type(kernel).__name__}, need a callable")
-    promises = replace(
-        op.promises, without=op.promises.without | offer.lacking(), saved=None, invariant=None, one_graph=False,
-        specials=op.promises.specials and offer.specials, flush=offer.flush, nesting=0, called=(),
-        algorithms=op.promises.algorithms | frozenset(_several(offer.algorithms)),
-    )  # fmt: skip
+    promises = op.promises
     return replace(
         op,
         subjects={"opassay": offer.picked(kernel)},
         samples=op.samples if supported is None else _filter_samples(op, supported),
         differentiable=op.differentiable if offer.max_order else (),
-        promises=promises,
-        kernels="",
-        ranks=None,
-        devices=None,
-    )
+    ).changed(
+        without=promises.without | offer.lacking(), saved=None, invariant=None, one_graph=False,
+        specials=promises.specials and offer.specials, flush=offer.flush, nesting=0, called=(),
+        algorithms=promises.arithmetic.algorithms | frozenset(_several(offer.algorithms)),
+        kernels="", ranks=None, devices=None,
+    )  # fmt: skip
 
 
 # --------------------------------------------------------------------------------------------------- two functions

@@ -70,15 +70,14 @@ def custom_function(
     formula: Any = _formula(forward, reference, first)
     formula.__signature__ = signature
     differentiable = tuple(n for n in signature.parameters if n not in set(constant))
-    promises = Promises(
-        dtypes=functools.partial(_dtypes_when_called, forward), aliases=lambda args: aliases, nesting=3,
-        without=not_offered(function), specials=specials, one_graph=False, flush=flush,
-        algorithms=frozenset((algorithms,) if isinstance(algorithms, str) else algorithms),
-    )  # fmt: skip
     subject = functools.partial(_apply, function, writes)
-    return Op(
+    op = Op(
         name or function.__name__, formula, {"opassay": subject}, functools.partial(_strategy, draw), differentiable,
-        promises,
+        Promises(functools.partial(_dtypes_when_called, forward)),
+    )  # fmt: skip
+    return op.changed(
+        aliases=lambda args: aliases, nesting=3, without=not_offered(function), specials=specials, one_graph=False,
+        flush=flush, algorithms=frozenset((algorithms,) if isinstance(algorithms, str) else algorithms),
     )  # fmt: skip
 
 

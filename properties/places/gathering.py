@@ -45,8 +45,8 @@ class OnRanks:
         world = worlds.here()
         # The cell is opened here only for its declaration and its refusals; the engine opens it once more to judge
         # it.
-        declared = cells.open_cell(cell, light=True, op=op).judge.op
-        if declared.ranks is None and declared.devices is None:
+        production = cells.open_cell(cell, light=True, op=op).judge.op.production
+        if production.ranks is None and production.devices is None:
             raise Unsupported(Code.NOT_APPLICABLE, f"{cell.op} runs in one place")
         lacks = world.lacks(cell.device)
         if lacks:

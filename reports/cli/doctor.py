@@ -57,6 +57,5 @@ def _kernels(environment: dict[str, str], no_torch: str) -> list[str]:
         return []
     if "triton" not in environment:
         return ['no Triton: CUDA tensors are served by compositions of torch\'s ops; pip install "opassay[triton]"']
-    return [
-        f"Triton {environment['triton']} serves on CUDA: {', '.join(name for name in CATALOG if load_op(name).kernels)}"
-    ]
+    served = ", ".join(name for name in CATALOG if load_op(name).production.kernels)
+    return [f"Triton {environment['triton']} serves on CUDA: {served}"]

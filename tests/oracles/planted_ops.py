@@ -56,9 +56,9 @@ def declared(subject: Subject, **changes: Any) -> Op:
         subjects={"opassay": subject},
         samples=lambda dtype, kind: None,
         differentiable=("x", "w"),
-        promises=Promises(_product_dtypes, _saved_by_a_product),
+        promises=Promises(_product_dtypes),
     )
-    return replace(op, **changes)
+    return replace(op.changed(saved=_saved_by_a_product), **changes)
 
 
 def tensor(seed: Sequence[int], shape: tuple[int, ...], dtype: str = "float32") -> Tensor:

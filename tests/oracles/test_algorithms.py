@@ -18,7 +18,7 @@ from torch import Tensor
 from opassay.oracles.bound import accept
 from opassay.oracles.bound.contract import CPU_FUNCTIONS, EXP2, contract
 from opassay.oracles.bound.rounding import balls
-from opassay.oracles.op.declaration import Promises, Sample
+from opassay.oracles.op.declaration import Sample
 from opassay.properties.catalog.loading import load_op
 from opassay.properties.checks.transforms.values import check_values
 from opassay.reference.algorithms import algorithm_of, algorithms, declared
@@ -218,7 +218,7 @@ def _flushed(x: Tensor, w: Tensor) -> Tensor:
 
 def test_an_op_may_promise_to_flush_what_is_below_the_normal_range() -> None:
     small = Sample((tensor((1,), (4, 5)) * 2.0**-100, tensor((2,), (5,)) * 2.0**-30))
-    flushing = declared_op(_flushed, promises=Promises(lambda args: (args[0].dtype,), flush=True))
+    flushing = declared_op(_flushed).changed(flush=True)
     assert violation(check_values, declared_op(_flushed), small) is not None
     assert violation(check_values, flushing, small) is None
     halved = declared_op(lambda x, w: scaled(x, w) / 2, promises=flushing.promises)
@@ -231,8 +231,7 @@ def test_an_op_may_promise_an_algorithm_by_its_name(dtype: str) -> None:
     native = load_op("layer_norm")
     rows = tensor((3,), (3000, 2), dtype) + 30
     for allowed, refused in ((frozenset[str](), True), (frozenset((FOLDED,)), False)):
-        promises = replace(native.promises, algorithms=allowed)
-        op = replace(native, subjects={"opassay": _folded_layer_norm}, promises=promises)
+        op = replace(native, subjects={"opassay": _folded_layer_norm}).changed(algorithms=allowed)
         given = Sample((rows, (2,), None, None, 1e-5))
         assert (violation(check_values, op, given, dtype) is not None) == refused
 
@@ -269,11 +268,11 @@ def test_a_name_of_no_algorithm_is_refused_when_the_declaration_is_made() -> Non
     native = load_op("layer_norm")
     need = "got 'foldd', need names of folded, shifted, exp2; did you mean 'folded'?"
     with pytest.raises(ValueError, match=re.escape(need)):
-        replace(native, promises=replace(native.promises, algorithms=frozenset(("foldd",))))
+        native.changed(algorithms=frozenset(("foldd",)))
     with pytest.raises(ValueError, match="got 'folded', need names of exp2"):
-        declared_op(scaled, promises=Promises(lambda args: (args[0].dtype,), algorithms=frozenset((FOLDED,))))
+        declared_op(scaled).changed(algorithms=frozenset((FOLDED,)))
     with pytest.raises(ValueError, match="need a set of names of exp2"):
-        declared_op(scaled, promises=Promises(lambda args: (args[0].dtype,), algorithms=EXP2))  # type: ignore[arg-type]
+        declared_op(scaled).changed(algorithms=EXP2)  # type: ignore[arg-type]
 
 
 # ------------------------------------------------------------------------------------------------ torch on this machine

@@ -54,8 +54,7 @@ class Planted:
 
     def op(self) -> Op:
         op = declared(self.subject)
-        promises = replace(op.promises, nesting=3)
-        return replace(op, promises=promises, **self.more)
+        return replace(op.changed(nesting=3), **self.more)
 
     def found(self) -> Violation:
         given = self.given(sample(3, self.dtype, self.lead, slices=PROPERTIES[self.property].slices))

@@ -60,7 +60,7 @@ def test_the_example_of_a_new_declaration_is_called_between_two_calls(monkeypatc
         seen.append(x.shape)
         return x.exp()
 
-    new = dataclasses.replace(load_op("trace"), name="new", example=example)
+    new = dataclasses.replace(load_op("trace"), name="new").changed(example=example)
     monkeypatch.setitem(CATALOG, "new", "planted_module")
     monkeypatch.setitem(sys.modules, "opassay.properties.catalog.planted_module", types.SimpleNamespace(OPS=(new,)))
     other_ops.calls("float32", "cpu")()

@@ -123,12 +123,13 @@ def test_promises_are_asked_by_name() -> None:
         aliases=lambda: ("x", None),
         mutates=("scale",),
     )
-    assert op.promises.saved is not None
-    assert op.promises.aliases is not None
+    memory = op.promises.memory
+    assert memory.saved is not None
+    assert memory.aliases is not None
     assert op.promises.dtypes(_call()) == (torch.float32,)
-    assert op.promises.saved(_call(), frozenset({0})) == 2
-    assert op.promises.saved(_call(), frozenset({0, 2})) == 0
-    assert op.promises.aliases(_call()) == (0, None)
+    assert memory.saved(_call(), frozenset({0})) == 2
+    assert memory.saved(_call(), frozenset({0, 2})) == 0
+    assert memory.aliases(_call()) == (0, None)
     assert op.mutates == ("scale",)
 
 

@@ -35,13 +35,13 @@ WHOLE = load_op("broadcast")
 PEER = sys.argv[0].endswith("rank_program.py")
 
 def op(**changes):
-    return dataclasses.replace(WHOLE, ranks=dataclasses.replace(WHOLE.ranks, **changes), devices=None)
+    return WHOLE.changed(ranks=dataclasses.replace(WHOLE.production.ranks, **changes), devices=None)
 
 def on_rank_1(fault, late=False):
     def call(comm, *args):
         if comm.rank == 1 and not late:
             fault()
-        found = WHOLE.ranks.call(comm, *args)
+        found = WHOLE.production.ranks.call(comm, *args)
         if comm.rank == 1 and late:
             fault()
         return found
@@ -51,7 +51,7 @@ def absent(here):
     def homes(args):
         if here:
             raise LookupError("planted")
-        return WHOLE.ranks.homes(args)
+        return WHOLE.production.ranks.homes(args)
     return op(homes=homes)
 
 def refuse():
@@ -66,7 +66,7 @@ def once_on_the_default_group(comm, *args, times=[]):
     if comm.rank == 1 and len(times) == 1:
         refuse()
     torch.distributed.all_reduce(torch.ones(1))
-    return WHOLE.ranks.call(comm, *args)
+    return WHOLE.production.ranks.call(comm, *args)
 
 ONCE = op(call=once_on_the_default_group)
 RAISES, KILLED = on_rank_1(refuse), on_rank_1(lambda: os.kill(os.getpid(), signal.SIGKILL))

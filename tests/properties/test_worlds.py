@@ -49,7 +49,7 @@ def test_no_declaration_asks_for_the_world_while_it_is_imported(tmp_path: Path) 
 
 
 def test_torch_moves_tensors_over_devices_where_these_are_gpus() -> None:
-    devices = load_op("gather").devices
+    devices = load_op("gather").production.devices
     assert devices is not None
     assert list(devices.peers) == []
     worlds.enter(World(fabric="cuda"))

@@ -154,10 +154,11 @@ def _missing(ops: Iterable[Op]) -> list[str]:
     """What ops with kernels lack outside of their declaration, each as the line that is to be written."""
     with_classes = {kind.op for kind in CLASSES}
     lines = []
-    for op in (op for op in ops if op.kernels):
-        if op.kernels not in with_classes:
-            lines.append(f"{op.name}: a ShapeClass({op.kernels!r}, ...) in workshop/kernels/classes.py")
-        if op.kernels == op.name and op.example is None:
+    for op in (op for op in ops if op.production.kernels):
+        kernels = op.production.kernels
+        if kernels not in with_classes:
+            lines.append(f"{op.name}: a ShapeClass({kernels!r}, ...) in workshop/kernels/classes.py")
+        if kernels == op.name and op.production.example is None:
             lines.append(f"{op.name}: example=lambda x: impl.{op.name}(x, ...) in its declaration, for CALLS")
     return lines
 
@@ -167,12 +168,12 @@ def test_an_op_with_kernels_has_classes_and_an_example_or_shares_those_of_one_th
 
 
 def test_of_a_new_op_with_kernels_it_is_said_which_lines_are_missing() -> None:
-    new = dataclasses.replace(load_op("trace"), name="new", kernels="new", example=None)
+    new = dataclasses.replace(load_op("trace"), name="new").changed(kernels="new", example=None)
     assert _missing([new]) == [
         "new: a ShapeClass('new', ...) in workshop/kernels/classes.py",
         "new: example=lambda x: impl.new(x, ...) in its declaration, for CALLS",
     ]
-    assert _missing([dataclasses.replace(new, name="new_backward", kernels="trace")]) == []
+    assert _missing([dataclasses.replace(new, name="new_backward").changed(kernels="trace")]) == []
 
 
 def test_why_is_said_where_a_class_is_held_to_less() -> None:

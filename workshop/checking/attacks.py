@@ -100,12 +100,12 @@ class Case:
     def allowed(self) -> Op:
         """The op with the algorithms of the terms besides its own."""
         algorithms = {*names_of(self.op.reference), EXP2}
-        names = self.op.promises.algorithms | (PRESETS[self.terms].algorithms & algorithms)
-        return replace(self.op, promises=replace(self.op.promises, algorithms=frozenset(names)))
+        names = self.op.promises.arithmetic.algorithms | (PRESETS[self.terms].algorithms & algorithms)
+        return self.op.changed(algorithms=frozenset(names))
 
     def contract(self, order: int) -> Contract:
         base = PRESETS[self.terms].contract(self.dtype, self.device, order + self.op.promises.order)
-        return replace(base, algorithms=base.algorithms | self.op.promises.algorithms)
+        return replace(base, algorithms=base.algorithms | self.op.promises.arithmetic.algorithms)
 
 
 #: How many drafts are tried for one that is small enough.

@@ -157,7 +157,7 @@ def _missing(kind: ShapeClass, pass_: Pass, dtype: str) -> Missing:
     reasons = [
         f"{op}: {reason}" for (op, reason) in launching.fallbacks if op == kind.op or op.startswith(kind.op + "_")
     ]
-    faults = ["; ".join(reasons) or "no kernel is launched"] if load_op(kind.op).kernels else []
+    faults = ["; ".join(reasons) or "no kernel is launched"] if load_op(kind.op).production.kernels else []
     return Missing(kind.op, kind.label, pass_.direction, dtype, faults)
 
 

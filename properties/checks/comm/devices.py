@@ -26,7 +26,7 @@ HOST = -1  # the number of the host among places
 
 def check_places(judge: Judge, sample: Sample) -> None:
     """COMM: over the ranks that the op runs on, and over the devices."""
-    ranks, devices = judge.op.ranks, judge.op.devices
+    ranks, devices = judge.op.production.ranks, judge.op.production.devices
     if ranks is None and devices is None:
         raise Unsupported(Code.NOT_APPLICABLE, f"{judge.op.name} runs in one place")
     # The promises of the places do not depend on the sample, so they are judged once in a cell.
@@ -42,7 +42,7 @@ def check_places(judge: Judge, sample: Sample) -> None:
 
 def _judge_on_devices(judge: Judge, sample: Sample) -> None:
     """Words of transforms of the op on the devices of a fabric, from arguments on the host to outputs on the host."""
-    devices = judge.op.devices
+    devices = judge.op.production.devices
     assert devices is not None
     own = judge.subject_name == OWN
     call = devices.call if own else devices.peers[judge.subject_name]

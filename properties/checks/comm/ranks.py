@@ -40,7 +40,7 @@ SECONDS = 2
 
 def check_partition(judge: Judge, sample: Sample) -> None:
     """Judge values, first derivatives, and some second ones, on a partition that the sample decides."""
-    ranks = judge.op.ranks
+    ranks = judge.op.production.ranks
     assert ranks is not None
     rng = sample.generator(Stream.RANKS)
     size = ranks.size(sample.args, rng)
@@ -63,7 +63,7 @@ def some_words(rng: Any, subject: str) -> list[Word]:
 
 
 def _judge_word(judge: Judge, sample: Sample, word: Word, bounds: Sequence[int]) -> None:
-    ranks = judge.op.ranks
+    ranks = judge.op.production.ranks
     assert ranks is not None
     call, engine = (ranks.call, "func") if judge.subject_name == OWN else (ranks.peers[judge.subject_name], "eager")
     sizes = [b - a for a, b in itertools.pairwise(bounds)]

@@ -23,7 +23,7 @@ WHERE = "as an identity"
 
 def check_identity(judge: Judge, sample: Sample) -> None:
     """Judge an op that promises to be an identity, for each set of arguments with needs, and of those with tangents."""
-    if not judge.op.promises.identity:
+    if not judge.op.promises.memory.identity:
         return
     tensors = [t for t in sample.args if isinstance(t, Tensor)]
     with torch.no_grad():

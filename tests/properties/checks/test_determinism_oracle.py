@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 
 import numpy as np
@@ -107,8 +106,7 @@ def test_the_right_op_passes(dtype: str) -> None:
 def test_gradients_of_gradients_are_asked_where_they_are_promised(
     steady: bool, rows: int, length: int, found: bool
 ) -> None:
-    op = declared(custom(backward=_second_by_threads))
-    op = dataclasses.replace(op, promises=dataclasses.replace(op.promises, steady=steady))
+    op = declared(custom(backward=_second_by_threads)).changed(steady=steady)
     fault = violation(check_determinism, op, sample(1, lead=(rows,), n=length))
     assert (fault is not None) is found
     assert fault is None or "vjp∘vjp" in fault.message

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -70,8 +69,8 @@ FAULTS: dict[str, tuple[Subject, str, str]] = {
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_planted_fault_is_found(name: str) -> None:
     subject, code, text = FAULTS[name]
-    promises = replace(declared(subject).promises, called=("scaled",))
-    found = violation(check_refusals, declared(subject, refusals=REFUSALS, promises=promises), sample(1))
+    op = declared(subject, refusals=REFUSALS).changed(called=("scaled",))
+    found = violation(check_refusals, op, sample(1))
     assert found is not None
     assert found.code.name == code
     assert text in found.title

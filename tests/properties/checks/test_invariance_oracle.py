@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from opassay.oracles.op.declaration import Op, Promises, Slices
+from opassay.oracles.op.declaration import Op, Slices
 from opassay.oracles.verdicts.violation import Unsupported
 from opassay.properties.checks.invariance import check_invariance
 from tests.oracles.planted_ops import ALL, Subject, custom, declared, right_backward, sample, scaled, upward, violations
@@ -21,8 +21,7 @@ SEEDS = range(12)
 def promising(subject: Subject, slices: Slices | None = None) -> Op:
     """y = x w with slices along the first axis of x."""
     op, found = declared(subject), slices or Slices({"x": 0}, (0,))
-    promises: Promises = replace(op.promises, invariant=lambda args, device: found)
-    return replace(op, promises=promises)
+    return op.changed(invariant=lambda args, device: found)
 
 
 def _rows_at_once(x: Tensor, w: Tensor, which: Any) -> Tensor:

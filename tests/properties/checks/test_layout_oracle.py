@@ -123,7 +123,7 @@ def test_channels_lie_last_in_tensors_of_three_dims_and_of_five(shape: tuple[int
 
 def test_an_output_must_have_the_strides_that_are_promised() -> None:
     op = declared(scaled)
-    promising = replace(op, promises=replace(op.promises, strides=lambda args: (torch.empty(args[0].shape).stride(),)))
+    promising = op.changed(strides=lambda args: (torch.empty(args[0].shape).stride(),))
 
     def made_anew(x: Tensor, w: Tensor) -> Tensor:
         return scaled(x, w).contiguous()

@@ -11,7 +11,6 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from opassay.oracles.op.bits import same_bits
-from opassay.oracles.op.declaration import Promises
 from opassay.oracles.op.documented import Documented
 from opassay.oracles.verdicts.violation import Unsupported, Violation
 from opassay.properties.checks.purity import check_memory, check_primal, check_primal_with_tangents, check_purity
@@ -105,8 +104,7 @@ ALIASING: dict[str, tuple[Subject, bool]] = {
 @pytest.mark.parametrize("name", ALIASING)
 def test_declared_aliases_are_judged_both_ways(name: str) -> None:
     subject, right = ALIASING[name]
-    promises = Promises(lambda args: (), aliases=lambda args: (0, None))
-    found = violation(check_purity, declared(subject, promises=promises), sample(1))
+    found = violation(check_purity, declared(subject).changed(aliases=lambda args: (0, None)), sample(1))
     assert (found is None) is right, found
     assert right or (found is not None and found.code.name == "ALIASED")
 
@@ -211,9 +209,8 @@ def test_memory_finds_what_is_kept_beyond_the_budget(subject: Subject) -> None:
 
 
 def test_memory_without_a_budget_is_unsupported() -> None:
-    without = Promises(declared(scaled).promises.dtypes)
     with pytest.raises(Unsupported, match="declares no budget"):
-        judged(check_memory, declared(scaled, promises=without), sample(3))
+        judged(check_memory, declared(scaled).changed(saved=None), sample(3))
 
 
 @pytest.mark.parametrize("check", [check_purity, check_primal, check_memory])

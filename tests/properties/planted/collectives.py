@@ -30,8 +30,8 @@ def _fault(op: str, name: str, module: str, old: str, new: str, dtype: str = "fl
         return ranks.lockstep.LockstepWorld(size, order="random", seed=size, forward_mode=True).run(program)
 
     declared = declaration(op, moves)
-    assert declared.ranks is not None
-    declared = dataclasses.replace(declared, ranks=dataclasses.replace(declared.ranks, run=run))
+    assert declared.production.ranks is not None
+    declared = declared.changed(ranks=dataclasses.replace(declared.production.ranks, run=run))
     return Fault(op, name, declared, asked, dtype, NOTICED)
 
 

@@ -50,7 +50,7 @@ def judged(op: str, subject: Callable[..., Any] | Op, code: str, dtype: str, set
         return run_cell(Cell(op, code, dtype, "cpu", "opassay"), settings, subject)
     declared = load_op(op)
     if code == "COMM":
-        declared = dataclasses.replace(declared, ranks=dataclasses.replace(declared.ranks, call=subject))
+        declared = declared.changed(ranks=dataclasses.replace(declared.production.ranks, call=subject))
         return run_cell(Cell(op, code, dtype, "cpu", "opassay"), settings, declared)
     declared = dataclasses.replace(declared, subjects={"faulty": subject})
     return run_cell(Cell(op, code, dtype, "cpu", "faulty"), settings, declared)
