@@ -73,7 +73,7 @@ class _Command(click.Command):
 @click.option("--json", "as_json", is_flag=True, help="Print one line of JSON.")
 @click.option("-q", "--quiet", is_flag=True, help="Print the verdict alone.")
 @click.pass_obj
-def judge_command(host: Host, candidate: str | None, spec: str | None, **options: Any) -> int:
+def judge_command(host: Host, /, candidate: str | None, spec: str | None, **options: Any) -> int:
     """Judge CANDIDATE, a file, FILE:NAME or MODULE:NAME, by its spec in plain PyTorch.
 
     The spec has Model and get_inputs (the candidate ModelNew), or ref_kernel and generate_input (custom_kernel).
