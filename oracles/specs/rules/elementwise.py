@@ -73,10 +73,13 @@ def _absolute(x: Any) -> Any:
 
 def _clamp(x: Any, least: Any = None, most: Any = None) -> Any:
     if isinstance(least, Array) and isinstance(most, Array) and not _has_slope_between():
-        without: Any = constant(least)
-        least = np.where(least == most, without, least)
+        least = _without_slope_between(least, most)
     x = x if least is None else np.where(x < least, least, x)
     return x if most is None else np.where(x > most, most, x)
+
+
+def _without_slope_between(least: Any, most: Any) -> Any:
+    return np.where(least == most, constant(least), least)
 
 
 @functools.cache
