@@ -118,6 +118,21 @@ def test_records_and_signatures_are_measured() -> None:
     assert list(house.long_signatures(_module(f"def f(self, {letters[3:]}): ..."))) == []
 
 
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("@click.command('f', cls=A)\n@click.option('-a')\ndef f({nine}): ...", []),
+        ("@group.command\ndef f({nine}): ...", []),
+        ("@click.option('-a')\ndef f({nine}): ...", ["2: f, 9 parameters"]),
+        ("@command\ndef f({nine}): ...", ["2: f, 9 parameters"]),
+        ("def verify_kernel({nine}, j, k, l): ...", []),
+        ("def verify_kernel({nine}, j, k, l, m): ...", ["1: verify_kernel, 13 parameters"]),
+    ],
+)
+def test_the_signature_of_a_command_may_be_long(text: str, found: list[str]) -> None:
+    assert list(house.long_signatures(_module(text.format(nine=", ".join("abcdefghi"))))) == found
+
+
 def test_the_fullest_folder_is_counted_without_its_init() -> None:
     names = ("impl/__init__.py", "impl/a.py", "impl/b.py", "reports/__init__.py", "reports/a.py")
     assert house.largest_folder([Module(name, Path(name), "") for name in names]) == (2, "impl")
