@@ -107,20 +107,20 @@ def judge_command(
     alone = "torch" not in sys.modules  # else somebody calls this in a process of his own, as a test does
     host.ends_at_once = alone
     from ....properties.candidates import judge_files
+    from ....properties.candidates.host.apart import Confinement
 
     with _telling_in_json(as_json), _progress() as progress:
-        judge_candidate = functools.partial(
-            judge_files.judge_file,
-            candidate,
-            spec,
-            contract=contract,
-            seed=seed,
-            seconds=seconds,
-            memory=memory,
-            alone=alone,
-        )
         judgement = run_on_user_files(
-            functools.partial(judge_candidate, given=parse_inputs(given), interpret=interpret, progress=progress)
+            functools.partial(
+                judge_files.judge_file,
+                candidate,
+                spec,
+                contract=contract,
+                seed=seed,
+                given=parse_inputs(given),
+                confinement=Confinement(seconds, memory, interpret, alone),
+                progress=progress,
+            )
         )
         text = judgement.as_json() if as_json else str(judgement)
     click.echo(text)
