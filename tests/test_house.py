@@ -23,6 +23,7 @@ LIMITS = {
     "classes of one name": 0,
     "file names in three rooms or more": 0,
     "names in three modules or more outside families": 40,
+    "functions of more than eight parameters, outside families": 1,  # declare
     "lines, installed": 79_000,
 }
 

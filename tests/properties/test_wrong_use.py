@@ -32,6 +32,10 @@ class Half(torch.autograd.Function):
         return x / 2
 
 
+def half(samples: Any, **options: Any) -> Any:
+    return opassay.custom_function(Half, samples, **options)
+
+
 def kernel(**options: Any) -> Any:
     return opassay.verify_kernel(square, square, **options)
 
@@ -70,11 +74,11 @@ def declared(**changes: Any) -> Any:
         (lambda: verify(declared(), dtypes=[torch.int32]), ValueError, "dtype='int32', need one of float64"),
         (lambda: strategies.same_shape(1, ("bening",)), ValueError, r"regime='bening' \(did you mean 'benign'\?\)"),
         (lambda: opassay.judge(square, square, X), TypeError, r"inputs: got a tensor of shape \(3,\), need .*\(x,\)"),
-        (lambda: opassay.custom_function(Half, X), TypeError, r"samples: got a tensor of shape \(3,\), need tuples"),
-        (lambda: opassay.custom_function(Half, (X,)), TypeError, r"samples: got a Tensor, need tuples .* \[\(x, w\)"),
-        (lambda: opassay.custom_function(Half, lambda rng: X), TypeError, "samples: got a Tensor, need tuples"),
-        (lambda: opassay.custom_function(Half, [(X,)], constant="y"), ValueError, "constant='y', need one of x"),
-        (lambda: opassay.custom_function(Half, [(X,)], offer=Offer(outputs=(0,))), ValueError, "outputs: got"),
+        (lambda: half(X), TypeError, r"samples: got a tensor of shape \(3,\), need tuples"),
+        (lambda: half((X,)), TypeError, r"samples: got a Tensor, need tuples .* \[\(x, w\)"),
+        (lambda: half(lambda rng: X), TypeError, "samples: got a Tensor, need tuples"),
+        (lambda: half([(X,)], constant="y"), ValueError, "constant='y', need one of x"),
+        (lambda: half([(X,)], offer=Offer(outputs=(0,))), ValueError, "outputs: got"),
         (lambda: Offer(max_ordr=1), TypeError, r"Offer: .* max_ordr=1 \(did you mean 'max_order'\?\), need some of"),  # type: ignore[call-arg]
         (lambda: kernel(shape={}), TypeError, r"verify_kernel: .* shape={} \(did you mean 'shapes'\?\), need some of"),
         (lambda: kernel(max_ordr=1), TypeError, r"max_ordr=1 \(did you mean 'max_order'\?\), .*opassay.Offer\("),
