@@ -41,7 +41,7 @@ def unknown_name(kind: str, name: object, names: Iterable[str]) -> str:
     """The message about a name that is not in a table of `names`: its kind, the most similar name, and all names."""
     table = tuple(names)
     # The hint comes first, because the names are many and a reader stops before their end.
-    return f"unknown {kind}: got {kind}={name!r}{nearest_of(str(name), table)}, need one of {', '.join(table)}"
+    return f"unknown {kind}: got {kind}={name!r}{nearest_of(name, table)}, need one of {', '.join(table)}"
 
 
 def require_known(kind: str, names: Iterable[object], table: Collection[str]) -> None:
@@ -55,6 +55,6 @@ def require_known(kind: str, names: Iterable[object], table: Collection[str]) ->
             raise SelectionError(unknown_name(kind, name, table))
 
 
-def several(names: Any) -> tuple[Any, ...]:
+def collect_names(names: Any) -> tuple[Any, ...]:
     """The names in a collection; what is one name, or one dtype, alone."""
     return tuple(names) if isinstance(names, Iterable) and not isinstance(names, str) else (names,)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from ...oracles.verdicts.verdict import AXES, Cell
 from ...reference.dtypes import dtype_name
 from ..catalog.loading import op_names
-from ..names import DEVICES, SUBJECTS, SelectionError, require_known, several
+from ..names import DEVICES, SUBJECTS, SelectionError, collect_names, require_known
 from ..table import DTYPES as DTYPES
 from ..table import PROPERTIES
 
@@ -72,7 +72,8 @@ def cells_of(
     Raises:
         SelectionError: a table has no such property, dtype or device; the text names the nearest one.
     """
-    codes, names = several(properties) or tuple(PROPERTIES), tuple(map(dtype_name, several(dtypes))) or DTYPES
+    codes = collect_names(properties) or tuple(PROPERTIES)
+    names = tuple(map(dtype_name, collect_names(dtypes))) or DTYPES
     require_known("property", codes, PROPERTIES)
     require_known("dtype", names, DTYPES)
     require_known("device", [device], DEVICES)

@@ -25,7 +25,6 @@ from ...reference.algorithms import Algorithm, declare_all, declared
 from ...reference.missing import nearest_of
 from ..declaring import choices, strategies
 from ..declaring.signature import Signature
-from ..names import several
 from .offer import Offer, accept_earlier_keywords
 from .old_style import forward_of
 from .shapes import Extent, Shapes, samples_by
@@ -72,7 +71,7 @@ def custom_kernel(
             raise TypeError(f"{what}: got {type(function).__name__}, need a callable")
     by_symbol = Shapes.of(shapes, sizes or {})
     names = tuple(by_symbol.arguments)
-    wrt = offer.differentiated(names)
+    wrt = offer.choose_differentiable(names)
     _require_parameters(kernel, reference, shapes, fixed)
     call = _by_name("reference", reference, names, fixed)
     title = name or _kernel_name(kernel)
@@ -88,11 +87,7 @@ def custom_kernel(
     )
 
 
-def replace_kernel(
-    kernel: Callable[..., Any],
-    op: Op,
-    offer: Offer | None = None,
-) -> Op:
+def replace_kernel(kernel: Callable[..., Any], op: Op, offer: Offer | None = None) -> Op:
     """A kernel under the declaration of another op: its formula, its samples and its laws.
 
     Args:
@@ -105,16 +100,17 @@ def replace_kernel(
     offer = Offer.of(offer)
     if not callable(kernel):
         raise TypeError(f"kernel: got {type(kernel).__name__}, need a callable")
+    own = offer.promises(op.promises.dtypes)
     promises = replace(
-        op.promises, without=op.promises.without | offer.lacking(), saved=None, invariant=None, one_graph=False,
-        specials=op.promises.specials and offer.specials is not False, flush=offer.flush, nesting=0, called=(),
-        algorithms=op.promises.algorithms | frozenset(several(offer.algorithms)),
+        op.promises, without=op.promises.without | own.without, saved=None, invariant=None, one_graph=own.one_graph,
+        specials=op.promises.specials and own.specials, flush=own.flush, nesting=0, called=(),
+        algorithms=op.promises.algorithms | own.algorithms,
     )  # fmt: skip
     return replace(
         op,
         subjects={"opassay": offer.picked(kernel)},
         samples=op.samples if offer.supported is None else _filter_samples(op, offer.supported),
-        differentiable=offer.differentiated(op.differentiable),
+        differentiable=offer.choose_differentiable(op.differentiable),
         promises=promises,
         kernels="",
         ranks=None,
@@ -155,7 +151,7 @@ def _require_names(what: str, values: Mapping[str, Any], functions: str, paramet
     names = tuple(parameters)
     for name, value in values.items():
         if name not in names:
-            text = f"{name}={reprlib.repr(value)}{nearest_of(str(name), names)}"
+            text = f"{name}={reprlib.repr(value)}{nearest_of(name, names)}"
             raise ValueError(f"{what}: got {text}, need parameters of {functions}: {', '.join(names)}")
 
 

@@ -18,7 +18,7 @@ from torch.utils import _pytree as pytree
 
 from ...oracles.op.declaration import Promises
 from ...reference.missing import nearest_of
-from ..names import require_known, several
+from ..names import collect_names, require_known
 
 #: What a kernel by default does not offer: most kernels have a backward that torch.func refuses, and no jvp.
 KERNEL_WITHOUT = ("func", "jvp")
@@ -74,22 +74,22 @@ class Offer:
     def lacking(self, usual: Iterable[str] = KERNEL_WITHOUT) -> frozenset[str]:
         """All names that are not offered, those for orders of derivatives among them; `usual` by default."""
         orders = {name for most, name in ((2, "double"), (3, "triple")) if self.max_order < most}
-        return frozenset(usual if self.without is None else several(self.without)) | orders
+        return frozenset(usual if self.without is None else collect_names(self.without)) | orders
 
     def promises(self, dtypes: Callable[[tuple[Any, ...]], tuple[torch.dtype, ...]]) -> Promises:
         """The promises of an op that is made of a kernel."""
         return Promises(
-            dtypes=dtypes, without=self.lacking(), specials=self.specials is not False, one_graph=False,
-            flush=self.flush, algorithms=frozenset(several(self.algorithms)),
+            dtypes=dtypes, without=self.lacking(), specials=self.specials is None or self.specials, one_graph=False,
+            flush=self.flush, algorithms=frozenset(collect_names(self.algorithms)),
         )  # fmt: skip
 
-    def differentiated(self, names: Sequence[str]) -> tuple[str, ...]:
+    def choose_differentiable(self, names: Sequence[str]) -> tuple[str, ...]:
         """Those of the arguments that gradients are promised for.
 
         Raises:
             ValueError: a name in `differentiable` is none of them.
         """
-        chosen = names if self.differentiable is None else several(self.differentiable)
+        chosen = names if self.differentiable is None else collect_names(self.differentiable)
         require_known("differentiable", chosen, names)
         return tuple(name for name in names if name in chosen) if self.max_order >= 1 else ()
 
@@ -121,8 +121,8 @@ def accept_earlier_keywords(*earlier: str) -> Callable[[_Function], _Function]:
             _require_keywords(title, options, parameters, earlier)
             old = {name: options.pop(name) for name in earlier if name in options}
             if old:
-                warnings.warn(_new_line(title, old), DeprecationWarning, stacklevel=2)
-                options |= _present_keywords(old, options)
+                warnings.warn(_sentence_of(title, old), DeprecationWarning, stacklevel=2)
+                options |= _translate_keywords(old, options)
             return function(*args, **options)
 
         return cast(_Function, call)
@@ -145,8 +145,8 @@ def _require_keywords(
     raise TypeError(f"{title}: got an unexpected keyword {text}, {need}")
 
 
-def _present_keywords(old: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
-    """What earlier keywords are now, beside the other keywords of the call."""
+def _translate_keywords(old: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
+    """The keywords that say now what earlier ones said, beside the other keywords of the call."""
     part = {name: value for name, value in old.items() if name != "profile"}
     new: dict[str, Any] = {"offer": replace(Offer.of(options.get("offer")), **part)} if part else {}
     if "profile" in old and options.get("settings") is None:
@@ -154,7 +154,7 @@ def _present_keywords(old: Mapping[str, Any], options: Mapping[str, Any]) -> dic
     return new
 
 
-def _new_line(title: str, old: Mapping[str, Any]) -> str:
+def _sentence_of(title: str, old: Mapping[str, Any]) -> str:
     """The call as it was and as it is written now."""
     before = ", ".join(f"{name}={_text_of(value)}" for name, value in old.items())
     part = ", ".join(f"{name}={_text_of(value)}" for name, value in old.items() if name != "profile")

@@ -159,12 +159,12 @@ def samples_by(shapes: Shapes, regimes: Sequence[str]) -> Callable[..., st.Searc
     Raises:
         ValueError: a regime is not one of them.
     """
-    names_of_data = strategies.require_regimes(regimes)
+    regime_names = strategies.require_regimes(regimes)
 
     @st.composite
     def samples(draw: st.DrawFn, dtype: str, kind: str = "ordinary") -> Draft:
         extents = draw(_extents(shapes, kind))
-        names = [draw(_regime(kind, names_of_data)) for _ in shapes.arguments]
+        names = [draw(_regime(kind, regime_names)) for _ in shapes.arguments]
 
         def fill(rng: Any) -> tuple[torch.Tensor, ...]:
             return tuple(

@@ -19,7 +19,7 @@ from ...oracles.verdicts.verdict import Code
 from ...oracles.verdicts.violation import Unsupported
 from ...reference.algorithms import declare_all, declared
 from ..checks.transforms.agree import Opaque
-from ..names import require_known, several
+from ..names import collect_names, require_known
 from .offer import Offer, accept_earlier_keywords
 from .old_style import forward_of, not_offered
 
@@ -66,15 +66,15 @@ def custom_function(
     draw = _drawer(forward, samples)
     first = draw(np.random.default_rng(0))
     signature = inspect.signature(forward)
-    fixed = several(constant)
+    fixed = collect_names(constant)
     require_known("constant", fixed, signature.parameters)
     writes, aliases = _observe_writes(forward, first)
     formula: Any = _formula(forward, reference, first)
     formula.__signature__ = signature
-    differentiable = tuple(n for n in offer.differentiated(tuple(signature.parameters)) if n not in fixed)
+    differentiable = tuple(n for n in offer.choose_differentiable(tuple(signature.parameters)) if n not in fixed)
     promises = replace(
         offer.promises(functools.partial(_dtypes_when_called, forward)), aliases=lambda args: aliases, nesting=3,
-        without=not_offered(function) | offer.lacking(usual=()), specials=offer.specials is True,
+        without=not_offered(function) | offer.lacking(usual=()), specials=bool(offer.specials),
     )  # fmt: skip
     subject = functools.partial(_apply, function, writes)
     return Op(
