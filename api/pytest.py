@@ -10,20 +10,24 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+import torch
 
 from opassay.oracles.op.declaration import Op
 from opassay.oracles.process.logs import silent
 from opassay.oracles.verdicts.verdict import Cell, Outcome, Verdict
 from opassay.properties.candidates.conformance import assert_conforms as assert_conforms
 from opassay.properties.catalog.loading import load_op
-from opassay.properties.engine.plan import require_names
+from opassay.properties.engine.plan import cells_of
 from opassay.properties.functions.kernel import KERNEL_PROPERTIES
 from opassay.properties.summary import cards, ok, table
 from opassay.properties.verification import Settings, run_cell, verify
 
 
 def questions(
-    op: Op, properties: Sequence[str] = KERNEL_PROPERTIES, dtypes: Sequence[str] = ("float32",), device: str = "cpu"
+    op: Op,
+    properties: Sequence[str] = KERNEL_PROPERTIES,
+    dtypes: Sequence[str | torch.dtype] = ("float32",),
+    device: str = "cpu",
 ) -> list[Any]:
     """What is asked of an op, for `pytest.mark.parametrize("question", ...)`: a cell each, of id "VJP-float32".
 
@@ -33,12 +37,8 @@ def questions(
     Raises:
         ValueError: there is no such property, dtype or device.
     """
-    require_names(properties, dtypes, device)
-    return [
-        pytest.param(Cell(op.name, code, dtype, device, "opassay"), id=f"{code}-{dtype}")
-        for code in properties
-        for dtype in dtypes
-    ]
+    cells = cells_of(op.name, properties, dtypes, device)
+    return [pytest.param(cell, id=f"{cell.property}-{cell.dtype}") for cell in cells]
 
 
 def assert_verified(
@@ -46,8 +46,8 @@ def assert_verified(
     question: Cell | None = None,
     *,
     properties: Sequence[str] = KERNEL_PROPERTIES,
-    dtypes: Sequence[str] = ("float32",),
-    settings: Settings | None = None,
+    dtypes: Sequence[str | torch.dtype] = ("float32",),
+    settings: Settings | str | None = None,
 ) -> list[Verdict]:
     """Fail the test unless all verdicts hold; the message is a card for each that does not.
 
@@ -57,7 +57,7 @@ def assert_verified(
         judged: verdicts; or a declaration, which is judged here, or its name as for `opassay run`: "layer_norm", or
             "module:name" of an op or a function of your own.
         question: the one that is asked of a declaration; else `properties` and `dtypes` say which.
-        settings: profile, seed and examples; profile "brief" by default.
+        settings: profile, seed and examples, or the name of a profile; "brief" by default.
 
     Returns:
         The verdicts.
@@ -68,7 +68,7 @@ def assert_verified(
     """
     __tracebackhide__ = True  # Pytest then shows the line of the test, and not lines of this function.
     if isinstance(judged, Op | str):
-        chosen_settings = settings or Settings("brief")
+        chosen_settings = Settings.of(settings, "brief")
         op: Op = load_op(judged) if isinstance(judged, str) else judged
         # Pytest would show that log below a card.
         with silent("torch.__trace"):

@@ -1,13 +1,15 @@
 """The names that cells and worlds are made of, and the errors about unknown names.
 
-Every room uses these names, and this module imports nothing of ours: so the command line can refuse a wrong name at
-once, and no module has to import another one for a name.
+Every room uses these names, and this module imports of ours only what makes a hint of a wrong name: so the command line
+can refuse it at once, and no module has to import another one for a name.
 """
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable
+from typing import Any
+
+from ..reference.missing import nearest_of
 
 SUBJECTS: tuple[str, ...] = (
     "opassay",
@@ -35,11 +37,24 @@ class PluginError(RuntimeError):
     """An entry point of `ENTRY_POINT_GROUP` that could not be loaded."""
 
 
-def unknown_name(kind: str, name: str, names: Sequence[str]) -> str:
+def unknown_name(kind: str, name: object, names: Iterable[str]) -> str:
     """The message about a name that is not in a table of `names`: its kind, the most similar name, and all names."""
-    # Names are compared in lower case, because often only the case is mistyped.
-    close = difflib.get_close_matches(name.lower(), [k.lower() for k in names], n=1)
-    near = [k for k in names if close and k.lower() == close[0]]
+    table = tuple(names)
     # The hint comes first, because the names are many and a reader stops before their end.
-    hint = f" (did you mean {near[0]!r}?)" if near else ""
-    return f"unknown {kind}: got {kind}={name!r}{hint}, need one of {', '.join(names)}"
+    return f"unknown {kind}: got {kind}={name!r}{nearest_of(name, table)}, need one of {', '.join(table)}"
+
+
+def require_known(kind: str, names: Iterable[object], table: Collection[str]) -> None:
+    """Require names of a table.
+
+    Raises:
+        SelectionError: the table has no such name; the text names the nearest one.
+    """
+    for name in names:
+        if name not in table:
+            raise SelectionError(unknown_name(kind, name, table))
+
+
+def collect_names(names: Any) -> tuple[Any, ...]:
+    """The names in a collection; what is one name, or one dtype, alone."""
+    return tuple(names) if isinstance(names, Iterable) and not isinstance(names, str) else (names,)

@@ -8,25 +8,30 @@ place; so neither imports the other.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import fields, replace
 from typing import Any
+
+import torch
 
 from ..oracles.op.declaration import INTERPRETED, Op
 from ..oracles.verdicts.case import CaseError, load_case
 from ..oracles.verdicts.verdict import Cell, Verdict, charged
+from ..reference.dtypes import dtype_name
 from .catalog.loading import load_op
 from .declaring.strategies import MODERATE
 from .engine.cells import judge_cell
 from .engine.guard import guard
-from .engine.plan import require_names
+from .engine.plan import cells_of
 from .engine.samples import Settings
-from .functions.kernel import KERNEL_PROPERTIES, KERNEL_WITHOUT, Offer, custom_kernel, replace_kernel
+from .functions.kernel import KERNEL_PROPERTIES, custom_kernel, replace_kernel
+from .functions.offer import Offer, accept_earlier_keywords
 from .functions.shapes import Extent
 from .functions.user import Samples, custom_function
 from .places.gathering import OnRanks
 from .places.here import Here, Place
 from .places.interpreted import interpreted_place
 from .places.prepared import prepared_place
-from .table import DTYPES, PROPERTIES, Where
+from .table import PROPERTIES, Where
 
 __all__ = [
     "CaseError",
@@ -61,7 +66,8 @@ def run_cell(cell: Cell, settings: Settings, op: Op | None = None) -> Verdict:
     Raises:
         KeyboardInterrupt: a signal came (or another exception of the caller's signal handler); there is no verdict.
     """
-    return guard(cell, lambda: place_of(cell).judge(cell, settings, op))
+    named = replace(cell, dtype=dtype_name(cell.dtype))
+    return guard(named, lambda: place_of(named).judge(named, settings, op))
 
 
 def replay_case(text: str) -> Verdict:
@@ -92,82 +98,71 @@ def verify(
     op: Op,
     subject: str = "opassay",
     properties: Sequence[str] = (),
-    dtypes: Sequence[str] = (),
+    dtypes: Sequence[str | torch.dtype] = (),
     device: str = "cpu",
-    settings: Settings | None = None,
+    settings: Settings | str | None = None,
 ) -> list[Verdict]:
     """Judge one implementation of an op: a verdict for every property and dtype.
 
     Args:
         op: the declaration; `subject` is a name among its `subjects`.
-        properties, dtypes: codes of `PROPERTIES` and torch dtype names; all by default.
+        properties, dtypes: codes of `PROPERTIES`, and dtypes or their names; all by default.
         device: "cpu" or "cuda".
-        settings: profile, seed and examples; profile "commit" by default.
+        settings: profile, seed and examples, or the name of a profile; "commit" by default.
 
     Raises:
-        TypeError: `op` is no op. ValueError: there is no such property, dtype or device.
+        TypeError: `op` is no op. ValueError: there is no such property, dtype, device or profile.
     """
     if not isinstance(op, Op):
         raise TypeError(f"op: got a {type(op).__name__}, need an op: what declare gives, or load_op of its name")
-    require_names(properties, dtypes, device)
-    cells = [
-        Cell(op.name, code, dtype, device, subject) for code in properties or PROPERTIES for dtype in dtypes or DTYPES
-    ]
-    return charged([run_cell(cell, settings or Settings(), op) for cell in cells])
+    chosen = Settings.of(settings, "commit")
+    return charged([run_cell(cell, chosen, op) for cell in cells_of(op.name, properties, dtypes, device, subject)])
 
 
+@accept_earlier_keywords("specials", "flush", "algorithms")
 def verify_function(
     function: Any,
     samples: Samples,
     reference: Callable[..., Any] | None = None,
     *,
     constant: Iterable[str] = (),
-    specials: bool = False,
-    flush: bool = False,
-    algorithms: Iterable[str] = (),
+    offer: Offer | None = None,
     properties: Sequence[str] = (),
-    dtypes: Sequence[str] = ("float64", "float32"),
-    settings: Settings | None = None,
+    dtypes: Sequence[str | torch.dtype] = ("float64", "float32"),
+    settings: Settings | str | None = None,
 ) -> list[Verdict]:
     """Verdicts on a custom function: one per property and dtype, as `verify` gives them.
 
     Args:
-        function, samples, reference, constant, specials, flush, algorithms: as for `custom_function`.
-        properties, dtypes: codes of properties, all by default, and torch dtype names. In the half types a function is
-            held to one rounding per output, accumulating in float32.
-        settings: profile, seed and examples; profile "brief" by default.
+        function, samples, reference, constant, offer: as for `custom_function`.
+        properties, dtypes: codes of properties, all by default, and dtypes or their names. In the half types a function
+            is held to one rounding per output, accumulating in float32.
+        settings: profile, seed and examples, or the name of a profile; "brief" by default.
 
     Raises:
-        TypeError, ValueError: as `custom_function`.
+        TypeError, ValueError: as `custom_function` and `verify`.
     """
     # All cells share one declaration, because each new one would call the function and trace it again.
-    op = custom_function(
-        function, samples, reference, constant=constant, specials=specials, flush=flush, algorithms=algorithms
-    )
-    return verify(op, properties=properties, dtypes=dtypes, settings=settings or Settings("brief"))
+    op = custom_function(function, samples, reference, constant=constant, offer=offer)
+    return verify(op, properties=properties, dtypes=dtypes, settings=Settings.of(settings, "brief"))
 
 
-def kernel_of_op(
-    kernel: Callable[..., Any],
-    op: str | Op,
-    *,
-    supported: Callable[..., Any] | None = None,
-    offer: Offer | None = None,
-) -> Op:
+@accept_earlier_keywords("supported")
+def kernel_of_op(kernel: Callable[..., Any], op: str | Op, *, offer: Offer | None = None) -> Op:
     """A kernel under the declaration of an op of the catalog: its formula, its samples and its laws.
 
     Args:
         kernel: takes the arguments of the op, in their order, and returns its outputs.
         op: the name of an op, as `opassay list` has it, or a declaration.
-        supported: (arguments by name) -> whether the kernel takes such a call; others are not asked.
-        offer: as for `custom_kernel`.
+        offer: as for `custom_kernel`; its `supported` says which calls the kernel takes.
 
     Raises:
-        SelectionError: there is no op of that name. ValueError: a parameter of `supported` is no argument of the op.
+        SelectionError: there is no op of that name. ValueError: a name in `offer` is no argument of the op.
     """
-    return replace_kernel(kernel, load_op(op) if isinstance(op, str) else op, supported=supported, offer=offer)
+    return replace_kernel(kernel, load_op(op) if isinstance(op, str) else op, offer)
 
 
+@accept_earlier_keywords(*(field.name for field in fields(Offer)), "profile")
 def verify_kernel(
     kernel: Callable[..., Any],
     reference: Callable[..., Any] | str | Op,
@@ -175,54 +170,39 @@ def verify_kernel(
     *,
     constants: Mapping[str, Any] | None = None,
     sizes: Mapping[str, Sequence[int]] | None = None,
-    regimes: Sequence[str] = MODERATE,
-    differentiable: Iterable[str] | None = None,
-    supported: Callable[..., Any] | None = None,
-    outputs: Sequence[int] | None = None,
-    without: Iterable[str] = KERNEL_WITHOUT,
-    max_order: int = 3,
-    specials: bool = True,
-    flush: bool = False,
-    algorithms: Iterable[str] = (),
+    regimes: Sequence[str] | None = None,
+    offer: Offer | None = None,
     properties: Sequence[str] = KERNEL_PROPERTIES,
-    dtypes: Sequence[str] = ("float32",),
+    dtypes: Sequence[str | torch.dtype] = ("float32",),
     device: str = "cpu",
-    profile: str = "brief",
-    settings: Settings | None = None,
+    settings: Settings | str | None = None,
 ) -> list[Verdict]:
     """Verdicts on a kernel, one per property and dtype, as `verify` gives them.
 
     Args:
         kernel: any callable of tensors; gradients are taken by `torch.autograd.grad`.
         reference: what it means: plain PyTorch, or NumPy, forward only; or an op of the catalog, by name, whose
-            declaration then says which samples there are, and nothing of `shapes` to `differentiable` is given.
-        shapes, constants, sizes, regimes, differentiable: as for `custom_kernel`.
-        supported: (arguments by name) -> whether the kernel takes such a call of an op of the catalog.
-        outputs: positions of the kernel's outputs that are judged, in the order of the reference's; all by default.
-        without: what the kernel does not offer, of "jvp", "vmap", "func", "double", "triple", "compile", "fake",
-            "empty"; a question that needs one of them is "unsupported", and no failure.
-        max_order: of the derivatives that it offers: 0 for a kernel without gradients, 1 without double backward.
-        specials, flush, algorithms: as for `custom_function`.
-        properties, dtypes, device: codes of properties, torch dtype names, "cpu" or "cuda".
-        profile: how much is asked, a name of `PROFILES`. settings: the same, with seed and examples.
+            declaration then says which samples there are, and nothing of `shapes` to `regimes` is given.
+        shapes, constants, sizes, regimes: as for `custom_kernel`.
+        offer: what the kernel does not offer, and what it promises: a question that needs what it does not offer is
+            "unsupported", and no failure.
+        properties, dtypes, device: codes of properties, dtypes or their names, "cpu" or "cuda".
+        settings: profile, seed and examples, or the name of a profile; "brief" by default.
 
     Raises:
-        TypeError, ValueError: as `custom_kernel`.
+        TypeError, ValueError: as `custom_kernel` and `verify`.
     """
-    offer = Offer(without, max_order, specials, flush, algorithms, outputs)
-    options = {"constants": constants, "sizes": sizes, "differentiable": differentiable}
+    samples = {"shapes": shapes, "constants": constants, "sizes": sizes, "regimes": regimes}
     if isinstance(reference, (str, Op)):
-        extra = [name for name, value in {"shapes": shapes, **options}.items() if value is not None]
+        extra = [name for name, value in samples.items() if value is not None]
         if extra:
             raise ValueError(f"{extra[0]}: got one, and the declaration of an op has its own")
-        op = kernel_of_op(kernel, reference, supported=supported, offer=offer)
+        op = kernel_of_op(kernel, reference, offer=offer)
     else:
-        if supported is not None:
-            raise ValueError("supported: got a function, which is for an op of the catalog; need shapes and sizes")
         if shapes is None:
             raise ValueError("shapes: got none, need the shape of every tensor that the kernel takes")
         op = custom_kernel(
-            kernel, reference, shapes, constants=constants, sizes=sizes, regimes=regimes,
-            differentiable=differentiable, offer=offer,
+            kernel, reference, shapes, constants=constants, sizes=sizes,
+            regimes=MODERATE if regimes is None else regimes, offer=offer,
         )  # fmt: skip
-    return verify(op, "opassay", properties, dtypes, device, settings or Settings(profile))
+    return verify(op, "opassay", properties, dtypes, device, Settings.of(settings, "brief"))

@@ -7,11 +7,12 @@ good implementations do, but its error is larger somewhere, so an op without it 
 
 from __future__ import annotations
 
-import difflib
 import functools
 import inspect
 from collections.abc import Callable, Collection
 from typing import Any, NamedTuple, TypeVar
+
+from .missing import nearest_of
 
 Formula = Callable[..., Any]
 _F = TypeVar("_F", bound=Formula)
@@ -117,9 +118,8 @@ def require_names(names: Collection[str], formula: Formula, others: Collection[s
     if isinstance(names, str):
         raise ValueError(f"algorithms={names!r}: need a set of names of {', '.join(valid_names)}")
     for name in sorted(set(names) - set(valid_names)):
-        close = difflib.get_close_matches(name, valid_names, n=1)
-        hint = f"; did you mean {close[0]!r}?" if close else ""
-        raise ValueError(f"algorithms: got {name!r}, need names of {', '.join(valid_names)}{hint}")
+        near = nearest_of(name, valid_names)
+        raise ValueError(f"algorithms: got {name!r}{near}, need names of {', '.join(valid_names)}")
 
 
 @functools.lru_cache(maxsize=256)

@@ -33,10 +33,12 @@ _INSTEAD = {
 }
 
 
-def nearest_of(name: str, names: Iterable[str]) -> str:
+def nearest_of(name: object, names: Iterable[str]) -> str:
     """A question for an error that asks whether the most similar name was meant; "" where no name is similar."""
-    near = difflib.get_close_matches(name, list(names), n=1, cutoff=0.6)
-    return f" (did you mean {near[0]}?)" if near else ""
+    # Names are compared in lower case, because often only the case is mistyped.
+    by_lower = {each.lower(): each for each in reversed(list(names))}
+    near = difflib.get_close_matches(str(name).lower()[:200], by_lower, n=1)
+    return f" (did you mean {by_lower[near[0]]!r}?)" if near else ""
 
 
 def instead_of(name: str, functions: Iterable[Callable[..., Any]]) -> str:

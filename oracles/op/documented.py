@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ...reference.dtypes import dtype_name
+
 #: Exceptions by which a subject may refuse; all of them are what users of torch expect.
 KINDS: tuple[type[Exception], ...] = (NotImplementedError, RuntimeError, TypeError, ValueError, IndexError)
 
@@ -47,7 +49,7 @@ class Documented:
     Attributes:
         source: where the documentation stands, for the report.
         differentiable: names of the arguments that it is differentiable in. limits: calls that it does not take.
-        dtypes: names of the dtypes that it takes.
+        dtypes: the dtypes that it takes, as `reference.dtypes.dtype_name` takes them.
         promises: what is promised in place of the op's own, by keywords of `Op.changed`: None for what is promised by
             the op alone (`saved`, `invariant`, `strides`), `flush`, `algorithms`, `one_graph`.
         not_asked: codes of properties whose promise the subject does not make, and why, in words for the report.
@@ -67,3 +69,7 @@ class Documented:
     bits: bool = True
     refuses: tuple[str, ...] | None = None
     casts: Callable[[tuple[Any, ...]], Any] | None = None
+
+    def __post_init__(self) -> None:
+        if self.dtypes is not None:
+            object.__setattr__(self, "dtypes", tuple(map(dtype_name, self.dtypes)))

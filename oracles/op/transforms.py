@@ -18,6 +18,7 @@ import torch
 from torch.autograd import forward_ad
 
 from ...reference import derivative
+from ...reference.missing import nearest_of
 
 #: A word of transforms: "jvp", "vjp" and `Vmap` steps, innermost first.
 Word = tuple[Any, ...]
@@ -63,7 +64,8 @@ def with_implied(without: Collection[str]) -> frozenset[str]:
     """
     unknown = sorted(set(without) - OFFERS.keys())
     if unknown:
-        raise ValueError(f"without: got {unknown[0]!r}, need names of {', '.join(OFFERS)}")
+        near = nearest_of(unknown[0], OFFERS)
+        raise ValueError(f"without: got {unknown[0]!r}{near}, need names of {', '.join(OFFERS)}")
     return frozenset(without).union(*(_IMPLIED.get(name, ()) for name in without))
 
 

@@ -19,7 +19,7 @@ from ..places import wire
 from ..places.process import Process
 from .arguments import CallArguments
 from .finding import wrong
-from .host.apart import CandidateApart, CandidateError
+from .host.apart import CandidateApart, CandidateError, Confinement
 from .host.calls import CandidateCall
 from .host.copying import process_copied
 from .host.module_files import GivenError, file_of, problem_of
@@ -30,8 +30,8 @@ from .judging import Progress, judged, undecided
 from .session import Session
 from .specification import SpecError, specification
 
-#: Seconds that the loading of a candidate, and each call of it, may take; and GiB of memory.
-SECONDS, MEMORY = 60.0, 16.0
+#: How a candidate's process is confined by default.
+USUAL = Confinement()
 
 
 def judge_file(
@@ -40,23 +40,18 @@ def judge_file(
     *,
     contract: str | Terms,
     seed: int = 0,
-    seconds: float = SECONDS,
-    memory: float = MEMORY,
     given: Mapping[str, Any] | None = None,
-    interpret: bool = False,
+    confinement: Confinement = USUAL,
     questions: Sequence[str] = (),
     progress: Progress | None = None,
-    alone: bool = False,
 ) -> Judgement:
     """Judge the candidate of a file, in a process apart, by the spec of another file, which is read here.
 
     Args:
         candidate, spec: files, or pairs `module:name`.
-        contract, seed: as for `judge`. seconds, memory: limits of the candidate; GiB, 0 for none.
-        given: arguments of what gives the inputs, by name. interpret: whether the candidate's Triton kernels are run by
-            Triton's interpreter, which needs no GPU.
+        contract, seed: as for `judge`. given: arguments of what gives the inputs, by name.
+        confinement: of the candidate's process.
         questions: codes of `questions.QUESTIONS`; all by default. progress: told before each question.
-        alone: whether this process does nothing else, so that it may keep the memory that it frees, and be copied.
 
     Raises:
         GivenError: a file is not there, or lacks a name, or that of the spec raised; or `contract` names no terms.
@@ -65,15 +60,15 @@ def judge_file(
         allowed = terms(contract)
     except TermsError as err:
         raise GivenError(str(err)) from err
-    if interpret and not allowed.library:  # Triton's interpreter computes `tl.exp` and its like by NumPy's functions.
+    # Triton's interpreter computes `tl.exp` and its like by NumPy's functions.
+    if confinement.interpret and not allowed.library:
         allowed = replace(allowed, library="numpy")
-    limit = int(memory * 2**30)
     with contextlib.ExitStack() as stack:
         copied: Process | None = None
-        if alone:
+        if confinement.alone:
             keep_freed_memory()
             # Before the spec is read, because a candidate must find nothing of it in its process.
-            copied = None if interpret else process_copied(limit)
+            copied = None if confinement.interpret else process_copied(confinement.bytes)
             if copied is not None:
                 stack.callback(copied.close)
             _keep_off_the_path(candidate, spec)
@@ -95,7 +90,7 @@ def judge_file(
         digests["candidate"] = next((sha256(each).hexdigest() for each in contents.values()), "")
         try:
             watch = _watch(problem.path, before, contents)
-            apart = CandidateApart(candidate, problem.made, seed, seconds, limit, watch, contents, interpret, copied)
+            apart = CandidateApart(candidate, problem.made, seed, confinement, watch, contents, copied)
         except CandidateError as err:
             return _with_digests(_unloaded(session, str(err)), digests)
         stack.enter_context(apart)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+import torch
 
 from ...oracles.bound.accept import ReadingError
 from ...oracles.bound.rounding import Ball
@@ -48,11 +49,13 @@ def judge(
         questions: codes of `questions.QUESTIONS`; all by default.
 
     Raises:
-        ValueError: a code or a contract that is none, or a negative seed.
+        TypeError: `inputs` is a tensor. ValueError: a code or a contract that is none, or a negative seed.
     """
     if seed < 0:
         raise ValueError(f"seed={seed}: need a whole number from 0 on")
     allowed = terms(contract)
+    if isinstance(inputs, torch.Tensor):
+        raise TypeError(f"inputs: got a tensor of shape {tuple(inputs.shape)}, need the arguments of a call, as (x,)")
     read_spec = specification(spec)
     draw = inputs if callable(inputs) else None
     arguments = CallArguments.of(draw(seed) if draw is not None else inputs)

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from ...oracles.op.declaration import Draft
 from ...reference.formats import FORMATS, Format, bits_to_float64, round_array
+from ..names import collect_names, require_known
 from .choices import choose as choose
 
 Generator = Any
@@ -262,6 +263,19 @@ def seeds() -> st.SearchStrategy[int]:
 MODERATE = ("benign", "large offset", "small variance", "constant rows", "one outlier", "ties")
 
 
+def require_regimes(regimes: str | Sequence[str]) -> tuple[str, ...]:
+    """The regimes, of which there is one at least.
+
+    Raises:
+        ValueError: there is none, or one is not of `REGIMES`.
+    """
+    names = collect_names(regimes)
+    if not names:
+        raise ValueError(f"regimes: got none, need some of {', '.join(REGIMES)}")
+    require_known("regime", names, REGIMES)
+    return names
+
+
 def same_shape(count: int, regimes: Sequence[str] = MODERATE) -> Callable[..., st.SearchStrategy[Draft]]:
     """Samples of an op of `count` tensors of one shape, for an op's declaration: (dtype name, kind) -> strategy.
 
@@ -272,15 +286,13 @@ def same_shape(count: int, regimes: Sequence[str] = MODERATE) -> Callable[..., s
     """
     if count < 1:
         raise ValueError(f"count={count}: need at least 1")
-    unknown = [name for name in regimes if name not in REGIMES]
-    if unknown or not regimes:
-        raise ValueError(f"regimes: got {', '.join(map(repr, unknown)) or 'none'}, need some of {', '.join(REGIMES)}")
+    regime_names = require_regimes(regimes)
 
     @st.composite
     def samples(draw: st.DrawFn, dtype: str, kind: str = "ordinary") -> Draft:
         # One axis of a row, and up to two of rows: a regime fills a table (rows, row).
         outer, inner = draw(shapes(kind, 1, draw(choose("axes of rows", (1, 0, 2)))))
-        names = ["integers" if kind == "integers" else draw(choose("regime", regimes)) for _ in range(count)]
+        names = ["integers" if kind == "integers" else draw(choose("regime", regime_names)) for _ in range(count)]
         fills = [integers if name == "integers" else REGIMES[name] for name in names]
         shape = (*outer, *inner)
         rows = (math.prod(outer), math.prod(inner))

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ...oracles.verdicts.verdict import AXES, Cell
+from ...reference.dtypes import dtype_name
 from ..catalog.loading import op_names
-from ..names import DEVICES, SUBJECTS, SelectionError, unknown_name
+from ..names import DEVICES, SUBJECTS, SelectionError, collect_names, require_known
 from ..table import DTYPES as DTYPES
 from ..table import PROPERTIES
 
@@ -59,15 +60,24 @@ def plan(selection: Selection) -> list[Cell]:
     ]
 
 
-def require_names(properties: Iterable[str], dtypes: Iterable[str], device: str) -> None:
-    """Require names of the tables.
+def cells_of(
+    op: str, properties: Iterable[str], dtypes: Iterable[object], device: str, subject: str = "opassay"
+) -> list[Cell]:
+    """The cells of one op, in the order of the names.
+
+    Args:
+        op: its name. properties, dtypes: codes, and what `dtype_name` takes; all where there are none.
+        device, subject: of the cells.
 
     Raises:
         SelectionError: a table has no such property, dtype or device; the text names the nearest one.
     """
-    _choose("property", properties, tuple(PROPERTIES))
-    _choose("dtype", dtypes, DTYPES)
-    _choose("device", [device], DEVICES)
+    codes = collect_names(properties) or tuple(PROPERTIES)
+    names = tuple(map(dtype_name, collect_names(dtypes))) or DTYPES
+    require_known("property", codes, PROPERTIES)
+    require_known("dtype", names, DTYPES)
+    require_known("device", [device], DEVICES)
+    return [Cell(op, code, dtype, device, subject) for code in codes for dtype in names]
 
 
 def in_shard(cells: Sequence[Cell], shard: str | None) -> list[Cell]:
@@ -88,9 +98,7 @@ def in_shard(cells: Sequence[Cell], shard: str | None) -> list[Cell]:
 def _choose(kind: str, names: Iterable[str], table: Sequence[str]) -> list[str]:
     """The names of `table` that are in `names`; all of them if `names` is empty. SelectionError for an unknown name."""
     names = list(names)
-    for name in names:
-        if name not in table:
-            raise SelectionError(unknown_name(kind, name, table))
+    require_known(kind, names, table)
     # The order is that of the table, and each name comes once, so that the order in which a user gives names changes
     # no report.
     return [name for name in table if not names or name in names]

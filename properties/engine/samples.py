@@ -29,6 +29,7 @@ from ...oracles.verdicts.verdict import Cell
 from ...oracles.verdicts.violation import Unsupported, Violation, raised
 from ..checks import CHECKS
 from ..declaring import kinds
+from ..names import require_known
 from ..picking import drafting, edges
 from ..picking.cover import Cover, ValueCover, coverage
 from ..picking.drafting import DrawnDraft
@@ -67,10 +68,23 @@ class Settings:
     simpler: bool = True
 
     def __post_init__(self) -> None:
-        if self.profile not in PROFILES:
-            raise ValueError(f"profile={self.profile!r}: need one of {', '.join(PROFILES)}")
+        require_known("profile", [self.profile], PROFILES)
         if self.max_examples is not None and self.max_examples < 1:
             raise ValueError(f"max_examples={self.max_examples}: need at least 1, or None")
+
+    @classmethod
+    def of(cls, settings: Settings | str | None, profile: str) -> Settings:
+        """
+        Args:
+            settings: as they are, or the name of a profile, which has seed 0. profile: that of None.
+
+        Raises:
+            TypeError: `settings` is something else. ValueError: there is no such profile.
+        """
+        if not isinstance(settings, Settings | str | None):
+            need = 'need opassay.Settings, or the name of a profile, as "brief"'
+            raise TypeError(f"settings: got {type(settings).__name__}, {need}")
+        return settings if isinstance(settings, Settings) else cls(profile if settings is None else settings)
 
     def examples(self, question: Property, judge: Judge | None = None) -> int:
         """How many samples a cell of a question has; few where code is compiled or kernels are interpreted."""

@@ -8,8 +8,9 @@ values by which a spec is traced: NumPy's functions refuse these.
 from __future__ import annotations
 
 import inspect
+import reprlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -21,57 +22,20 @@ from torch.utils import _pytree as pytree
 from ...oracles.op.declaration import Draft, Op, Promises, is_float
 from ...oracles.specs import SpecFormula, UntraceableError
 from ...reference.algorithms import Algorithm, declare_all, declared
+from ...reference.missing import nearest_of
 from ..declaring import choices, strategies
 from ..declaring.signature import Signature
+from .offer import Offer, accept_earlier_keywords
 from .old_style import forward_of
 from .shapes import Extent, Shapes, samples_by
 
 #: The default properties of a kernel: values, gradients, memory, exact data, edges of the domain.
 KERNEL_PROPERTIES = ("FWD", "VJP", "LAYOUT", "SPECIAL", "PURE", "DET", "EMPTY", "DATA")
-#: What a kernel by default does not offer: most kernels have a backward that torch.func refuses, and no jvp.
-KERNEL_WITHOUT = ("func", "jvp")
 _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+_MANY = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
-@dataclass(frozen=True)
-class Offer:
-    """What a kernel offers and promises besides its values.
-
-    Attributes:
-        without: names of `oracles.op.transforms.OFFERS` that it does not offer.
-        max_order: of the derivatives that it has; 0 if it has none.
-        specials: whether NaN, infinities, zeros and the largest numbers are in the domain of every argument.
-        flush: whether subnormal numbers may be read and returned as zero.
-        algorithms: names of less accurate algorithms that it may use: those that the reference declares, and "exp2".
-        outputs: positions of the kernel's outputs that are judged, in the order of the reference's; all by default.
-    """
-
-    without: Iterable[str] = KERNEL_WITHOUT
-    max_order: int = 3
-    specials: bool = True
-    flush: bool = False
-    algorithms: Iterable[str] = ()
-    outputs: Sequence[int] | None = None
-
-    def lacking(self) -> frozenset[str]:
-        """All names that are not offered, those for orders of derivatives among them."""
-        orders = {name for most, name in ((2, "double"), (3, "triple")) if self.max_order < most}
-        return frozenset(_several(self.without)) | orders
-
-    def picked(self, call: Callable[..., Any]) -> Callable[..., Any]:
-        """The kernel as a function that returns the judged outputs alone."""
-
-        def subject(*args: Any) -> tuple[Any, ...]:
-            leaves = [t for t in pytree.tree_leaves(call(*args)) if isinstance(t, torch.Tensor)]
-            return tuple(leaves if self.outputs is None else (leaves[i] for i in self.outputs))
-
-        return subject
-
-
-def _several(names: Iterable[str]) -> Iterable[str]:
-    return (names,) if isinstance(names, str) else names
-
-
+@accept_earlier_keywords("differentiable")
 def custom_kernel(
     kernel: Callable[..., Any],
     reference: Callable[..., Any],
@@ -80,7 +44,6 @@ def custom_kernel(
     constants: Mapping[str, Any] | None = None,
     sizes: Mapping[str, Sequence[int]] | None = None,
     regimes: Sequence[str] = strategies.MODERATE,
-    differentiable: Iterable[str] | None = None,
     offer: Offer | None = None,
     name: str = "",
 ) -> Op:
@@ -95,7 +58,6 @@ def custom_kernel(
         constants: further arguments, by name, with the one value that is asked for.
         sizes: for a symbol of which not every extent is taken, those that are.
         regimes: of the data, names of `strategies.REGIMES`.
-        differentiable: names of the tensors that gradients are promised for; all by default.
         offer: what the kernel does not offer, and what it promises. name: of the op; by default that of the kernel.
 
     Raises:
@@ -103,17 +65,14 @@ def custom_kernel(
             NumPy arrays.
         ValueError: a name is that of no argument or symbol, or an extent is of another kind.
     """
-    offer, fixed = offer or Offer(), dict(constants or {})
+    offer, fixed = Offer.of(offer, "supported"), dict(constants or {})
     for what, function in (("kernel", kernel), ("reference", reference)):
         if not callable(function):
             raise TypeError(f"{what}: got {type(function).__name__}, need a callable")
     by_symbol = Shapes.of(shapes, sizes or {})
     names = tuple(by_symbol.arguments)
-    wrt = names if differentiable is None else tuple(_several(differentiable))
-    wrong = [n for n in wrt if n not in names]
-    if wrong:
-        raise ValueError(f"differentiable: got {wrong[0]!r}, need names of {', '.join(names)}")
-    _require_parameters(kernel, reference, fixed)
+    wrt = offer.choose_differentiable(names)
+    _require_parameters(kernel, reference, shapes, fixed)
     call = _by_name("reference", reference, names, fixed)
     title = name or _kernel_name(kernel)
     operands = tuple(np.ones(shape) for shape in by_symbol.at(by_symbol.smallest()).values())
@@ -123,45 +82,34 @@ def custom_kernel(
         formula,
         {"opassay": offer.picked(_by_name("kernel", kernel, names, fixed))},
         samples_by(by_symbol, regimes),
-        () if offer.max_order < 1 else wrt,
+        wrt,
         Promises(_dtypes_of(formula, operands)),
-    ).changed(
-        without=offer.lacking(), specials=offer.specials, one_graph=False, flush=offer.flush,
-        algorithms=frozenset(_several(offer.algorithms)),
-    )  # fmt: skip
+    ).changed(**offer.keywords())
 
 
-def replace_kernel(
-    kernel: Callable[..., Any],
-    op: Op,
-    *,
-    supported: Callable[..., Any] | None = None,
-    offer: Offer | None = None,
-) -> Op:
+def replace_kernel(kernel: Callable[..., Any], op: Op, offer: Offer | None = None) -> Op:
     """A kernel under the declaration of another op: its formula, its samples and its laws.
 
     Args:
         kernel: takes the arguments of the op, in their order, and returns its outputs. op: the declaration.
-        supported: (arguments by name) -> whether the kernel takes such a call; others are not asked.
         offer: as for `custom_kernel`.
 
     Raises:
-        TypeError: the kernel is not callable. ValueError: a parameter of `supported` is no argument of the op.
+        TypeError: the kernel is not callable. ValueError: a name in `offer` is no argument of the op.
     """
-    offer = offer or Offer()
+    offer = Offer.of(offer)
     if not callable(kernel):
         raise TypeError(f"kernel: got {type(kernel).__name__}, need a callable")
-    promises = op.promises
+    own = offer.keywords()
     return replace(
         op,
         subjects={"opassay": offer.picked(kernel)},
-        samples=op.samples if supported is None else _filter_samples(op, supported),
-        differentiable=op.differentiable if offer.max_order else (),
+        samples=op.samples if offer.supported is None else _filter_samples(op, offer.supported),
+        differentiable=offer.choose_differentiable(op.differentiable),
     ).changed(
-        without=promises.without | offer.lacking(), saved=None, invariant=None, one_graph=False,
-        specials=promises.specials and offer.specials, flush=offer.flush, nesting=0, called=(),
-        algorithms=promises.arithmetic.algorithms | frozenset(_several(offer.algorithms)),
-        kernels="", ranks=None, devices=None,
+        without=op.promises.without | own["without"], saved=None, invariant=None, one_graph=own["one_graph"],
+        specials=op.promises.specials and own["specials"], flush=own["flush"], nesting=0, called=(),
+        algorithms=op.promises.arithmetic.algorithms | own["algorithms"], kernels="", ranks=None, devices=None,
     )  # fmt: skip
 
 
@@ -185,12 +133,21 @@ def _kernel_name(function: Any) -> str:
     return "kernel" if name == "<lambda>" else name
 
 
-def _require_parameters(kernel: Any, reference: Any, constants: Mapping[str, Any]) -> None:
-    """ValueError unless each constant is a parameter of one of the two functions."""
-    both = [_parameters(kernel), _parameters(reference)]
-    for name in constants:
-        if not any(parameters is None or name in parameters or _takes_any(parameters) for parameters in both):
-            raise ValueError(f"constants: got {name!r}, which is a parameter of neither kernel nor reference")
+def _require_parameters(kernel: Any, reference: Any, shapes: Mapping[str, Any], constants: Mapping[str, Any]) -> None:
+    """ValueError unless each tensor is a parameter of the reference, and each constant of one of the two functions."""
+    read, own = _parameters(reference), _parameters(kernel)
+    if read is not None and not any(p.kind in _MANY for p in read.values()):
+        _require_names("shapes", shapes, "reference", read)
+    if read is not None and own is not None and not _takes_any(read) and not _takes_any(own):
+        _require_names("constants", constants, "kernel or reference", {**own, **read})
+
+
+def _require_names(what: str, values: Mapping[str, Any], functions: str, parameters: Iterable[str]) -> None:
+    names = tuple(parameters)
+    for name, value in values.items():
+        if name not in names:
+            text = f"{name}={reprlib.repr(value)}{nearest_of(name, names)}"
+            raise ValueError(f"{what}: got {text}, need parameters of {functions}: {', '.join(names)}")
 
 
 def _takes_any(parameters: Mapping[str, inspect.Parameter]) -> bool:

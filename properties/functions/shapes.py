@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +21,7 @@ from ...oracles.op.declaration import Draft
 from ...oracles.verdicts.verdict import Code
 from ...oracles.verdicts.violation import Unsupported
 from ...reference.formats import FORMATS
+from ...reference.missing import nearest_of
 from ..declaring import strategies
 from ..declaring.choices import choose, settle
 
@@ -59,7 +60,7 @@ class Shapes:
                 restricts a symbol; other symbols may have any.
 
         Raises:
-            TypeError: the shapes have no names.
+            TypeError: the shapes have no names, or extents are no tuple.
             ValueError: there is no tensor, an extent is of another kind, or `sizes` has another symbol or no numbers.
         """
         if not isinstance(shapes, Mapping):
@@ -67,13 +68,18 @@ class Shapes:
             raise TypeError(f"shapes: got {type(shapes).__name__}, {need}")
         if not shapes:
             raise ValueError("shapes: got none, need those of one tensor at least")
+        for name, extents in shapes.items():
+            _require_tuple("shapes", name, extents, '("N", "n")')
+        for symbol, extents in sizes.items():
+            _require_tuple("sizes", symbol, extents, "(1, 64)")
         instance = cls(
             {name: tuple(_parse_extent(name, extents, e) for e in extents) for name, extents in shapes.items()},
             {symbol: tuple(allowed) for symbol, allowed in sizes.items()},
         )
         for symbol, allowed in instance.sizes.items():
             if symbol not in instance.symbols:
-                raise ValueError(f"sizes: got symbol {symbol!r}, need one of {', '.join(instance.symbols)}")
+                text = f"{symbol}={allowed!r}{nearest_of(symbol, instance.symbols)}"
+                raise ValueError(f"sizes: got {text}, need symbols of {', '.join(instance.symbols)}")
             if not allowed or not all(isinstance(n, int) and n > 0 for n in allowed):
                 raise ValueError(f"sizes: got {symbol}={allowed!r}, need whole numbers above zero")
         return instance
@@ -128,6 +134,13 @@ class Shapes:
         return smaller
 
 
+def _require_tuple(what: str, name: str, extents: Any, example: str) -> None:
+    """TypeError for a tensor, a text or a number in place of the tuple of a name's extents."""
+    if isinstance(extents, torch.Tensor | str) or not isinstance(extents, Iterable):
+        shape = f" of shape {tuple(extents.shape)}" if isinstance(extents, torch.Tensor) else ""
+        raise TypeError(f"{what}: got a {type(extents).__name__}{shape} for {name!r}, need a tuple, as {example}")
+
+
 def _parse_extent(name: str, extents: Sequence[Extent], extent: Extent) -> tuple[int, str]:
     if isinstance(extent, int) and not isinstance(extent, bool) and extent >= 0:
         return extent, ""
@@ -146,15 +159,12 @@ def samples_by(shapes: Shapes, regimes: Sequence[str]) -> Callable[..., st.Searc
     Raises:
         ValueError: a regime is not one of them.
     """
-    unknown = [name for name in regimes if name not in strategies.REGIMES]
-    if unknown or not regimes:
-        choices = ", ".join(strategies.REGIMES)
-        raise ValueError(f"regimes: got {', '.join(map(repr, unknown)) or 'none'}, need some of {choices}")
+    regime_names = strategies.require_regimes(regimes)
 
     @st.composite
     def samples(draw: st.DrawFn, dtype: str, kind: str = "ordinary") -> Draft:
         extents = draw(_extents(shapes, kind))
-        names = [draw(_regime(kind, regimes)) for _ in shapes.arguments]
+        names = [draw(_regime(kind, regime_names)) for _ in shapes.arguments]
 
         def fill(rng: Any) -> tuple[torch.Tensor, ...]:
             return tuple(

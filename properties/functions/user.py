@@ -18,22 +18,24 @@ from ...oracles.verdicts.verdict import Code
 from ...oracles.verdicts.violation import Unsupported
 from ...reference.algorithms import declare_all, declared
 from ..checks.transforms.agree import Opaque
+from ..names import collect_names, require_known
+from .offer import Offer, accept_earlier_keywords
 from .old_style import forward_of, not_offered
 
 Args = tuple[Any, ...]
 Samples = Sequence[Args] | Callable[[Any], Args]
+_SAMPLES = "as [(x, w), ...], or a function of a numpy.random.Generator that gives one"
 KINDS = {"integers": "of integers", "empty": "of no elements", "large": "of any size that is asked for"}
 
 
+@accept_earlier_keywords("specials", "flush", "algorithms")
 def custom_function(
     function: Any,
     samples: Samples,
     reference: Callable[..., Any] | None = None,
     *,
     constant: Iterable[str] = (),
-    specials: bool = False,
-    flush: bool = False,
-    algorithms: Iterable[str] = (),
+    offer: Offer | None = None,
     name: str = "",
 ) -> Op:
     """The declaration of a custom function, for `verify`, for a plugin, or for `opassay run --op MODULE:NAME`.
@@ -49,35 +51,35 @@ def custom_function(
             for what is no floating tensor. Without one, it is what `forward` says, if that is made of known operations;
             else derivatives, vmap and nestings are judged for agreement with each other.
         constant: names of the floating arguments that gradients are not promised for.
-        specials: whether NaN, infinities, zeros and the largest numbers are in the domain of every argument: what the
-            formula gives there is then asked for, bit for bit where it is special itself.
-        flush: whether the function may read subnormal numbers as zero, and return zero for them.
-        algorithms: names of less accurate algorithms that it may use: names that `reference` declares, and "exp2".
+        offer: what it does not offer, besides what its members say, and what it promises. With `specials`, what the
+            formula gives at NaN, infinities, zeros and the largest numbers is asked for, bit for bit where it is
+            special itself.
         name: of the op; by default that of the class.
 
     Raises:
         TypeError: `function` is no custom function, or a sample does not go with its `forward`.
-        ValueError: there are no samples, `constant` names no argument, or `algorithms` no algorithm.
+        ValueError: there are no samples, or a name in `constant` or `offer` is none.
     """
+    offer = Offer.of(offer, "outputs", "supported")
     forward = _require_function(function)
     draw = _drawer(forward, samples)
     first = draw(np.random.default_rng(0))
     signature = inspect.signature(forward)
-    wrong = [n for n in constant if n not in signature.parameters]
-    if wrong:
-        raise ValueError(f"constant: got {wrong[0]!r}, need names of {', '.join(signature.parameters)}")
+    fixed = collect_names(constant)
+    require_known("constant", fixed, signature.parameters)
     writes, aliases = _observe_writes(forward, first)
     formula: Any = _formula(forward, reference, first)
     formula.__signature__ = signature
-    differentiable = tuple(n for n in signature.parameters if n not in set(constant))
+    differentiable = tuple(n for n in offer.choose_differentiable(tuple(signature.parameters)) if n not in fixed)
     subject = functools.partial(_apply, function, writes)
     op = Op(
         name or function.__name__, formula, {"opassay": subject}, functools.partial(_strategy, draw), differentiable,
         Promises(functools.partial(_dtypes_when_called, forward)),
     )  # fmt: skip
     return op.changed(
-        aliases=lambda args: aliases, nesting=3, without=not_offered(function), specials=specials, one_graph=False,
-        flush=flush, algorithms=frozenset((algorithms,) if isinstance(algorithms, str) else algorithms),
+        aliases=lambda args: aliases, nesting=3, without=not_offered(function) | offer.lacking(usual=()),
+        specials=bool(offer.specials), one_graph=False, flush=offer.flush,
+        algorithms=frozenset(collect_names(offer.algorithms)),
     )  # fmt: skip
 
 
@@ -89,6 +91,9 @@ def _require_function(function: Any) -> Callable[..., Any]:
 
 def _drawer(forward: Callable[..., Any], samples: Samples) -> Callable[[Any], Args]:
     """A function: (generator) -> the arguments of one call, by position, with defaults."""
+    if isinstance(samples, torch.Tensor):
+        shape = tuple(samples.shape)
+        raise TypeError(f"samples: got a tensor of shape {shape}, need tuples of arguments, {_SAMPLES}")
     if callable(samples):
         draw = samples
         return lambda rng: _bind(forward, draw(rng))
@@ -100,7 +105,7 @@ def _drawer(forward: Callable[..., Any], samples: Samples) -> Callable[[Any], Ar
 
 def _bind(forward: Callable[..., Any], row: Any) -> Args:
     if not isinstance(row, (tuple, list)):
-        raise TypeError(f"samples: got a {type(row).__name__}, need tuples of arguments")
+        raise TypeError(f"samples: got a {type(row).__name__}, need tuples of arguments, {_SAMPLES}")
     try:
         bound = inspect.signature(forward).bind(*row)
     except TypeError as err:

@@ -266,7 +266,7 @@ def test_a_failure_says_that_flushing_would_have_to_be_allowed() -> None:
 
 def test_a_name_of_no_algorithm_is_refused_when_the_declaration_is_made() -> None:
     native = load_op("layer_norm")
-    need = "got 'foldd', need names of folded, shifted, exp2; did you mean 'folded'?"
+    need = "got 'foldd' (did you mean 'folded'?), need names of folded, shifted, exp2"
     with pytest.raises(ValueError, match=re.escape(need)):
         native.changed(algorithms=frozenset(("foldd",)))
     with pytest.raises(ValueError, match="got 'folded', need names of exp2"):

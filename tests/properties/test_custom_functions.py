@@ -12,7 +12,18 @@ import pytest
 import torch
 from torch import Tensor
 
-from opassay import Cell, Code, Outcome, Settings, Verdict, custom_function, replay_case, run_cell, verify_function
+from opassay import (
+    Cell,
+    Code,
+    Offer,
+    Outcome,
+    Settings,
+    Verdict,
+    custom_function,
+    replay_case,
+    run_cell,
+    verify_function,
+)
 from opassay.impl import Function
 from opassay.oracles.bound.contract import EXP2
 from opassay.oracles.specs import RULES, UntraceableError, formula_of
@@ -252,7 +263,7 @@ def test_a_forward_that_cannot_be_traced_says_so() -> None:
 def test_bad_input_is_refused_by_name(arguments: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         custom_function(*arguments)
-    with pytest.raises(ValueError, match="got 'y', need names of x, scale"):
+    with pytest.raises(ValueError, match="constant='y', need one of x, scale"):
         custom_function(Cube, samples, constant=("y",))
 
 
@@ -328,11 +339,14 @@ def test_what_a_declaration_may_allow_is_named_by_a_failure_and_taken_by_verify_
     (refused,) = verify_function(function, rows, _exponential, properties=few, dtypes=single)
     assert refused.failure is not None
     assert "accepted if the declaration allowed algorithms={'exp2'}" in refused.failure.message
-    (held,) = verify_function(function, rows, _exponential, algorithms=(EXP2,), properties=few, dtypes=single)
+    (held,) = verify_function(
+        function, rows, _exponential, offer=Offer(algorithms=(EXP2,)), properties=few, dtypes=single
+    )
     assert held.outcome == Outcome.VERIFIED
     with pytest.raises(ValueError, match="did you mean 'exp2'"):
-        verify_function(function, rows, _exponential, algorithms=("exp",))
+        verify_function(function, rows, _exponential, offer=Offer(algorithms=("exp",)))
     rows, function = [(torch.linspace(-90.0, -87.5, 64),)], changed(forward=_flushed, setup_context=_nothing_kept)
     for allowed, outcome in ((False, Outcome.FAIL), (True, Outcome.VERIFIED)):
-        (verdict,) = verify_function(function, rows, _exponential, flush=allowed, properties=few, dtypes=single)
+        offer = Offer(flush=allowed)
+        (verdict,) = verify_function(function, rows, _exponential, offer=offer, properties=few, dtypes=single)
         assert verdict.outcome == outcome

@@ -101,7 +101,7 @@ def test_the_declaration_that_the_others_change_is_right() -> None:
         (with_bessel, "np.i0", "numpy.i0 has no reading", "write it with functions that have one: absolute, add"),
         (with_spacing, "np.spacing", "numpy.spacing has no reading", "write the constant that it has"),
         (with_a_start_of_a_sum, "np.sum", "numpy.sum has no reading with these arguments", "write it as sum(a"),
-        (with_a_method, "x.summ()", "no attribute 'summ'", "(did you mean sum?); known are T, "),
+        (with_a_method, "x.summ()", "no attribute 'summ'", "(did you mean 'sum'?); known are T, "),
         (with_a_function_of_no_such_name, "np.expp", "no attribute 'expp'", "docs/words.md lists"),
         (with_math, "", "float(x), or a function of math", "numpy.exp and not math.exp"),
         (that_writes, "x[0] =", "writes into no array", "write numpy.where"),
@@ -161,5 +161,5 @@ def test_the_command_line_ends_with_2_and_says_so(tmp_path: Path) -> None:
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == USAGE, done.stdout + done.stderr
     said = " ".join(done.stdout.split())
-    assert "arrays have no attribute 'minn' (did you mean min?); known are T, argmax" in said
+    assert "arrays have no attribute 'minn' (did you mean 'min'?); known are T, argmax" in said
     assert "theirs.py:5" in said.replace(" ", "")

@@ -78,7 +78,10 @@ def test_any_number_of_arguments_have_one_name() -> None:
         (lambda: drawing.normalized_rows({}, eps=()), r"eps=\(\)"),
         (lambda: drawing.without(strategies.same_shape(1), "huge", "why"), "kind='huge': need one of ordinary"),
         (lambda: strategies.same_shape(0), "count=0: need at least 1"),
-        (lambda: strategies.same_shape(1, ("bening",)), "regimes: got 'bening', need some of benign"),
+        (
+            lambda: strategies.same_shape(1, ("bening",)),
+            r"regime='bening' \(did you mean 'benign'\?\), need one of benign",
+        ),
     ],
 )
 def test_a_wrong_declaration_says_which_name_is_wrong(make: Callable[[], Any], says: str) -> None:

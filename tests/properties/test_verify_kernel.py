@@ -24,6 +24,7 @@ from opassay.reference.algorithms import algorithm_of, declared
 pytestmark = pytest.mark.slow
 
 SHAPES = {"x": ("N", "n"), "w": ("n",)}
+LINEAR = {"input": ("N", "k"), "weight": ("M", "k")}
 FEW = Settings("brief", max_examples=12, simpler=False)
 
 
@@ -59,6 +60,10 @@ class WrongBackward(OldStyle):
     def backward(ctx: Any, g: Tensor) -> Any:
         x, w, r = ctx.saved_tensors
         return g * w * r, (g * x * r).flatten(0, -2).sum(0), None
+
+
+def with_eps(x: Tensor, w: Tensor, eps: float = 1e-6) -> Tensor:
+    return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + eps) * w
 
 
 def norm(x: Tensor, w: Tensor) -> Tensor:
@@ -122,16 +127,18 @@ def test_what_the_wrong_kernels_do_right_is_verified() -> None:
 
 def test_what_a_kernel_does_not_offer_is_no_failure() -> None:
     lacking = {"func", "double", "compile", "fake", "jvp", "empty"}
-    found = asked(norm, "ORD2", "JVP", "VMAP", "COMP", "FAKE", "EMPTY", "NEST", "NEEDS", without=lacking)
+    codes = ("ORD2", "JVP", "VMAP", "COMP", "FAKE", "EMPTY", "NEST", "NEEDS")
+    found = asked(norm, *codes, offer=Offer(without=lacking))
     assert found.pop("NEEDS").outcome == Outcome.VERIFIED
     assert {v.outcome for v in found.values()} == {Outcome.UNSUPPORTED}
     assert found["ORD2"].reason.startswith("norm offers no double: derivatives of second order")
     assert asked(norm, "ORD2")["ORD2"].outcome == Outcome.FAIL
-    assert asked(norm, "ORD2", max_order=1)["ORD2"].outcome == Outcome.UNSUPPORTED
+    assert asked(norm, "ORD2", offer=Offer(max_order=1))["ORD2"].outcome == Outcome.UNSUPPORTED
 
 
 def test_a_kernel_without_gradients_is_asked_for_values_alone() -> None:
-    found = asked(lambda x, w: reference(x.detach(), w.detach()), *opassay.KERNEL_PROPERTIES, max_order=0)
+    kernel, codes = (lambda x, w: reference(x.detach(), w.detach())), opassay.KERNEL_PROPERTIES
+    found = asked(kernel, *codes, offer=Offer(max_order=0))
     assert found.pop("VJP").outcome == Outcome.UNSUPPORTED
     assert {v.outcome for v in found.values()} == {Outcome.VERIFIED}, {k: v.reason for k, v in found.items()}
 
@@ -157,10 +164,12 @@ def test_a_reference_in_numpy_constants_outputs_and_restricted_sizes() -> None:
         assert x.shape[-1] in (16, 64)
         return x.mean(), apply(x, w, eps)
 
-    options: dict[str, Any] = {"sizes": {"n": (16, 64)}, "constants": {"eps": 1e-6}, "outputs": (1,)}
+    options: dict[str, Any] = {
+        "sizes": {"n": (16, 64)}, "constants": {"eps": 1e-6}, "offer": Offer(outputs=(1,))
+    }  # fmt: skip
     found = asked(kernel, "FWD", "VJP", "EMPTY", spec=formula, **options)
     assert {v.outcome for v in found.values()} == {Outcome.VERIFIED}, [v.reason for v in found.values()]
-    assert asked(kernel, "FWD", spec=formula, **options | {"outputs": (0,)})["FWD"].outcome == Outcome.FAIL
+    assert asked(kernel, "FWD", spec=formula, **options | {"offer": Offer(outputs=(0,))})["FWD"].outcome == Outcome.FAIL
 
 
 def test_a_kernel_under_the_declaration_of_an_op() -> None:
@@ -169,13 +178,29 @@ def test_a_kernel_under_the_declaration_of_an_op() -> None:
         return torch.nn.functional.layer_norm(input, shape, weight, bias, eps)
 
     options: dict[str, Any] = {"properties": ("FWD",), "dtypes": ("float32",), "settings": Settings("brief")}
-    op = kernel_of_op(kernel, "layer_norm", supported=lambda weight: weight is not None)
+    op = kernel_of_op(kernel, "layer_norm", offer=Offer(supported=lambda weight: weight is not None))
     (found,) = verify(op, **options)
     assert found.outcome == Outcome.VERIFIED, found.reason
     assert "weight None" not in found.reason
     (found,) = verify_kernel(kernel, "layer_norm", **options | {"settings": FEW})
     assert found.outcome == Outcome.FAIL
     assert opassay.load_op("layer_norm").name == op.name
+    with pytest.raises(ValueError, match="regimes: got one, and the declaration of an op has its own"):
+        verify_kernel(kernel, "layer_norm", regimes=("wide",))
+
+
+@pytest.mark.parametrize("is_op", [False, True])
+def test_gradients_are_asked_of_what_the_kernel_differentiates(is_op: bool) -> None:
+    def kernel(input: Tensor, weight: Tensor) -> Tensor:
+        return input @ weight.detach().t()
+
+    linear = torch.nn.functional.linear
+    options: dict[str, Any] = {"spec": linear, "shapes": LINEAR}
+    if is_op:
+        options = {"spec": custom_kernel(linear, linear, LINEAR), "shapes": None}
+    assert asked(kernel, "VJP", **options)["VJP"].outcome == Outcome.FAIL
+    found = asked(kernel, "VJP", offer=Offer(differentiable="input"), **options)["VJP"]
+    assert found.outcome == Outcome.VERIFIED, found.reason
 
 
 # ------------------------------------------------------------------------------------------------------ small print
@@ -198,12 +223,20 @@ def test_bands_are_met_and_shapes_agree() -> None:
         ({"shapes": {}}, ValueError, "shapes: got none"),
         ({"shapes": [(8, 32)]}, TypeError, "shapes: got list, need a dict from the name of every tensor"),
         ({"shapes": {"x": ("N", -1), "w": ("n",)}}, ValueError, r"shapes: got -1 in x=\('N', -1\)"),
-        ({"shapes": {"y": ("N",)}}, ValueError, "reference: does not take shapes y"),
-        ({"sizes": {"m": (2,)}}, ValueError, "sizes: got symbol 'm', need one of n, N"),
-        ({"regimes": ("odd",)}, ValueError, "regimes: got 'odd'"),
-        ({"differentiable": ("v",)}, ValueError, "differentiable: got 'v', need names of x, w"),
-        ({"constants": {"axis": 1}}, ValueError, "constants: got 'axis'"),
-        ({"offer": Offer(without=("grad",))}, ValueError, "without: got 'grad', need names of jvp"),
+        ({"shapes": {"x": ("N",)}}, ValueError, "reference: does not take shapes x"),
+        ({"shapes": {"X": ("N",)}}, ValueError, r"X=\('N',\) \(did you mean 'x'\?\), need .* of reference: x, w"),
+        ({"shapes": {"x": torch.ones(2, 3)}}, TypeError, r"got a Tensor of shape \(2, 3\) for 'x', need a tuple"),
+        ({"shapes": {"x": "N", "w": ("n",)}}, TypeError, "shapes: got a str for 'x', need a tuple"),
+        ({"shapes": torch.ones(2)}, TypeError, "shapes: got Tensor, need a dict from the name of every tensor"),
+        ({"sizes": {"m": (2,)}}, ValueError, r"sizes: got m=\(2,\).*, need symbols of n, N"),
+        ({"sizes": {"n": 64}}, TypeError, "sizes: got a int for 'n', need a tuple"),
+        ({"regimes": ("bening",)}, ValueError, r"regime='bening' \(did you mean 'benign'\?\), need one of benign, "),
+        ({"regimes": ()}, ValueError, "regimes: got none"),
+        ({"offer": Offer(differentiable=("v",))}, ValueError, "differentiable='v', need one of x, w"),
+        ({"constants": {"epss": 1}, "reference": with_eps}, ValueError, r"epss=1 \(did you mean 'eps'\?\), need"),
+        ({"offer": Offer(without=("jpv",))}, ValueError, r"got 'jpv' \(did you mean 'jvp'\?\), need names of jvp"),
+        ({"offer": {"max_order": 1}}, TypeError, "offer: got dict, need opassay.Offer"),
+        ({"offer": Offer(supported=lambda x: True)}, ValueError, "supported: got ... in offer"),
         ({"reference": lambda x, w: float(x.sum()) * torch.sin(w)}, TypeError, "as plain PyTorch, .* NumPy arrays"),
     ],
 )  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,15 +11,33 @@ import pytest
 import torch
 
 import opassay
+from opassay import Offer
 from opassay.properties.declaring import strategies
 from opassay.properties.verification import Settings, verify
 from opassay.pytest import assert_verified, questions
+from opassay.reference.dtypes import FORMATS, dtype_name
 
 X = torch.ones(3)
 
 
 def square(x: Any) -> Any:
     return x * x
+
+
+class Half(torch.autograd.Function):
+    """x / 2, without derivatives."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any) -> Any:
+        return x / 2
+
+
+def half(samples: Any, **options: Any) -> Any:
+    return opassay.custom_function(Half, samples, **options)
+
+
+def kernel(**options: Any) -> Any:
+    return opassay.verify_kernel(square, square, **options)
 
 
 def declared(**changes: Any) -> Any:
@@ -49,7 +68,19 @@ def declared(**changes: Any) -> Any:
         (lambda: assert_verified(declared(), properties=("FWD", "VPJ")), ValueError, r"did you mean 'VJP'\?"),
         (lambda: questions(declared(), properties=("FWD", "VPJ")), ValueError, r"did you mean 'VJP'\?"),
         (lambda: Settings(max_examples=-5), ValueError, "max_examples=-5"),
-        (lambda: Settings("brif"), ValueError, "profile='brif'"),
+        (lambda: Settings("brif"), ValueError, r"profile='brif' \(did you mean 'brief'\?\)"),
+        (lambda: verify(declared(), settings="brif"), ValueError, r"profile='brif' \(did you mean 'brief'\?\)"),
+        (lambda: verify(declared(), settings=3), TypeError, "settings: got int, need opassay.Settings, or the name"),  # type: ignore[arg-type]
+        (lambda: verify(declared(), dtypes=[torch.int32]), ValueError, "dtype='int32', need one of float64"),
+        (lambda: opassay.judge(square, square, X), TypeError, r"inputs: got a tensor of shape \(3,\), need .*\(x,\)"),
+        (lambda: half(X), TypeError, r"samples: got a tensor of shape \(3,\), need tuples"),
+        (lambda: half((X,)), TypeError, r"samples: got a Tensor, need tuples .* \[\(x, w\)"),
+        (lambda: half(lambda rng: X), TypeError, "samples: got a Tensor, need tuples"),
+        (lambda: half([(X,)], constant="y"), ValueError, "constant='y', need one of x"),
+        (lambda: half([(X,)], offer=Offer(outputs=(0,))), ValueError, "outputs: got"),
+        (lambda: Offer(max_ordr=1), TypeError, r"Offer: .* max_ordr=1 \(did you mean 'max_order'\?\), need some of"),  # type: ignore[call-arg]
+        (lambda: kernel(shape={}), TypeError, r"verify_kernel: .* shape={} \(did you mean 'shapes'\?\), need some of"),
+        (lambda: kernel(max_ordr=1), TypeError, r"max_ordr=1 \(did you mean 'max_order'\?\), .*opassay.Offer\("),
         (lambda: declared(subjects={"opassay": 5}), TypeError, "got 'opassay' of type int"),
         (lambda: declared(name="a/b"), ValueError, "name: got 'a/b'"),
         (lambda: declared(name="a\x1b[31m"), ValueError, "printable"),
@@ -59,6 +90,27 @@ def declared(**changes: Any) -> Any:
 def test_wrong_use_is_told_by_name_value_and_rule(call: Callable[[], Any], error: type[Exception], said: str) -> None:
     with pytest.raises(error, match=said):
         call()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, "float32", "torch.float32", "f32", "fp32"])
+def test_a_dtype_has_each_of_its_names(dtype: Any) -> None:
+    few = Settings("brief", max_examples=1)
+    (found,) = verify(declared(), properties="FWD", dtypes=dtype, settings=few)
+    (again,) = assert_verified(declared(), properties=("FWD",), dtypes=(dtype,), settings=few)
+    (asked,) = opassay.verify_kernel(square, square, {"x": ("n",)}, properties=("FWD",), dtypes=[dtype], settings=few)
+    (question,) = questions(declared(), ("FWD",), (dtype,))
+    alone = opassay.run_cell(replace(found.cell, dtype=dtype), few, declared())
+    assert {v.cell.dtype for v in (found, again, asked, alone)} == {"float32"}
+    assert (question.id, *question.values) == ("FWD-float32", found.cell)
+    assert {v.outcome for v in (found, again, asked, alone)} == {"verified"}
+    assert opassay.Documented(dtypes=(dtype, "bf16")).dtypes == ("float32", "bfloat16")
+
+
+def test_every_dtype_has_its_short_names() -> None:
+    names = {"f64", "fp64", "f32", "fp32", "bf16", "f16", "fp16"}
+    assert {dtype_name(name) for name in names} == set(FORMATS)
+    assert [dtype_name(getattr(torch, name)) for name in FORMATS] == list(FORMATS)
+    assert dtype_name("fp31") == "fp31"
 
 
 def test_operands_that_are_not_judged_yet_are_no_verdict() -> None:

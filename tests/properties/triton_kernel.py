@@ -49,8 +49,8 @@ def reference(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
 def judged(kernel: Any) -> Any:
     """Verdicts on a kernel without a backward."""
     return opassay.verify_kernel(
-        kernel, reference, shapes={"x": ("N", "n"), "w": ("n",)}, max_order=0, properties=("FWD", "LAYOUT"),
-        sizes={"N": (1, 3), "n": (3, 63, 64, 65, 130)},
+        kernel, reference, shapes={"x": ("N", "n"), "w": ("n",)}, sizes={"N": (1, 3), "n": (3, 63, 64, 65, 130)},
+        offer=opassay.Offer(max_order=0), properties=("FWD", "LAYOUT"),
         settings=opassay.Settings("brief", max_examples=6, simpler=False),
     )  # fmt: skip
 

@@ -91,7 +91,7 @@ REFUSED = {
     "x.__setitem__(0, 1.0)": r"numpy\.where",
     "x.item()": r"numpy\.where",
     "x.dtype": "as an argument of the formula",
-    "x.maxx()": r"did you mean max\?.*known are T, ",
+    "x.maxx()": r"did you mean 'max'\?.*known are T, ",
     "np.asarray(x)": r"numpy\.stack",
     "np.i0(x)": "has no reading; write it with functions that have one.*absolute, add",
     "np.sum(x, axis=1, out=y)": r"write it as sum\(a, axis=None",

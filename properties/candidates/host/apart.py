@@ -14,6 +14,7 @@ import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -39,14 +40,34 @@ class CandidateError(RuntimeError):
     """A candidate that could not be loaded, for a reason of its own."""
 
 
+@dataclass(frozen=True)
+class Confinement:
+    """How the process of a candidate is made, and what it may take.
+
+    Attributes:
+        seconds: that its loading, and each call, may take. memory: that it may take, in GiB; 0 for no limit.
+        interpret: whether Triton's kernels are interpreted there, which takes a CPU alone.
+        alone: whether this process does nothing else, so that it may keep the memory that it frees, and be copied.
+    """
+
+    seconds: float = 60.0
+    memory: float = 16.0
+    interpret: bool = False
+    alone: bool = False
+
+    @property
+    def bytes(self) -> int:
+        """Of memory."""
+        return int(self.memory * 2**30)
+
+
 class CandidateApart:
     """A candidate in a process apart; use it as a context.
 
     Args:
         address: a file, or a pair `module:name`. made: what a class is made of. seed: of its random state.
-        seconds: that its loading, and each call, may take. memory: bytes that it may take; 0 for no limit.
-        watch: files that it must not write. contents: bytes of its file, by path, which is not read again.
-        interpret: whether Triton's kernels are interpreted there, which takes a CPU alone.
+        confinement: of its process. watch: files that it must not write.
+        contents: bytes of its file, by path, which is not read again.
         copied: its process, where that is a copy of this one; by default it is a new one.
 
     Attributes:
@@ -57,14 +78,15 @@ class CandidateApart:
     """
 
     def __init__(
-        self, address: str, made: Sequence[Any], seed: int, seconds: float, memory: int, watch: Watch,
-        contents: Mapping[str, bytes] | None = None, interpret: bool = False, copied: Process | None = None,
+        self, address: str, made: Sequence[Any], seed: int, confinement: Confinement, watch: Watch,
+        contents: Mapping[str, bytes] | None = None, copied: Process | None = None,
     ) -> None:  # fmt: skip
-        self._seconds = seconds
+        self._seconds = confinement.seconds
         self._exchange = Exchange()
         self._watch = watch
         self._copied = copied is not None
-        self._process = copied or Process({"memory": memory, "interpret": interpret}, command=COMMAND)
+        limits = {"memory": confinement.bytes, "interpret": confinement.interpret}
+        self._process = copied or Process(limits, command=COMMAND)
         self._stores = False
         try:
             answer = self._load(address, Making(CandidateCall.of(CallArguments.of(made)), dict(contents or {})), seed)

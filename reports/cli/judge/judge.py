@@ -105,13 +105,14 @@ def judge_command(host: Host, /, candidate: str | None, spec: str | None, **opti
 
 def _judge(candidate: str, spec: str, options: dict[str, Any], *, alone: bool) -> int:
     """The exit code of a judgement, which is printed and, where a folder is given for it, recorded."""
-    from ....properties.candidates import judge_files
+    from ....properties.candidates.host.apart import Confinement
+    from ....properties.candidates.judge_files import judge_file
     from .recording import CODES, claim, record_judgement
 
-    names = ("contract", "seed", "seconds", "memory", "questions", "interpret")
-    chosen = {name: options[name] for name in names}
+    confinement = Confinement(options["seconds"], options["memory"], options["interpret"], alone)
+    chosen = {name: options[name] for name in ("contract", "seed", "questions")}
     with claim(options["report_dir"]) as folder, _progress() as progress:
-        judge_candidate = functools.partial(judge_files.judge_file, candidate, spec, **chosen, alone=alone)
+        judge_candidate = functools.partial(judge_file, candidate, spec, **chosen, confinement=confinement)
         judgement = run_on_user_files(
             functools.partial(judge_candidate, given=parse_inputs(options["given"]), progress=progress)
         )

@@ -13,7 +13,7 @@ import torch
 
 from opassay.properties.candidates.arguments import CallArguments
 from opassay.properties.candidates.host import calls, exchange
-from opassay.properties.candidates.host.apart import CandidateApart
+from opassay.properties.candidates.host.apart import CandidateApart, Confinement
 from opassay.properties.candidates.host.calls import Answer, CandidateCall, GoneError, Making
 from opassay.properties.candidates.judge_files import judge_file
 from opassay.properties.candidates.judgement import Ruling
@@ -185,7 +185,8 @@ def test_a_candidate_whose_answers_cannot_be_read_is_rejected(cheat: str, tmp_pa
     candidate, spec = tmp_path / f"cheat_{cheat}.py", tmp_path / f"spec_of_{cheat}.py"
     candidate.write_text(text)
     spec.write_text(SPEC)
-    judgement = judge_file(str(candidate), str(spec), contract="torch", seconds=20, questions=["GIVEN", "AGAIN"])
+    files, limits = (str(candidate), str(spec)), Confinement(seconds=20)
+    judgement = judge_file(*files, contract="torch", confinement=limits, questions=["GIVEN", "AGAIN"])
     assert judgement.verdict is Ruling.REJECTED, str(judgement)
     assert judgement.causes[0].question == question
     assert said in judgement.causes[0].text

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from opassay.properties.candidates.host.apart import Confinement
 from opassay.properties.candidates.judge_files import judge_file
 from opassay.properties.candidates.judgement import Judgement, Ruling
 from opassay.properties.candidates.tasks import audit_task
@@ -63,7 +64,8 @@ def _written(folder: Path, name: str, body: str) -> tuple[str, str]:
 
 
 def _judged(folder: Path, name: str, body: str, seconds: float = 60.0) -> Judgement:
-    return judge_file(*_written(folder, name, body), contract="torch", seconds=seconds, questions=QUICK)
+    files = _written(folder, name, body)
+    return judge_file(*files, contract="torch", confinement=Confinement(seconds), questions=QUICK)
 
 
 @pytest.mark.slow
@@ -195,7 +197,8 @@ def test_a_kernel_of_triton_is_judged_in_an_interpreter(wrong: str, ruling: Ruli
     (tmp_path / "rms_spec.py").write_text(RMS_SPEC)
     (tmp_path / "rms.py").write_text(TRITON.replace("squares = v * ", f"squares = {wrong or 'v * '}"))
     files = str(tmp_path / "rms.py"), str(tmp_path / "rms_spec.py")
-    found = judge_file(*files, contract="torch", interpret=True, questions=("GIVEN", "SEEDS", "UNTOUCHED"))
+    interpreted = Confinement(interpret=True)
+    found = judge_file(*files, contract="torch", confinement=interpreted, questions=("GIVEN", "SEEDS", "UNTOUCHED"))
     assert found.verdict == ruling, found
 
 
