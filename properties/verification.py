@@ -8,7 +8,7 @@ place; so neither imports the other.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -24,7 +24,7 @@ from .engine.guard import guard
 from .engine.plan import cells_of
 from .engine.samples import Settings
 from .functions.kernel import KERNEL_PROPERTIES, custom_kernel, replace_kernel
-from .functions.offer import Offer, accept_earlier_keywords
+from .functions.offer import Offer
 from .functions.shapes import Extent
 from .functions.user import Samples, custom_function
 from .places.gathering import OnRanks
@@ -119,7 +119,6 @@ def verify(
     return charged([run_cell(cell, chosen, op) for cell in cells_of(op.name, properties, dtypes, device, subject)])
 
 
-@accept_earlier_keywords("specials", "flush", "algorithms")
 def verify_function(
     function: Any,
     samples: Samples,
@@ -147,7 +146,6 @@ def verify_function(
     return verify(op, properties=properties, dtypes=dtypes, settings=Settings.of(settings, "brief"))
 
 
-@accept_earlier_keywords("supported")
 def kernel_of_op(kernel: Callable[..., Any], op: str | Op, *, offer: Offer | None = None) -> Op:
     """A kernel under the declaration of an op of the catalog: its formula, its samples and its laws.
 
@@ -162,7 +160,6 @@ def kernel_of_op(kernel: Callable[..., Any], op: str | Op, *, offer: Offer | Non
     return replace_kernel(kernel, load_op(op) if isinstance(op, str) else op, offer)
 
 
-@accept_earlier_keywords(*(field.name for field in fields(Offer)), "profile")
 def verify_kernel(
     kernel: Callable[..., Any],
     reference: Callable[..., Any] | str | Op,

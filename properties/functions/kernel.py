@@ -25,7 +25,7 @@ from ...reference.algorithms import Algorithm, declare_all, declared
 from ...reference.missing import nearest_of
 from ..declaring import choices, strategies
 from ..declaring.signature import Signature
-from .offer import Offer, accept_earlier_keywords
+from .offer import Offer
 from .old_style import forward_of
 from .shapes import Extent, Shapes, samples_by
 
@@ -35,7 +35,6 @@ _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONL
 _MANY = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
-@accept_earlier_keywords("differentiable")
 def custom_kernel(
     kernel: Callable[..., Any],
     reference: Callable[..., Any],

@@ -1,27 +1,19 @@
-"""What a kernel or a custom function offers and promises besides its values: the record that its caller gives.
-
-The functions that take the record took its fields one by one until 0.2; the translation stands here, in one place.
-"""
+"""What a kernel or a custom function offers and promises besides its values: the record that its caller gives."""
 
 from __future__ import annotations
 
-import functools
-import inspect
 import reprlib
-import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
-from typing import Any, TypedDict, TypeVar, cast
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypedDict
 
 import torch
 from torch.utils import _pytree as pytree
 
-from ...reference.missing import nearest_of
 from ..names import collect_names, require_known
 
 #: What a kernel by default does not offer: most kernels have a backward that torch.func refuses, and no jvp.
 KERNEL_WITHOUT = ("func", "jvp")
-_Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 class OfferKeywords(TypedDict):
@@ -112,69 +104,6 @@ class Offer:
         return subject
 
 
-def accept_earlier_keywords(*earlier: str) -> Callable[[_Function], _Function]:
-    """A decorator: keywords that a function took until 0.2 still work, with a DeprecationWarning that has the new line.
-
-    An unknown keyword is a TypeError that names the nearest one.
-
-    Args:
-        earlier: fields of `Offer`, which the function takes as `offer` now, and "profile", which is `settings` now.
-    """
-
-    def decorate(function: _Function) -> _Function:
-        title = function.__qualname__.removesuffix(".__init__")
-        parameters = tuple(name for name in inspect.signature(function).parameters if name != "self")
-
-        @functools.wraps(function)
-        def call(*args: Any, **options: Any) -> Any:
-            _require_keywords(title, options, parameters, earlier)
-            old = {name: options.pop(name) for name in earlier if name in options}
-            if old:
-                warnings.warn(_sentence_of(title, old), DeprecationWarning, stacklevel=2)
-                options |= _translate_keywords(old, options)
-            return function(*args, **options)
-
-        return cast(_Function, call)
-
-    return decorate
-
-
-def _require_keywords(
-    title: str, options: Mapping[str, Any], parameters: Sequence[str], earlier: Sequence[str]
-) -> None:
-    """TypeError for a keyword that is no parameter and was none."""
-    unknown = next((name for name in options if name not in (*parameters, *earlier)), None)
-    if unknown is None:
-        return
-    known, need = tuple(parameters), f"need some of {', '.join(parameters)}"
-    if "offer" in parameters:
-        inside = tuple(field.name for field in fields(Offer))
-        known, need = (*known, *inside), f"{need}, and in offer=opassay.Offer(...) some of {', '.join(inside)}"
-    text = f"{unknown}={_text_of(options[unknown])}{nearest_of(unknown, known)}"
-    raise TypeError(f"{title}: got an unexpected keyword {text}, {need}")
-
-
-def _translate_keywords(old: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
-    """The keywords that say now what earlier ones said, beside the other keywords of the call."""
-    part = {name: value for name, value in old.items() if name != "profile"}
-    new: dict[str, Any] = {"offer": replace(Offer.of(options.get("offer")), **part)} if part else {}
-    if "profile" in old and options.get("settings") is None:
-        new["settings"] = old["profile"]
-    return new
-
-
-def _sentence_of(title: str, old: Mapping[str, Any]) -> str:
-    """The call as it was and as it is written now."""
-    before = ", ".join(f"{name}={_text_of(value)}" for name, value in old.items())
-    part = ", ".join(f"{name}={_text_of(value)}" for name, value in old.items() if name != "profile")
-    now = [f"offer=opassay.Offer({part})"] if part else []
-    now += [f"settings={old['profile']!r}"] if "profile" in old else []
-    return f"{title}(..., {before}) is {title}(..., {', '.join(now)}) now; the earlier keywords end with 0.2"
-
-
 def _text_of(value: Any) -> str:
     """A value as it may be written in a call; of a function "..."."""
     return "..." if callable(value) else reprlib.repr(value)
-
-
-Offer.__init__ = accept_earlier_keywords()(Offer.__init__)  # type: ignore[method-assign]

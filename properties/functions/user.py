@@ -19,7 +19,7 @@ from ...oracles.verdicts.violation import Unsupported
 from ...reference.algorithms import declare_all, declared
 from ..checks.transforms.agree import Opaque
 from ..names import collect_names, require_known
-from .offer import Offer, accept_earlier_keywords
+from .offer import Offer
 from .old_style import forward_of, not_offered
 
 Args = tuple[Any, ...]
@@ -28,7 +28,6 @@ _SAMPLES = "as [(x, w), ...], or a function of a numpy.random.Generator that giv
 KINDS = {"integers": "of integers", "empty": "of no elements", "large": "of any size that is asked for"}
 
 
-@accept_earlier_keywords("specials", "flush", "algorithms")
 def custom_function(
     function: Any,
     samples: Samples,
