@@ -16,9 +16,6 @@ _PACKAGES = ("opassay", "torch", "numpy", "mpmath", "gmpy2", "hypothesis", "pyte
 #: The first and the last minor version that opassay was tested with.
 TESTED = {"python": ("3.11", "3.13"), "torch": ("2.11", "2.15"), "triton": ("3.6", "3.9")}
 
-#: The versions among these with which only a part of the assay has run: `docs/working_on_opassay.md` says which part.
-IN_PART = {"torch": ("2.14", "2.15")}
-
 
 def untested(version_of: Mapping[str, str]) -> list[str]:
     """A sentence for each version that is outside of what opassay was tested with.
@@ -30,15 +27,6 @@ def untested(version_of: Mapping[str, str]) -> list[str]:
         f"{name} {version_of[name]}: opassay was tested with {name} {first} to {last} only"
         for name, (first, last) in TESTED.items()
         if name in version_of and not _minor(first) <= _minor(version_of[name]) <= _minor(last)
-    ]
-
-
-def tested_in_part(version_of: Mapping[str, str]) -> list[str]:
-    """A sentence for each version with which only a part of the assay has run; the argument is that of `untested`."""
-    return [
-        f"{name} {version_of[name]}: of the assay a part has run with it (docs/working_on_opassay.md)"
-        for name, parts in IN_PART.items()
-        if name in version_of and _minor(version_of[name]) in map(_minor, parts)
     ]
 
 

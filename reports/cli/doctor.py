@@ -28,7 +28,6 @@ def doctor_command() -> int:
         click.echo(f"{name:<{width}}  {one_line(value)}")
     for line in [
         *surroundings.untested(environment),
-        *surroundings.tested_in_part(environment),
         *_lacks(environment, missing),
         *_kernels(environment, missing),
     ]:
