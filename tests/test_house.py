@@ -24,7 +24,7 @@ LIMITS = {
     "file names in three rooms or more": 0,
     "records of more than twelve fields": 12,
     "names in three modules or more outside families": 40,
-    "functions of more than eight parameters, outside families": 1,  # declare
+    "functions of more than eight parameters, outside families": 0,
     "lines, installed": 79_100,
 }
 

@@ -55,7 +55,8 @@ _TABLE = (
     ),
     Question(
         "GIVEN", "values on the given inputs",
-        "The candidate is called with the given inputs, and every element is held against its accept set.",
+        "The candidate is called with the given inputs, in the memory layout that they have, and every element is "
+        "held against its accept set.",
     ),
     Question(
         "UNTOUCHED", "inputs untouched",
@@ -136,7 +137,8 @@ _TABLE = (
     ),
     Question(
         "STRIDES", "values: strided inputs",
-        "The inputs are views with other strides. A clear error is no fault.",
+        "The inputs are rows cut out of a wider tensor, every second element, transposed, and expanded along axis "
+        "0, in turn. A clear error is no fault.",
     ),
     Question(
         "ALIGN", "values: inputs at odd addresses",
@@ -148,13 +150,15 @@ _TABLE = (
     ),
     Question(
         "GRAD", "gradients of inputs and parameters",
-        "The gradients of inputs and parameters are taken with random cotangents and held against the exact "
-        "ones.",
+        "The gradients of inputs and parameters are taken with random cotangents and held against the exact ones: "
+        "at the given inputs, by a second backward, at others with other parameters, and with operands and "
+        "cotangents that are not contiguous. The outputs of a call that records gradients are held, too, and the "
+        "inputs must be as before.",
     ),
     Question(
         "SIZES", "values: other sizes",
-        "Every size of the inputs in its turn becomes 1, 37, 129, 1025 or 4099, where the spec takes that. A "
-        "clear error is no fault.",
+        "Every size of the inputs in its turn becomes one of 129, 1025 and 4099, one of 128, 1024 and 4096, and 1 "
+        "or 37, where the spec takes that. A clear error is no fault.",
     ),
     Question(
         "AUTOCAST", "values: under autocast",

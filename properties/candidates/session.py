@@ -21,6 +21,7 @@ from .evidence import Evidence, Gradients, OutputDigest
 from .finding import Finding, raised, summed, wrong
 from .host.calls import Answer, Answering, CandidateCall, Manner
 from .judgement import Assignment
+from .layouts import Layout, own_strides, strides_of
 from .one_order import operands_of
 from .questions import OF_ARITHMETIC, OF_DATA, OF_ITSELF, OF_LIKELY
 from .results import SpecRun, unlike
@@ -68,6 +69,8 @@ class Session:
         lost: gradients that the candidate does not give, and may owe, a sentence each.
         lacking: what the spec writes and the candidate does not have, so that it could not be held.
         share: what of a large problem is asked for, in words, where rows of it are the problem now.
+        whole: the gradients of the candidate at the given inputs, by operand.
+        slopes: readings of gradients at the given inputs, by terms, operands and cotangents.
     """
 
     spec: Specification
@@ -91,6 +94,8 @@ class Session:
     lost: list[str] = field(default_factory=list)
     lacking: set[str] = field(default_factory=set)
     share: str = ""
+    slopes: dict[Any, Sequence[Reading]] = field(default_factory=dict)
+    whole: dict[int | str, Tensor | None] = field(default_factory=dict)
     _first: Answer | None = None
     _watched: int = 0
     _native: SpecRun | None = None
@@ -132,7 +137,8 @@ class Session:
         self._watched += 1
         # The candidate's process keeps the arguments of the first such call, which rows of them are not.
         stored = arguments is self.given and not self.is_reduced
-        asked = {"watched": self._watched <= _WATCHED, "stored": stored, **asked}
+        strides = own_strides(arguments.tensors) if manner is Manner.PLAIN else []
+        asked = {"watched": self._watched <= _WATCHED, "stored": stored, "strides": strides, **asked}
         answer = self.candidate.ask(
             CandidateCall.of(arguments, {n: tensors[n] for n in self.shared}, manner=manner, **asked)
         )
@@ -180,6 +186,7 @@ class Session:
         sharp: bool = False,
         refusable: bool = False,
         alone: bool = False,
+        layout: Layout | None = None,
     ) -> Finding:
         """Ask for the outputs at some arguments, and hold them.
 
@@ -188,16 +195,18 @@ class Session:
             sharp: whether what is exact in every order must be exact.
             refusable: whether an exception is no fault of the candidate.
             alone: whether rows of a large problem will do for the call, where the candidate takes them alone.
+            layout: of the tensor arguments; None for their own.
         """
         tensors = dict(self.spec.state) if state is None else dict(state)
         cut = self.cut_for(question, arguments, alone=alone)
+        memory = {} if layout is None else {"strides": [strides_of(layout, t.shape) for t in cut.called.tensors]}
         if cut.rows is not None:
-            answer = self.call(cut.called, tensors, manner, fetched=True)
+            answer = self.call(cut.called, tensors, manner, fetched=True, **memory)
             if answer.raised:
                 return raised(question, answer.raised, refusable)
             return self.held_in_part(question, arguments, tensors, answer, cut.rows, sharp)
         run = self.spec.run(cut.held, tensors)
-        answer = self.call(cut.called, tensors, manner, **self.asked_of_written(run))
+        answer = self.call(cut.called, tensors, manner, **self.asked_of_written(run), **memory)
         if answer.raised:
             return raised(question, answer.raised, refusable)
         return replace(self.held(question, cut.held, tensors, run, answer, sharp), sampled=cut.told)

@@ -197,6 +197,8 @@ def _extents(draw: st.DrawFn, shapes: Shapes, kind: str) -> dict[str, int]:
         extents[draw(choose("without elements", shapes.free))] = 0
         return extents
     if kind == "large":
+        if not shapes.free and shapes._fixed({}) <= ORDINARY:
+            raise Unsupported(Code.NOT_APPLICABLE, f"the shapes allow no tensor of more than {ORDINARY} elements")
         lengths = draw(strategies.extents(kind, len(shapes.free), strategies.LARGEST))
         return shapes.within(extents | dict(zip(shapes.free, lengths, strict=True)), strategies.LARGEST)
     bands = {symbol: draw(choose(f"extent {symbol}", shapes.bands(symbol))) for symbol in shapes.free}

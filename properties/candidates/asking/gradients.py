@@ -10,22 +10,30 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
+import numpy as np
 import torch
 
 from ....oracles.bound.terms import Terms
+from ....oracles.op.bits import same_bits, same_results
 from ....oracles.op.declaration import to_array
+from ....oracles.verdicts.verdict import Code
 from ..agreement import TorchEvaluations, as_traced, doubled, fault, told_of_torch
-from ..arguments import CallArguments, Tensor
+from ..arguments import CallArguments, State, Tensor
 from ..backward import Called, SpecBackward, backward, tried
 from ..comparing import hold_in_turn
 from ..evidence import Gradients
-from ..finding import Finding, not_asked, raised, summed
-from ..host.calls import floating
+from ..finding import Finding, held, not_asked, raised, summed, wrong
+from ..host.calls import Answer, floating
+from ..inputs import WAYS, altered, filled_tensor
+from ..layouts import Layout, strides_of
 from ..one_order import operands_of
+from ..questions import Standing
+from ..results import SpecRun
 from ..row_sample import Part
 from ..session import Asking, Session
-from ..specification import Reading, Specification
+from ..specification import Reading, SpecError, Specification
 
 #: What a candidate without gradients says: by its own exception, or by that of an operator registered without any, or
 #: of an operation of torch that has none.
@@ -33,18 +41,27 @@ _NOT_OFFERED = ("NotImplementedError", "no autograd formula was registered", "de
 #: Why gradients are not held where the spec has another backward than its text: a straight-through estimator, say.
 _OTHER_BACKWARD = "the spec's own backward is not the derivative of its text, so gradients were not held"
 
+#: Layouts of operands and of cotangents in which gradients are asked: one of both is contiguous, so that it is known
+#: which of them a candidate refuses.
+_LAYOUTS = ((None, Layout.EXPANDED), (None, Layout.TRANSPOSED), (Layout.ROWS, None), (Layout.TRANSPOSED, None))
+#: How many operands are asked alone, in a call in which no other requires a gradient.
+_ALONE = 4
+#: The ranges of inputs, by questions, at which gradients are asked besides the given ones.
+_RANGES = ("SIGNS", "OFFSET", "WIDE", "SMALL")
+
 
 @dataclass(frozen=True)
 class _GradientRequest:
     """What gradients are asked of.
 
     Attributes:
-        arguments: of the spec, where its gradients are computed. cotangents: of its floating outputs.
+        arguments, state: of the spec, where its gradients are computed. cotangents: of its floating outputs.
         operands: as for `SpecBackward.gradients`. own: what the spec's own backward gives.
         marked: whether some inputs say that they require gradients.
     """
 
     arguments: CallArguments
+    state: State
     cotangents: list[Tensor]
     operands: list[int | str]
     own: SpecBackward
@@ -70,7 +87,7 @@ class _GradientRequest:
 
     def evaluations(self, spec: Specification, operands: Sequence[int | str]) -> TorchEvaluations:
         """What torch computes as gradients of these operands, in the ways that tell whose fault an error is."""
-        state = spec.state
+        state = self.state
         inputs = floating(self.arguments.tensors)
         leaves = [state[operand] if isinstance(operand, str) else inputs[operand] for operand in operands]
 
@@ -97,17 +114,84 @@ def _with_zeros(leaves: Sequence[Tensor], gradients: Iterable[Tensor | None]) ->
     return [torch.zeros_like(leaf) if g is None else g for leaf, g in zip(leaves, gradients, strict=True)]
 
 
+@dataclass(frozen=True)
+class _Place:
+    """Where gradients are asked.
+
+    Attributes:
+        state: parameters and buffers; None for those of the spec.
+        operands, cotangents: the layouts of both; None for that of the arguments, and for contiguous cotangents.
+        only: the operand that alone requires a gradient; None where all do.
+    """
+
+    state: State | None = None
+    operands: Layout | None = None
+    cotangents: Layout | None = None
+    only: int | str | None = None
+
+    @property
+    def text(self) -> str:
+        """One line of a card; empty for the given place."""
+        if self.only is not None:
+            return "call       in which this operand alone requires a gradient"
+        layouts = {"operands": self.operands, "cotangents": self.cotangents}
+        named = [f"{name} {layout}" for name, layout in layouts.items() if layout is not None]
+        if named:
+            return f"layout     {', '.join(named)}"
+        return "where      at other inputs and parameters" if self.state is not None else ""
+
+
 def gradients(session: Session) -> Finding:
-    """GRAD: reverse mode, with cotangents that are drawn; the gradients of the spec come from its own text."""
-    return gradients_at(session, session.given, "GRAD")
+    """GRAD: reverse mode, with cotangents that are drawn; the gradients of the spec come from its own text.
+
+    Where gradients are right at the given inputs, they are asked at others, with other parameters, and in other memory.
+    """
+    finding = gradients_at(session, session.given, "GRAD")
+    if finding.standing not in (Standing.HELD, Standing.VACUOUS) or session.part is not None:
+        return finding
+    state = altered(session.spec.state, session.generator("PARAMS")) if session.controlled else session.spec.state
+    others = [(_unlike(session), "GRAD elsewhere", _Place(state))]
+    others += [(session.given, "GRAD", _Place(None, *layouts)) for layouts in _LAYOUTS]
+    alone = list(session.whole)[:_ALONE] if len(session.whole) > 1 else []
+    others += [(session.given, "GRAD", _Place(only=operand)) for operand in alone]
+    for arguments, drawn, place in others:
+        try:
+            other = gradients_at(session, arguments, drawn, place)
+        except SpecError:
+            continue  # Inputs that were drawn may be outside of what the spec takes.
+        if other.standing is Standing.WRONG and other.wrong is not None:
+            return replace(other, wrong=other.wrong.with_lines(place.text))
+        finding = replace(finding, judged=finding.judged + other.judged, elements=finding.elements + other.elements)
+    return finding
 
 
-def gradients_at(session: Session, at: CallArguments, drawn: str) -> Finding:
-    """GRAD at some arguments, with cotangents of the generator of a name."""
-    spec, rng = session.spec, session.generator(drawn)
+def _unlike(session: Session) -> CallArguments:
+    """Arguments whose rows along axis 0 are of several ranges in turn; tensors of one axis are normal numbers."""
+    rng, ways = session.generator("GRAD elsewhere"), [WAYS[code] for code in _RANGES]
+
+    def change(tensor: Tensor) -> Tensor:
+        if not tensor.dtype.is_floating_point:
+            return tensor
+        values = np.stack([way(tensor, rng) for way in ways])
+        if tensor.ndim < 2:
+            return filled_tensor(tensor, lambda t, rng: values[0], rng)
+        rows = np.arange(tensor.shape[0])
+        return filled_tensor(tensor, lambda t, rng: values[rows % len(ways), rows], rng)
+
+    changed = session.given.changed(change)
+    wanted = [t.requires_grad for t in session.given.tensors]
+    return changed.with_tensors(
+        [t.requires_grad_() if need else t for t, need in zip(changed.tensors, wanted, strict=True)]
+    )
+
+
+def gradients_at(session: Session, at: CallArguments, drawn: str, place: _Place | None = None) -> Finding:
+    """GRAD at some arguments, with cotangents of the generator of a name; `place`: where else than usual, if at all."""
+    spec, rng, elsewhere = session.spec, session.generator(drawn), place or _Place()
+    state = spec.state if elsewhere.state is None else elsewhere.state
     cut = session.cut_for("GRAD", at)
     part, arguments = None if cut.rows is None else session.part, cut.held
-    run = spec.run(arguments, spec.state)
+    run = spec.run(arguments, state)
     outputs = floating(run.outputs)
     # A buffer that is written needs no gradient; what does must not be written where autograd is to go through it.
     writes = zip(run.written, run.names[len(run.outputs) :], strict=True)
@@ -118,9 +202,12 @@ def gradients_at(session: Session, at: CallArguments, drawn: str) -> Finding:
     marked = any(t.requires_grad for t in inputs)
     operands: list[int | str] = [i for i, t in enumerate(inputs) if t.requires_grad or not marked]
     operands += [name for name in session.shared if name in spec.parameters]
+    operands = [each for each in operands if elsewhere.only in (None, each)]
     if not outputs or not operands:
         return not_asked("GRAD", "no output, or no operand, is floating")
     cotangents = [torch.from_numpy(rng.standard_normal(tuple(y.shape))).to(y.device, y.dtype) for y in outputs]
+    if elsewhere.cotangents is Layout.EXPANDED:
+        cotangents = [g[:1].expand(g.shape).clone() if g.numel() and g.ndim else g for g in cotangents]
     if spec.numpy:  # The dtypes of its outputs are the candidate's.
         dtypes = [y.dtype for y in session.first().outputs]
         if len(dtypes) != len(cotangents):
@@ -128,9 +215,9 @@ def gradients_at(session: Session, at: CallArguments, drawn: str) -> Finding:
         cotangents = [g.to(dtype) for g, dtype in zip(cotangents, dtypes, strict=True)]
         own = SpecBackward({operand: torch.ones(()) for operand in operands})
     else:
-        own = backward(spec, arguments, spec.state, operands, cotangents)
+        own = backward(spec, arguments, state, operands, cotangents)
     owed = [operand for operand in operands if operand not in own.refused]
-    request = _GradientRequest(arguments, cotangents, owed, own, marked)
+    request = _GradientRequest(arguments, state, cotangents, owed, own, marked)
     if not owed:
         return not_asked("GRAD", f"torch gives no gradients of the spec: {next(iter(own.refused.values()))}")
     # Of a large problem the other rows have no cotangent; so all gradients are those of the spec at these rows alone.
@@ -138,16 +225,77 @@ def gradients_at(session: Session, at: CallArguments, drawn: str) -> Finding:
     padded = cotangents if part is None else [_among_zeros(g, part, rows) for g in cotangents]
     having = [] if part is None else [part.having[i] for i in request.inputs]
     answer = session.call(
-        cut.called, gradients=True, moving=request.inputs, wanted=request.names, cotangents=padded, rows=rows,
-        having=having, fetched=part is not None,
+        cut.called, state, gradients=True, moving=request.inputs, wanted=request.names, cotangents=padded, rows=rows,
+        having=having, fetched=part is not None, after=part is None, **_strides_of(elsewhere, cut.called, padded),
     )  # fmt: skip
     if answer.raised:
-        return raised("GRAD", answer.raised, any(words in answer.raised for words in _NOT_OFFERED))
+        refusable = elsewhere.operands is not None or any(words in answer.raised for words in _NOT_OFFERED)
+        return raised("GRAD", answer.raised, refusable)
     if not answer.offered or not answer.gradients:
         if marked:
             session.lost.append("inputs require gradients, and no output of the candidate does")
         return not_asked("GRAD", "the candidate's outputs require no gradient")
-    return replace(_held_gradients(session, request, answer.gradients), sampled=cut.told, left_out=request.told())
+    if part is None:
+        spoiled = _spoiled(session, request, run, answer, cut.called)
+        if spoiled is not None:
+            return spoiled
+    if elsewhere.only is not None:
+        return _held_alone(session, request, answer.gradients[0])
+    if place is None:
+        session.whole = dict(zip(owed, answer.gradients, strict=True))
+    finding = _held_gradients(session, request, answer.gradients, evident=place is None)
+    if finding.standing is not Standing.WRONG and place is None:
+        finding = _second_backward(session, request, answer) or finding
+    return replace(finding, sampled=cut.told, left_out=request.told())
+
+
+def _strides_of(place: _Place, arguments: CallArguments, cotangents: Sequence[Tensor]) -> dict[str, Any]:
+    """What a call says of the memory of its arguments and cotangents."""
+    memory = {}
+    if place.operands is not None:
+        memory["strides"] = [strides_of(place.operands, t.shape) for t in arguments.tensors]
+    if place.cotangents is not None:
+        memory["cotangent_strides"] = [strides_of(place.cotangents, g.shape) for g in cotangents]
+    return memory
+
+
+def _held_alone(session: Session, asked: _GradientRequest, gradient: Tensor | None) -> Finding:
+    """Hold the gradient of an operand that alone requires one; that of a call in which all do is known."""
+    (operand,) = asked.operands
+    known = session.whole[operand]
+    if gradient is None and known is not None and known.count_nonzero():
+        return wrong("GRAD", Code.ATTRIBUTE, f"no gradient of {asked.label(operand)} where it alone requires one")
+    if gradient is None or known is None or same_results(gradient, known):
+        return held("GRAD", 0)
+    return _held_gradients(session, asked, [gradient], evident=False)
+
+
+def _second_backward(session: Session, asked: _GradientRequest, answer: Answer) -> Finding | None:
+    """What is wrong with a second backward through the same graph; None where nothing is."""
+    line = "call       second backward through the same graph"
+    if answer.spent:
+        return wrong("GRAD", Code.RAISED, f"a second backward through the same graph raised {answer.spent}")
+    if not answer.again:
+        return None
+    finding = _held_gradients(session, asked, answer.again, evident=False)
+    if finding.standing is not Standing.WRONG or finding.wrong is None:
+        return None
+    return replace(finding, wrong=finding.wrong.with_lines(line))
+
+
+def _spoiled(
+    session: Session, asked: _GradientRequest, run: SpecRun, answer: Answer, called: CallArguments
+) -> Finding | None:
+    """What is wrong with a call that records gradients besides these: an input that backward wrote, or an output."""
+    for i, (before, after) in enumerate(zip(called.tensors, answer.after, strict=True)):
+        if not same_bits(before.detach().cpu(), after):
+            return wrong("GRAD", Code.MUTATED, f"{called.label(i)} was written by the call or by its backward")
+    if session.strayed or len(answer.outputs) != len(run.outputs):
+        return None  # other questions tell of that
+    finding = session.held("GRAD", asked.arguments, asked.state, run, answer)
+    if finding.wrong is None:
+        return None
+    return replace(finding, wrong=finding.wrong.with_lines("call       that records gradients"))
 
 
 def _among_zeros(cotangent: Tensor, part: Part, rows: list[int]) -> Tensor:
@@ -156,16 +304,17 @@ def _among_zeros(cotangent: Tensor, part: Part, rows: list[int]) -> Tensor:
     return whole
 
 
-def _held_gradients(session: Session, asked: _GradientRequest, got: list[Tensor | None]) -> Finding:
-    spec, arguments = session.spec, asked.arguments
+def _held_gradients(session: Session, asked: _GradientRequest, got: list[Tensor | None], *, evident: bool) -> Finding:
+    """Hold the gradients of a call; `evident`: whether LIKELY reads them again."""
+    spec, arguments, state = session.spec, asked.arguments, asked.state
     inputs = floating(arguments.tensors)
-    names = [name for name, value in spec.state.items() if value.dtype.is_floating_point]
+    names = [name for name, value in state.items() if value.dtype.is_floating_point]
     titles, computed, positions, operands = [], list[Tensor](), [], list[int | str]()
     for operand, gradient in zip(asked.operands, got, strict=True):
         if gradient is None and not _is_missed(session, asked, operand):
             continue
         # A gradient that was not computed stands for zeros.
-        leaf = spec.state[operand] if isinstance(operand, str) else inputs[operand]
+        leaf = state[operand] if isinstance(operand, str) else inputs[operand]
         titles.append(f"gradient of {asked.label(operand)}{' (none, so zeros)' if gradient is None else ''}")
         operands.append(operand)
         computed.append(torch.zeros_like(leaf) if gradient is None else gradient)
@@ -174,9 +323,14 @@ def _held_gradients(session: Session, asked: _GradientRequest, got: list[Tensor 
         return not_asked("GRAD", "no gradient is missed, and the candidate gives none")
 
     def read(terms: Terms) -> Sequence[Reading]:
-        return spec.gradients(arguments, spec.state, terms, positions, asked.cotangents)
+        # In other memory the gradients are the same, so that they are read once.
+        known = session.slopes if arguments is session.given and state is spec.state else {}
+        key = (terms, tuple(positions), *(g.double().sum().item() for g in asked.cotangents))
+        if key not in known:
+            known[key] = spec.gradients(arguments, state, terms, positions, asked.cotangents)
+        return known[key]
 
-    facts = operands_of(spec, arguments, spec.state)
+    facts = operands_of(spec, arguments, state)
     outcomes = hold_in_turn(titles, computed, read, session.terms, None, facts, order=1)
     if not spec.numpy and any(each.wrong is not None for each in outcomes):
         own = asked.evaluations(spec, operands)
@@ -184,11 +338,10 @@ def _held_gradients(session: Session, asked: _GradientRequest, got: list[Tensor 
             session.lost.append(_OTHER_BACKWARD)
             return not_asked("GRAD", _OTHER_BACKWARD)
         outcomes = told_of_torch(outcomes, own.own, session.terms, facts, 1)
-    evaluate = functools.partial(
-        spec.drawn_gradients, arguments, spec.state, session.terms, positions, asked.cotangents
-    )
-    arrays = tuple(map(to_array, asked.cotangents))
-    session.gradients.append(Gradients(tuple(titles), tuple(computed), tuple(outcomes), evaluate, arrays))
+    if evident:
+        evaluate = functools.partial(spec.drawn_gradients, arguments, state, session.terms, positions, asked.cotangents)
+        arrays = tuple(map(to_array, asked.cotangents))
+        session.gradients.append(Gradients(tuple(titles), tuple(computed), tuple(outcomes), evaluate, arrays))
     return summed("GRAD", outcomes, arguments)
 
 

@@ -30,10 +30,9 @@ DTYPES = frozenset(
 class Manner(enum.StrEnum):
     """How the arguments of a call come, and in which surrounding the candidate is called."""
 
-    PLAIN = "plain"  # new tensors, contiguous
+    PLAIN = "plain"  # new tensors, contiguous or with the strides of the call
     SAME = "same"  # the tensors of the call before, with other data written into them
     REBORN = "reborn"  # other tensors in the memory of the call before
-    STRIDED = "strided"  # every second element of larger tensors
     SHIFTED = "shifted"  # one element after the beginning of their memory
     POISONED = "poisoned"  # memory that nobody wrote reads as NaN
     AUTOCAST = "autocast"  # under autocast to bfloat16
@@ -56,6 +55,7 @@ class CandidateCall(msgspec.Struct, frozen=True):
         fetched: whether the outputs are left where they are, for `Answering.fetch`.
         rows: which are asked for of the gradients of those `moving` that `having` marks; empty for all.
         stored: whether the leaves are those of every other call that says so; they need to come once.
+        strides: of each tensor argument, where it comes in other memory than contiguous; of each cotangent.
     """
 
     leaves: list[Any]
@@ -76,6 +76,8 @@ class CandidateCall(msgspec.Struct, frozen=True):
     rows: list[int] = []
     having: list[bool] = []
     stored: bool = False
+    strides: list[list[int]] = []
+    cotangent_strides: list[list[int]] = []
 
     @classmethod
     def of(cls, arguments: CallArguments, state: State | None = None, **asked: Any) -> CandidateCall:
@@ -99,6 +101,8 @@ class Answer(msgspec.Struct, frozen=True):
         differs: which call in a row had other bits than the first, or another form; 0 for none. different: its outputs.
         offered: whether some output requires a gradient. gradients: of the arguments and then the parameters;
             None for one without.
+        again: the same by a second backward through the same graph, where they have other bits; spent: the exception
+            that it raised; empty for none.
         changed: what the call changed in its process. raised: the type and text of an exception; empty for none.
         seconds: that one call took. shapes: of the outputs, where they were left for `Answering.fetch`.
     """
@@ -115,6 +119,8 @@ class Answer(msgspec.Struct, frozen=True):
     different: list[Any] = []
     offered: bool = False
     gradients: list[Any] = []
+    again: list[Any] = []
+    spent: str = ""
     changed: list[str] = []
     raised: str = ""
     seconds: float = 0.0

@@ -144,13 +144,13 @@ def check(answer: Answer, call: CandidateCall | None) -> None:
     Raises:
         ValueError: a field has something else; the text names it.
     """
-    for name in ("outputs", "buffers", "after", "earlier", "different", "gradients"):
+    for name in ("outputs", "buffers", "after", "earlier", "different", "gradients", "again"):
         for tensor in getattr(answer, name):
-            if tensor is not None or name not in ("gradients", "buffers"):
+            if tensor is not None or name not in ("gradients", "again", "buffers"):
                 _require_tensor(name, tensor)
     if not all(value is None or isinstance(value, (bool, int, float, str)) for value in answer.plain):
         raise ValueError("got plain with something else than numbers, texts and None")
-    _require_short(answer.raised, answer.form, *answer.changed, *map(str, answer.plain))
+    _require_short(answer.raised, answer.spent, answer.form, *answer.changed, *map(str, answer.plain))
     if not (math.isfinite(answer.seconds) and answer.seconds >= 0):
         raise ValueError(f"got seconds={answer.seconds}, need a number from 0 on")
     if any(n < 0 for shape in answer.shapes for n in shape):
@@ -167,8 +167,9 @@ def _require_of_call(answer: Answer, call: CandidateCall) -> None:
     _require_count("shared", answer.shared, len(outputs))
     _require_count("buffers", answer.buffers, len(call.buffers))
     _require_count("after", answer.after, len(tensors) if call.after else 0)
-    if answer.gradients:
-        _require_count("gradients", answer.gradients, leaves if call.gradients else 0)
+    for name, values in (("gradients", answer.gradients), ("again", answer.again)):
+        if values:
+            _require_count(name, values, leaves if call.gradients else 0)
     if any(not -1 <= home < len(tensors) for home in answer.shared):
         raise ValueError(f"got shared={answer.shared}, need numbers of {len(tensors)} arguments, or -1")
     if any(not 0 <= i < len(outputs) for pair in answer.overlaps for i in pair):

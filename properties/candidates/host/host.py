@@ -22,6 +22,7 @@ from ....oracles.process import interrupt
 from ....oracles.specs.buffers import buffers_of
 from ....oracles.verdicts.violation import error_lines, error_name
 from ..arguments import CallArguments, State, Tensor
+from ..layouts import place
 from ..results import Result, overlaps, result_of
 from .calls import DTYPES, Answer, CandidateCall, Manner, floating
 from .module_files import frames_of
@@ -97,8 +98,11 @@ class CandidateHost:
             # What is fetched later is fetched before anything runs that could write it; only a copy of rows is needed.
             later = call.times > 1 or call.gradients or not call.fetched
             first = [y.detach().clone() if later else y.detach() for y in outputs]
-            gradients = _gradients(outputs, leaves, call.cotangents) if call.gradients else []
-            gradients = _rows_of(gradients, call)
+            cotangents = call.cotangents
+            if call.cotangent_strides:
+                cotangents = [place(g, strides) for g, strides in zip(cotangents, call.cotangent_strides, strict=True)]
+            gradients, second, spent = _gradients(outputs, leaves, cotangents) if call.gradients else ([], [], "")
+            gradients, second = _rows_of(gradients, call), _rows_of(second, call)
             differs, last = self._again(call, arguments, replace(result, tensors=tuple(first)))
         homes = {t.untyped_storage().data_ptr(): i for i, t in enumerate(arguments.tensors) if t.numel()}
         earlier = [t.detach().clone() for t in self._kept] if call.earlier else []
@@ -116,6 +120,8 @@ class CandidateHost:
             list(last.tensors) if differs else [],
             any(y.requires_grad for y in outputs),
             gradients,
+            second,
+            spent,
             seconds=seconds,
             shapes=[tuple(y.shape) for y in first] if call.fetched else [],
         )
@@ -172,8 +178,8 @@ class CandidateHost:
         tensors = [t.detach().clone(memory_format=torch.contiguous_format) for t in arguments.tensors]
         if call.manner in (Manner.SAME, Manner.REBORN):
             tensors = self._in_earlier_memory(tensors, call.manner is Manner.REBORN)
-        elif call.manner is Manner.STRIDED:
-            tensors = [_strided(t) for t in tensors]
+        elif call.strides:
+            tensors = [place(t, strides) for t, strides in zip(tensors, call.strides, strict=True)]
         elif call.manner is Manner.SHIFTED:
             tensors = [_shifted(t) for t in tensors]
         self._given = tensors
@@ -181,7 +187,8 @@ class CandidateHost:
 
     def _in_earlier_memory(self, new: Sequence[Tensor], reborn: bool) -> list[Tensor]:
         earlier, self._given = self._given, []
-        if [(t.shape, t.dtype) for t in earlier] != [(t.shape, t.dtype) for t in new]:
+        written = not any(0 in t.stride() for t in earlier if t.numel() > 1)  # what is expanded cannot be
+        if not written or [(t.shape, t.dtype) for t in earlier] != [(t.shape, t.dtype) for t in new]:
             return list(new)
         tensors = []
         for i, values in enumerate(new):
@@ -220,14 +227,6 @@ def _born_again(storage: Any, gone: int, like: Tensor, strides: tuple[int, ...])
     return tensors[-1]
 
 
-def _strided(tensor: Tensor) -> Tensor:
-    """Equal values, every second element of a tensor whose other elements are NaN, or the largest integer."""
-    if not tensor.ndim:
-        return tensor
-    neighbour = torch.full_like(tensor, float("nan")) if tensor.dtype.is_floating_point else tensor
-    return torch.stack([tensor, neighbour], -1)[..., 0]
-
-
 def _shifted(tensor: Tensor) -> Tensor:
     """Equal values, contiguous, one element after the beginning of their memory."""
     memory = torch.empty(tensor.numel() + 1, dtype=tensor.dtype, device=tensor.device)
@@ -235,14 +234,27 @@ def _shifted(tensor: Tensor) -> Tensor:
     return values.copy_(tensor)
 
 
-def _gradients(outputs: Sequence[Tensor], leaves: Sequence[Tensor], cotangents: Sequence[Tensor]) -> list[Any]:
+def _gradients(
+    outputs: Sequence[Tensor], leaves: Sequence[Tensor], cotangents: Sequence[Tensor]
+) -> tuple[list[Any], list[Any], str]:
+    """The gradients; those of a second backward through the same graph, where they differ; and what that raised."""
     pairs = zip(floating(outputs), cotangents, strict=False)
     tracked = [(y, g) for y, g in pairs if y.requires_grad]
     if not tracked or not leaves:
-        return []
+        return [], [], ""
     targets, weights = [y for y, _ in tracked], [g for _, g in tracked]
-    gradients = torch.autograd.grad(targets, list(leaves), weights, allow_unused=True)
-    return [None if g is None else g.detach().clone() for g in gradients]
+
+    def take(keeps: bool) -> list[Any]:
+        gradients = torch.autograd.grad(targets, list(leaves), weights, retain_graph=keeps, allow_unused=True)
+        return [None if g is None else g.detach().clone() for g in gradients]
+
+    first = take(True)
+    try:
+        second = take(False)
+    except Exception as err:
+        return first, [], ": ".join([error_name(err), *error_lines(err)[:1]])
+    same = all((a is None and b is None) or same_results(a, b) for a, b in zip(first, second, strict=True))
+    return first, [] if same else second, ""
 
 
 def _rows_of(gradients: list[Any], call: CandidateCall) -> list[Any]:
