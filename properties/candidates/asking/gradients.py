@@ -311,7 +311,9 @@ def _held_gradients(session: Session, asked: _GradientRequest, got: list[Tensor 
     names = [name for name, value in state.items() if value.dtype.is_floating_point]
     titles, computed, positions, operands = [], list[Tensor](), [], list[int | str]()
     for operand, gradient in zip(asked.operands, got, strict=True):
-        if gradient is None and not _is_missed(session, asked, operand):
+        # What the candidate gives no gradient of at the given inputs is not missed elsewhere.
+        elsewhere = not evident and session.whole.get(operand) is None
+        if gradient is None and (elsewhere or not _is_missed(session, asked, operand)):
             continue
         # A gradient that was not computed stands for zeros.
         leaf = state[operand] if isinstance(operand, str) else inputs[operand]

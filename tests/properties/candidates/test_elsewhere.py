@@ -1,0 +1,188 @@
+"""Gradients at other inputs, in other memory, alone and twice; inputs as they lie; other sizes of integer operands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from opassay.properties.candidates.judgement import Judgement, Ruling
+from opassay.properties.candidates.judging import judge
+from opassay.properties.candidates.layouts import Layout, place, strides_of
+
+ROWS, COLUMNS = 8, 16
+
+
+def reference(x: Tensor, w: Tensor) -> Tensor:
+    return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-6) * w
+
+
+class _Norm(torch.autograd.Function):
+    """An RMS norm with its usual backward, in which `how` plants a fault."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, w: Tensor, how: str) -> Tensor:
+        r = torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-6)
+        ctx.save_for_backward(x, w, r)
+        ctx.how, ctx.spent = how, False
+        return x * r * w
+
+    @staticmethod
+    def backward(ctx: Any, *cotangents: Tensor) -> Any:
+        (x, w, r), (g,) = ctx.saved_tensors, cotangents
+        how = ctx.how
+        if how == "dense":  # reads a cotangent as if it lay without gaps
+            flat = torch.as_strided(g, (g.untyped_storage().nbytes() // g.element_size(),), (1,), 0)
+            g = torch.cat([flat, flat.new_zeros(g.numel())])[: g.numel()].reshape(g.shape)
+        if how == "large":  # NaN where an exponential of the input overflows
+            g = g * (torch.exp(x) / torch.exp(x))
+        inner = g * w * w if how == "twice" else g * w
+        d_x = r * (g * w) - x * r**3 * (inner * x).mean(-1, keepdim=True)
+        d_w = (g * x * r).sum(0)
+        if how == "coupled" and not ctx.needs_input_grad[0]:
+            d_w = None
+        if how == "spoiled":
+            x.copy_(d_x)
+        if how == "once":
+            d_x, ctx.spent = d_x * (2.0 if ctx.spent else 1.0), True
+        return d_x, d_w, None
+
+
+def _kernel(how: str) -> Callable[..., Tensor]:
+    def kernel(x: Tensor, w: Tensor) -> Tensor:
+        return _Norm.apply(x, w, how)  # type: ignore[no-any-return, no-untyped-call]
+
+    return kernel
+
+
+def _inputs() -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(3)
+    return torch.randn(ROWS, COLUMNS, generator=generator), torch.ones(COLUMNS)
+
+
+def _causes(judgement: Judgement) -> list[str]:
+    return [each.question for each in judgement.causes]
+
+
+def test_a_right_backward_is_accepted_everywhere() -> None:
+    found = judge(_kernel("right"), reference, _inputs(), questions=["GIVEN", "GRAD"])
+    assert found.verdict is Ruling.ACCEPTED, str(found)
+
+
+@pytest.mark.parametrize(
+    ("how", "line"),
+    [
+        ("twice", "at other inputs and parameters"),
+        ("large", "at other inputs and parameters"),
+        ("dense", "layout     cotangents expanded along axis 0"),
+        ("coupled", "in which this operand alone requires a gradient"),
+        ("once", "second backward through the same graph"),
+        ("spoiled", "was written by the call or by its backward"),
+    ],
+)
+def test_a_backward_that_is_right_in_one_call_alone_is_refused(how: str, line: str) -> None:
+    found = judge(_kernel(how), reference, _inputs(), questions=["GIVEN", "GRAD"])
+    assert _causes(found) == ["GRAD"], str(found)
+    assert line in str(found)
+
+
+def test_the_outputs_of_a_call_that_records_gradients_are_held() -> None:
+    def kernel(x: Tensor, w: Tensor) -> Tensor:
+        y = reference(x, w)
+        return y + 0.5 if y.requires_grad else y
+
+    found = judge(kernel, reference, _inputs(), questions=["GIVEN", "GRAD"])
+    assert _causes(found) == ["GRAD"], str(found)
+    assert "call       that records gradients" in str(found)
+
+
+def softmax(x: Tensor) -> Tensor:
+    return torch.softmax(x, -1)
+
+
+def _as_rows(x: Tensor) -> Tensor:
+    """Copies where the last stride is not 1, and else trusts that rows lie without gaps."""
+    if x.stride(-1) != 1:
+        x = x.contiguous()
+    return softmax(torch.as_strided(x, x.shape, torch.empty(x.shape).stride(), x.storage_offset()))
+
+
+def _as_transposed(x: Tensor) -> Tensor:
+    wrong = x.dim() == 2 and 0 < x.stride(0) < x.stride(1)
+    return softmax(torch.as_strided(x, x.shape, (x.shape[1], 1), x.storage_offset()) if wrong else x)
+
+
+def _as_expanded(x: Tensor) -> Tensor:
+    return softmax(x + 0.01 * torch.arange(x.shape[-1]) if 0 in x.stride() else x)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "layout"),
+    [(_as_rows, Layout.ROWS), (_as_transposed, Layout.TRANSPOSED), (_as_expanded, Layout.EXPANDED)],
+)
+def test_every_layout_is_asked_and_that_of_the_given_inputs_is_kept(
+    kernel: Callable[[Tensor], Tensor], layout: Layout
+) -> None:
+    generator = torch.Generator().manual_seed(4)
+    x = torch.randn(ROWS, COLUMNS, generator=generator)
+    found = judge(kernel, softmax, (x,), questions=["GIVEN", "STRIDES"])
+    assert _causes(found) == ["STRIDES"], str(found)
+    assert f"layout     {layout}" in str(found)
+    values = x[:1].expand(x.shape) if layout is Layout.EXPANDED else x
+    given = judge(kernel, softmax, (place(values, strides_of(layout, x.shape)),), questions=["GIVEN"])
+    assert _causes(given) == ["GIVEN"], str(given)
+    assert judge(softmax, softmax, (x,), questions=["GIVEN", "STRIDES"]).verdict is Ruling.ACCEPTED
+
+
+def test_a_layout_that_is_refused_is_told() -> None:
+    def kernel(x: Tensor) -> Tensor:
+        if x.stride(-1) != 1:
+            raise ValueError(f"x: got stride {x.stride(-1)}, need 1")
+        return softmax(x)
+
+    found = judge(kernel, softmax, _inputs()[:1], questions=["GIVEN", "STRIDES"])
+    assert found.verdict is Ruling.ACCEPTED
+    assert "the candidate refuses every second element, transposed" in str(found)
+
+
+@pytest.mark.parametrize("layout", Layout)
+@pytest.mark.parametrize("shape", [(), (3,), (0, 2), (2, 3), (2, 3, 4)])
+def test_a_placed_tensor_has_equal_values_and_the_strides_that_were_asked(
+    layout: Layout, shape: tuple[int, ...]
+) -> None:
+    x = torch.arange(float(torch.Size(shape).numel())).reshape(shape)
+    x = x[:1].expand(shape).clone() if layout is Layout.EXPANDED and shape and shape[0] else x
+    strides = strides_of(layout, shape)
+    placed = place(x, strides)
+    assert torch.equal(placed, x)
+    if x.numel() and shape:
+        assert [s for n, s in zip(shape, placed.stride(), strict=True) if n > 1] == [
+            s for n, s in zip(shape, strides, strict=True) if n > 1
+        ]
+
+
+def test_sizes_beside_integers_are_asked() -> None:
+    def embed(w: Tensor, at: Tensor) -> Tensor:
+        return w[at]
+
+    def without_a_tail(w: Tensor, at: Tensor) -> Tensor:
+        y = embed(w, at).clone()
+        y[:, y.shape[1] // 16 * 16 :] = 0.0
+        return y
+
+    arguments = torch.randn(10, 32, generator=torch.Generator().manual_seed(5)), torch.tensor([3, 9, 0, 4])
+    assert judge(embed, embed, arguments, questions=["GIVEN", "SIZES"]).verdict is Ruling.ACCEPTED
+    assert _causes(judge(without_a_tail, embed, arguments, questions=["GIVEN", "SIZES"])) == ["SIZES"]
+
+
+@pytest.mark.parametrize("wrong", [lambda n: n % 4 == 0, lambda n: n > 1024, lambda n: n % 2 == 1 and n > 1])
+def test_aligned_odd_and_large_sizes_are_asked(wrong: Callable[[int], bool]) -> None:
+    def kernel(x: Tensor) -> Tensor:
+        n = x.shape[-1]
+        return softmax(x) * (1.5 if wrong(n) and n != 30 else 1.0)
+
+    arguments = (torch.randn(ROWS, 30, generator=torch.Generator().manual_seed(6)),)
+    assert _causes(judge(kernel, softmax, arguments, questions=["GIVEN", "SIZES"])) == ["SIZES"]
