@@ -29,8 +29,9 @@ from .offer import Offer
 from .old_style import forward_of
 from .shapes import Extent, Shapes, samples_by
 
-#: The default properties of a kernel: values, gradients, memory, exact data, edges of the domain.
-KERNEL_PROPERTIES = ("FWD", "VJP", "LAYOUT", "SPECIAL", "PURE", "DET", "EMPTY", "DATA")
+#: The default properties of a kernel: values, gradients, memory, exact data, edges of the domain, frozen operands, a
+#: second backward and two graphs alive, and calls in between others.
+KERNEL_PROPERTIES = ("FWD", "VJP", "LAYOUT", "SPECIAL", "PURE", "DET", "EMPTY", "DATA", "NEEDS", "WAYS", "CALLS")
 _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 _MANY = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 

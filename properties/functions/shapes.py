@@ -112,6 +112,11 @@ class Shapes:
         """The largest number of elements of an ordinary sample's tensors."""
         return max(ORDINARY, min(SEVERAL * self._fixed({}), strategies.MOSTLY))
 
+    @property
+    def largest(self) -> int:
+        """The elements of the largest tensor, with the largest fixed extents, and 1 for free ones."""
+        return self._fixed({})
+
     def bands(self, symbol: str) -> tuple[str, ...]:
         """The bands of a symbol in an ordinary sample; the first alone, if fixed extents leave no room for others."""
         names = [name for name, extents in BANDS.items() if self._fixed({symbol: min(extents)}) <= self.ordinary]
@@ -162,7 +167,7 @@ def samples_by(shapes: Shapes, regimes: Sequence[str]) -> Callable[..., st.Searc
     regime_names = strategies.require_regimes(regimes)
 
     @st.composite
-    def samples(draw: st.DrawFn, dtype: str, kind: str = "ordinary") -> Draft:
+    def drafts(draw: st.DrawFn, dtype: str, kind: str) -> Draft:
         extents = draw(_extents(shapes, kind))
         names = [draw(_regime(kind, regime_names)) for _ in shapes.arguments]
 
@@ -173,6 +178,12 @@ def samples_by(shapes: Shapes, regimes: Sequence[str]) -> Callable[..., st.Searc
             )
 
         return Draft(fill, ", ".join(dict.fromkeys(names)), extents)
+
+    def samples(dtype: str, kind: str = "ordinary") -> st.SearchStrategy[Draft]:
+        if kind == "large" and not shapes.free and shapes.largest <= strategies.ORDINARY:
+            text = f"the shapes allow no tensor of more than {strategies.ORDINARY} elements"
+            raise Unsupported(Code.NOT_APPLICABLE, text)
+        return drafts(dtype, kind)
 
     return samples
 
@@ -197,8 +208,6 @@ def _extents(draw: st.DrawFn, shapes: Shapes, kind: str) -> dict[str, int]:
         extents[draw(choose("without elements", shapes.free))] = 0
         return extents
     if kind == "large":
-        if not shapes.free and shapes._fixed({}) <= ORDINARY:
-            raise Unsupported(Code.NOT_APPLICABLE, f"the shapes allow no tensor of more than {ORDINARY} elements")
         lengths = draw(strategies.extents(kind, len(shapes.free), strategies.LARGEST))
         return shapes.within(extents | dict(zip(shapes.free, lengths, strict=True)), strategies.LARGEST)
     bands = {symbol: draw(choose(f"extent {symbol}", shapes.bands(symbol))) for symbol in shapes.free}

@@ -321,3 +321,32 @@ def test_formulas_are_traced_in_the_dtypes_of_the_arguments() -> None:
     formula = SpecFormula(lambda x: x * torch.finfo(x.dtype).eps, "eps")
     half = formula.for_arguments((torch.ones(1, dtype=torch.float16),))
     assert [float(f(np.ones(1))[0][0]) for f in (half, formula)] == [2.0**-10, 2.0**-52]
+
+
+@pytest.mark.parametrize("shape", [(8, 8), (3, 3), (2, 5)])
+def test_small_fixed_shapes_are_verified(shape: tuple[int, int]) -> None:
+    def softmax(x: Tensor) -> Tensor:
+        return torch.softmax(x, -1)
+
+    verdicts = verify_kernel(softmax, softmax, {"x": shape}, properties=("FWD", "VJP"), settings=FEW)
+    assert [v.outcome for v in verdicts] == [Outcome.VERIFIED] * 2, str(verdicts)
+
+
+def test_an_old_style_kernel_is_asked_no_forward_mode_in_the_ways_to_call_it() -> None:
+    (verdict,) = verify_kernel(apply, reference, SHAPES, properties=("WAYS",), settings=FEW)
+    assert verdict.outcome is Outcome.VERIFIED, str(verdict)
+
+
+class Coupled(OldStyle):
+    """The weight has a gradient only where the input needs one, too."""
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> Any:
+        d_x, d_w, _ = OldStyle.backward(ctx, g)
+        return d_x, d_w if ctx.needs_input_grad[0] else None, None
+
+
+def test_frozen_operands_are_asked_by_default() -> None:
+    assert {"NEEDS", "WAYS", "CALLS"} <= set(opassay.KERNEL_PROPERTIES)
+    (verdict,) = verify_kernel(Coupled.apply, reference, SHAPES, properties=("NEEDS",), settings=FEW)
+    assert verdict.outcome is Outcome.FAIL, str(verdict)

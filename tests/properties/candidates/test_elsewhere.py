@@ -150,9 +150,7 @@ def test_a_layout_that_is_refused_is_told() -> None:
 
 @pytest.mark.parametrize("layout", Layout)
 @pytest.mark.parametrize("shape", [(), (3,), (0, 2), (2, 3), (2, 3, 4)])
-def test_a_placed_tensor_has_equal_values_and_the_strides_that_were_asked(
-    layout: Layout, shape: tuple[int, ...]
-) -> None:
+def test_a_placed_tensor_has_equal_values_and_its_strides(layout: Layout, shape: tuple[int, ...]) -> None:
     x = torch.arange(float(torch.Size(shape).numel())).reshape(shape)
     x = x[:1].expand(shape).clone() if layout is Layout.EXPANDED and shape and shape[0] else x
     strides = strides_of(layout, shape)
