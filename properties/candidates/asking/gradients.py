@@ -115,7 +115,7 @@ def _with_zeros(leaves: Sequence[Tensor], gradients: Iterable[Tensor | None]) ->
 
 
 @dataclass(frozen=True)
-class _Place:
+class _GradientPlace:
     """Where gradients are asked.
 
     Attributes:
@@ -150,10 +150,10 @@ def gradients(session: Session) -> Finding:
     if finding.standing not in (Standing.HELD, Standing.VACUOUS) or session.part is not None:
         return finding
     state = altered(session.spec.state, session.generator("PARAMS")) if session.controlled else session.spec.state
-    others = [(_unlike(session), "GRAD elsewhere", _Place(state))]
-    others += [(session.given, "GRAD", _Place(None, *layouts)) for layouts in _LAYOUTS]
+    others = [(_unlike(session), "GRAD elsewhere", _GradientPlace(state))]
+    others += [(session.given, "GRAD", _GradientPlace(None, *layouts)) for layouts in _LAYOUTS]
     alone = list(session.whole)[:_ALONE] if len(session.whole) > 1 else []
-    others += [(session.given, "GRAD", _Place(only=operand)) for operand in alone]
+    others += [(session.given, "GRAD", _GradientPlace(only=operand)) for operand in alone]
     for arguments, drawn, place in others:
         try:
             other = gradients_at(session, arguments, drawn, place)
@@ -185,9 +185,9 @@ def _unlike(session: Session) -> CallArguments:
     )
 
 
-def gradients_at(session: Session, at: CallArguments, drawn: str, place: _Place | None = None) -> Finding:
+def gradients_at(session: Session, at: CallArguments, drawn: str, place: _GradientPlace | None = None) -> Finding:
     """GRAD at some arguments, with cotangents of the generator of a name; `place`: where else than usual, if at all."""
-    spec, rng, elsewhere = session.spec, session.generator(drawn), place or _Place()
+    spec, rng, elsewhere = session.spec, session.generator(drawn), place or _GradientPlace()
     state = spec.state if elsewhere.state is None else elsewhere.state
     cut = session.cut_for("GRAD", at)
     part, arguments = None if cut.rows is None else session.part, cut.held
@@ -249,7 +249,7 @@ def gradients_at(session: Session, at: CallArguments, drawn: str, place: _Place 
     return replace(finding, sampled=cut.told, left_out=request.told())
 
 
-def _strides_of(place: _Place, arguments: CallArguments, cotangents: Sequence[Tensor]) -> dict[str, Any]:
+def _strides_of(place: _GradientPlace, arguments: CallArguments, cotangents: Sequence[Tensor]) -> dict[str, Any]:
     """What a call says of the memory of its arguments and cotangents."""
     memory = {}
     if place.operands is not None:
