@@ -13,7 +13,7 @@ from .arguments import Tensor
 _GAP = 8
 
 
-class Layout(enum.StrEnum):
+class MemoryLayout(enum.StrEnum):
     """How a tensor lies in memory."""
 
     ROWS = "rows cut out of a wider tensor"
@@ -22,15 +22,15 @@ class Layout(enum.StrEnum):
     EXPANDED = "expanded along axis 0"
 
 
-def strides_of(layout: Layout, shape: Sequence[int]) -> list[int]:
+def strides_of(layout: MemoryLayout, shape: Sequence[int]) -> list[int]:
     """The strides of a shape in a layout; of fewer axes than the layout needs, those of every second element."""
     if not shape:
         return []
-    if layout is Layout.EXPANDED:
+    if layout is MemoryLayout.EXPANDED:
         return [0, *_dense(shape)[1:]]
-    if layout is Layout.STEPPED or len(shape) < 2:
+    if layout is MemoryLayout.STEPPED or len(shape) < 2:
         return [2 * stride for stride in _dense(shape)]
-    if layout is Layout.ROWS:
+    if layout is MemoryLayout.ROWS:
         return _dense([*shape[:-1], shape[-1] + _GAP])
     strides = _dense([*shape[:-2], shape[-1], shape[-2]])
     return [*strides[:-2], strides[-1], strides[-2]]

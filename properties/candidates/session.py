@@ -21,7 +21,7 @@ from .evidence import Evidence, Gradients, OutputDigest
 from .finding import Finding, raised, summed, wrong
 from .host.calls import Answer, Answering, CandidateCall, Manner
 from .judgement import Assignment
-from .layouts import Layout, own_strides, strides_of
+from .layouts import MemoryLayout, own_strides, strides_of
 from .one_order import operands_of
 from .questions import OF_ARITHMETIC, OF_DATA, OF_ITSELF, OF_LIKELY
 from .results import SpecRun, unlike
@@ -186,7 +186,7 @@ class Session:
         sharp: bool = False,
         refusable: bool = False,
         alone: bool = False,
-        layout: Layout | None = None,
+        layout: MemoryLayout | None = None,
     ) -> Finding:
         """Ask for the outputs at some arguments, and hold them.
 

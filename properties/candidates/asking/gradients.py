@@ -27,7 +27,7 @@ from ..evidence import Gradients
 from ..finding import Finding, held, not_asked, raised, summed, wrong
 from ..host.calls import Answer, floating
 from ..inputs import WAYS, altered, filled_tensor
-from ..layouts import Layout, strides_of
+from ..layouts import MemoryLayout, strides_of
 from ..one_order import operands_of
 from ..questions import Standing
 from ..results import SpecRun
@@ -43,7 +43,12 @@ _OTHER_BACKWARD = "the spec's own backward is not the derivative of its text, so
 
 #: Layouts of operands and of cotangents in which gradients are asked: one of both is contiguous, so that it is known
 #: which of them a candidate refuses.
-_LAYOUTS = ((None, Layout.EXPANDED), (None, Layout.TRANSPOSED), (Layout.ROWS, None), (Layout.TRANSPOSED, None))
+_LAYOUTS = (
+    (None, MemoryLayout.EXPANDED),
+    (None, MemoryLayout.TRANSPOSED),
+    (MemoryLayout.ROWS, None),
+    (MemoryLayout.TRANSPOSED, None),
+)
 #: How many operands are asked alone, in a call in which no other requires a gradient.
 _ALONE = 4
 #: The ranges of inputs, by questions, at which gradients are asked besides the given ones.
@@ -125,8 +130,8 @@ class _GradientPlace:
     """
 
     state: State | None = None
-    operands: Layout | None = None
-    cotangents: Layout | None = None
+    operands: MemoryLayout | None = None
+    cotangents: MemoryLayout | None = None
     only: int | str | None = None
 
     @property
@@ -206,7 +211,7 @@ def gradients_at(session: Session, at: CallArguments, drawn: str, place: _Gradie
     if not outputs or not operands:
         return not_asked("GRAD", "no output, or no operand, is floating")
     cotangents = [torch.from_numpy(rng.standard_normal(tuple(y.shape))).to(y.device, y.dtype) for y in outputs]
-    if elsewhere.cotangents is Layout.EXPANDED:
+    if elsewhere.cotangents is MemoryLayout.EXPANDED:
         cotangents = [g[:1].expand(g.shape).clone() if g.numel() and g.ndim else g for g in cotangents]
     if spec.numpy:  # The dtypes of its outputs are the candidate's.
         dtypes = [y.dtype for y in session.first().outputs]

@@ -8,7 +8,7 @@ from dataclasses import replace
 from ..arguments import CallArguments, Tensor
 from ..finding import Finding, not_asked
 from ..host.calls import Manner
-from ..layouts import Layout
+from ..layouts import MemoryLayout
 from ..questions import Standing
 from ..session import Asking, Session
 
@@ -28,8 +28,8 @@ def strides(session: Session) -> Finding:
     if not any(t.ndim for t in session.given.tensors):
         return not_asked("STRIDES", "no argument has an axis")
     findings = []
-    for layout in Layout:
-        arguments = _equal_along_rows(session.given) if layout is Layout.EXPANDED else session.given
+    for layout in MemoryLayout:
+        arguments = _equal_along_rows(session.given) if layout is MemoryLayout.EXPANDED else session.given
         finding = session.values("STRIDES", arguments, refusable=True, alone=True, layout=layout)
         if finding.standing is Standing.WRONG and finding.wrong is not None:
             return replace(finding, wrong=finding.wrong.with_lines(f"layout     {layout}"))
@@ -37,7 +37,7 @@ def strides(session: Session) -> Finding:
     return _sum_up(findings)
 
 
-def _sum_up(findings: list[tuple[Layout, Finding]]) -> Finding:
+def _sum_up(findings: list[tuple[MemoryLayout, Finding]]) -> Finding:
     """One finding of all layouts: refused where each of them was, and which were, where some were."""
     refused = [layout for layout, finding in findings if finding.standing is Standing.REFUSED]
     others = [finding for _, finding in findings if finding.standing is not Standing.REFUSED]

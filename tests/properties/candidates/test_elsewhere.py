@@ -11,7 +11,7 @@ from torch import Tensor
 
 from opassay.properties.candidates.judgement import Judgement, Ruling
 from opassay.properties.candidates.judging import judge
-from opassay.properties.candidates.layouts import Layout, place, strides_of
+from opassay.properties.candidates.layouts import MemoryLayout, place, strides_of
 
 ROWS, COLUMNS = 8, 16
 
@@ -121,17 +121,17 @@ def _as_expanded(x: Tensor) -> Tensor:
 
 @pytest.mark.parametrize(
     ("kernel", "layout"),
-    [(_as_rows, Layout.ROWS), (_as_transposed, Layout.TRANSPOSED), (_as_expanded, Layout.EXPANDED)],
+    [(_as_rows, MemoryLayout.ROWS), (_as_transposed, MemoryLayout.TRANSPOSED), (_as_expanded, MemoryLayout.EXPANDED)],
 )
 def test_every_layout_is_asked_and_that_of_the_given_inputs_is_kept(
-    kernel: Callable[[Tensor], Tensor], layout: Layout
+    kernel: Callable[[Tensor], Tensor], layout: MemoryLayout
 ) -> None:
     generator = torch.Generator().manual_seed(4)
     x = torch.randn(ROWS, COLUMNS, generator=generator)
     found = judge(kernel, softmax, (x,), questions=["GIVEN", "STRIDES"])
     assert _causes(found) == ["STRIDES"], str(found)
     assert f"layout     {layout}" in str(found)
-    values = x[:1].expand(x.shape) if layout is Layout.EXPANDED else x
+    values = x[:1].expand(x.shape) if layout is MemoryLayout.EXPANDED else x
     given = judge(kernel, softmax, (place(values, strides_of(layout, x.shape)),), questions=["GIVEN"])
     assert _causes(given) == ["GIVEN"], str(given)
     assert judge(softmax, softmax, (x,), questions=["GIVEN", "STRIDES"]).verdict is Ruling.ACCEPTED
@@ -148,11 +148,11 @@ def test_a_layout_that_is_refused_is_told() -> None:
     assert "the candidate refuses every second element, transposed" in str(found)
 
 
-@pytest.mark.parametrize("layout", Layout)
+@pytest.mark.parametrize("layout", MemoryLayout)
 @pytest.mark.parametrize("shape", [(), (3,), (0, 2), (2, 3), (2, 3, 4)])
-def test_a_placed_tensor_has_equal_values_and_its_strides(layout: Layout, shape: tuple[int, ...]) -> None:
+def test_a_placed_tensor_has_equal_values_and_its_strides(layout: MemoryLayout, shape: tuple[int, ...]) -> None:
     x = torch.arange(float(torch.Size(shape).numel())).reshape(shape)
-    x = x[:1].expand(shape).clone() if layout is Layout.EXPANDED and shape and shape[0] else x
+    x = x[:1].expand(shape).clone() if layout is MemoryLayout.EXPANDED and shape and shape[0] else x
     strides = strides_of(layout, shape)
     placed = place(x, strides)
     assert torch.equal(placed, x)

@@ -17,7 +17,7 @@ from opassay.properties.candidates import row_sample
 from opassay.properties.candidates.inputs import WAYS
 from opassay.properties.candidates.judgement import Ruling
 from opassay.properties.candidates.judging import judge
-from opassay.properties.candidates.layouts import Layout
+from opassay.properties.candidates.layouts import MemoryLayout
 from opassay.properties.candidates.questions import Standing
 from opassay.properties.candidates.row_independence import keeps_rows
 
@@ -235,9 +235,9 @@ def test_calls_that_need_not_have_the_given_size_are_of_rows_alone(make: type[_S
     taken = candidate.rows[1]
     assert 0 < taken < 40
     if whole:
-        assert candidate.rows == [40, taken, *[40] * (len(Layout) + 4)]
+        assert candidate.rows == [40, taken, *[40] * (len(MemoryLayout) + 4)]
     else:  # GIVEN and POISON are of the given size; the second call is that which asks whether rows do.
-        assert candidate.rows == [40, *[taken] * (len(Layout) + 2), 40, taken, taken]
+        assert candidate.rows == [40, *[taken] * (len(MemoryLayout) + 2), 40, taken, taken]
     assert all("of 40 rows" in each.sampled for each in found.findings)
 
 
