@@ -297,10 +297,11 @@ def _spoiled(
             return wrong("GRAD", Code.MUTATED, f"{called.label(i)} was written by the call or by its backward")
     if session.strayed or len(answer.outputs) != len(run.outputs):
         return None  # other questions tell of that
-    finding = session.held("GRAD", asked.arguments, asked.state, run, answer)
+    # As AGAIN, whose outputs say nothing of the spec where they are equal: the inputs are those of another question.
+    finding = session.held("AGAIN", asked.arguments, asked.state, run, answer)
     if finding.wrong is None:
         return None
-    return replace(finding, wrong=finding.wrong.with_lines("call       that records gradients"))
+    return replace(finding, question="GRAD", wrong=finding.wrong.with_lines("call       that records gradients"))
 
 
 def _among_zeros(cotangent: Tensor, part: Part, rows: list[int]) -> Tensor:
