@@ -248,7 +248,10 @@ def _gradients(
         gradients = torch.autograd.grad(targets, list(leaves), weights, retain_graph=keeps, allow_unused=True)
         return [None if g is None else g.detach().clone() for g in gradients]
 
-    first = take(True)
+    try:
+        first = take(True)
+    except RuntimeError:  # a graph that torch.compile has made may refuse to be kept
+        return take(False), [], ""
     try:
         second = take(False)
     except Exception as err:

@@ -37,8 +37,8 @@ class _Norm(torch.autograd.Function):
         if how == "dense":  # reads a cotangent as if it lay without gaps
             flat = torch.as_strided(g, (g.untyped_storage().nbytes() // g.element_size(),), (1,), 0)
             g = torch.cat([flat, flat.new_zeros(g.numel())])[: g.numel()].reshape(g.shape)
-        if how == "large":  # NaN where an exponential of the input overflows
-            g = g * (torch.exp(x) / torch.exp(x))
+        if how == "small":  # NaN where the square of the input underflows
+            g = g * (x.pow(8) / x.pow(8))
         inner = g * w * w if how == "twice" else g * w
         d_x = r * (g * w) - x * r**3 * (inner * x).mean(-1, keepdim=True)
         d_w = (g * x * r).sum(0)
@@ -76,7 +76,7 @@ def test_a_right_backward_is_accepted_everywhere() -> None:
     ("how", "line"),
     [
         ("twice", "at other inputs and parameters"),
-        ("large", "at other inputs and parameters"),
+        ("small", "at other inputs and parameters"),
         ("dense", "layout     cotangents expanded along axis 0"),
         ("coupled", "in which this operand alone requires a gradient"),
         ("once", "second backward through the same graph"),
