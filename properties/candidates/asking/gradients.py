@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
 import torch
 
 from ....oracles.bound.terms import Terms
@@ -26,7 +25,7 @@ from ..comparing import hold_in_turn
 from ..evidence import Gradients
 from ..finding import Finding, held, not_asked, raised, summed, wrong
 from ..host.calls import Answer, floating
-from ..inputs import WAYS, altered, filled_tensor
+from ..inputs import WAYS, altered, filled
 from ..layouts import MemoryLayout, strides_of
 from ..one_order import operands_of
 from ..questions import Standing
@@ -51,9 +50,6 @@ _LAYOUTS = (
 )
 #: How many operands are asked alone, in a call in which no other requires a gradient.
 _ALONE = 4
-#: The ranges of inputs, by questions, at which gradients are asked besides the given ones. Where exponentials overflow,
-#: many formulas that are right in their values have no gradients: x / (1 + exp(-x)) has NaN from -89 down.
-_RANGES = ("SIGNS", "NEARONE", "SMALL")
 
 
 @dataclass(frozen=True)
@@ -172,23 +168,15 @@ def gradients(session: Session) -> Finding:
 
 
 def _unlike(session: Session) -> CallArguments:
-    """Arguments whose rows along axis 0 are of several ranges in turn; tensors of one axis are normal numbers."""
-    rng, ways = session.generator("GRAD elsewhere"), [WAYS[code] for code in _RANGES]
+    """Normal numbers as arguments, which require gradients where those given do.
 
-    def change(tensor: Tensor) -> Tensor:
-        if not tensor.dtype.is_floating_point:
-            return tensor
-        values = np.stack([way(tensor, rng) for way in ways])
-        if tensor.ndim < 2:
-            return filled_tensor(tensor, lambda t, rng: values[0], rng)
-        rows = np.arange(tensor.shape[0])
-        return filled_tensor(tensor, lambda t, rng: values[rows % len(ways), rows], rng)
-
-    changed = session.given.changed(change)
-    wanted = [t.requires_grad for t in session.given.tensors]
-    return changed.with_tensors(
-        [t.requires_grad_() if need else t for t, need in zip(changed.tensors, wanted, strict=True)]
-    )
+    Other ranges would ask right formulas for what they do not have: around -100 the gradient of x / (1 + exp(-x)) is
+    NaN, and around 1 that of a log-sum-exp in pieces has other digits.
+    """
+    given = session.given.tensors
+    changed = filled(session.given, WAYS["SIGNS"], session.generator("GRAD elsewhere"))
+    pairs = zip(changed.tensors, given, strict=True)
+    return changed.with_tensors([t.requires_grad_() if was.requires_grad else t for t, was in pairs])
 
 
 def gradients_at(session: Session, at: CallArguments, drawn: str, place: _GradientPlace | None = None) -> Finding:
@@ -232,7 +220,8 @@ def gradients_at(session: Session, at: CallArguments, drawn: str, place: _Gradie
     having = [] if part is None else [part.having[i] for i in request.inputs]
     answer = session.call(
         cut.called, state, gradients=True, moving=request.inputs, wanted=request.names, cotangents=padded, rows=rows,
-        having=having, fetched=part is not None, after=part is None, **_strides_of(elsewhere, cut.called, padded),
+        having=having, fetched=part is not None, **_strides_of(elsewhere, cut.called, padded),
+        **(session.asked_of_written(run) | {"after": part is None}),
     )  # fmt: skip
     if answer.raised:
         refusable = elsewhere.operands is not None or any(words in answer.raised for words in _NOT_OFFERED)
@@ -296,7 +285,7 @@ def _spoiled(
     for i, (before, after) in enumerate(zip(called.tensors, answer.after, strict=True)):
         if not same_bits(before.detach().cpu(), after):
             return wrong("GRAD", Code.MUTATED, f"{called.label(i)} was written by the call or by its backward")
-    if session.strayed or len(answer.outputs) != len(run.outputs):
+    if session.strayed or len(answer.outputs) != len(run.outputs) or asked.arguments is not session.given:
         return None  # other questions tell of that
     # As AGAIN, whose outputs say nothing of the spec where they are equal: the inputs are those of another question.
     finding = session.held("AGAIN", asked.arguments, asked.state, run, answer)

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 import click
 
+from ....properties.candidates import questions
 from ....properties.candidates.questions import QUESTIONS
 from ... import exit_codes
 from ...text import one_line
@@ -22,7 +23,7 @@ from ..project.hints import did_you_mean
 
 _Result = TypeVar("_Result")
 #: What `--demo` judges.
-_DEMO = Path(__file__).parent / "demo.py"
+_DEMO = Path(questions.__file__).parent / "demo.py"
 
 
 def parse_inputs(words: tuple[str, ...]) -> dict[str, Any]:
@@ -124,7 +125,7 @@ def _judge(candidate: str, spec: str, options: dict[str, Any], *, alone: bool) -
     click.echo(judgement.as_json() if options["as_json"] else judgement.summary if options["quiet"] else str(judgement))
     if folder is not None and not options["as_json"]:
         click.echo(f"could not write: {fault[1]}" if fault else f"report  {folder.path / 'report.html'}")
-    return fault[0] if fault else CODES[judgement.verdict]
+    return fault[0] if fault else CODES[str(judgement.verdict)]
 
 
 def _addresses(candidate: str | None, spec: str | None, *, demo: bool) -> tuple[str, str]:

@@ -7,9 +7,8 @@ import shlex
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from ....properties.candidates.judgement import Judgement, Ruling
-from ....properties.candidates.verdicts import verdicts_of
 from ....properties.engine.environment import environment, versions
 from ... import exit_codes
 from ...exit_codes import Reason
@@ -18,13 +17,16 @@ from ...store.folder import Folder
 from ..run import claim_folder, read_commit
 from ..write import write_reports
 
+if TYPE_CHECKING:
+    from ....properties.candidates.judgement import Judgement
+
 #: verdict -> exit code. A suspect and a weak verdict are incomplete: nothing is wrong, and too little is known.
 CODES = {
-    Ruling.ACCEPTED: exit_codes.OK,
-    Ruling.REJECTED: exit_codes.FAILED,
-    Ruling.SUSPECT: exit_codes.INCOMPLETE,
-    Ruling.WEAK: exit_codes.INCOMPLETE,
-    Ruling.ERROR: exit_codes.INTERNAL,
+    "accepted": exit_codes.OK,
+    "rejected": exit_codes.FAILED,
+    "suspect": exit_codes.INCOMPLETE,
+    "weak": exit_codes.INCOMPLETE,
+    "error": exit_codes.INTERNAL,
 }
 
 
@@ -51,12 +53,14 @@ def record_judgement(folder: Folder, judgement: Judgement, words: Sequence[str])
 
 def record_of(judgement: Judgement, words: Sequence[str]) -> Run:
     """The record of a judgement: a cell for each question, of the op that has the candidate's address."""
+    from ....properties.candidates.verdicts import verdicts_of  # here, because it imports torch
+
     of, command = judgement.assignment, list(words)
     verdicts = verdicts_of(judgement, command[2], lambda question: shlex.join([*command, "-k", question]))
     commit, dirty = read_commit()
     digests = {f"sha256 of the {name}": digest for name, digest in of.sha256.items() if digest}
     first, *more = judgement.summary.splitlines()
-    code = CODES[judgement.verdict]
+    code = CODES[str(judgement.verdict)]
     return Run(
         version=versions().get("opassay", "unknown"),
         profile="judge",
