@@ -199,9 +199,7 @@ def gradients_at(session: Session, at: CallArguments, drawn: str, place: _Gradie
     operands = [each for each in operands if elsewhere.only in (None, each)]
     if not outputs or not operands:
         return not_asked("GRAD", "no output, or no operand, is floating")
-    cotangents = [torch.from_numpy(rng.standard_normal(tuple(y.shape))).to(y.device, y.dtype) for y in outputs]
-    if elsewhere.cotangents is MemoryLayout.EXPANDED:
-        cotangents = [g[:1].expand(g.shape).clone() if g.numel() and g.ndim else g for g in cotangents]
+    cotangents = [_cotangent_of(y, rng, elsewhere.cotangents) for y in outputs]
     if spec.numpy:  # The dtypes of its outputs are the candidate's.
         dtypes = [y.dtype for y in session.first().outputs]
         if len(dtypes) != len(cotangents):
@@ -230,18 +228,31 @@ def gradients_at(session: Session, at: CallArguments, drawn: str, place: _Gradie
         if marked:
             session.lost.append("inputs require gradients, and no output of the candidate does")
         return not_asked("GRAD", "the candidate's outputs require no gradient")
-    if part is None:
-        spoiled = _spoiled(session, request, run, answer, cut.called)
-        if spoiled is not None:
-            return spoiled
-    if elsewhere.only is not None:
-        return _held_alone(session, request, answer.gradients[0])
-    if place is None:
-        session.whole = dict(zip(owed, answer.gradients, strict=True))
-    finding = _held_gradients(session, request, answer.gradients, evident=place is None)
-    if finding.standing is not Standing.WRONG and place is None:
-        finding = _second_backward(session, request, answer) or finding
+    spoiled = _spoiled(session, request, run, answer, cut.called) if part is None else None
+    if spoiled is not None:
+        return spoiled
+    finding = _held_answer(session, request, answer, place)
     return replace(finding, sampled=cut.told, left_out=request.told())
+
+
+def _held_answer(session: Session, asked: _GradientRequest, answer: Answer, place: _GradientPlace | None) -> Finding:
+    """Hold the gradients of an answer; those at the given place by a second backward, too."""
+    if place is not None and place.only is not None:
+        return _held_alone(session, asked, answer.gradients[0])
+    if place is not None:
+        return _held_gradients(session, asked, answer.gradients, evident=False)
+    session.whole = dict(zip(asked.operands, answer.gradients, strict=True))
+    finding = _held_gradients(session, asked, answer.gradients, evident=True)
+    if finding.standing is Standing.WRONG:
+        return finding
+    return _second_backward(session, asked, answer) or finding
+
+
+def _cotangent_of(output: Tensor, rng: Any, layout: MemoryLayout | None) -> Tensor:
+    """Normal numbers like an output; the same along axis 0 where they will be expanded."""
+    drawn = torch.from_numpy(rng.standard_normal(tuple(output.shape))).to(output.device, output.dtype)
+    equal = layout is MemoryLayout.EXPANDED and drawn.numel() and drawn.ndim
+    return drawn[:1].expand(drawn.shape).clone() if equal else drawn
 
 
 def _strides_of(place: _GradientPlace, arguments: CallArguments, cotangents: Sequence[Tensor]) -> dict[str, Any]:
