@@ -15,6 +15,8 @@ _TILES = (1024, 512, 256, 128, 64, 32, 16, 8)
 #: Up to which part of itself an error is called the same in two elements. It chooses the words of a sentence after the
 #: verdict, and no verdict.
 _ALIKE = 2.0**-4
+#: A factor nearer to 1 is said by its distance, for four digits would show it as 1.
+_ONE = 2.0**-7
 #: Elements that are looked at for how wrong and right values go together.
 _LOOKED_AT = 2**16
 
@@ -122,7 +124,11 @@ def describe_relation(computed: Any, exact: Any, outside: Any) -> str:
         apart = wrong - right
     factor = float(np.median(factors))
     if not wrong[~known].any() and np.all(np.abs(factors - factor) <= _ALIKE * abs(factor - 1.0)):
-        return "of the other sign" if abs(factor + 1.0) <= _ALIKE else f"off by the factor {factor:.4g}"
+        if abs(factor + 1.0) <= _ALIKE:
+            return "of the other sign"
+        return (
+            f"off by the factor {factor:.4g}" if abs(factor - 1.0) >= _ONE else f"off by {factor - 1.0:.3g} of itself"
+        )
     offset = float(np.median(apart))
     if offset and np.all(np.abs(apart - offset) <= _ALIKE * abs(offset)):
         return f"off by {offset:+.4g}"
@@ -137,8 +143,9 @@ def _describe_shift(computed: Any, exact: Any) -> str:
         for step in (1, -1):
             moved = np.roll(exact, step, axis)
             inner = tuple(slice(1, -1) if i == axis else slice(None) for i in range(computed.ndim))
-            scale = np.abs(moved[inner]).max(initial=0.0)
-            if scale and np.all(np.abs(computed[inner] - moved[inner]) <= _ALIKE * scale):
+            # Beside the error itself, because numbers that are nearly equal are near each other wherever they stand.
+            error = np.abs(computed[inner] - exact[inner]).max(initial=0.0)
+            if error and np.all(np.abs(computed[inner] - moved[inner]) <= _ALIKE * error):
                 here, right = (1, 0) if step == 1 else (0, 1)
                 one = _name(axis, computed.ndim, here, many=False)
                 return f"shifted by one: {one} holds what belongs into {right}, and so on"

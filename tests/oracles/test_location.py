@@ -47,6 +47,7 @@ def _numbers() -> Any:
 RELATIONS = {
     "off by the factor 2": lambda y: 2 * y,
     "off by the factor 1.01": lambda y: 1.01 * y,
+    "off by 1e-05 of itself": lambda y: (1 + 1e-5) * y,
     "off by the factor -3": lambda y: -3 * y,
     "of the other sign": lambda y: -y,
     "off by +0.5": lambda y: y + 0.5,
@@ -67,6 +68,12 @@ def test_a_relation_is_said_where_it_is_true_of_all(text: str) -> None:
     if text and not text.startswith(("shifted", "all")):
         computed[0, 0] += 9.0
         assert describe_relation(computed, exact, outside) == ""
+
+
+def test_errors_of_numbers_that_are_nearly_equal_are_no_shift() -> None:
+    exact = 1.0 + _numbers() / 64
+    computed = exact + np.random.default_rng(4).standard_normal(exact.shape) / 64
+    assert describe_relation(computed, exact, np.ones(exact.shape, dtype=bool)) == ""
 
 
 def test_nothing_is_said_of_what_cannot_be_compared() -> None:

@@ -20,6 +20,7 @@ from ... import exit_codes
 from ...text import one_line
 from ..host import Host, Stop, require
 from ..project.hints import did_you_mean
+from ..write import write_reports
 
 _Result = TypeVar("_Result")
 #: What `--demo` judges.
@@ -108,7 +109,7 @@ def _judge(candidate: str, spec: str, options: dict[str, Any], *, alone: bool) -
     """The exit code of a judgement, which is printed and, where a folder is given for it, recorded."""
     from ....properties.candidates.host.apart import Confinement
     from ....properties.candidates.judge_files import judge_file
-    from .recording import CODES, claim, record_judgement
+    from .recording import CODES, claim, record_of
 
     confinement = Confinement(options["seconds"], options["memory"], options["interpret"], alone)
     chosen = {name: options[name] for name in ("contract", "seed", "questions")}
@@ -119,7 +120,7 @@ def _judge(candidate: str, spec: str, options: dict[str, Any], *, alone: bool) -
         )
         fault = None
         if folder is not None:
-            fault = record_judgement(folder, judgement, _words(candidate, spec, options))
+            fault = write_reports(folder, record_of(judgement, _words(candidate, spec, options)))
     if options["demo"] and not options["as_json"]:
         click.echo(f"{_DEMO}:\n\n{textwrap.indent(_DEMO.read_text(), '    ')}")
     click.echo(judgement.as_json() if options["as_json"] else judgement.summary if options["quiet"] else str(judgement))

@@ -11,11 +11,9 @@ from typing import TYPE_CHECKING
 
 from ....properties.engine.environment import environment, versions
 from ... import exit_codes
-from ...exit_codes import Reason
 from ...record import Run, plan_digest
 from ...store.folder import Folder
 from ..run import claim_folder, read_commit
-from ..write import write_reports
 
 if TYPE_CHECKING:
     from ....properties.candidates.judgement import Judgement
@@ -37,18 +35,6 @@ def claim(report_dir: Path | None) -> contextlib.AbstractContextManager[Folder |
         Stop: it cannot be claimed.
     """
     return contextlib.nullcontext() if report_dir is None else claim_folder(report_dir)
-
-
-def record_judgement(folder: Folder, judgement: Judgement, words: Sequence[str]) -> Reason | None:
-    """Write the record of a judgement and its renderings.
-
-    Args:
-        folder: claimed. judgement: what is written. words: the command line, without the questions.
-
-    Returns:
-        What could not be written, as a reason to exit with 3; None if all stands.
-    """
-    return write_reports(folder, record_of(judgement, words))
 
 
 def record_of(judgement: Judgement, words: Sequence[str]) -> Run:
