@@ -3,6 +3,7 @@
 from .pages import WatchedTensor as WatchedTensor
 from .pages import watches as watches
 from .settings import MODES as MODES
+from .settings import seed_generators as seed_generators
 from .watch import DEEP as DEEP
 from .watch import LEFTOVERS as LEFTOVERS
 from .watch import MAX_LINE as MAX_LINE

@@ -21,6 +21,7 @@ _ALL = (*NUMERICS, *TORCH, *PYTHON)
 QUIET = Table(*(setting for setting in _ALL if setting.quiet))
 _STEADY = Table(*(setting for setting in _ALL if not setting.drifts and not setting.quiet))
 _DRIFTING = Table(*(setting for setting in _ALL if setting.drifts))
+_SEED = 0x0A55A1
 _Values = tuple[list[Any], list[Any], list[Any]]
 
 
@@ -65,6 +66,16 @@ def make_canonical() -> None:
     for setting in (*LEVELS, *_ALL):
         if setting.default is not ANY and setting.read() != setting.default:
             setting.write(setting.default)
-    torch.default_generator.manual_seed(0)
-    random.seed(0)
-    np.random.seed(0)  # noqa: NPY002 (the global one is meant)
+    seed_generators(0)
+
+
+def seed_generators(number: int) -> None:
+    """Seed the global generators of torch, Python and NumPy, by a number from 0 on.
+
+    The seeds are not those that programs use, such as 0 and 42: a subject that seeds a generator anew would leave the
+    very state that it began with, and nobody could see it.
+    """
+    seed = _SEED + number
+    torch.default_generator.manual_seed(seed)
+    random.seed(seed)
+    np.random.seed(seed)  # noqa: NPY002 (the global one is meant)

@@ -45,7 +45,7 @@ OF_ARITHMETIC = ("GIVEN", "SEEDS", "SIGNS", "BITS")
 OF_DATA = ("GIVEN", "SEEDS", "SIGNS")
 OF_LIKELY = ("GIVEN", "SEEDS", "OFFSET", "NEARONE")
 #: Questions whose outputs say nothing of the spec where they are equal: at special inputs, and at the given ones again.
-OF_ITSELF = frozenset({"ZEROS", "SMALL", "AGAIN", "STRIDES", "ALIGN", "POISON"})
+OF_ITSELF = frozenset({"ZEROS", "SMALL", "AGAIN", "STRIDES", "ALIGN", "POISON", "COMPILED"})
 # fmt: off
 _TABLE = (
     Question(
@@ -154,6 +154,10 @@ _TABLE = (
         "at the given inputs, by a second backward, at others with other parameters, and with operands and "
         "cotangents that are not contiguous. The outputs of a call that records gradients are held, too, and the "
         "inputs must be as before.",
+    ),
+    Question(
+        "COMPILED", "values and gradients under torch.compile",
+        "The candidate is traced by torch.compile, and the graph is run. A clear error is no fault.",
     ),
     Question(
         "SIZES", "values: other sizes",

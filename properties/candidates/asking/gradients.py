@@ -24,7 +24,7 @@ from ..backward import Called, SpecBackward, backward, tried
 from ..comparing import hold_in_turn
 from ..evidence import Gradients
 from ..finding import Finding, held, not_asked, raised, summed, wrong
-from ..host.calls import Answer, floating
+from ..host.calls import Answer, Manner, floating
 from ..inputs import WAYS, altered, filled
 from ..layouts import MemoryLayout, strides_of
 from ..one_order import operands_of
@@ -123,13 +123,14 @@ class _GradientPlace:
     Attributes:
         state: parameters and buffers; None for those of the spec.
         operands, cotangents: the layouts of both; None for that of the arguments, and for contiguous cotangents.
-        only: the operand that alone requires a gradient; None where all do.
+        only: the operand that alone requires a gradient; None where all do. manner: of the call.
     """
 
     state: State | None = None
     operands: MemoryLayout | None = None
     cotangents: MemoryLayout | None = None
     only: int | str | None = None
+    manner: Manner = Manner.PLAIN
 
     @property
     def text(self) -> str:
@@ -217,13 +218,15 @@ def gradients_at(session: Session, at: CallArguments, drawn: str, place: _Gradie
     padded = cotangents if part is None else [_among_zeros(g, part, rows) for g in cotangents]
     having = [] if part is None else [part.having[i] for i in request.inputs]
     answer = session.call(
-        cut.called, state, gradients=True, moving=request.inputs, wanted=request.names, cotangents=padded, rows=rows,
-        having=having, fetched=part is not None, **_strides_of(elsewhere, cut.called, padded),
+        cut.called, state, elsewhere.manner, gradients=True, moving=request.inputs, wanted=request.names, cotangents=padded, rows=rows,
+        having=having, fetched=part is not None, watched=place is None, **_strides_of(elsewhere, cut.called, padded),
         **(session.asked_of_written(run) | {"after": part is None}),
     )  # fmt: skip
     if answer.raised:
         refusable = elsewhere.operands is not None or any(words in answer.raised for words in _NOT_OFFERED)
         return raised("GRAD", answer.raised, refusable)
+    if answer.changed:
+        return wrong("GRAD", Code.MUTATED, f"the process was changed: {answer.changed[0]}", *answer.changed[1:])
     if not answer.offered or not answer.gradients:
         if marked:
             session.lost.append("inputs require gradients, and no output of the candidate does")
@@ -367,4 +370,13 @@ def _is_missed(session: Session, asked: _GradientRequest, operand: int | str) ->
     return asked.owes(operand)
 
 
-ASKING: dict[str, Asking] = {"GRAD": gradients}
+def compiled(session: Session) -> Finding:
+    """COMPILED: values and gradients by way of torch.compile; a candidate that cannot be traced may say so."""
+    finding = session.values("COMPILED", session.given, manner=Manner.COMPILED, refusable=True, alone=True)
+    if finding.standing is not Standing.HELD or not session.whole:
+        return finding
+    slopes = gradients_at(session, session.given, "GRAD", _GradientPlace(manner=Manner.COMPILED))
+    return replace(slopes, question="COMPILED") if slopes.standing is Standing.WRONG else finding
+
+
+ASKING: dict[str, Asking] = {"GRAD": gradients, "COMPILED": compiled}

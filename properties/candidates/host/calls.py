@@ -36,6 +36,7 @@ class Manner(enum.StrEnum):
     SHIFTED = "shifted"  # one element after the beginning of their memory
     POISONED = "poisoned"  # memory that nobody wrote reads as NaN
     AUTOCAST = "autocast"  # under autocast to bfloat16
+    COMPILED = "compiled"  # by way of torch.compile, with the backend that runs the traced graph
 
 
 class CandidateCall(msgspec.Struct, frozen=True):

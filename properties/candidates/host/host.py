@@ -7,6 +7,7 @@ spec and no expected value.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -65,15 +66,27 @@ class CandidateHost:
         # A first call may compile, load and open things that are kept for good.
         tiers = (process.DEEP, process.LEFTOVERS) if self._calls > 1 else (process.DEEP,)
         answer = Answer()
-        with process.watched(*(tiers if call.watched else ())) as changed:
+        if call.watched:
+            process.seed_generators(self._calls)
+        modes = process.watched(*((process.SETTINGS,) if call.watched else ()))
+        # The surroundings are outermost, because they set modes back that the candidate may have left changed.
+        with (
+            _surrounding(call.manner), torch.set_grad_enabled(call.gradients),
+            modes as settings, process.watched(*(tiers if call.watched else ())) as changed,
+        ):  # fmt: skip
             try:
                 answer = self._answer(call, arguments)
             except BaseException as err:
                 interrupt.reraise()
                 text = ": ".join([error_name(err), *error_lines(err)[:3]])
                 answer = Answer(raised="\n".join([text, *frames_of(err)]))
-        changes = [line for line in changed if _counts_against(line)]
+        changes = [*settings, *(line for line in changed if _counts_against(line))]
         return answer if not changes else _change_answer(answer, changed=changes)
+
+    @functools.cached_property
+    def _compiled(self) -> Callable[..., Any]:
+        """The candidate, traced for torch.compile; no code is generated, because what is assumed is so in tracing."""
+        return torch.compile(self._function, backend="eager", dynamic=False)
 
     def fetch(self, rows: Sequence[int], earlier: bool = False) -> Answer:
         """See `calls.Answering`."""
@@ -88,22 +101,22 @@ class CandidateHost:
         parameters = [self.state[name] for name in call.wanted]
         inputs = floating(arguments.tensors)
         leaves = [*(inputs[i] for i in call.moving), *parameters]
-        with _surrounding(call.manner), torch.set_grad_enabled(call.gradients):
-            for leaf in leaves if call.gradients else ():
-                leaf.requires_grad_(True)
-            start = time.perf_counter()
-            result = result_of(self._function(*arguments.args))
-            outputs = _require_plain_outputs(result.tensors)
-            seconds = time.perf_counter() - start
-            # What is fetched later is fetched before anything runs that could write it; only a copy of rows is needed.
-            later = call.times > 1 or call.gradients or not call.fetched
-            first = [y.detach().clone() if later else y.detach() for y in outputs]
-            cotangents = call.cotangents
-            if call.cotangent_strides:
-                cotangents = [place(g, strides) for g, strides in zip(cotangents, call.cotangent_strides, strict=True)]
-            gradients, second, spent = _gradients(outputs, leaves, cotangents) if call.gradients else ([], [], "")
-            gradients, second = _rows_of(gradients, call), _rows_of(second, call)
-            differs, last = self._again(call, arguments, replace(result, tensors=tuple(first)))
+        for leaf in leaves if call.gradients else ():
+            leaf.requires_grad_(True)
+        start = time.perf_counter()
+        function = self._compiled if call.manner is Manner.COMPILED else self._function
+        result = result_of(function(*arguments.args))
+        outputs = _require_plain_outputs(result.tensors)
+        seconds = time.perf_counter() - start
+        # What is fetched later is fetched before anything runs that could write it; only a copy of rows is needed.
+        later = call.times > 1 or call.gradients or not call.fetched
+        first = [y.detach().clone() if later else y.detach() for y in outputs]
+        cotangents = call.cotangents
+        if call.cotangent_strides:
+            cotangents = [place(g, strides) for g, strides in zip(cotangents, call.cotangent_strides, strict=True)]
+        gradients, second, spent = _gradients(outputs, leaves, cotangents) if call.gradients else ([], [], "")
+        gradients, second = _rows_of(gradients, call), _rows_of(second, call)
+        differs, last = self._again(call, arguments, replace(result, tensors=tuple(first)))
         homes = {t.untyped_storage().data_ptr(): i for i, t in enumerate(arguments.tensors) if t.numel()}
         earlier = [t.detach().clone() for t in self._kept] if call.earlier else []
         self._before, self._kept, self._latest = self._kept, list(outputs), first
