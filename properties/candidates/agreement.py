@@ -21,7 +21,7 @@ import torch
 from ...oracles.bound.rounding import Ball
 from ...oracles.bound.terms import Terms
 from ...oracles.op.declaration import is_float, to_array
-from .arguments import CallArguments, OperandFacts, State, Tensor
+from .arguments import CallArguments, OperandFacts, State, Tensor, copied_state
 from .comparing import Held, hold_all
 from .one_order import operands_of
 from .results import SpecRun
@@ -98,8 +98,8 @@ def disagreement(
 
     def replayed() -> Sequence[Tensor] | None:
         with contextlib.suppress(Exception), torch.no_grad():  # of what is meant to be read alone
-            copies = {name: value.detach().clone() for name, value in state.items()}
-            outputs: Sequence[Tensor] = as_traced(spec, arguments, state)(copies, arguments.copied().args)
+            own = copied_state(state)
+            outputs: Sequence[Tensor] = as_traced(spec, arguments, state)(own, arguments.copied().args)
             return outputs[:count]
         return None
 

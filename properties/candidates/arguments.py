@@ -53,6 +53,11 @@ class CallArguments:
     def tensors(self) -> tuple[Tensor, ...]:
         return tuple(leaf for leaf in self.leaves if isinstance(leaf, Tensor))
 
+    @property
+    def shapes(self) -> list[tuple[int, ...]]:
+        """Of the tensors."""
+        return [tuple(t.shape) for t in self.tensors]
+
     def with_tensors(self, tensors: Sequence[Any]) -> CallArguments:
         """The same with other values in the places of the tensors."""
         rest = iter(tensors)

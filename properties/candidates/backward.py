@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from .arguments import CallArguments, State, Tensor
+from .arguments import CallArguments, State, Tensor, copied_state
 from .host.calls import floating
 from .results import result_of
 from .specification import Specification
@@ -65,7 +65,7 @@ def tried(
     called: Called, arguments: CallArguments, state: State, operands: Sequence[int | str], cotangents: Sequence[Tensor]
 ) -> dict[int | str, Tensor | None] | str:
     """The gradients, or what torch says in their place; other arguments as for `backward`."""
-    own_arguments, own_state = arguments.copied(), {name: value.detach().clone() for name, value in state.items()}
+    own_arguments, own_state = arguments.copied(), copied_state(state)
     inputs = floating(own_arguments.tensors)
     leaves = [own_state[operand] if isinstance(operand, str) else inputs[operand] for operand in operands]
     try:

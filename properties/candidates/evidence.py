@@ -3,34 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
+from ...oracles.bound.rounding import Ball
 from ...oracles.bound.rounding.chance import Evaluations
-from .arguments import CallArguments, State, Tensor
+from .arguments import Tensor
 from .comparing import Held
+from .finding import Finding
+from .judgement import Covered
+from .questions import OF_DATA, OF_ITSELF, Standing
+from .specification import Reading
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """What a candidate computed at inputs where all were finite, for questions that are asked of it afterwards.
+    """What a candidate computed at inputs where all were finite, outputs or gradients, for questions of it afterwards.
 
     It is kept of some questions alone, because it takes several times the memory of the operands.
 
     Attributes:
-        native: what torch computes of the spec there; None where it is not run by torch.
+        question: its code. names, computed, held: of the outputs.
+        native: what torch computes of the spec there; None for gradients, and where torch does not run it.
+        read: (terms, ...) -> the spec's readings there. drawn: evaluates the spec there with random errors.
+        which: of what the spec gives and writes, those that were held.
+        cotangents: of which the outputs are gradients, float64 arrays; None for other outputs.
     """
 
     question: str
-    arguments: CallArguments
-    state: State
     names: tuple[str, ...]
     computed: tuple[Tensor, ...]
     held: tuple[Held, ...]
-    which: tuple[int, ...]
     native: tuple[Tensor | None, ...]
+    read: Callable[..., Sequence[Reading]]
+    drawn: Callable[[np.random.Generator], Evaluations]
+    which: tuple[int, ...]
+    cotangents: tuple[Any, ...] | None = None
 
     def picked(self, readings: Sequence[Any]) -> tuple[Any, ...]:
         """Of what the spec gives and writes, that which was held."""
@@ -39,37 +49,103 @@ class Evidence:
 
 @dataclass(frozen=True)
 class OutputDigest:
-    """What is kept of the outputs at a set of inputs, a word for each output.
+    """What is kept of the outputs at a set of inputs.
 
     Attributes:
-        question, names: which outputs.
-        judged, elements: how many elements were judged, of how many.
-        missed, reasons: how many were not whose exact value is finite and in range, and why.
-        vacuous: whether the bound says little.
-        meets: whether its ball has a value in common with that of the first question, in every element; None for the
-            first, and where they cannot be compared.
+        question: its code. names, outcomes: of the outputs; the outcomes without balls, which take memory.
+        meets: whether an output's ball has a value in common with that of the first question, in every element; None
+            for the first, and where they cannot be compared.
     """
 
     question: str
     names: tuple[str, ...]
-    judged: tuple[int, ...]
-    elements: tuple[int, ...]
-    missed: tuple[int, ...]
-    reasons: tuple[str, ...]
-    vacuous: tuple[bool, ...]
+    outcomes: tuple[Held, ...]
     meets: tuple[bool | None, ...]
 
 
-@dataclass(frozen=True)
-class Gradients:
-    """What a candidate gave as gradients, as `Evidence`; `drawn` evaluates them with random errors.
+@dataclass
+class Records:
+    """What a session keeps of what was held.
 
     Attributes:
-        cotangents: what they were asked for, float64 arrays.
+        evidence: of the values and gradients that others read again. digests: of all values that were asked.
+        firsts: by output, the ball that later ones are compared with.
+        lost: gradients that the candidate does not give, and may owe, a sentence each.
+        lacking: what the spec writes and the candidate does not have, so that it could not be held.
     """
 
-    names: tuple[str, ...]
-    computed: tuple[Tensor, ...]
-    held: tuple[Held, ...]
-    drawn: Callable[[np.random.Generator], Evaluations]
-    cotangents: tuple[Any, ...] = ()
+    evidence: list[Evidence] = field(default_factory=list)
+    digests: list[OutputDigest] = field(default_factory=list)
+    firsts: dict[int, Ball] = field(default_factory=dict)
+    lost: list[str] = field(default_factory=list)
+    lacking: set[str] = field(default_factory=set)
+
+    def remember(self, question: str, names: Sequence[str], outcomes: Sequence[Held]) -> None:
+        """Keep a digest of outputs that were held."""
+        if question in OF_ITSELF:
+            return
+        balls = [each.ball if each.judged else None for each in outcomes]
+        meets = tuple(_meet(self.firsts.get(i), one) for i, one in enumerate(balls))
+        for i, one in enumerate(balls):
+            if one is not None:
+                self.firsts.setdefault(i, one)
+        small = tuple(replace(each, ball=None) for each in outcomes)
+        self.digests.append(OutputDigest(question, tuple(names), small, meets))
+
+    def coverage(self) -> tuple[Covered, ...]:
+        """How much of each output was judged at the given inputs."""
+        first = next((each for each in self.digests if each.question == "GIVEN"), None)
+        if first is None:
+            return ()
+        return tuple(
+            Covered(n, each.judged, each.elements) for n, each in zip(first.names, first.outcomes, strict=True)
+        )
+
+    def weaknesses(self, findings: Sequence[Finding]) -> list[str]:
+        """Why what was asked says little."""
+        texts = []
+        for i, name in enumerate(self.digests[0].names if self.digests else ()):
+            rows = [each for each in self.digests if i < len(each.outcomes) and each.outcomes[i].judged]
+            if rows and all(each.outcomes[i].vacuous for each in rows):
+                texts.append(f"the bound of {name} is wider than half of its elements for all inputs")
+            meets = [each.meets[i] for each in rows if each.meets[i] is not None]
+            if meets and all(meets):
+                value = _describe_equal(self.firsts[i])
+                texts.append(f"the right value of {name} is the same for all inputs that were tried{value}")
+            if not rows:
+                texts.append(f"no element of {name} could be judged")
+            texts += self._missed(i)
+        texts += self.lost
+        texts += [f"{name} could not be judged: the candidate has no such tensor" for name in sorted(self.lacking)]
+        wrong = any(each.standing is Standing.WRONG for each in findings)
+        if not wrong and not sum(each.judged for each in findings):
+            texts.append("no value was judged")
+        return texts
+
+    def _missed(self, i: int) -> list[str]:
+        """That elements of an output could not be judged at inputs where all of it should be; a sentence or none."""
+        rows = [each for each in self.digests if each.question in OF_DATA and i < len(each.outcomes)]
+        rows = [each for each in rows if each.outcomes[i].missed]
+        if not rows:
+            return []
+        first, *others = rows
+        also = ", ".join(dict.fromkeys(each.question for each in others if each.question != first.question))
+        one = first.outcomes[i]
+        return [
+            f"{one.missed} of {one.elements} elements of {first.names[i]} could not be judged at {first.question}"
+            f"{also and f' (others at {also})'}: {one.reason}"
+        ]
+
+
+def _meet(first: Ball | None, other: Ball | None) -> bool | None:
+    """Whether two balls have a value in common in every element; None where one is missing, or of another shape."""
+    if first is None or other is None or first.shape != other.shape:
+        return None
+    with np.errstate(all="ignore"):
+        return bool(np.all(np.abs(first.centre - other.centre) <= first.radii() + other.radii()))
+
+
+def _describe_equal(ball: Ball) -> str:
+    """The one value of all elements; empty where they have several."""
+    values = np.unique(np.asarray(ball.centre, dtype=np.float64))
+    return f": {values[0]:.6g}" if values.size == 1 else ""

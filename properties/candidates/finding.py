@@ -70,5 +70,10 @@ def wrong(question: str, code: Code, title: str, *lines: str) -> Finding:
     return Finding(question, Standing.WRONG, Wrong(code, title, lines))
 
 
+def process_changed(question: str, lines: Sequence[str]) -> Finding:
+    """The finding of changes of the process, a line each."""
+    return wrong(question, Code.MUTATED, f"the process was changed: {lines[0]}", *lines[1:])
+
+
 def held(question: str, judged: int = 0) -> Finding:
     return Finding(question, Standing.HELD, None, judged)

@@ -25,8 +25,9 @@ from .host.copying import process_copied
 from .host.module_files import GivenError, file_of, problem_of
 from .host.sources import content_of, sources
 from .host.watching import Watch
-from .judgement import Judgement, Ruling
-from .judging import Progress, judged, undecided
+from .judgement import Assignment, Judgement, Ruling
+from .judging import Progress, assignment_of, judged
+from .row_sample import part_of
 from .session import Session
 from .specification import SpecError, specification
 
@@ -79,27 +80,26 @@ def judge_file(
             read = specification(problem.spec)
             arguments = CallArguments.of(problem.draw(seed))
             _require_sendable(arguments, CallArguments.of(problem.made))
-            session = Session(read, _Nobody(candidate), allowed, seed, arguments, problem.draw)
-            session.cut()
+            part = part_of(read, arguments, allowed)
             # Before the candidate runs, because a spec that cannot be read says nothing of any candidate.
-            few = arguments if session.part is None else session.part.of(arguments, [0])
-            read.read(few, read.state, allowed)
+            read.read(arguments if part is None else part.of(arguments, [0]), read.state, allowed)
         except SpecError as err:
-            return _with_digests(undecided(spec, str(allowed), seed, str(err), candidate), digests)
+            return Judgement(
+                Assignment(candidate, spec, str(allowed), seed, sha256=digests), Ruling.ERROR, error=str(err)
+            )
         contents = _candidate_contents(candidate)
         digests["candidate"] = next((sha256(each).hexdigest() for each in contents.values()), "")
         try:
             watch = _watch(problem.path, before, contents)
             apart = CandidateApart(candidate, problem.made, seed, confinement, watch, contents, copied)
         except CandidateError as err:
-            return _with_digests(_unloaded(session, str(err)), digests)
+            first, *more = str(err).splitlines() or [""]
+            finding = wrong("PROCESS", Code.RAISED, f"the candidate could not be made: {first}", *more)
+            of = assignment_of(candidate, read, allowed, seed, arguments)
+            return Judgement(replace(of, sha256=digests), Ruling.REJECTED, (finding,))
         stack.enter_context(apart)
-        session.candidate, session.made, session.left = apart, apart.changed, apart.left_behind
-        return _with_digests(judged(session, questions, progress), digests)
-
-
-def _with_digests(judgement: Judgement, digests: Mapping[str, str]) -> Judgement:
-    return replace(judgement, assignment=replace(judgement.assignment, sha256=digests))
+        judgement = judged(Session(read, apart, allowed, seed, arguments, problem.draw, part), questions, progress)
+        return replace(judgement, assignment=replace(judgement.assignment, sha256=digests))
 
 
 def _require_sendable(*sent: CallArguments) -> None:
@@ -159,22 +159,3 @@ def _digest(file: Path) -> str:
     """SHA-256 of a spec's file: of what was executed, or, of a module that was there before, of what the file has."""
     executed = sources().digests.get(str(file))
     return executed or (sha256(content_of(file)).hexdigest() if file.is_file() else "")
-
-
-class _Nobody:
-    """Stands for a candidate that has not been loaded."""
-
-    def __init__(self, name: str) -> None:
-        self.name, self.shapes = name, dict[str, tuple[int, ...]]()
-
-    def ask(self, call: Any) -> Any:
-        raise AssertionError("asked before it was loaded")
-
-    def fetch(self, rows: Sequence[int], earlier: bool = False) -> Any:
-        raise AssertionError("asked before it was loaded")
-
-
-def _unloaded(session: Session, text: str) -> Judgement:
-    first, *more = text.splitlines() or [""]
-    finding = wrong("PROCESS", Code.RAISED, f"the candidate could not be made: {first}", *more)
-    return Judgement(session.assignment(), Ruling.REJECTED, (finding,))

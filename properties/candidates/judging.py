@@ -6,11 +6,9 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
 import torch
 
 from ...oracles.bound.accept import ReadingError
-from ...oracles.bound.rounding import Ball
 from ...oracles.bound.terms import Terms, terms
 from ...oracles.verdicts.verdict import Code
 from .arguments import CallArguments, copied_state
@@ -19,9 +17,10 @@ from .conformance import DEFAULT
 from .finding import Finding, not_asked, wrong
 from .host.calls import GoneError
 from .host.host import CandidateHost
-from .judgement import Assignment, Covered, Judgement, Ruling, ruling
+from .judgement import Assignment, Judgement, Ruling, ruling
 from .precision import arithmetic
-from .questions import OF_DATA, QUESTIONS, Standing
+from .questions import QUESTIONS
+from .row_sample import part_of
 from .session import Session
 from .specification import SpecError, Specification, specification
 
@@ -61,9 +60,8 @@ def judge(
     arguments = CallArguments.of(draw(seed) if draw is not None else inputs)
     host = CandidateHost(str(getattr(candidate, "__name__", type(candidate).__name__)), candidate)
     before = copied_state(host.state)
-    session = Session(read_spec, host, allowed, seed, arguments, draw)
+    session = Session(read_spec, host, allowed, seed, arguments, draw, part_of(read_spec, arguments, allowed))
     try:
-        session.cut()
         return judged(session, questions)
     finally:
         host.set_state(before)
@@ -105,11 +103,12 @@ def judged(session: Session, questions: Sequence[str] = (), progress: Progress |
     misread = "" if error else _misread(session)
     if misread:
         error, findings = misread, []  # What was held against such bounds says nothing.
-    weaknesses = [] if error else _weaknesses(session, findings)
+    weaknesses = [] if error else session.records.weaknesses(findings)
     name, words = ("", "") if error else arithmetic(session)
     verdict = Ruling.ERROR if error else ruling(findings, weaknesses)
+    of = assignment_of(session.candidate.name, session.spec, session.terms, session.seed, session.given)
     return Judgement(
-        session.assignment(), verdict, tuple(findings), tuple(weaknesses), words, name, error, _coverage(session),
+        of, verdict, tuple(findings), tuple(weaknesses), words, name, error, session.records.coverage(),
         time.monotonic() - start,
     )  # fmt: skip
 
@@ -128,58 +127,9 @@ def _gone(code: str, err: GoneError) -> Finding:
     return wrong(code, Code.CRASHED, f"the candidate's process has ended: {err}")
 
 
-def _weaknesses(session: Session, findings: Sequence[Finding]) -> list[str]:
-    """Why what was asked says little."""
-    texts = []
-    for i, name in enumerate(session.seen[0].names if session.seen else ()):
-        rows = [each for each in session.seen if i < len(each.judged) and each.judged[i]]
-        if rows and all(each.vacuous[i] for each in rows):
-            texts.append(f"the bound of {name} is wider than half of its elements for all inputs")
-        meets = [each.meets[i] for each in rows if each.meets[i] is not None]
-        if meets and all(meets):
-            texts.append(
-                f"the right value of {name} is the same for all inputs that were tried{_which(session.firsts[i])}"
-            )
-        if not rows:
-            texts.append(f"no element of {name} could be judged")
-        texts += _missed(session, i)
-    texts += session.lost
-    texts += [f"{name} could not be judged: the candidate has no such tensor" for name in sorted(session.lacking)]
-    wrong = any(each.standing is Standing.WRONG for each in findings)
-    if not wrong and not sum(each.judged for each in findings):
-        texts.append("no value was judged")
-    return texts
-
-
-def _missed(session: Session, i: int) -> list[str]:
-    """That elements of an output could not be judged at inputs where all of it should be; one sentence or none."""
-    rows = [each for each in session.seen if each.question in OF_DATA and i < len(each.missed) and each.missed[i]]
-    if not rows:
-        return []
-    first, *others = rows
-    also = ", ".join(dict.fromkeys(each.question for each in others if each.question != first.question))
-    return [
-        f"{first.missed[i]} of {first.elements[i]} elements of {first.names[i]} could not be judged at {first.question}"
-        f"{also and f' (others at {also})'}: {first.reasons[i]}"
-    ]
-
-
-def _coverage(session: Session) -> tuple[Covered, ...]:
-    """How much of each output was judged at the given inputs."""
-    first = next((each for each in session.seen if each.question == "GIVEN"), None)
-    return () if first is None else tuple(map(Covered, first.names, first.judged, first.elements))
-
-
-def _which(ball: Ball) -> str:
-    values = np.unique(np.asarray(ball.centre, dtype=np.float64))
-    return f": {values[0]:.6g}" if values.size == 1 else ""
-
-
-def undecided(spec: Specification | str, contract: str, seed: int, text: str, candidate: str) -> Judgement:
-    """A judgement that says nothing of the candidate.
-
-    Args:
-        spec, contract, seed, candidate: see `Judgement`. text: why there is no verdict.
-    """
-    name = spec if isinstance(spec, str) else spec.name
-    return Judgement(Assignment(candidate, name, contract, seed), Ruling.ERROR, error=text)
+def assignment_of(
+    candidate: str, spec: Specification, allowed: Terms, seed: int, arguments: CallArguments
+) -> Assignment:
+    """What is judged, and by what: the arguments are those of `Session`."""
+    floating = [str(t.dtype).removeprefix("torch.") for t in arguments.tensors if t.is_floating_point()]
+    return Assignment(candidate, spec.name, str(allowed), seed, next(iter(floating), "none"))

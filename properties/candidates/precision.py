@@ -24,14 +24,14 @@ def arithmetic(session: Session) -> tuple[str, str]:
     The first is empty where it kept none. Where the bound of those terms is wider than half of the elements, that is
     said: nothing is known of the precision then.
     """
-    evidence = [each for each in session.evidence if each.question in OF_ARITHMETIC and not _out_of_range(each)]
+    evidence = [each for each in session.records.evidence if each.question in OF_ARITHMETIC and not _out_of_range(each)]
     if not evidence:
         return "", "not known"
     dtypes = [dtype_name(y.dtype) for each in evidence for y in each.computed if dtype_name(y.dtype) in FORMATS]
     if not dtypes:
         return "", "no output is floating"
     for terms, words in LADDER:
-        outcomes = _hold_under(session, evidence, terms)
+        outcomes = _hold_under(evidence, terms)
         if outcomes:
             precision = words.format(dtype=dtypes[0], sums=terms.contract(dtypes[0]).accumulate.name)
             wide = sum(outcome.vacuous for outcome in outcomes) > len(outcomes) / 2
@@ -39,12 +39,12 @@ def arithmetic(session: Session) -> tuple[str, str]:
     return "", UNKNOWN
 
 
-def _hold_under(session: Session, evidence: Sequence[Evidence], terms: Terms) -> list[Held]:
+def _hold_under(evidence: Sequence[Evidence], terms: Terms) -> list[Held]:
     """All evidence held under some terms, an outcome for each output; empty if one is outside, or cannot be read."""
     outcomes: list[Held] = []
     for each in evidence:
         try:
-            outcomes += _hold_again(session, each, terms)
+            outcomes += _hold_again(each, terms)
         except (SpecError, ReadingError):
             # A wider ball may decide less, an index that is chosen by values, say. Nothing is known of such terms.
             return []
@@ -60,11 +60,11 @@ def _out_of_range(each: Evidence) -> bool:
     return not all(bool((y if y.is_complex() else y.double()).isfinite().all()) for y in wrong)
 
 
-def _hold_again(session: Session, each: Evidence, terms: Terms) -> list[Held]:
+def _hold_again(each: Evidence, terms: Terms) -> list[Held]:
     """The outputs of one question held under other terms.
 
     BITS has operands with exact products and sums in every order, unless the terms give sums or factors fewer digits.
     """
     sharp = each.question == "BITS" and not terms.accumulate and not terms.factors
-    read = each.picked(session.spec.read(each.arguments, each.state, terms, sharp))
+    read = each.picked(each.read(terms, sharp))
     return hold_all(each.names, each.computed, read, terms, None, OperandFacts.FINITE, told=False)

@@ -162,6 +162,12 @@ def _equal(one: Any, other: Any) -> bool:
     return type(one) is type(other) and bool(one == other)
 
 
+def homes_of(outputs: Sequence[Tensor], arguments: Sequence[Tensor]) -> list[int]:
+    """Of each output the argument whose memory it shares, by position; -1 for none."""
+    homes = {t.untyped_storage().data_ptr(): i for i, t in enumerate(arguments) if t.numel()}
+    return [homes.get(y.untyped_storage().data_ptr(), -1) for y in outputs]
+
+
 def overlaps(tensors: Sequence[Tensor]) -> list[tuple[int, int]]:
     """The pairs of tensors that have memory in common, by position, the later one first."""
     pairs = ((i, j) for i in range(len(tensors)) for j in range(i))

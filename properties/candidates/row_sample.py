@@ -20,10 +20,10 @@ import torch
 
 from ...oracles.bound.terms import Terms
 from ...oracles.op.declaration import is_float
-from .arguments import CallArguments, State, Tensor
+from .arguments import CallArguments, Tensor
 from .inputs import WAYS, Way
 from .row_independence import keeps_rows
-from .specification import Specification
+from .specification import SpecError, Specification
 
 #: From so many elements of arguments and outputs on a problem is large; of so many of them one question is read.
 LARGE, READ = 2**21, 2**19
@@ -64,24 +64,25 @@ class Part:
         pairs = zip(arguments.tensors, self.having, strict=True)
         return arguments.with_tensors([t[index.to(t.device)] if has else t for t, has in pairs])
 
-    def fits(self, arguments: CallArguments, like: CallArguments) -> bool:
-        """Whether arguments are of the shapes that were cut."""
-        return [t.shape for t in arguments.tensors] == [t.shape for t in like.tensors]
-
     def told(self, rows: Sequence[int]) -> str:
         return f"{len(set(rows))} of {self.count} rows"
 
 
-def part_of(spec: Specification, arguments: CallArguments, state: State, terms: Terms) -> Part | None:
+def part_of(spec: Specification, arguments: CallArguments, terms: Terms, read: int = READ) -> Part | None:
     """How a problem is cut; None for one that is not large, or not known to keep its rows apart.
 
-    Raises:
-        SpecError: the spec cannot be traced.
+    Args:
+        spec, arguments, terms: the problem. read: elements of arguments and outputs that one question is read of.
+
+    Of a spec that cannot be traced, which is said where it is read, there is none either.
     """
-    tensors = arguments.tensors
+    tensors, state = arguments.tensors, spec.state
     if spec.numpy or not tensors or not all(map(is_float, (*tensors, *state.values()))):
         return None
-    traced = spec.traced_at(arguments, state)
+    try:
+        traced = spec.traced_at(arguments, state)
+    except SpecError:
+        return None
     shapes = tuple(tuple(output.shape) for output in traced.outputs)
     elements = sum(t.numel() for t in tensors) + sum(math.prod(shape) for shape in shapes)
     count = shapes[0][0] if shapes and shapes[0] else 0
@@ -89,10 +90,10 @@ def part_of(spec: Specification, arguments: CallArguments, state: State, terms: 
         return None
     if not all(output.dtype.is_floating_point for output in traced.outputs):
         return None
-    rows = min(max(READ * count // elements, 1), count - 1)
+    rows = min(max(read * count // elements, 1), count - 1)
     for having in _who_may_have_rows(tensors, count):
         part = Part(count, rows, having, shapes)
-        at = functools.partial(_with_rows, spec, arguments, state, part)
+        at = functools.partial(_with_rows, spec, arguments, part)
         flags = (*(False for _ in state), *having)
         if keeps_rows(at, flags, (count, rows), terms.contract(spec.dtype_of(arguments, state))):
             return part
@@ -108,10 +109,10 @@ def _who_may_have_rows(tensors: Sequence[Tensor], count: int) -> Iterator[tuple[
         yield tuple(i == may.index(most) for i in range(len(may)))
 
 
-def _with_rows(spec: Specification, arguments: CallArguments, state: State, part: Part, rows: int) -> tuple[Any, Any]:
+def _with_rows(spec: Specification, arguments: CallArguments, part: Part, rows: int) -> tuple[Any, Any]:
     """The spec with so many rows as a function of arrays, and their shapes."""
     few = arguments if rows == part.count else part.of(arguments, range(rows))
-    return spec.traced_at(few, state), [tuple(t.shape) for t in (*state.values(), *few.tensors)]
+    return spec.traced_at(few, spec.state), [*(tuple(t.shape) for t in spec.state.values()), *few.shapes]
 
 
 def drawn(tensor: Tensor, way: Way, rng: Any) -> Tensor:

@@ -35,8 +35,8 @@ from ...reference.formats import FORMATS
 from ...reference.missing import NoReadingError
 from ..catalog.loading import load_op
 from ..names import SelectionError
-from .arguments import CallArguments, State, Tensor
-from .results import SpecRun, incomparable, result_of
+from .arguments import CallArguments, State, Tensor, copied_state
+from .results import SpecRun, homes_of, incomparable, result_of
 
 #: An output as the rounding reading has it: a ball, or an array of integers or truth values.
 Reading = Any
@@ -83,7 +83,7 @@ class Specification:
             SpecError: the spec raises, or gives nothing that could be held.
         """
         self._check({**state, **{f"args[{i}]": t for i, t in enumerate(arguments.tensors)}})
-        own_arguments, own_state = arguments.copied(), {name: value.detach().clone() for name, value in state.items()}
+        own_arguments, own_state = arguments.copied(), copied_state(state)
         try:
             with torch.no_grad():
                 result = result_of(self.called(own_state, own_arguments.args))
@@ -102,10 +102,8 @@ class Specification:
             raise SpecError(f"{self.name} gives {result.form} and writes no tensor: there is nothing to judge")
         values = tuple(own_state[place] if isinstance(place, str) else own_arguments.tensors[place] for place in places)
         names = [place if isinstance(place, str) else f"written input {place}" for place in places]
-        homes = {t.untyped_storage().data_ptr(): i for i, t in enumerate(own_arguments.tensors) if t.numel()}
-        shared = tuple(homes.get(t.untyped_storage().data_ptr(), -1) for t in result.tensors)
-        lent = {t.untyped_storage().data_ptr() for t in own_state.values() if t.numel()}
-        own = tuple(t.untyped_storage().data_ptr() not in lent for t in result.tensors)
+        shared = tuple(homes_of(result.tensors, own_arguments.tensors))
+        own = tuple(home < 0 for home in homes_of(result.tensors, list(own_state.values())))
         return SpecRun(result, (*result.names, *names), places, values, shared, own)
 
     def _check(self, named: Mapping[str, Tensor]) -> None:
@@ -318,7 +316,7 @@ def specification(spec: Any) -> Specification:
         return Specification(_function_name(spec.function), spec.function, numpy=True)
     if isinstance(spec, torch.nn.Module):
         state = {**dict(spec.named_parameters()), **buffers_of(spec)}
-        copies = {name: value.detach().clone() for name, value in state.items()}
+        copies = copied_state(state)
         trained = frozenset(name for name, value in spec.named_parameters() if value.requires_grad)
         return Specification(type(spec).__name__, spec, copies, trained)
     if callable(spec):

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import msgspec
 import torch
 
 from ....oracles.bound.terms import Terms
@@ -22,9 +23,9 @@ from ..agreement import TorchEvaluations, as_traced, doubled, fault, told_of_tor
 from ..arguments import CallArguments, State, Tensor
 from ..backward import Called, SpecBackward, backward, tried
 from ..comparing import hold_in_turn
-from ..evidence import Gradients
+from ..evidence import Evidence
 from ..finding import Finding, held, not_asked, raised, summed, wrong
-from ..host.calls import Answer, Manner, floating
+from ..host.calls import Answer, Backward, Manner, floating
 from ..inputs import WAYS, altered, filled
 from ..layouts import MemoryLayout, strides_of
 from ..one_order import operands_of
@@ -141,7 +142,11 @@ class _GradientPlace:
         named = [f"{name} {layout}" for name, layout in layouts.items() if layout is not None]
         if named:
             return f"layout     {', '.join(named)}"
-        return "where      at other inputs and parameters" if self.state is not None else ""
+        return (
+            "where      at other parameters, and other inputs, each a torch.nn.Parameter"
+            if self.state is not None
+            else ""
+        )
 
 
 def gradients(session: Session) -> Finding:
@@ -153,9 +158,9 @@ def gradients(session: Session) -> Finding:
     if finding.standing not in (Standing.HELD, Standing.VACUOUS) or session.part is not None:
         return finding
     state = altered(session.spec.state, session.generator("PARAMS")) if session.controlled else session.spec.state
-    others = [(_unlike(session), "GRAD elsewhere", _GradientPlace(state))]
+    others = [(_unlike(session), "GRAD elsewhere", _GradientPlace(state, manner=Manner.PARAMETERS))]
     others += [(session.given, "GRAD", _GradientPlace(None, *layouts)) for layouts in _LAYOUTS]
-    alone = list(session.whole)[:_ALONE] if len(session.whole) > 1 else []
+    alone = list(session.history.gradients)[:_ALONE] if len(session.history.gradients) > 1 else []
     others += [(session.given, "GRAD", _GradientPlace(only=operand)) for operand in alone]
     for arguments, drawn, place in others:
         try:
@@ -189,8 +194,8 @@ def gradients_at(session: Session, at: CallArguments, drawn: str, place: _Gradie
     run = spec.run(arguments, state)
     outputs = floating(run.outputs)
     # A buffer that is written needs no gradient; what does must not be written where autograd is to go through it.
-    writes = zip(run.written, run.names[len(run.outputs) :], strict=True)
-    moving = [name for place, name in writes if isinstance(place, int) or place in spec.parameters]
+    places = zip(run.written, run.names[len(run.outputs) :], strict=True)
+    moving = [name for place, name in places if isinstance(place, int) or place in spec.parameters]
     if moving:
         return not_asked("GRAD", f"the spec writes {moving[0].removeprefix('written ')}")
     inputs = floating(arguments.tensors)
@@ -202,7 +207,7 @@ def gradients_at(session: Session, at: CallArguments, drawn: str, place: _Gradie
         return not_asked("GRAD", "no output, or no operand, is floating")
     cotangents = [_cotangent_of(y, rng, elsewhere.cotangents) for y in outputs]
     if spec.numpy:  # The dtypes of its outputs are the candidate's.
-        dtypes = [y.dtype for y in session.first().outputs]
+        dtypes = [y.dtype for y in session.first.outputs]
         if len(dtypes) != len(cotangents):
             return not_asked("GRAD", "the candidate's outputs are not as many as the spec's")
         cotangents = [g.to(dtype) for g, dtype in zip(cotangents, dtypes, strict=True)]
@@ -217,19 +222,21 @@ def gradients_at(session: Session, at: CallArguments, drawn: str, place: _Gradie
     rows = cut.rows or []
     padded = cotangents if part is None else [_among_zeros(g, part, rows) for g in cotangents]
     having = [] if part is None else [part.having[i] for i in request.inputs]
+    strides = [] if elsewhere.cotangents is None else [strides_of(elsewhere.cotangents, g.shape) for g in padded]
+    writes = msgspec.structs.replace(session.writes_of(run), after=part is None)
     answer = session.call(
-        cut.called, state, elsewhere.manner, gradients=True, moving=request.inputs, wanted=request.names, cotangents=padded, rows=rows,
-        having=having, fetched=part is not None, watched=place is None, **_strides_of(elsewhere, cut.called, padded),
-        **(session.asked_of_written(run) | {"after": part is None}),
+        cut.called, state, elsewhere.manner, layout=elsewhere.operands, writes=writes, fetched=part is not None,
+        watched=place is None,
+        backward=Backward(request.inputs, request.names, padded, strides, rows, having),
     )  # fmt: skip
     if answer.raised:
-        refusable = elsewhere.operands is not None or any(words in answer.raised for words in _NOT_OFFERED)
-        return raised("GRAD", answer.raised, refusable)
+        refusable = elsewhere.operands is not None or elsewhere.manner is Manner.COMPILED
+        return raised("GRAD", answer.raised, refusable or any(words in answer.raised for words in _NOT_OFFERED))
     if answer.changed:
         return wrong("GRAD", Code.MUTATED, f"the process was changed: {answer.changed[0]}", *answer.changed[1:])
-    if not answer.offered or not answer.gradients:
+    if not answer.pulled.gradients:
         if marked:
-            session.lost.append("inputs require gradients, and no output of the candidate does")
+            session.records.lost.append("inputs require gradients, and no output of the candidate does")
         return not_asked("GRAD", "the candidate's outputs require no gradient")
     spoiled = _spoiled(session, request, run, answer, cut.called) if part is None else None
     if spoiled is not None:
@@ -241,11 +248,11 @@ def gradients_at(session: Session, at: CallArguments, drawn: str, place: _Gradie
 def _held_answer(session: Session, asked: _GradientRequest, answer: Answer, place: _GradientPlace | None) -> Finding:
     """Hold the gradients of an answer; those at the given place by a second backward, too."""
     if place is not None and place.only is not None:
-        return _held_alone(session, asked, answer.gradients[0])
+        return _held_alone(session, asked, answer.pulled.gradients[0])
     if place is not None:
-        return _held_gradients(session, asked, answer.gradients, evident=False)
-    session.whole = dict(zip(asked.operands, answer.gradients, strict=True))
-    finding = _held_gradients(session, asked, answer.gradients, evident=True)
+        return _held_gradients(session, asked, answer.pulled.gradients, evident=False)
+    session.history.gradients = dict(zip(asked.operands, answer.pulled.gradients, strict=True))
+    finding = _held_gradients(session, asked, answer.pulled.gradients, evident=True)
     if finding.standing is Standing.WRONG:
         return finding
     return _second_backward(session, asked, answer) or finding
@@ -258,20 +265,10 @@ def _cotangent_of(output: Tensor, rng: Any, layout: MemoryLayout | None) -> Tens
     return drawn[:1].expand(drawn.shape).clone() if equal else drawn
 
 
-def _strides_of(place: _GradientPlace, arguments: CallArguments, cotangents: Sequence[Tensor]) -> dict[str, Any]:
-    """What a call says of the memory of its arguments and cotangents."""
-    memory = {}
-    if place.operands is not None:
-        memory["strides"] = [strides_of(place.operands, t.shape) for t in arguments.tensors]
-    if place.cotangents is not None:
-        memory["cotangent_strides"] = [strides_of(place.cotangents, g.shape) for g in cotangents]
-    return memory
-
-
 def _held_alone(session: Session, asked: _GradientRequest, gradient: Tensor | None) -> Finding:
     """Hold the gradient of an operand that alone requires one; that of a call in which all do is known."""
     (operand,) = asked.operands
-    known = session.whole[operand]
+    known = session.history.gradients[operand]
     if gradient is None and known is not None and known.count_nonzero():
         return wrong("GRAD", Code.ATTRIBUTE, f"no gradient of {asked.label(operand)} where it alone requires one")
     if gradient is None or known is None or same_results(gradient, known):
@@ -282,11 +279,11 @@ def _held_alone(session: Session, asked: _GradientRequest, gradient: Tensor | No
 def _second_backward(session: Session, asked: _GradientRequest, answer: Answer) -> Finding | None:
     """What is wrong with a second backward through the same graph; None where nothing is."""
     line = "call       second backward through the same graph"
-    if answer.spent:
-        return wrong("GRAD", Code.RAISED, f"a second backward through the same graph raised {answer.spent}")
-    if not answer.again:
+    if answer.pulled.spent:
+        return wrong("GRAD", Code.RAISED, f"a second backward through the same graph raised {answer.pulled.spent}")
+    if not answer.pulled.again:
         return None
-    finding = _held_gradients(session, asked, answer.again, evident=False)
+    finding = _held_gradients(session, asked, answer.pulled.again, evident=False)
     if finding.standing is not Standing.WRONG or finding.wrong is None:
         return None
     return replace(finding, wrong=finding.wrong.with_lines(line))
@@ -296,10 +293,10 @@ def _spoiled(
     session: Session, asked: _GradientRequest, run: SpecRun, answer: Answer, called: CallArguments
 ) -> Finding | None:
     """What is wrong with a call that records gradients besides these: an input that backward wrote, or an output."""
-    for i, (before, after) in enumerate(zip(called.tensors, answer.after, strict=True)):
+    for i, (before, after) in enumerate(zip(called.tensors, answer.written.after, strict=True)):
         if not same_bits(before.detach().cpu(), after):
             return wrong("GRAD", Code.MUTATED, f"{called.label(i)} was written by the call or by its backward")
-    if session.strayed or len(answer.outputs) != len(run.outputs) or asked.arguments is not session.given:
+    if session.history.strayed or len(answer.outputs) != len(run.outputs):
         return None  # other questions tell of that
     # As AGAIN, whose outputs say nothing of the spec where they are equal: the inputs are those of another question.
     finding = session.held("AGAIN", asked.arguments, asked.state, run, answer)
@@ -322,7 +319,7 @@ def _held_gradients(session: Session, asked: _GradientRequest, got: list[Tensor 
     titles, computed, positions, operands = [], list[Tensor](), [], list[int | str]()
     for operand, gradient in zip(asked.operands, got, strict=True):
         # What the candidate gives no gradient of at the given inputs is not missed elsewhere.
-        elsewhere = not evident and session.whole.get(operand) is None
+        elsewhere = not evident and session.history.gradients.get(operand) is None
         if gradient is None and (elsewhere or not _is_missed(session, asked, operand)):
             continue
         # A gradient that was not computed stands for zeros.
@@ -336,7 +333,7 @@ def _held_gradients(session: Session, asked: _GradientRequest, got: list[Tensor 
 
     def read(terms: Terms) -> Sequence[Reading]:
         # In other memory the gradients are the same, so that they are read once.
-        known = session.slopes if arguments is session.given and state is spec.state else {}
+        known = session.readings if arguments is session.given and state is spec.state else {}
         key = (terms, tuple(positions), *(to_array(g).tobytes() for g in asked.cotangents))
         if key not in known:
             known[key] = spec.gradients(arguments, state, terms, positions, asked.cotangents)
@@ -347,13 +344,16 @@ def _held_gradients(session: Session, asked: _GradientRequest, got: list[Tensor 
     if not spec.numpy and any(each.wrong is not None for each in outcomes):
         own = asked.evaluations(spec, operands)
         if fault(own, read(session.terms), session.terms) is not None:
-            session.lost.append(_OTHER_BACKWARD)
+            session.records.lost.append(_OTHER_BACKWARD)
             return not_asked("GRAD", _OTHER_BACKWARD)
         outcomes = told_of_torch(outcomes, own.own, session.terms, facts, 1)
     if evident:
-        evaluate = functools.partial(spec.drawn_gradients, arguments, state, session.terms, positions, asked.cotangents)
-        arrays = tuple(map(to_array, asked.cotangents))
-        session.gradients.append(Gradients(tuple(titles), tuple(computed), tuple(outcomes), evaluate, arrays))
+        drawn = functools.partial(spec.drawn_gradients, arguments, state, session.terms, positions, asked.cotangents)
+        evidence = Evidence(
+            "GRAD", tuple(titles), tuple(computed), tuple(outcomes), (None,) * len(titles), read, drawn,
+            tuple(range(len(titles))), tuple(map(to_array, asked.cotangents)),
+        )  # fmt: skip
+        session.records.evidence.append(evidence)
     return summed("GRAD", outcomes, arguments)
 
 
@@ -363,7 +363,7 @@ def _is_missed(session: Session, asked: _GradientRequest, operand: int | str) ->
     if own is None or not bool(own.count_nonzero()):
         return False
     if not asked.owes(operand):
-        session.lost.append(
+        session.records.lost.append(
             f"the candidate gives no gradient of {asked.label(operand)}; give the inputs requires_grad=True that need"
             " one, and it is missed or not"
         )
@@ -373,7 +373,7 @@ def _is_missed(session: Session, asked: _GradientRequest, operand: int | str) ->
 def compiled(session: Session) -> Finding:
     """COMPILED: values and gradients by way of torch.compile; a candidate that cannot be traced may say so."""
     finding = session.values("COMPILED", session.given, manner=Manner.COMPILED, refusable=True, alone=True)
-    if finding.standing is not Standing.HELD or not session.whole:
+    if finding.standing is not Standing.HELD or not session.history.gradients:
         return finding
     slopes = gradients_at(session, session.given, "GRAD", _GradientPlace(manner=Manner.COMPILED))
     return replace(slopes, question="COMPILED") if slopes.standing is Standing.WRONG else finding

@@ -10,7 +10,7 @@ import msgspec
 from ....oracles.op.bits import same_bits
 from ....oracles.verdicts.verdict import Code
 from ..arguments import CallArguments, Tensor
-from ..finding import Finding, held, raised, wrong
+from ..finding import Finding, held, process_changed, raised, wrong
 from ..host.calls import Answer, Manner
 from ..inputs import WAYS, filled
 from ..questions import Standing
@@ -29,16 +29,21 @@ def untouched(session: Session) -> Finding:
     """UNTOUCHED: no argument, parameter or buffer is written but those that the spec writes; nothing of torch is
     replaced by a call. What the spec writes is held like outputs, wherever the call is made.
     """
-    answer = session.first()
+    answer = session.first
     if answer.raised:
         return raised("UNTOUCHED", answer.raised)
-    if session.changed:
-        return wrong("UNTOUCHED", Code.MUTATED, f"the process was changed: {session.changed[0]}", *session.changed[1:])
-    spared = session.native().written
-    for i, (before, after) in enumerate(zip(session.given.tensors, answer.after, strict=True)):
+    if session.history.changed:
+        return wrong(
+            "UNTOUCHED",
+            Code.MUTATED,
+            f"the process was changed: {session.history.changed[0]}",
+            *session.history.changed[1:],
+        )
+    spared = session.native.written
+    for i, (before, after) in enumerate(zip(session.given.tensors, answer.written.after, strict=True)):
         if i not in spared and not same_bits(before.detach().cpu(), after):
             return wrong("UNTOUCHED", Code.MUTATED, f"{session.given.label(i)} was written")
-    for name, now in zip(session.shared, answer.buffers, strict=False):
+    for name, now in zip(session.shared, answer.written.buffers, strict=False):
         before = session.spec.state[name].detach().cpu()
         if name not in spared and (now is None or not same_bits(before.to(now.dtype), now)):
             return wrong("UNTOUCHED", Code.MUTATED, f"{name} was written")
@@ -47,13 +52,13 @@ def untouched(session: Session) -> Finding:
 
 def fresh(session: Session) -> Finding:
     """FRESH: an output shares memory with an argument, or with another output, only where the spec's does."""
-    first, native = session.first(), session.native()
+    first, native = session.first, session.native
     names = native.names
-    for name, home, allowed in zip(names, first.shared, native.shared, strict=False):
+    for name, home, allowed in zip(names, first.aliases.shared, native.shared, strict=False):
         if home >= 0 and home != allowed:
             return wrong("FRESH", Code.ALIASED, f"{name} shares memory with {session.given.label(home)}")
     theirs = overlaps(native.outputs)
-    for later, earlier in first.overlaps:
+    for later, earlier in first.aliases.overlaps:
         if later < len(native.outputs) and (later, earlier) not in theirs:
             return wrong("FRESH", Code.ALIASED, f"{names[later]} shares memory with {names[earlier]}")
     return held("FRESH")
@@ -69,14 +74,14 @@ def _other_data(session: Session, code: str) -> CallArguments:
 
 def _call_before(session: Session) -> None:
     """A call at tensors like the given ones; of a large problem the last one will do, whatever its question was."""
-    if session.part is None or not session.asked_alike:
+    if session.part is None or not session.history.alike:
         session.call(session.given)
 
 
 def same(session: Session) -> Finding:
     """SAME: a call with other data in the very tensors of a call before."""
     _call_before(session)
-    finding = None if session.part is None or session.strayed else _same_with_the_ways(session, session.part)
+    finding = None if session.part is None or session.history.strayed else _same_with_the_ways(session, session.part)
     if finding is not None:
         return finding
     _call_before(session)
@@ -102,7 +107,7 @@ def _same_with_the_ways(session: Session, part: Part) -> Finding | None:
 def reborn(session: Session) -> Finding:
     """REBORN: a call with other tensors in the memory of a call before."""
     _call_before(session)
-    if session.part is not None and not session.strayed:
+    if session.part is not None and not session.history.strayed:
         # Operands of 12 bits are other data as well; if something is wrong, each question is asked by itself.
         finding = next(bits_in_turn(session, Manner.REBORN), None)
         if finding is not None and finding.standing is not Standing.WRONG:
@@ -120,7 +125,7 @@ def outputs_survive_calls(session: Session) -> Finding:
     later = session.call(_other_data(session, "KEPT"), earlier=True)
     if first.raised or later.raised:
         return raised("KEPT", first.raised or later.raised)
-    native = session.native()
+    native = session.native
     for name, own, was, now in zip(native.names, native.own, first.outputs, later.earlier, strict=False):
         if own and not same_bits(was, now):
             return wrong("KEPT", Code.ALIASED, f"{name} of an earlier call was changed by a later one")
@@ -151,21 +156,21 @@ def _compare_rows(part: Part, rows: Sequence[int], was: Sequence[Tensor], later:
 
 def again(session: Session) -> Finding:
     """AGAIN: calls in a row; one that has other bits than the first is held against the spec."""
-    first = session.first()
+    first = session.first
     part, state = session.part, session.spec.state
     times = max(_LEAST, min(_MOST, int(_SECONDS / max(first.seconds, 1e-9))))
     times = times if part is None else _OF_LARGE
-    request = session.asked_of_written(session.native())
-    answer = session.call(session.given, times=times, watched=True, fetched=part is not None, **request)
+    writes = session.writes_of(session.native)
+    answer = session.call(session.given, times=times, watched=True, fetched=part is not None, writes=writes)
     if answer.raised:
         return raised("AGAIN", answer.raised)
     if answer.changed:
-        return wrong("AGAIN", Code.MUTATED, f"the process was changed: {answer.changed[0]}", *answer.changed[1:])
+        return process_changed("AGAIN", answer.changed)
     if part is not None:
         return _again_in_part(session, answer, times)
-    for outputs in (answer.outputs, *([answer.different] if answer.differs else [])):
+    for outputs in (answer.outputs, *([answer.repeat.different] if answer.repeat.differs else [])):
         each = msgspec.structs.replace(answer, outputs=outputs)
-        finding = session.held("AGAIN", session.given, state, session.native(), each)
+        finding = session.held("AGAIN", session.given, state, session.native, each)
         if finding.wrong is not None:
             return finding
     return replace(held("AGAIN", sum(t.numel() for t in answer.outputs)), sampled=session.share)
@@ -177,11 +182,12 @@ def _again_in_part(session: Session, answer: Answer, times: int) -> Finding:
     assert part is not None
     rows = session.rows_for("AGAIN", session.given)
     finding = session.held_in_part("AGAIN", session.given, state, answer, rows)
-    if finding.wrong is None and answer.differs:
-        if tuple(tuple(y.shape) for y in answer.different) != part.shapes:
-            return wrong("AGAIN", Code.ATTRIBUTE, f"call {answer.differs} in a row has outputs of other shapes")
+    differs, different = answer.repeat.differs, answer.repeat.different
+    if finding.wrong is None and differs:
+        if tuple(tuple(y.shape) for y in different) != part.shapes:
+            return wrong("AGAIN", Code.ATTRIBUTE, f"call {differs} in a row has outputs of other shapes")
         few = session.few(session.given, rows)
-        other = msgspec.structs.replace(answer, outputs=[y[rows] for y in answer.different])
+        other = msgspec.structs.replace(answer, outputs=[y[rows] for y in different])
         finding = session.held("AGAIN", few, state, session.spec.run(few, state), other)
     return replace(finding, sampled=f"{part.told(rows)}, {times} calls")
 

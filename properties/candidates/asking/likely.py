@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import copy
-import functools
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
-import numpy as np
-
-from ....oracles.bound.rounding.chance import Evaluations
 from ....oracles.bound.rounding.likeness import RISK, RUNS, Leaning, Likeness, leaning, likeness, spreads
 from ....oracles.op.declaration import dtype_name, to_array
 from ....oracles.verdicts.verdict import Code
 from ....reference.formats import FORMATS
-from ..arguments import CallArguments, Tensor
+from ..arguments import CallArguments
 from ..card import Wrong
-from ..comparing import Held
-from ..evidence import Evidence, Gradients
+from ..evidence import Evidence, Records
 from ..finding import Finding, held, not_asked
 from ..inputs import WAYS, altered, filled
 from ..questions import OF_LIKELY, Standing
@@ -31,26 +25,6 @@ from .gradients import gradients_at
 _WORK = 2**22
 
 
-@dataclass(frozen=True)
-class _Outputs:
-    """What a candidate computed at one question.
-
-    Attributes:
-        names, computed, held: of the outputs. native: torch's own, None for gradients.
-        drawn: evaluates the spec there with random errors. picked: of what it evaluates, these outputs.
-        cotangents: of which the outputs are gradients, None for other outputs.
-    """
-
-    question: str
-    names: Sequence[str]
-    computed: Sequence[Tensor]
-    held: Sequence[Held]
-    native: Sequence[Tensor | None]
-    drawn: Callable[[np.random.Generator], Evaluations]
-    picked: Callable[[Sequence[Any]], tuple[Any, ...]] = tuple
-    cotangents: Sequence[Any] | None = None
-
-
 class _TooLongError(Exception):
     """One evaluation takes too long; the text says how much it computes."""
 
@@ -60,12 +34,13 @@ def likely(session: Session) -> Finding:
 
     It is wrong where the fresh draw shows an output outside its bound, as at any other question.
     """
-    values = [_of_values(session, each) for each in session.evidence if each.question in OF_LIKELY]
+    values = [each for each in session.records.evidence if each.question in OF_LIKELY]
+    gradients = [each for each in session.records.evidence if each.question == "GRAD"]
     # Gradients come before values at further inputs, because not all may be looked at.
-    rows = [*values[:1], *(_of_gradients(each) for each in session.gradients), *values[1:]]
+    rows = [*values[:1], *gradients, *values[1:]]
     if not rows:
         return not_asked("LIKELY", f"nothing was asked at {' or '.join(OF_LIKELY)}")
-    looked, asked_rows, work = 0, list[_Outputs](), 0
+    looked, asked_rows, work = 0, list[Evidence](), 0
     sides: dict[str, Leaning] = {}
     for row in rows:
         if work > 8 * _WORK:
@@ -96,16 +71,6 @@ def likely(session: Session) -> Finding:
     return replace(held("LIKELY", looked), sampled=share)
 
 
-def _of_values(session: Session, each: Evidence) -> _Outputs:
-    evaluate = functools.partial(session.spec.drawn, each.arguments, each.state, session.terms)
-    return _Outputs(each.question, each.names, each.computed, each.held, each.native, evaluate, each.picked)
-
-
-def _of_gradients(each: Gradients) -> _Outputs:
-    native = [None] * len(each.names)
-    return _Outputs("GRAD", each.names, each.computed, each.held, native, each.drawn, cotangents=each.cotangents)
-
-
 @dataclass(frozen=True)
 class _Looked:
     """What was seen of outputs: the first that is not likely, elements, the work of evaluations, and how each leans."""
@@ -116,7 +81,7 @@ class _Looked:
     sides: Mapping[str, Leaning]
 
 
-def _looked_at(session: Session, row: _Outputs) -> _Looked:
+def _looked_at(session: Session, row: Evidence) -> _Looked:
     """Hold outputs against evaluations with random errors.
 
     Raises:
@@ -152,7 +117,7 @@ def _sum_leanings(sides: Mapping[str, Leaning], others: Mapping[str, Leaning]) -
     return {**sides, **{name: sides[name] + own if name in sides else own for name, own in others.items()}}
 
 
-def _leansagain(session: Session, rows: Sequence[_Outputs], name: str, leans: Leaning, looked: int) -> Finding:
+def _leansagain(session: Session, rows: Sequence[Evidence], name: str, leans: Leaning, looked: int) -> Finding:
     """Suspect, if fresh draws of all inputs make an output lean to the same side."""
     again = _again(session, rows)
     if isinstance(again, Finding):
@@ -165,18 +130,18 @@ def _leansagain(session: Session, rows: Sequence[_Outputs], name: str, leans: Le
     return held("LIKELY", looked)
 
 
-def _again(session: Session, rows: Sequence[_Outputs]) -> list[_Outputs] | Finding:
+def _again(session: Session, rows: Sequence[Evidence]) -> list[Evidence] | Finding:
     """The outputs at fresh draws of the inputs of questions, or of the cotangents; a finding where one is wrong.
 
     Nothing of it stays in the session.
     """
     fresh = copy.copy(session)
-    fresh.evidence, fresh.gradients, fresh.seen, fresh.lost = [], [], [], []
+    fresh.records, fresh.history = Records(), copy.copy(session.history)
     for row in rows:
         finding = _asked_again(fresh, row.question)
         if finding.standing is Standing.WRONG and not any(each.wrong for each in row.held):
             return replace(finding, question="LIKELY")
-    return [*(_of_values(session, each) for each in fresh.evidence), *map(_of_gradients, fresh.gradients)]
+    return fresh.records.evidence
 
 
 def _asked_again(session: Session, question: str) -> Finding:

@@ -18,7 +18,7 @@ def given(session: Session) -> Finding:
     """GIVEN."""
     if session.part is None:
         return session.values("GIVEN", session.given, sharp=True)
-    answer = session.first()
+    answer = session.first
     if answer.raised:
         return raised("GIVEN", answer.raised)
     rows = session.rows_for("GIVEN", session.given)

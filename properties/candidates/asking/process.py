@@ -9,8 +9,8 @@ import torch
 
 from ....oracles.verdicts.verdict import Code
 from ..comparing import hold_all
-from ..finding import Finding, held, not_asked, raised, summed, wrong
-from ..host.calls import Manner
+from ..finding import Finding, held, not_asked, process_changed, raised, summed, wrong
+from ..host.calls import Manner, Writes
 from ..one_order import operands_of
 from ..session import Asking, Session
 from ..specification import SpecError
@@ -18,14 +18,13 @@ from ..specification import SpecError
 
 def process(session: Session) -> Finding:
     """PROCESS: nothing of torch, NumPy or Python is replaced when the candidate is imported and made."""
-    if session.made:
-        return wrong("PROCESS", Code.MUTATED, f"the process was changed: {session.made[0]}", *session.made[1:])
-    return held("PROCESS")
+    changed = session.candidate.changed
+    return process_changed("PROCESS", changed) if changed else held("PROCESS")
 
 
 def left(session: Session) -> Finding:
     """LEFT: no process is left running, and no file of the judge, the spec or the candidate was written."""
-    lines = session.left()
+    lines = session.candidate.left_behind()
     return wrong("LEFT", Code.MUTATED, lines[0], *lines[1:]) if lines else held("LEFT")
 
 
@@ -35,8 +34,8 @@ def autocast(session: Session) -> Finding:
     if spec.numpy or not any(t.dtype == torch.float32 for t in arguments.tensors):
         return not_asked("AUTOCAST", "autocast changes nothing for this spec")
     cut = session.cut_for("AUTOCAST", arguments)
-    request = {} if cut.rows is not None else session.asked_of_written(session.native())
-    answer = session.call(cut.called, manner=Manner.AUTOCAST, fetched=cut.rows is not None, **request)
+    writes = Writes() if cut.rows is not None else session.writes_of(session.native)
+    answer = session.call(cut.called, manner=Manner.AUTOCAST, fetched=cut.rows is not None, writes=writes)
     if answer.raised:
         return raised("AUTOCAST", answer.raised, True)
     if cut.rows is not None:

@@ -9,9 +9,10 @@ from typing import Any
 import torch
 
 from ..arguments import CallArguments, Tensor
-from ..finding import Finding, held, not_asked
+from ..finding import Finding, held, not_asked, raised
 from ..inputs import WAYS, filled
 from ..questions import Standing
+from ..row_sample import drawn, part_of
 from ..session import Asking, Session
 from ..specification import SpecError
 
@@ -20,6 +21,11 @@ from ..specification import SpecError
 LARGE, ALIGNED, SMALL = (129, 1025, 4099), (128, 1024, 4096), (1, 37)
 #: Elements of all arguments together, and how many calls are made.
 _MOST, _CALLS = 2**17, 6
+#: More elements than these an output has once, where that takes the candidate fewer than so many seconds. Whether it
+#: does is seen at so many times the rows that were given.
+_BEYOND, _SECONDS, _SOME = 2**20 + 2**18, 2.0, 64
+#: Elements that are read of it, arguments included.
+_READ = 2**14
 
 
 def sizes(session: Session) -> Finding:
@@ -37,9 +43,46 @@ def sizes(session: Session) -> Finding:
             return finding
         refused += finding.standing is Standing.REFUSED
         judged += finding.judged
+    many = _many_rows(session)
+    if many is not None and many.standing is Standing.WRONG:
+        return many
     if judged:
         return held("SIZES", judged)
     return not_asked("SIZES", "the candidate refuses other sizes" if refused else "the spec takes no other sizes")
+
+
+def _many_rows(session: Session) -> Finding | None:
+    """So many rows that an output has more than 2^20 elements, a few of which are held; None where that is not asked.
+
+    It is not asked of a spec that mixes its rows, nor where so many rows would take the candidate long.
+    """
+    outputs = session.native.outputs
+    count = len(outputs[0]) if outputs and outputs[0].ndim else 0
+    if session.part is not None or not count or not outputs[0].numel():
+        return None
+    rows, some = _BEYOND * count // outputs[0].numel() + 1, _SOME * count
+    rng = session.generator("SIZES beyond")
+    tensors = [_with_rows(t, count, rows, rng) for t in session.given.tensors]
+    if rows <= some or sum(t.numel() for t in tensors) > 8 * _BEYOND:
+        return None
+    many = session.given.with_tensors(tensors)
+    part = part_of(session.spec, many, session.terms, _READ)
+    if part is None or session.first.seconds * _SOME > _SECONDS:
+        return None
+    answer = session.call(part.of(many, range(some)), fetched=True)
+    if not answer.raised and answer.seconds * rows / some > _SECONDS:
+        return None
+    answer = answer if answer.raised else session.call(many, fetched=True)
+    if answer.raised:
+        return raised("SIZES", answer.raised, refusable=True)
+    return session.held_in_part("SIZES", many, session.spec.state, answer, part.rows(rng), part=part)
+
+
+def _with_rows(tensor: Tensor, count: int, rows: int, rng: Any) -> Tensor:
+    """A tensor of normal numbers like another, with other rows where it has `count` of them."""
+    shape = (rows, *tensor.shape[1:]) if tensor.ndim and len(tensor) == count else tuple(tensor.shape)
+    like = _like(tensor, shape, rng)
+    return drawn(like, WAYS["SIGNS"], rng) if like.dtype.is_floating_point else like
 
 
 def _resized(session: Session) -> Iterator[CallArguments]:

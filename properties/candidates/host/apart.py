@@ -71,7 +71,7 @@ class CandidateApart:
         copied: its process, where that is a copy of this one; by default it is a new one.
 
     Attributes:
-        name, shapes: see `calls.Answering`. changed: what its making changed in its process.
+        name, shapes, changed: see `calls.Answering`.
 
     Raises:
         GivenError: the file is not there, or lacks a name. CandidateError: the candidate raised, ended or was late.
@@ -99,7 +99,8 @@ class CandidateApart:
         if not answer.loaded:
             self.close()
             raise GivenError(answer.lacks) if answer.lacks else CandidateError(answer.refused)
-        self.name, self.changed, self.shapes = answer.loaded, answer.changed, answer.shapes
+        self.name, self.shapes = answer.loaded, answer.shapes
+        self.changed: Sequence[str] = answer.changed
 
     def _load(self, address: str, making: Making, seed: int) -> Loaded:
         """What the process says of the candidate; GoneError if nothing that can be read."""
@@ -118,7 +119,7 @@ class CandidateApart:
         message = msgspec.structs.replace(call, leaves=[]) if call.stored and self._stores else call
         self._stores = self._stores or call.stored
         # A backward pass is a call of its own.
-        return self._answered({"call": self._exchange.write(message)}, call, call.times + call.gradients)
+        return self._answered({"call": self._exchange.write(message)}, call, call.times + (call.backward is not None))
 
     def fetch(self, rows: Sequence[int], earlier: bool = False) -> Answer:
         """See `calls.Answering`."""
@@ -151,10 +152,7 @@ class CandidateApart:
             raise GoneError(f"said {err}") from err
 
     def left_behind(self) -> list[str]:
-        """What the candidate left outside of its process, now that it is asked no more: processes, and files written.
-
-        The process is ended; processes that it started are ended, too.
-        """
+        """See `calls.Answering`."""
         self._process.kill()
         lines = [f"a process was left running: {_program_name(pid)}" for pid in self._started()]
         end_all(self._started)

@@ -36,7 +36,41 @@ class Manner(enum.StrEnum):
     SHIFTED = "shifted"  # one element after the beginning of their memory
     POISONED = "poisoned"  # memory that nobody wrote reads as NaN
     AUTOCAST = "autocast"  # under autocast to bfloat16
+    PARAMETERS = "parameters"  # floating tensors are torch.nn.Parameter
     COMPILED = "compiled"  # by way of torch.compile, with the backend that runs the traced graph
+
+
+class Writes(msgspec.Struct, frozen=True):
+    """What is asked of that which a call may write.
+
+    Attributes:
+        buffers: names of the parameters and buffers whose values are asked for afterwards.
+        restored: positions of the tensor arguments that get their values again before each call in a row, as all of
+            `CandidateCall.state` does that `buffers` names.
+        after: whether the arguments as they are after the call are asked for.
+    """
+
+    buffers: list[str] = []
+    restored: list[int] = []
+    after: bool = False
+
+
+class Backward(msgspec.Struct, frozen=True):
+    """Which gradients are asked for.
+
+    Attributes:
+        moving: of which floating arguments, by their positions among those. wanted: of which parameters, by name.
+        cotangents: one for each floating output. strides: of each cotangent, where one comes in other memory than
+            contiguous.
+        rows: which are asked for of the gradients of those `moving` that `having` marks; empty for all.
+    """
+
+    moving: list[int] = []
+    wanted: list[str] = []
+    cotangents: list[Any] = []
+    strides: list[list[int]] = []
+    rows: list[int] = []
+    having: list[bool] = []
 
 
 class CandidateCall(msgspec.Struct, frozen=True):
@@ -44,41 +78,26 @@ class CandidateCall(msgspec.Struct, frozen=True):
 
     Attributes:
         leaves, structure: of the arguments. state: parameters and buffers to be written first, by name.
-        manner: see `Manner`. times: how often it is called in a row.
-        buffers: names of the parameters and buffers whose values are asked for afterwards.
-        restored: positions of the tensor arguments that get their values again before each call in a row, as all of
-            `state` does that `buffers` names.
-        gradients: whether gradients are asked for. moving: of which floating arguments, by their positions among those.
-        wanted: of which parameters, by name. cotangents: one for each floating output.
+        manner: see `Manner`. strides: of each tensor argument, where one comes in other memory than contiguous.
+        times: how often it is called in a row. writes: see `Writes`. backward: the gradients asked for; None for none.
         watched: whether the process is compared before and after, which takes a while.
-        after: whether the arguments as they are after the call are asked for. earlier: whether the outputs of the call
-            before are, as they are now.
+        earlier: whether the outputs of the call before are asked for, as they are now.
         fetched: whether the outputs are left where they are, for `Answering.fetch`.
-        rows: which are asked for of the gradients of those `moving` that `having` marks; empty for all.
         stored: whether the leaves are those of every other call that says so; they need to come once.
-        strides: of each tensor argument, where it comes in other memory than contiguous; of each cotangent.
     """
 
     leaves: list[Any]
     structure: str
     state: dict[str, Any] = {}
     manner: Manner = Manner.PLAIN
+    strides: list[list[int]] = []
     times: int = 1
-    buffers: list[str] = []
-    restored: list[int] = []
-    gradients: bool = False
-    moving: list[int] = []
-    wanted: list[str] = []
-    cotangents: list[Any] = []
+    writes: Writes = Writes()
+    backward: Backward | None = None
     watched: bool = False
-    after: bool = False
     earlier: bool = False
     fetched: bool = False
-    rows: list[int] = []
-    having: list[bool] = []
     stored: bool = False
-    strides: list[list[int]] = []
-    cotangent_strides: list[list[int]] = []
 
     @classmethod
     def of(cls, arguments: CallArguments, state: State | None = None, **asked: Any) -> CandidateCall:
@@ -90,20 +109,49 @@ class CandidateCall(msgspec.Struct, frozen=True):
         return CallArguments(tuple(self.leaves), pytree.treespec_loads(self.structure))
 
 
+class Written(msgspec.Struct, frozen=True):
+    """What a call may have written, as it is afterwards: parameters and buffers, None for one that is gone, in the
+    order of `Writes`; and the tensor arguments.
+    """
+
+    buffers: list[Any] = []
+    after: list[Any] = []
+
+
+class Aliases(msgspec.Struct, frozen=True):
+    """Of each output the tensor argument whose memory it shares, -1 for none; pairs of outputs that share memory."""
+
+    shared: list[int] = []
+    overlaps: list[tuple[int, int]] = []
+
+
+class Repeat(msgspec.Struct, frozen=True):
+    """Which call in a row had other bits than the first, or another form; 0 for none. And its outputs."""
+
+    differs: int = 0
+    different: list[Any] = []
+
+
+class Pulled(msgspec.Struct, frozen=True):
+    """What came of a backward.
+
+    Attributes:
+        gradients: of the arguments and then the parameters; None for one without. Empty where no output requires any.
+        again: the same by a second backward through the same graph, where they have other bits.
+        spent: the exception that it raised; empty for none.
+    """
+
+    gradients: list[Any] = []
+    again: list[Any] = []
+    spent: str = ""
+
+
 class Answer(msgspec.Struct, frozen=True):
     """What came of a call.
 
     Attributes:
         outputs: the tensors among the leaves of the result. form, plain: see `results.Result`.
-        buffers: those that were asked for, in order; None for one that is gone.
-        after: the tensor arguments as they are after the call. shared: of each output the tensor argument whose memory
-            it shares; -1 for none. overlaps: the pairs of outputs that have memory in common.
         earlier: the outputs of the call before, as they are now.
-        differs: which call in a row had other bits than the first, or another form; 0 for none. different: its outputs.
-        offered: whether some output requires a gradient. gradients: of the arguments and then the parameters;
-            None for one without.
-        again: the same by a second backward through the same graph, where they have other bits; spent: the exception
-            that it raised; empty for none.
         changed: what the call changed in its process. raised: the type and text of an exception; empty for none.
         seconds: that one call took. shapes: of the outputs, where they were left for `Answering.fetch`.
     """
@@ -111,17 +159,11 @@ class Answer(msgspec.Struct, frozen=True):
     outputs: list[Any] = []
     form: str = ""
     plain: list[Any] = []
-    buffers: list[Any] = []
-    after: list[Any] = []
-    shared: list[int] = []
-    overlaps: list[tuple[int, int]] = []
+    written: Written = Written()
+    aliases: Aliases = Aliases()
+    repeat: Repeat = Repeat()
+    pulled: Pulled = Pulled()
     earlier: list[Any] = []
-    differs: int = 0
-    different: list[Any] = []
-    offered: bool = False
-    gradients: list[Any] = []
-    again: list[Any] = []
-    spent: str = ""
     changed: list[str] = []
     raised: str = ""
     seconds: float = 0.0
@@ -148,10 +190,12 @@ class Answering(Protocol):
 
     Attributes:
         name: for messages. shapes: of its parameters and buffers, by name.
+        changed: what its making changed in its process, a line each.
     """
 
     name: str
     shapes: dict[str, tuple[int, ...]]
+    changed: Sequence[str]
 
     def ask(self, call: CandidateCall) -> Answer:
         """The answer to a call.
@@ -167,6 +211,12 @@ class Answering(Protocol):
 
         Raises:
             GoneError: as `ask` does.
+        """
+
+    def left_behind(self) -> list[str]:
+        """What the candidate left outside of its process, now that it is asked no more: processes, and files written.
+
+        The process is ended; processes that it started are ended, too.
         """
 
 

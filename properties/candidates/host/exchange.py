@@ -144,13 +144,19 @@ def check(answer: Answer, call: CandidateCall | None) -> None:
     Raises:
         ValueError: a field has something else; the text names it.
     """
-    for name in ("outputs", "buffers", "after", "earlier", "different", "gradients", "again"):
-        for tensor in getattr(answer, name):
-            if tensor is not None or name not in ("gradients", "again", "buffers"):
-                _require_tensor(name, tensor)
+    written, pulled = answer.written, answer.pulled
+    for name, tensors in {
+        "outputs": answer.outputs, "after": written.after, "earlier": answer.earlier,
+        "different": answer.repeat.different,
+    }.items():  # fmt: skip
+        _require_tensors(name, tensors)
+    for name, tensors in {
+        "buffers": written.buffers, "gradients": pulled.gradients, "again": pulled.again
+    }.items():  # fmt: skip
+        _require_tensors(name, [tensor for tensor in tensors if tensor is not None])
     if not all(value is None or isinstance(value, (bool, int, float, str)) for value in answer.plain):
         raise ValueError("got plain with something else than numbers, texts and None")
-    _require_short(answer.raised, answer.spent, answer.form, *answer.changed, *map(str, answer.plain))
+    _require_short(answer.raised, pulled.spent, answer.form, *answer.changed, *map(str, answer.plain))
     if not (math.isfinite(answer.seconds) and answer.seconds >= 0):
         raise ValueError(f"got seconds={answer.seconds}, need a number from 0 on")
     if any(n < 0 for shape in answer.shapes for n in shape):
@@ -163,19 +169,20 @@ def _require_of_call(answer: Answer, call: CandidateCall) -> None:
     """Require the counts that follow from what was asked."""
     tensors = call.arguments.tensors
     outputs = answer.shapes if call.fetched else answer.outputs
-    leaves = len(call.moving) + len(call.wanted)
-    _require_count("shared", answer.shared, len(outputs))
-    _require_count("buffers", answer.buffers, len(call.buffers))
-    _require_count("after", answer.after, len(tensors) if call.after else 0)
-    for name, values in (("gradients", answer.gradients), ("again", answer.again)):
+    shared, overlaps, differs = answer.aliases.shared, answer.aliases.overlaps, answer.repeat.differs
+    _require_count("shared", shared, len(outputs))
+    _require_count("buffers", answer.written.buffers, len(call.writes.buffers))
+    _require_count("after", answer.written.after, len(tensors) if call.writes.after else 0)
+    leaves = 0 if call.backward is None else len(call.backward.moving) + len(call.backward.wanted)
+    for name, values in (("gradients", answer.pulled.gradients), ("again", answer.pulled.again)):
         if values:
-            _require_count(name, values, leaves if call.gradients else 0)
-    if any(not -1 <= home < len(tensors) for home in answer.shared):
-        raise ValueError(f"got shared={answer.shared}, need numbers of {len(tensors)} arguments, or -1")
-    if any(not 0 <= i < len(outputs) for pair in answer.overlaps for i in pair):
-        raise ValueError(f"got overlaps={answer.overlaps}, need pairs of {len(outputs)} outputs")
-    if not 0 <= answer.differs <= call.times:
-        raise ValueError(f"got differs={answer.differs}, need one of {call.times} calls, or 0")
+            _require_count(name, values, leaves)
+    if any(not -1 <= home < len(tensors) for home in shared):
+        raise ValueError(f"got shared={shared}, need numbers of {len(tensors)} arguments, or -1")
+    if any(not 0 <= i < len(outputs) for pair in overlaps for i in pair):
+        raise ValueError(f"got overlaps={overlaps}, need pairs of {len(outputs)} outputs")
+    if not 0 <= differs <= call.times:
+        raise ValueError(f"got differs={differs}, need one of {call.times} calls, or 0")
 
 
 def _require_count(name: str, values: Sequence[Any], need: int) -> None:
@@ -183,9 +190,11 @@ def _require_count(name: str, values: Sequence[Any], need: int) -> None:
         raise ValueError(f"got {len(values)} of {name}, need {need}")
 
 
-def _require_tensor(name: str, value: Any) -> None:
-    if not isinstance(value, torch.Tensor) or value.dtype not in DTYPES:
-        raise ValueError(f"got {name} of a {getattr(value, 'dtype', type(value).__name__)}, need tensors of numbers")
+def _require_tensors(name: str, values: Sequence[Any]) -> None:
+    for value in values:
+        if not isinstance(value, torch.Tensor) or value.dtype not in DTYPES:
+            kind = getattr(value, "dtype", type(value).__name__)
+            raise ValueError(f"got {name} of a {kind}, need tensors of numbers")
 
 
 def _require_short(*texts: str) -> None:

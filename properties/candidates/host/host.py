@@ -24,8 +24,8 @@ from ....oracles.specs.buffers import buffers_of
 from ....oracles.verdicts.violation import error_lines, error_name
 from ..arguments import CallArguments, State, Tensor
 from ..layouts import place
-from ..results import Result, overlaps, result_of
-from .calls import DTYPES, Answer, CandidateCall, Manner, floating
+from ..results import Result, homes_of, overlaps, result_of
+from .calls import DTYPES, Aliases, Answer, Backward, CandidateCall, Manner, Pulled, Repeat, Writes, Written, floating
 from .module_files import frames_of
 
 #: How many objects are made in search of one with the identity of an object that is gone.
@@ -42,7 +42,8 @@ class CandidateHost:
 
     def __init__(self, name: str, function: Callable[..., Any], changed: Sequence[str] = ()) -> None:
         process.settle()
-        self.name, self.changed = name, tuple(changed)
+        self.name = name
+        self.changed: Sequence[str] = tuple(changed)
         self._function: Any = function
         self._calls = 0
         self.state: dict[str, Tensor] = {}
@@ -71,7 +72,7 @@ class CandidateHost:
         modes = process.watched(*((process.SETTINGS,) if call.watched else ()))
         # The surroundings are outermost, because they set modes back that the candidate may have left changed.
         with (
-            _surrounding(call.manner), torch.set_grad_enabled(call.gradients),
+            _surrounding(call.manner), torch.set_grad_enabled(call.backward is not None),
             modes as settings, process.watched(*(tiers if call.watched else ())) as changed,
         ):  # fmt: skip
             try:
@@ -81,7 +82,7 @@ class CandidateHost:
                 text = ": ".join([error_name(err), *error_lines(err)[:3]])
                 answer = Answer(raised="\n".join([text, *frames_of(err)]))
         changes = [*settings, *(line for line in changed if _counts_against(line))]
-        return answer if not changes else _change_answer(answer, changed=changes)
+        return answer if not changes else msgspec.structs.replace(answer, changed=changes)
 
     @functools.cached_property
     def _compiled(self) -> Callable[..., Any]:
@@ -97,11 +98,15 @@ class CandidateHost:
         kept = [y.detach()[list(rows) if whole else []] for y, whole in zip(self._before, fits, strict=True)]
         return Answer(earlier=kept)
 
+    def left_behind(self) -> list[str]:
+        """See `calls.Answering`; of its own process nobody can say what the candidate left there."""
+        return []
+
     def _answer(self, call: CandidateCall, arguments: CallArguments) -> Answer:
-        parameters = [self.state[name] for name in call.wanted]
-        inputs = floating(arguments.tensors)
-        leaves = [*(inputs[i] for i in call.moving), *parameters]
-        for leaf in leaves if call.gradients else ():
+        backward, inputs = call.backward, floating(arguments.tensors)
+        leaves = [] if backward is None else [inputs[i] for i in backward.moving]
+        leaves += [] if backward is None else [self.state[name] for name in backward.wanted]
+        for leaf in leaves:
             leaf.requires_grad_(True)
         start = time.perf_counter()
         function = self._compiled if call.manner is Manner.COMPILED else self._function
@@ -109,32 +114,24 @@ class CandidateHost:
         outputs = _require_plain_outputs(result.tensors)
         seconds = time.perf_counter() - start
         # What is fetched later is fetched before anything runs that could write it; only a copy of rows is needed.
-        later = call.times > 1 or call.gradients or not call.fetched
+        later = call.times > 1 or backward is not None or not call.fetched
         first = [y.detach().clone() if later else y.detach() for y in outputs]
-        cotangents = call.cotangents
-        if call.cotangent_strides:
-            cotangents = [place(g, strides) for g, strides in zip(cotangents, call.cotangent_strides, strict=True)]
-        gradients, second, spent = _gradients(outputs, leaves, cotangents) if call.gradients else ([], [], "")
-        gradients, second = _rows_of(gradients, call), _rows_of(second, call)
+        pulled = Pulled() if backward is None else _pull(outputs, leaves, backward)
         differs, last = self._again(call, arguments, replace(result, tensors=tuple(first)))
-        homes = {t.untyped_storage().data_ptr(): i for i, t in enumerate(arguments.tensors) if t.numel()}
-        earlier = [t.detach().clone() for t in self._kept] if call.earlier else []
+        earlier = _copies(self._kept) if call.earlier else []
         self._before, self._kept, self._latest = self._kept, list(outputs), first
+        buffers = [
+            None if (value := self._now(name)) is None else value.detach().clone() for name in call.writes.buffers
+        ]
         return Answer(
             [] if call.fetched else first,
             last.form,
             list(last.plain),
-            [None if (value := self._now(name)) is None else value.detach().clone() for name in call.buffers],
-            [t.detach().clone() for t in arguments.tensors] if call.after else [],
-            [homes.get(y.untyped_storage().data_ptr(), -1) for y in outputs],
-            overlaps(outputs),
+            Written(buffers, _copies(arguments.tensors) if call.writes.after else []),
+            Aliases(homes_of(outputs, arguments.tensors), overlaps(outputs)),
+            Repeat(differs, list(last.tensors) if differs else []),
+            pulled,
             earlier,
-            differs,
-            list(last.tensors) if differs else [],
-            any(y.requires_grad for y in outputs),
-            gradients,
-            second,
-            spent,
             seconds=seconds,
             shapes=[tuple(y.shape) for y in first] if call.fetched else [],
         )
@@ -144,28 +141,24 @@ class CandidateHost:
 
         Every call starts from the same arguments, parameters and buffers, as far as the call names them.
         """
-        was = self._written(call, arguments) if call.times > 1 else []
+        was = self._written(call.writes, arguments) if call.times > 1 else []
         for number in range(2, call.times + 1):
-            self.set_state({name: call.state[name] for name in call.buffers if name in call.state})
+            self.set_state({name: call.state[name] for name in call.writes.buffers if name in call.state})
             with torch.no_grad():
-                for i in call.restored:
+                for i in call.writes.restored:
                     arguments.tensors[i].copy_(call.arguments.tensors[i])
             result = result_of(self._function(*arguments.args))
             _require_plain_outputs(result.tensors)
-            pairs = [
-                *zip(result.tensors, first.tensors, strict=False),
-                *zip(self._written(call, arguments), was, strict=True),
-            ]
-            if (result.form, result.plain) != (first.form, first.plain) or not all(
-                same_results(*each) for each in pairs
-            ):
-                return number, replace(result, tensors=tuple(y.detach().clone() for y in result.tensors))
+            same = (result.form, result.plain) == (first.form, first.plain)
+            same = same and all(map(same_results, result.tensors, first.tensors))
+            if not same or not all(map(same_results, self._written(call.writes, arguments), was)):
+                return number, replace(result, tensors=tuple(_copies(result.tensors)))
         return 0, first
 
-    def _written(self, call: CandidateCall, arguments: CallArguments) -> list[Tensor]:
+    def _written(self, writes: Writes, arguments: CallArguments) -> list[Tensor]:
         """What a call in a row wrote, as it is now; a tensor that is gone is empty."""
-        now = [self._now(name) for name in call.buffers] + [arguments.tensors[i] for i in call.restored]
-        return [torch.empty(0) if value is None else value.detach().clone() for value in now]
+        now = [self._now(name) for name in writes.buffers] + [arguments.tensors[i] for i in writes.restored]
+        return _copies([torch.empty(0) if value is None else value for value in now])
 
     def set_state(self, state: State) -> None:
         """Set parameters and buffers, in the very tensors that the candidate began with."""
@@ -195,6 +188,8 @@ class CandidateHost:
             tensors = [place(t, strides) for t, strides in zip(tensors, call.strides, strict=True)]
         elif call.manner is Manner.SHIFTED:
             tensors = [_shifted(t) for t in tensors]
+        if call.manner is Manner.PARAMETERS:
+            tensors = [torch.nn.Parameter(t, False) if t.dtype.is_floating_point else t for t in tensors]
         self._given = tensors
         return arguments.with_tensors(tensors)
 
@@ -247,38 +242,37 @@ def _shifted(tensor: Tensor) -> Tensor:
     return values.copy_(tensor)
 
 
-def _gradients(
-    outputs: Sequence[Tensor], leaves: Sequence[Tensor], cotangents: Sequence[Tensor]
-) -> tuple[list[Any], list[Any], str]:
-    """The gradients; those of a second backward through the same graph, where they differ; and what that raised."""
+def _pull(outputs: Sequence[Tensor], leaves: Sequence[Tensor], asked: Backward) -> Pulled:
+    """The gradients, and those of a second backward through the same graph."""
+    cotangents = asked.cotangents
+    if asked.strides:
+        cotangents = [place(g, strides) for g, strides in zip(cotangents, asked.strides, strict=True)]
     pairs = zip(floating(outputs), cotangents, strict=False)
     tracked = [(y, g) for y, g in pairs if y.requires_grad]
     if not tracked or not leaves:
-        return [], [], ""
+        return Pulled()
     targets, weights = [y for y, _ in tracked], [g for _, g in tracked]
+    marks = [*asked.having, *(False for _ in asked.wanted)] if asked.rows else [False] * len(leaves)
 
     def take(keeps: bool) -> list[Any]:
         gradients = torch.autograd.grad(targets, list(leaves), weights, retain_graph=keeps, allow_unused=True)
-        return [None if g is None else g.detach().clone() for g in gradients]
+        copies = [None if g is None else g.detach().clone() for g in gradients]
+        return [g[asked.rows] if has and g is not None else g for g, has in zip(copies, marks, strict=True)]
 
     try:
         first = take(True)
     except RuntimeError:  # a graph that torch.compile has made may refuse to be kept
-        return take(False), [], ""
+        return Pulled(take(False))
     try:
         second = take(False)
     except Exception as err:
-        return first, [], ": ".join([error_name(err), *error_lines(err)[:1]])
+        return Pulled(first, spent=": ".join([error_name(err), *error_lines(err)[:1]]))
     same = all((a is None and b is None) or same_results(a, b) for a, b in zip(first, second, strict=True))
-    return first, [] if same else second, ""
+    return Pulled(first, [] if same else second)
 
 
-def _rows_of(gradients: list[Any], call: CandidateCall) -> list[Any]:
-    """The rows of gradients that a call asks for."""
-    marks = [*call.having, *(False for _ in call.wanted)]
-    if not call.rows or not gradients:
-        return gradients
-    return [g[call.rows] if has and g is not None else g for g, has in zip(gradients, marks, strict=True)]
+def _copies(tensors: Sequence[Tensor]) -> list[Tensor]:
+    return [t.detach().clone() for t in tensors]
 
 
 @contextlib.contextmanager
@@ -308,10 +302,6 @@ def _counts_against(line: str) -> bool:
     """Whether a change of the process counts against a candidate: what it replaced, and what it left running."""
     replaced = line.endswith((": replaced", ": deleted")) and not line.startswith("environment variable")
     return replaced or line.startswith(("left a thread", "left a child process"))
-
-
-def _change_answer(answer: Answer, **changes: Any) -> Answer:
-    return msgspec.structs.replace(answer, **changes)
 
 
 @contextlib.contextmanager

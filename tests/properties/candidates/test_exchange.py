@@ -14,21 +14,35 @@ import torch
 from opassay.properties.candidates.arguments import CallArguments
 from opassay.properties.candidates.host import calls, exchange
 from opassay.properties.candidates.host.apart import CandidateApart, Confinement
-from opassay.properties.candidates.host.calls import Answer, CandidateCall, GoneError, Making
+from opassay.properties.candidates.host.calls import (
+    Aliases,
+    Answer,
+    Backward,
+    CandidateCall,
+    GoneError,
+    Making,
+    Pulled,
+    Writes,
+    Written,
+)  # fmt: skip
 from opassay.properties.candidates.judge_files import judge_file
 from opassay.properties.candidates.judgement import Ruling
 
 CALL = CandidateCall.of(
     CallArguments.of((torch.ones(3), torch.ones(2), 5)),
-    after=True,
+    writes=Writes(after=True),
     times=4,
-    gradients=True,
-    moving=[0, 1],
-    wanted=["w"],
+    backward=Backward(moving=[0, 1], wanted=["w"]),
 )
 RIGHT = Answer(
-    [torch.ones(3)], "*", after=[torch.ones(3), torch.ones(2)], shared=[-1], gradients=[torch.ones(3), None, None]
+    [torch.ones(3)],
+    "*",
+    written=Written(after=[torch.ones(3), torch.ones(2)]),
+    aliases=Aliases(shared=[-1]),
+    pulled=Pulled([torch.ones(3), None, None]),
 )
+
+PARTS = ("written", "aliases", "repeat", "pulled")
 
 
 @pytest.fixture
@@ -39,7 +53,7 @@ def between() -> Iterator[exchange.Exchange]:
 
 
 def test_an_answer_that_has_what_was_asked_is_read(between: exchange.Exchange) -> None:
-    for answer in (RIGHT, Answer(raised="ValueError: no"), _with(gradients=[]), _with(differs=3, different=[])):
+    for answer in (RIGHT, Answer(raised="ValueError: no"), _with(gradients=[]), _with(differs=3)):
         calls.write(Path(between.place()), answer)
         assert between.answer(CALL).raised == answer.raised
     calls.write(Path(between.place()), Answer([torch.arange(4)]))
@@ -47,7 +61,14 @@ def test_an_answer_that_has_what_was_asked_is_read(between: exchange.Exchange) -
 
 
 def _with(**fields: Any) -> Answer:
-    return msgspec.structs.replace(RIGHT, **fields)
+    """The right answer with other attributes, of its own or of its parts."""
+    parts: dict[str, Any] = {}
+    for name, value in fields.items():
+        part = next((p for p in PARTS if name in getattr(RIGHT, p).__struct_fields__), None)
+        parts |= (
+            {name: value} if part is None else {part: msgspec.structs.replace(getattr(RIGHT, part), **{name: value})}
+        )
+    return msgspec.structs.replace(RIGHT, **parts)
 
 
 @pytest.mark.parametrize(
@@ -156,7 +177,8 @@ ZEROS = "def candidate(x):\n    return x * 0\n"
 CHEATS = {
     "seconds": (
         "from opassay.properties.candidates.host import host\nold = host.CandidateHost._answer\n"
-        "host.CandidateHost._answer = lambda self, *a: host._change_answer(old(self, *a), seconds=float('nan'))\n"
+        "change = host.msgspec.structs.replace\n"
+        "host.CandidateHost._answer = lambda self, *a: change(old(self, *a), seconds=float('nan'))\n"
         + ZEROS,
         "GIVEN", "got seconds=nan",
     ),
@@ -201,7 +223,7 @@ def test_the_seconds_of_a_call_are_those_of_one_call(
     monkeypatch.setattr(exchange.Exchange, "answer", lambda self, call: Answer())
     asked = CandidateApart.__new__(CandidateApart)
     asked._seconds, asked._exchange, asked._stores, asked._process = 3.0, between, False, _Deaf()  # type: ignore[assignment]
-    for call in (CandidateCall.of(CallArguments.of(())), msgspec.structs.replace(CALL, gradients=False), CALL):
+    for call in (CandidateCall.of(CallArguments.of(())), msgspec.structs.replace(CALL, backward=None), CALL):
         asked.ask(call)
     asked.fetch([0])
     assert all(limit > least for limit, least in zip(limits, (3, 4 * 3, 5 * 3, 0), strict=True)), limits
