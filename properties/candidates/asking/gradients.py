@@ -142,11 +142,9 @@ class _GradientPlace:
         named = [f"{name} {layout}" for name, layout in layouts.items() if layout is not None]
         if named:
             return f"layout     {', '.join(named)}"
-        return (
-            "where      at other parameters, and other inputs, each a torch.nn.Parameter"
-            if self.state is not None
-            else ""
-        )
+        if self.manner is Manner.COMPILED:
+            return "call       under torch.compile"
+        return "where      at other inputs and parameters, as torch.nn.Parameter" if self.state is not None else ""
 
 
 def gradients(session: Session) -> Finding:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -184,3 +186,65 @@ def test_aligned_odd_and_large_sizes_are_asked(wrong: Callable[[int], bool]) -> 
 
     arguments = (torch.randn(ROWS, 30, generator=torch.Generator().manual_seed(6)),)
     assert _causes(judge(kernel, softmax, arguments, questions=["GIVEN", "SIZES"])) == ["SIZES"]
+
+
+def _scaled(x: Tensor, w: Tensor, factor: float = 1.01) -> Tensor:
+    return reference(x, w) * factor
+
+
+def _for_parameters(x: Tensor, w: Tensor) -> Tensor:
+    return _scaled(x, w) if isinstance(w, torch.nn.Parameter) else reference(x, w)
+
+
+def _for_compilers(x: Tensor, w: Tensor) -> Tensor:
+    return _scaled(x, w) if torch.compiler.is_compiling() else reference(x, w)
+
+
+def _gradient_for_compilers(x: Tensor, w: Tensor) -> Tensor:
+    y = reference(x, w)
+    return y.detach() + 1.01 * (y - y.detach()) if torch.compiler.is_compiling() else y
+
+
+def _for_many_elements(x: Tensor, w: Tensor) -> Tensor:
+    y = reference(x, w)
+    return torch.cat([y[:-1], y[-1:] * 0]) if y.numel() > 2**20 else y
+
+
+def _turning_gradients_off(x: Tensor, w: Tensor) -> Tensor:
+    y = reference(x, w)
+    torch.set_grad_enabled(False)
+    return y
+
+
+def _seeding(generator: Callable[[int], object]) -> Callable[..., Tensor]:
+    def kernel(x: Tensor, w: Tensor) -> Tensor:
+        generator(0)
+        return reference(x, w)
+
+    return kernel
+
+
+def _with_tf32(x: Tensor, w: Tensor) -> Tensor:
+    torch.backends.cuda.matmul.allow_tf32 = True
+    return reference(x, w)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "question"),
+    [
+        (_for_parameters, "GRAD"),
+        (_for_compilers, "COMPILED"),
+        (_gradient_for_compilers, "COMPILED"),
+        (_for_many_elements, "SIZES"),
+        (_turning_gradients_off, "GRAD"),
+        (_seeding(torch.manual_seed), "UNTOUCHED"),
+        (_seeding(random.seed), "UNTOUCHED"),
+        (_seeding(np.random.seed), "UNTOUCHED"),
+        (_with_tf32, "UNTOUCHED"),
+    ],
+)
+def test_a_kernel_that_is_wrong_in_one_surrounding_alone_is_refused(
+    kernel: Callable[..., Tensor], question: str
+) -> None:
+    verdict = judge(kernel, reference, _inputs(), questions=["GIVEN", "UNTOUCHED", "GRAD", "COMPILED", "SIZES"])
+    assert _causes(verdict)[:1] == [question], str(verdict)
