@@ -80,12 +80,14 @@ def open_cell(cell: Cell, light: bool, op: Op | None = None, tell: Tell | None =
         raise Unsupported(Code.NO_DEVICE, "0 CUDA devices, needs 1")
     if cell.subject == INTERPRETED:
         # A large sample takes a minute to interpret, which short profiles have not.
-        question = replace(question, large=0.0 if light else question.large, most=min(question.most, INTERPRETED_MOST))
+        usual = question.sampling
+        large, most = 0.0 if light else usual.large, min(usual.most, INTERPRETED_MOST)
+        question = replace(question, sampling=replace(usual, large=large, most=most))
     allowed = contract(cell.dtype, arithmetic_of(subject, cell.device))
     judge = Judge(with_documented_promises(op, subject), subject, allowed, cell.device, light)
     if cell.property in BINNED:
         judge.tally.bins = {}
-    if question.others:
+    if question.sampling.others:
         judge.between = other_ops.calls(cell.dtype, cell.device)
     return Opened(cell, judge, question, tell)
 

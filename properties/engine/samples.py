@@ -89,7 +89,7 @@ class Settings:
     def examples(self, question: Property, judge: Judge | None = None) -> int:
         """How many samples a cell of a question has; few where code is compiled or kernels are interpreted."""
         profile = PROFILES[self.profile]
-        count = max(1, round(profile.examples * question.effort))
+        count = max(1, round(profile.examples * question.sampling.effort))
         if judge is not None and judge.compiled:
             # Each path of each example is compiled anew, which takes seconds.
             count = min(count, profile.compiled)
@@ -222,7 +222,7 @@ class Picked:
     def judge(self) -> None:
         question, judge = self.opened.question, self.opened.judge
         with contextlib.suppress(Spent):
-            draws.stages(judge, question, self.settings.examples(question, judge), self._draw)
+            draws.stages(judge, question.sampling, self.settings.examples(question, judge), self._draw)
         if self._first is not None:
             raise self._first[1]
 
@@ -238,10 +238,10 @@ class Picked:
         return self._changes[0] if self._changes and self._last[1] is None else self._last
 
     def in_common(self) -> str:
-        cell, judge, kind = self.opened.cell, self.opened.judge.again(), self.opened.question.kind
+        cell, judge, kind = self.opened.cell, self.opened.judge.again(), self.opened.question.sampling.kind
         if self._simplifies and self.contrast.needs_more and kind not in ("large", "sizes"):
             ask = functools.partial(self._judge_further, replace(self.opened, judge=judge), kind)
-            drafts = kinds.drafts_of(judge.op, cell.dtype, kind, self.opened.question.others)
+            drafts = kinds.drafts_of(judge.op, cell.dtype, kind, self.opened.question.sampling.others)
             self.contrast.extend(judge.op, drafts, ask, seed_of(cell, self.settings.seed, "contrast"), self._further)
         worse = self.contrast.describe_worst(self.failing()[1])
         return "\n  ".join(line for line in (worse, self.contrast.describe()) if line)
@@ -275,7 +275,7 @@ class Picked:
 
     def _draw(self, kind: str, count: int, choice: Every, label: str = "") -> None:
         cell, op = self.opened.cell, self.opened.judge.op
-        pool = drafting.drafts(op, cell.dtype, kind, self.settings.seed, self.opened.question.others)
+        pool = drafting.drafts(op, cell.dtype, kind, self.settings.seed, self.opened.question.sampling.others)
         ask = functools.partial(self._ask, kind)
         seed = seed_of(cell, self.settings.seed, label)
         limits = limits_of(count, self._steered, shrunk=self._simplifies)
@@ -333,7 +333,9 @@ class Picked:
         return min(seeds, key=lambda seed: edges.closest(judge, draft.sample(seed)))
 
     def _sample(self, kind: str, draft: Draft, seed: int) -> Sample:
-        sample = moved_to(self.opened.cell.device, kinds.sample_of(draft, seed, self.opened.question.slices, kind))
+        sample = moved_to(
+            self.opened.cell.device, kinds.sample_of(draft, seed, self.opened.question.sampling.slices, kind)
+        )
         declarations.require_arguments(self.opened.judge.op, sample)
         return sample
 
@@ -360,7 +362,7 @@ class Picked:
             raise
         if tally.judged > before:
             self.contrast.note(facts_of(self.opened.judge.op, sample, draft), None)
-        if hypothesis.currently_in_test_context() and kind == question.kind != "large":
+        if hypothesis.currently_in_test_context() and kind == question.sampling.kind != "large":
             hypothesis.target(tally.ratio_of_sample, label="error / bound")
         return sample
 

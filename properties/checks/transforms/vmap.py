@@ -32,7 +32,7 @@ from ....reference.algorithms import algorithm_of, algorithms
 from ...table import PROPERTIES
 
 #: How many slices a batch has: as many as the samples of VMAP come with.
-SLICES = PROPERTIES["VMAP"].slices
+SLICES = PROPERTIES["VMAP"].sampling.slices
 #: At most this many combinations of in_dims and out_dims are judged on one sample.
 COMBINATIONS = 16
 
