@@ -140,11 +140,7 @@ def _arguments(rng: Any, structure: Named, dtype: str, names: Reductions) -> dic
 
 
 def _loss_samples(names: Reductions, ranks: tuple[int, ...], **numbers: tuple[float, ...]) -> Callable[..., Any]:
-    """Samples of a loss.
-
-    Args:
-        names: of its reductions. ranks: dims of the input. numbers: other arguments, and the values of each.
-    """
+    """Samples of a loss: `names` of its reductions, `ranks` of its input, and values of its other arguments."""
 
     @st.composite
     def structures(draw: st.DrawFn, dtype: str, kind: str) -> dict[str, Any]:
@@ -203,12 +199,7 @@ def _saved_of_logits(input: Tensor, target: Tensor, weight: Tensor | None) -> in
 
 
 def _saved_backward(grad_output: Tensor, input: Tensor, target: Tensor, weight: Tensor | None, wanted: set[str]) -> int:
-    """Bytes of target, weight and two numbers; of the cotangent, too, where the weight or their total needs a gradient.
-
-    Args:
-        grad_output, input, target, weight: of the op.
-        wanted: names of the arguments that need a gradient.
-    """
+    """Bytes of target, weight and two numbers; of the cotangent, where the weight or their total needs a gradient."""
     own = grad_output.numel() if wanted & {"weight", "total_weight"} else 0
     return bytes_of(target) + _weight_bytes(weight) + (own + 2) * wide_dtype(input).itemsize
 

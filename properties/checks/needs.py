@@ -168,12 +168,7 @@ class _NeedsQuestion:
         self._beside(path, leaves, further, tracked, "vjp∘vjp, with zeros for the outputs beside their gradients")
 
     def _beside(self, path: Path, leaves: Sequence[Tensor], pairs: Pairs, others: Pairs, what: str) -> None:
-        """Violation unless a backward from further tensors as well, with zeros as cotangents, changes no gradient.
-
-        Args:
-            path: whose derivatives are computed. leaves: the inputs. pairs: tensors to differentiate, with cotangents.
-            others: further tensors, with cotangents that are not read. what: the name of this question in messages.
-        """
+        """Violation unless a backward from further tensors as well, with zeros as cotangents, changes no gradient."""
         (targets, cotangents), (beside, _) = zip(*pairs, strict=True), zip(*others, strict=True)
         zeros = tuple(torch.zeros_like(t) for t in beside)
         need = gradients(self.judge, targets, leaves, cotangents, retained=True)
@@ -304,11 +299,7 @@ class _NeedsQuestion:
         self, leaves: Sequence[Tensor], cotangents: Sequence[Tensor], grads: Optional,
         needs: frozenset[int], directions: Sequence[Tensor],
     ) -> Optional:  # fmt: skip
-        """The second derivatives in inputs and cotangents; None where there is none.
-
-        Args:
-            leaves, cotangents, grads: of `_build_graph`. needs: which gradients. directions: one for each gradient.
-        """
+        """The second derivatives of a graph (`_build_graph`) in inputs and cotangents, None where there is none."""
         pairs = [(grads[i], directions[i]) for i in sorted(needs)]
         tracked = [(g, v) for g, v in pairs if g is not None and g.requires_grad]
         operands = [*leaves, *cotangents]
@@ -327,11 +318,9 @@ class _NeedsQuestion:
     def _require_same(
         self, path: Path, need: Optional, results: Optional, positions: frozenset[int], what: str
     ) -> None:
-        """Violation unless results have the dtypes and bits that they must have, or lie in their accept sets.
+        """Violation unless the results at some positions have the dtypes and bits that they must have, None being zero.
 
-        Args:
-            path: along which the formula decides where the bits differ. need: what the results must be; None is zero.
-            results: what they are. positions: those to compare. what: the name of this question in messages.
+        Where the bits differ, the formula along the path decides.
         """
         for i in sorted(positions):
             got, must = results[i], need[i]
@@ -348,13 +337,10 @@ class _NeedsQuestion:
     def _require_zero(
         self, path: Path, i: int, got: Tensor | None, rest: Tensor, positions: frozenset[int], what: str
     ) -> None:  # fmt: skip
-        """Violation unless the formula allows a derivative to be missing, or to be there, where the other call differs.
+        """Violation unless the formula allows a derivative to be missing, or there, where the other call differs.
 
-        The formula decides because the derivative that is there may be NaN, where a direction of zero met an overflow.
-
-        Args:
-            path, positions, what: as for `_require_same`. i: which output. got: the derivative, or None.
-            rest: the derivative that is there, of this call or of the one that it is compared with.
+        The formula decides because the derivative that is there (`rest`, of either call) may be NaN, where a direction
+        of zero met an overflow.
         """
         try:
             self._judge_one(path, i, torch.zeros_like(rest) if got is None else got, positions, what)

@@ -73,11 +73,7 @@ def _write_between(
 ) -> None:
     """Write an input or an output after forward: backward must refuse, or give what it gave without the write.
 
-    Args:
-        problem: the op at a sample; it is called anew.
-        which: the tensor that is written, counted through the inputs and then the outputs.
-        tracked: positions of the outputs that require grad. cotangents: one for each of those.
-        need: the gradients without the write.
+    `which` counts the inputs and then the outputs; `need` has the gradients without the write.
     """
     leaves, outputs = _call_afresh(judge, problem)
     names = [judge.op.label(i) for i in problem.wrt]

@@ -210,9 +210,7 @@ def _judge_failure(
 ) -> Verdict:
     """The verdict on a sample that failed. The sample is judged again, and written as a case file and as a program.
 
-    Args:
-        opened, samples, sample: the cell, its samples, and the one that failed.
-        violation: the promise that the sample broke, if known. err: the exception that ended the judging.
+    The violation is known, or `err` alone, by which the judging ended.
     """
     cell, judge = opened.cell, opened.judge
     in_common = samples.in_common()
@@ -243,9 +241,7 @@ def _describe_failure(
 ) -> Failure:
     """A failure with its case file, its program, and the signs that tell it from others.
 
-    Args:
-        opened, samples: the cell and its samples. sample, violation: the one that failed, and the promise it broke.
-        in_common: lines of the message on what failing samples have in common.
+    Its message ends with what failing samples have in common.
     """
     cell, judge = opened.cell, opened.judge
     text = dump_case(cell, sample)

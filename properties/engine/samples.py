@@ -300,12 +300,7 @@ class Picked:
         self, kind: str, entries: Iterator[DrawnDraft], drafts: st.SearchStrategy[Draft], limits: hypothesis.settings,
         choice: Every, seeds: Callable[[Draft], int],
     ) -> None:  # fmt: skip
-        """Judge drafts. The first that fails is made simple; after it the others are judged for a while.
-
-        Args:
-            kind: of the samples. entries: the drafts. drafts: their strategy. limits: how one is made simpler.
-            choice: which of them are judged. seeds: (draft) -> the seed of its data.
-        """
+        """Judge the entries that are chosen. The first that fails is made simple; then others are judged for a while."""
         ask = functools.partial(self._ask, kind)
         try:
             draws.run(entries, ask, choice, seeds)

@@ -72,8 +72,7 @@ def _to_the_power(exponent: float) -> ElementaryFunction:
 def _of_mpfr(exactly: Callable[[Any], Any], in_float64: Callable[[Wide], Wide]) -> Callable[[Wide], Wide]:
     """A function that NumPy does not have, for arrays of a wider format: `in_float64`, or MPFR's for long doubles.
 
-    Args:
-        exactly: the function of a number of MPFR. in_float64: of an array of float64, within a few ulps.
+    `in_float64` is within a few ulps.
     """
     in_parts: Any = np.frompyfunc(functools.partial(_in_parts, exactly), 1, 3)
 

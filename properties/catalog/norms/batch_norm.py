@@ -141,11 +141,7 @@ def _input_and_channel_statistics(
     running_mean: Tensor | None = None,
     running_var: Tensor | None = None,
 ) -> int:
-    """Bytes that a forward call keeps.
-
-    Args:
-        wanted: names of the arguments that need a gradient; the other parameters are the op's.
-    """
+    """Bytes that a forward call keeps; `wanted` has the names of the arguments that need a gradient."""
     of_statistics = bytes_of(running_mean) + bytes_of(running_var)
     if training:
         of_statistics = shared.bytes_of_statistics(input, input.shape[1])
@@ -200,11 +196,7 @@ def _refusals(signature: Signature, strict: bool) -> tuple[refusals.Mistake, ...
 
 
 def _channels_apart(own: int, device: str, **named: Any) -> Slices:
-    """Every channel has statistics of its own, in training and in evaluation.
-
-    Args:
-        own: how many outputs there are before the running statistics.
-        device: "cpu" or "cuda". named: the arguments.
+    """Every channel has statistics of its own; `own` outputs stand before the running statistics.
 
     Raises:
         Unsupported: on the CPU.

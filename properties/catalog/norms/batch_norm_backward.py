@@ -59,9 +59,7 @@ def _of_wanted_gradients(
 ) -> Any:  # fmt: skip
     """Dtypes of the gradients; without a weight, those of the parameters have the dtype of the statistics.
 
-    Args:
-        training: whether the statistics are those of the batch; True for ops that have no such argument.
-        output_mask: which gradients are wanted, all for ops that have no such argument. The others are the op's, too.
+    An op without `training` takes the statistics of the batch, and one without `output_mask` gives all gradients.
     """
     tensors = [tensor for tensor in (weight, save_mean if training else running_mean) if tensor is not None]
     return shared.dtypes_of_gradients(output_mask, input, tensors[0], tensors[0])

@@ -106,9 +106,7 @@ def _same_addresses(judge: Judge, first: Truth, second: Truth, grad: bool) -> No
 def _remake(storage: Any, earlier: Tensor, grad: bool) -> Tensor:
     """A new tensor in the memory of an earlier one, and with the same `id`, if Python uses that again.
 
-    Args:
-        storage: the memory. earlier: the tensor to delete; the caller must hold no other reference to it.
-        grad: whether the new tensor requires grad.
+    The earlier tensor is deleted, so the caller must hold no other reference to it.
     """
     gone, shape, strides, dtype = id(earlier), earlier.shape, earlier.stride(), earlier.dtype
     del earlier

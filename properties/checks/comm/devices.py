@@ -82,14 +82,10 @@ def _require_dtypes(judge: Judge, sample: Sample, outputs: Sequence[Tensor]) -> 
 
 
 def _require_traffic(judge: Judge, sample: Sample, homes: Homes, outputs: Sequence[Tensor], sent: int | None) -> None:
-    """Violation unless one call sent every tensor once, and no more.
+    """Violation unless one call sent every tensor once, and no more; `sent` is None where the fabric counts no bytes.
 
     The arguments are sent from the host to their homes, and the outputs from their homes to the host. In between, the
     whole tensor is on one device, and each part, copy or term on another device is sent between the two.
-
-    Args:
-        sample, outputs: the arguments, and the outputs of the call. homes: the device of each.
-        sent: bytes that went between devices; None where the fabric does not count them.
     """
     sizes = [_bytes(a) for a in sample.args if isinstance(a, Tensor)], [_bytes(y) for y in outputs]
     sides = list(zip((homes.arguments, homes.outputs), sizes, strict=True))

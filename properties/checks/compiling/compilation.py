@@ -84,12 +84,7 @@ def _derivatives(judge: Judge, sample: Sample, grown: Sequence[Size]) -> None:
 
 
 def _at_other_sizes(judge: Judge, sample: Sample, function: Compiled, grown: Sequence[Size], *, backward: bool) -> None:
-    """Judge one compiled function at several sizes, for none of which it may be compiled anew.
-
-    Args:
-        judge: of the subject. sample: where the function was compiled. function: the compiled subject.
-        grown: the sizes. backward: whether derivatives are judged, too.
-    """
+    """Judge one compiled function at several sizes, for none of which it may be compiled anew."""
     for size in grown:
         before = function.graphs
         what = f"compiled for any size, then {size.description}"
