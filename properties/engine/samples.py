@@ -300,7 +300,7 @@ class Picked:
         self, kind: str, entries: Iterator[DrawnDraft], drafts: st.SearchStrategy[Draft], limits: hypothesis.settings,
         choice: Every, seeds: Callable[[Draft], int],
     ) -> None:  # fmt: skip
-        """Judge the entries that are chosen. The first that fails is made simple; then others are judged for a while."""
+        """Judge the entries that are chosen. The first that fails is made simple; then others follow for a while."""
         ask = functools.partial(self._ask, kind)
         try:
             draws.run(entries, ask, choice, seeds)
