@@ -59,9 +59,7 @@ def place_of(cell: Cell) -> Place:
 def run_cell(cell: Cell, settings: Settings, op: Op | None = None) -> Verdict:
     """The verdict of a cell. A fault of the framework gives a verdict, too ("error"), and no exception.
 
-    Args:
-        cell: the question. settings: how much is asked.
-        op: the declaration, where it is not one of the catalog or of a plugin.
+    The declaration is `op` where it is not one of the catalog or of a plugin.
 
     Raises:
         KeyboardInterrupt: a signal came (or another exception of the caller's signal handler); there is no verdict.

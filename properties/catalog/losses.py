@@ -179,9 +179,6 @@ def _gradient_samples(ranks: tuple[int, ...]) -> Callable[..., st.SearchStrategy
     return drawing.samples_of(structures, fill)
 
 
-# ---------------------------------------------------------------------------------------------- promises
-
-
 def _weight_bytes(weight: Tensor | None) -> int:
     """Bytes of a saved weight, which is float32 for the half types."""
     return 0 if weight is None else weight.numel() * wide_dtype(weight).itemsize
@@ -204,9 +201,6 @@ def _saved_backward(grad_output: Tensor, input: Tensor, target: Tensor, weight: 
     return bytes_of(target) + _weight_bytes(weight) + (own + 2) * wide_dtype(input).itemsize
 
 
-# ---------------------------------------------------------------------------------------------- laws of cross entropy
-
-
 def _all_logits_shifted(input: Tensor, rng: Any) -> Named | None:
     """x -> x + k, where that is exact."""
     moved = laws.plus_exactly(input, float(rng.integers(-4, 5)) / 4)
@@ -221,35 +215,20 @@ def _mixed(some: Any, none: Any, full: Any, *, label_smoothing: float) -> tuple[
     return some, (none[0] * (1.0 - label_smoothing) + full[0] * label_smoothing,)
 
 
-# ---------------------------------------------------------------------------------------------- subjects
-
-
 def _torch_nll_loss(input: Any, target: Any, weight: Any, ignore_index: int, reduction: str) -> Any:
-    """torch.nn.functional.nll_loss, whose deprecated parameters come between those that count.
-
-    Args:
-        input, target, weight, ignore_index, reduction: as for torch's.
-    """
+    """torch.nn.functional.nll_loss, whose deprecated parameters come between those that count."""
     return torch.nn.functional.nll_loss(input, target, weight, ignore_index=ignore_index, reduction=reduction)
 
 
 def _refs_nll_loss(input: Any, target: Any, weight: Any, ignore_index: int, reduction: str) -> Any:
-    """torch._refs.nn.functional.nll_loss, without its deprecated parameters.
-
-    Args:
-        input, target, weight, ignore_index, reduction: as for torch's.
-    """
+    """torch._refs.nn.functional.nll_loss, without its deprecated parameters."""
     return refs.nll_loss(input, target, weight, None, ignore_index, None, reduction)
 
 
 def _torch_cross_entropy(
     input: Any, target: Any, weight: Any, ignore_index: int, reduction: str, label_smoothing: float = 0.0
 ) -> Any:
-    """torch.nn.functional.cross_entropy, without its deprecated parameters.
-
-    Args:
-        input, target, weight, ignore_index, reduction, label_smoothing: as for torch's.
-    """
+    """torch.nn.functional.cross_entropy, without its deprecated parameters."""
     return torch.nn.functional.cross_entropy(
         input, target, weight, ignore_index=ignore_index, reduction=reduction, label_smoothing=label_smoothing
     )

@@ -110,9 +110,6 @@ def _rolled(input: Tensor, target: Tensor) -> Named | None:
     return None if input.ndim < 2 or not len(input) else {"input": input.roll(1, 0), "target": target.roll(1, 0)}
 
 
-# ---------------------------------------------------------------------------------------------- refusals
-
-
 def _beyond(input: Tensor, target: Tensor, ignore_index: int) -> Named | None:
     classes = input.shape[class_axis(input)]
     # The first number beyond the classes may be the one that is ignored, which is no mistake; then the next one is

@@ -76,9 +76,6 @@ def _operands_that_gradients_read(grad_output: Tensor, input: Tensor, wanted: Co
     return drawing.bytes_of(input) + (drawing.bytes_of(grad_output) if "input" in wanted else 0)
 
 
-# ---------------------------------------------------------------------------------------------- laws, refusals
-
-
 def _difference(one: Any, other: Any, *, input: Tensor) -> tuple[Any, Any]:
     """log s(x) − log s(−x) = x."""
     return (one[0] - other[0],), (input.to(one[0].dtype),)

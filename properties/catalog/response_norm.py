@@ -53,9 +53,6 @@ def _images(draw: st.DrawFn, dtype: str, kind: str = "ordinary") -> Draft:
     return Draft(fill, regime, {"images": images, "channels": channels, "positions": height * width})
 
 
-# ---------------------------------------------------------------------------------------------- laws
-
-
 def _four_times(input: Tensor, alpha: float, beta: float) -> Named | None:
     """x -> 4 x with alpha -> alpha / 16: four times the output, as every rounding scales."""
     is_half = input.dtype.itemsize == 2

@@ -22,11 +22,11 @@ from .saved import check_saved_tensors
 from .sizes import check_sizes
 from .special import check_special_values
 from .transforms.agree import check_agreement
-from .transforms.forward_ad import check_forward_ad
 from .transforms.nesting import check_nesting, check_words
 from .transforms.values import (
     check_adjointness,
     check_empty,
+    check_forward_ad,
     check_jvp,
     check_second_order,
     check_third_order,

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import torch
 
 from ...oracles import process
@@ -49,13 +49,17 @@ def lay_out(tensor: Tensor, layout: str) -> tuple[Tensor, Tensor]:
 def _frame(tensor: Tensor, shape: tuple[int, ...], view: Any) -> tuple[Tensor, Tensor]:
     """A buffer with canaries on both sides, and `view` of the part between; values are copied where they fit."""
     # Five elements are no multiple of 16 bytes, so every view is misaligned for vector loads, too.
-    margin, count = 5, int(np.prod(shape, dtype=np.int64))
-    canary = float("nan") if is_float(tensor) else CANARY
-    buffer = torch.full((count + 2 * margin,), canary, dtype=tensor.dtype, device=tensor.device)
-    inner = buffer[margin : margin + count].view(shape)
+    buffer, inner = surround(tensor, shape, 5, 10)
     if tuple(tensor.shape) == shape:
         inner.copy_(tensor)
     return buffer, view(inner)
+
+
+def surround(tensor: Tensor, shape: Sequence[int], start: int, more: int) -> tuple[Tensor, Tensor]:
+    """A buffer of canaries, `more` than a tensor of that shape and the dtype has, and one at `start` elements in it."""
+    count, canary = math.prod(shape), float("nan") if is_float(tensor) else CANARY
+    buffer = torch.full((count + more,), canary, dtype=tensor.dtype, device=tensor.device)
+    return buffer, buffer[start : start + count].view(tuple(shape))
 
 
 def check_layouts(judge: Judge, sample: Sample) -> None:
@@ -113,11 +117,7 @@ def transposed(tensor: Tensor) -> Tensor:
 
 
 def require_strides(judge: Judge, sample: Sample, outputs: Sequence[Tensor], what: str) -> None:
-    """Violation unless the first outputs have the strides that the op promises for these arguments.
-
-    Args:
-        judge: of the subject. sample: the arguments. outputs: of a call with them. what: the call's name in messages.
-    """
+    """Violation unless the first outputs of a call have the strides that the op promises for its arguments."""
     promised = judge.op.promises.memory.strides
     for i, (y, strides) in enumerate(zip(outputs, promised(sample.args) if promised else (), strict=False)):
         got, need = (tuple(s for s, n in zip(t, y.shape, strict=True) if n > 1) for t in (y.stride(), strides))
@@ -132,9 +132,7 @@ def require_strides(judge: Judge, sample: Sample, outputs: Sequence[Tensor], wha
 def require_contiguous(judge: Judge, outputs: Sequence[Tensor], gradients: Sequence[Tensor], what: str) -> None:
     """Violation unless the results of a production op that promises contiguous results are contiguous.
 
-    Args:
-        judge: of the subject. outputs, gradients: of a call; the gradients of a backward op are of second order, and
-            their strides are not promised. what: the name of the call in messages.
+    The gradients of a backward op are of second order, and their strides are not promised.
     """
     if not judge.op.promises.memory.contiguous or judge.subject_name != OWN:
         return

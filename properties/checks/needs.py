@@ -85,6 +85,7 @@ class _NeedsQuestion:
 
     Attributes:
         reverse, twice, pushed: the paths vjp, vjp∘vjp and jvp, where all inputs take part. cotangents: of `reverse`.
+        every: the numbers of all inputs.
         need: the gradients where all inputs need one; graph: the same with a graph (`_build_graph`).
     """
 
@@ -98,10 +99,10 @@ class _NeedsQuestion:
         draw = functools.partial(judge.path, sample, primal=self.primal, engine="eager")
         self.reverse, self.twice, self.pushed = draw(("vjp",)), draw(("vjp", "vjp")), draw(("jvp",))
         self.cotangents = self.reverse.directions
-        every = frozenset(range(len(self.problem.wrt)))
-        leaves, outputs = self._call(every)
+        self.every = frozenset(range(len(self.problem.wrt)))
+        leaves, outputs = self._call(self.every)
         self.need = gradients(judge, outputs, leaves, self.cotangents)
-        self.graph = self._build_graph(every, through_cotangents=True)
+        self.graph = self._build_graph(self.every, through_cotangents=True)
 
     # ------------------------------------------------------------------------------------------------ the questions
 
@@ -118,7 +119,7 @@ class _NeedsQuestion:
 
     def cut_off(self) -> None:
         """Reverse mode where the op's node gets None for every cotangent: no function after it has a gradient."""
-        leaves, outputs = self._call(frozenset(range(len(self.problem.wrt))))
+        leaves, outputs = self._call(self.every)
         tracked = [y for y in outputs if y.requires_grad]
         if not tracked:
             return
@@ -133,8 +134,7 @@ class _NeedsQuestion:
     def of_some_outputs(self) -> None:
         """Reverse mode with cotangents of each output alone, and of all but each, against zeros for the others."""
         count = len(self.primal)
-        every = frozenset(range(len(self.problem.wrt)))
-        leaves, outputs = self._call(every)
+        leaves, outputs = self._call(self.every)
         numbers = frozenset(i for i, y in enumerate(outputs) if y.requires_grad)
         sets = {frozenset((i,)) for i in numbers} | {numbers - {i} for i in numbers}
         for some in sorted(sets - {numbers, frozenset()}, key=sorted):
@@ -144,7 +144,7 @@ class _NeedsQuestion:
             grads = gradients(
                 self.judge, _select(outputs, some), leaves, _select(self.cotangents, some), what, retained=True
             )
-            self._require_same(self.reverse.along(("vjp",), cotangents), need, grads, every, what)
+            self._require_same(self.reverse.along(("vjp",), cotangents), need, grads, self.every, what)
 
     def beside_outputs(self) -> None:
         """One backward from outputs and first gradients, as of a penalty on gradients: two ways to every input.
@@ -153,7 +153,7 @@ class _NeedsQuestion:
         the outputs the second derivatives.
         """
         count = len(self.problem.wrt)
-        leaves, outputs = self._call(frozenset(range(count)))
+        leaves, outputs = self._call(self.every)
         tracked = [(y, g) for y, g in zip(outputs, self.cotangents, strict=True) if y.requires_grad]
         if not tracked:
             return
@@ -176,12 +176,11 @@ class _NeedsQuestion:
         grads = gradients(self.judge, targets + beside, leaves, cotangents + zeros, what, retained=True)
         # Zero times a slope that is not finite is NaN. The formula has no such product, so nothing can be compared.
         if not any(grad is not None and bool((grad != 0).any()) for grad in nothing):
-            self._require_same(path, need, grads, frozenset(range(len(leaves))), what)
+            self._require_same(path, need, grads, self.every, what)
 
     def in_a_batch(self) -> None:
         """Reverse mode of a batch of two cotangents (`is_grads_batched`), the ordinary one and zeros."""
-        every = frozenset(range(len(self.problem.wrt)))
-        leaves, outputs = self._call(every)
+        leaves, outputs = self._call(self.every)
         pairs = [(y, g) for y, g in zip(outputs, self.cotangents, strict=True) if y.requires_grad]
         if not pairs:
             return
@@ -191,7 +190,7 @@ class _NeedsQuestion:
         what = "vjp of a batch of cotangents"
         grads = self.judge.call(lambda: torch.autograd.grad(targets, leaves, batch, **options), what=what)
         rows = [None if grad is None else grad[0] for grad in grads]
-        self._require_same(self.reverse, self.need, rows, every, what)
+        self._require_same(self.reverse, self.need, rows, self.every, what)
 
     def accumulate(self, needs: frozenset[int]) -> None:
         """`backward` adds the gradient to `grad` and to nothing else: two calls give twice the gradient."""
@@ -350,10 +349,7 @@ class _NeedsQuestion:
 
     def _judge_one(self, path: Path, i: int, got: Tensor, positions: frozenset[int], what: str) -> None:
         expected = path.expected(f"{what} where {self._names(positions)} need a gradient")
-        self.judge.output(expected, i, got, self._read(path)[i])
-
-    def _read(self, path: Path) -> Any:
-        return self.judge.read(path.expected())
+        self.judge.output(expected, i, got, self.judge.read(path.expected())[i])
 
     def _violation(self, needs: frozenset[int], wrong: str, what: str) -> Any:
         return self.judge.broken(

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import functools
 
-import torch
-
 from ...oracles.judge.judge import Judge
 from ...oracles.op.bits import same_bits
-from ...oracles.op.declaration import Sample, Tensor, is_float
+from ...oracles.op.declaration import Sample, Tensor
 from ...oracles.programs.along import defer_script
 from ...oracles.programs.particular import around_views
 from ...oracles.verdicts.verdict import Code
-from .layout import CANARY
+from .layout import surround
 
 #: Operands begin 0 to 15 elements behind an address that every vector load takes; neighbours differ by `STEP`.
 OFFSETS, STEP = 16, 5
@@ -43,9 +41,6 @@ def check_sizes(judge: Judge, sample: Sample) -> None:
 
 def at_offset(tensor: Tensor, offset: int) -> tuple[Tensor, Tensor]:
     """A contiguous tensor of equal values that begins `offset` elements into a buffer of canaries, and the buffer."""
-    canary = float("nan") if is_float(tensor) else CANARY
-    count = tensor.numel()
-    buffer = torch.full((count + 2 * OFFSETS,), canary, dtype=tensor.dtype, device=tensor.device)
-    view = buffer[offset : offset + count].view(tensor.shape)
+    buffer, view = surround(tensor, tensor.shape, offset, 2 * OFFSETS)
     view.copy_(tensor)
     return view, buffer

@@ -44,6 +44,25 @@ def without_missing(module: torch.nn.Module, parameters: dict[str, torch.Tensor 
     return module
 
 
+def with_parameters(name: str, *parameters: str, channels: bool = False) -> Module:
+    """A module of a norm, whose op is called with (input, shape or number of groups, *parameters, eps).
+
+    Args:
+        name: of the class. parameters: of the op and of the module. channels: whether the class takes their number.
+    """
+
+    def of(source: Any) -> Callable[..., Built]:
+        def build(x: torch.Tensor, shape: Any, *others: Any) -> Built:
+            state = dict.fromkeys(parameters) | dict(zip(parameters, others, strict=False))
+            sizes = (shape, x.shape[1]) if channels else (shape,)
+            module = getattr(source, name)(*sizes, *others[len(parameters) :])
+            return Built(without_missing(module, state), state, (x,))
+
+        return build
+
+    return Module(name, of)
+
+
 def with_dim(name: str) -> Module:
     """A module of the class of that name, which is built of an op's `dim`."""
 

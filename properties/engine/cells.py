@@ -93,10 +93,7 @@ def open_cell(cell: Cell, light: bool, op: Op | None = None, tell: Tell | None =
 
 
 def judge_cell(cell: Cell, settings: Settings, op: Op | None = None, tell: Tell | None = None) -> Verdict:
-    """The verdict of a cell on samples that are drawn.
-
-    Args:
-        settings: how much to ask. op, tell: as for `open_cell`.
+    """The verdict of a cell on samples that are drawn; the other arguments are those of `open_cell`.
 
     Raises:
         Unsupported: as `open_cell`. Errors of the declaration and of the readings pass through to `guard`.

@@ -213,10 +213,7 @@ def starved(tally: Tally) -> set[tuple[str, str]]:
 
 
 def run(entries: Iterable[DrawnDraft], ask: Ask, choice: Every, seed_of: Callable[[Draft], int]) -> None:
-    """Judge the drafts that `choice` wants, each with a seed of its own.
-
-    Args:
-        ask: judges one. seed_of: (draft) -> the seed of its data.
+    """Judge the drafts that `choice` wants, each with a seed for its data.
 
     Raises:
         FailingDraft: a draft failed.

@@ -14,7 +14,6 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from random import Random
-from typing import Protocol
 
 import hypothesis
 import torch
@@ -115,30 +114,6 @@ class Opened:
     tell: Tell | None = None
 
 
-class Samples(Protocol):
-    """The samples of a cell: drawn, or given by a case file."""
-
-    def judge(self) -> None:
-        """Judge all of them; Violation at the first that breaks a promise."""
-
-    def failing(self) -> tuple[Sample, Violation | None]:
-        """After a failure: the sample that stands for it, and the promise that it broke, if that is known."""
-
-    def covered(self) -> ValueCover:
-        """Which of the declared values the samples had."""
-
-    def in_common(self) -> str:
-        """What failing samples have in common, in lines of a message; empty if nothing is known of that."""
-
-    @property
-    def failures(self) -> Failures:
-        """Every kind of failure of the samples."""
-
-    @property
-    def contrast(self) -> Contrast:
-        """The facts of the samples that failed, and of those that passed."""
-
-
 def judge_one(opened: Opened, sample: Sample, values: Iterable[tuple[str, str]] = ()) -> None:
     """Judge one sample; `values` are (name, value) of the declared values that it has, for the tally.
 
@@ -179,7 +154,11 @@ def ask_watched(opened: Opened, sample: Sample) -> None:
 
 @dataclass(frozen=True)
 class OneSample:
-    """The sample of a case file, as the only one of its cell."""
+    """The sample of a case file, as the only one of its cell.
+
+    Attributes:
+        failures: every kind of failure. contrast: the facts of the samples that failed, and of those that passed.
+    """
 
     opened: Opened
     sample: Sample
@@ -187,21 +166,28 @@ class OneSample:
     contrast: Contrast = field(default_factory=Contrast)
 
     def judge(self) -> None:
+        """Judge all samples; Violation at the first that breaks a promise."""
         judge_one(self.opened, self.sample)
 
     def failing(self) -> tuple[Sample, Violation | None]:
+        """After a failure: the sample that stands for it, and the promise that it broke, if that is known."""
         return self.sample, None
 
     def covered(self) -> ValueCover:
+        """Which of the declared values the samples had."""
         return ValueCover()
 
     def in_common(self) -> str:
+        """What failing samples have in common, in lines of a message; empty if nothing is known of that."""
         return ""
 
 
 @dataclass
 class Picked:
-    """Samples of drafts that are picked, and, in profiles that steer, of drafts that Hypothesis draws."""
+    """Samples of drafts that are picked, and, in profiles that steer, of drafts that Hypothesis draws.
+
+    Attributes and methods are those of `OneSample`.
+    """
 
     opened: Opened
     settings: Settings
@@ -360,6 +346,10 @@ class Picked:
         if hypothesis.currently_in_test_context() and kind == question.sampling.kind != "large":
             hypothesis.target(tally.ratio_of_sample, label="error / bound")
         return sample
+
+
+#: The samples of a cell: that of a case file, or those that are drawn.
+Samples = OneSample | Picked
 
 
 def _distinct_seeds(seed: int) -> Iterator[int]:

@@ -163,9 +163,6 @@ def serve_launched(world: World) -> None:
 def gather(world: World, deadline: float = DEADLINE) -> None:
     """Bring the ranks of a world together, this process as rank 0. Missing ranks are started, and broken ones replaced.
 
-    Args:
-        deadline: of ranks that are started here: seconds that a collective of a program waits for the others.
-
     Raises:
         RuntimeError: ranks that torchrun started have lost each other, or a rank that was started here has ended.
     """

@@ -17,7 +17,7 @@ from ...oracles.verdicts.verdict import Cell, counted
 from ...properties.engine import environment as surroundings
 from ...properties.names import PluginError
 from ...properties.places.loading import require_loadable
-from ...properties.programs.command import WORKER
+from ...properties.programs import WORKER
 from ...properties.worlds import World
 from .. import exit_codes
 from ..collect import Account

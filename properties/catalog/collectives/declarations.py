@@ -34,8 +34,6 @@ from .torch_own import OnGpus, nowhere, peers
 
 Tensors = Sequence[torch.Tensor]
 
-# --------------------------------------------------------------------------------------- places: homes, devices, ranks
-
 
 def _broadcast_homes(places: int, args: Tensors, root: int = 0) -> Homes:
     return Homes((root,) * len(args), tuple(p for p in range(places) for _ in args))
@@ -109,9 +107,6 @@ def _ranks_scatter(over: Any, comm: Any, chunk_sizes: tuple[int, ...], dim: int,
     return tuple(own if p == comm.rank else input.new_zeros(shape) for p, shape in enumerate(shapes))
 
 
-# ------------------------------------------------------------------------------------------------------------ samples
-
-
 @st.composite
 def _shape(draw: st.DrawFn, kind: str, places: int, dims: tuple[int, ...] = (1, 0, 2)) -> tuple[int, ...]:
     limit = strategies.LARGEST if kind == "large" else 48
@@ -179,9 +174,6 @@ def _scattered(draw: st.DrawFn, dtype: str, kind: str = "ordinary") -> Draft:
         return {"chunk_sizes": sizes, "dim": dim, "input": drawing.rows(rng, regime, shape, dtype)}
 
     return Draft(fill, regime, _extents_of(shape))
-
-
-# ------------------------------------------------------------------------------------------------------- declarations
 
 
 @dataclass(frozen=True)

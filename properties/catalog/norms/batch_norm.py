@@ -37,8 +37,6 @@ RUNNING = ("running_mean", "running_var")
 #: The names under which parts of the structure are chosen, where the names differ.
 _CHOSEN = {"running": "running statistics"}
 
-# ---------------------------------------------------------------------------------------------- samples
-
 
 @st.composite
 def structures(draw: st.DrawFn, dtype: str, kind: str, eps: tuple[float, ...] = drawing.EPS) -> dict[str, Any]:
@@ -89,12 +87,10 @@ def filled(rng: Any, structure: Named, dtype: str) -> dict[str, Any]:
 def _forward_samples(
     formula: Callable[..., Any], least: int = 0, needs: tuple[str, ...] = (), **fixed: Any
 ) -> Callable[..., st.SearchStrategy[Draft]]:
-    """Strategy of samples for the signature of a formula.
+    """Strategy of samples for the signature of a formula, some parts of the structure fixed.
 
     Args:
-        formula: whose arguments are drawn.
         least: elements per channel in training; above 1, eps is positive there. needs: parameters that are never None.
-        fixed: parts of the structure.
     """
     signature = Signature(formula)
 
@@ -120,9 +116,6 @@ def _forward_samples(
     return drawing.samples_of(adjusted, lambda rng, structure, dtype: signature.of_these(filled(rng, structure, dtype)))
 
 
-# ---------------------------------------------------------------------------------------------- promises
-
-
 def _outputs_and_running(own: int) -> Callable[..., Any]:
     """Dtypes of the outputs: out, `own - 1` saved statistics, and the running statistics that the call has."""
 
@@ -146,9 +139,6 @@ def _input_and_channel_statistics(
     if training:
         of_statistics = shared.bytes_of_statistics(input, input.shape[1])
     return shared.saved(input, weight, of_statistics, wanted)
-
-
-# ---------------------------------------------------------------------------------------------- refusals
 
 
 def _flat(input: Tensor, training: bool) -> Named | None:
@@ -190,9 +180,6 @@ def _refusals(signature: Signature, strict: bool) -> tuple[refusals.Mistake, ...
         *running,
         *(in_training if strict else ()),
     )
-
-
-# ---------------------------------------------------------------------------------------------- declarations
 
 
 def _channels_apart(own: int, device: str, **named: Any) -> Slices:

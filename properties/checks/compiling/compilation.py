@@ -23,7 +23,7 @@ import torch
 from ....oracles.judge.judge import Judge
 from ....oracles.op.declaration import OWN, Sample, Tensor, flat_outputs
 from ....oracles.verdicts.verdict import Code
-from ..agreement import call_and_differentiate, require_equal_calls
+from ..agreement import call_and_differentiate, require_equal_calls, reverse_path
 from .compilers import Compiled
 from .variants import Size, change_sizes, change_values, marks_of
 
@@ -74,9 +74,7 @@ def _derivatives(judge: Judge, sample: Sample, grown: Sequence[Size]) -> None:
         traced = bool(single) and judge.contract.stores.name == TRACED
         grown = [single[sample.seed % len(single)]] if traced else []
     function = _compile(judge, "aot_eager", marks=_marks(sample, grown))
-    with torch.no_grad():
-        primal = judge.primal(sample)
-    path = judge.path(sample, ("vjp",), primal, "eager")
+    path = reverse_path(judge, sample)
     values, gradients = call_and_differentiate(judge, path, function, "compiled")
     judge.against(path.along((), ()).expected("compiled"), values, exactly=False)
     judge.against(path.expected("compiled, vjp"), gradients, exactly=False)

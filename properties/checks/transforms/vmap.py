@@ -163,9 +163,8 @@ def _call_unless_refused(
         values = [np.asarray(ball.centre) for ball in loop.read[len(loop.read) - len(writes) :]]
         blank = [torch.full_like(a, math.nan) if i in varied and is_float(a) else a for i, a in enumerate(first)]
         reached = _read_written_values(judge, blank, len(writes))
-    must = [
-        judge.op.label(i) for i, k in shared if not all(_equal_with_nan(values[k][0], row) for row in values[k][1:])
-    ]
+    same = functools.partial(np.array_equal, equal_nan=True)
+    must = [judge.op.label(i) for i, k in shared if not all(same(values[k][0], row) for row in values[k][1:])]
     may = any(np.isnan(reached[k]).any() for _, k in shared)
     try:
         outputs = judge.call(call, *batched, what=what)
@@ -189,10 +188,6 @@ def _read_written_values(judge: Judge, args: Sequence[Any], count: int) -> list[
     problem = Problem(judge.op, args)
     read = balls(problem.formula((), 0), problem.arrays(), judge.contract_of(0))
     return [np.asarray(ball.centre) for ball in read[len(read) - count :]]
-
-
-def _equal_with_nan(a: Any, b: Any) -> bool:
-    return bool(np.array_equal(a, b, equal_nan=True))
 
 
 def _require_attributes(

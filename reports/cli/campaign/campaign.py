@@ -12,9 +12,8 @@ import click
 
 from ....oracles.verdicts.verdict import Cell
 from ....properties.campaign.performing import ItemLimits
-from ....properties.engine.environment import untested
+from ....properties.engine.environment import source_digest, untested
 from ....properties.engine.plan import Selection
-from ....properties.sources import source_digest
 from ....properties.sweeps.inputs import DTYPES
 from ... import exit_codes
 from ...collect import Account

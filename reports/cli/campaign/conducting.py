@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 
 from ....properties.campaign.bench import ItemLost
 from ....properties.campaign.performing import Item, ItemLimits, ItemReport
+from ....properties.engine.environment import source_digest
 from ....properties.places.crash_limit import CrashLimit
 from ....properties.places.pool import LOUD, describe_leftovers, describe_printing
-from ....properties.sources import source_digest
 from ... import exit_codes
 from ...exit_codes import Reason
 from ...merge import DECISIVE
