@@ -20,7 +20,7 @@ TESTED = {"python": ("3.11", "3.13"), "torch": ("2.11", "2.15"), "triton": ("3.6
 
 
 def untested(version_of: Mapping[str, str]) -> list[str]:
-    """A sentence for each version, of those that `versions` or `environment` gives, that was not tested."""
+    """A sentence for each of these versions (see `versions`, `environment`) that opassay was not tested with."""
     return [
         f"{name} {version_of[name]}: opassay was tested with {name} {first} to {last} only"
         for name, (first, last) in TESTED.items()

@@ -1,4 +1,4 @@
-"""FWD, VJP, JVP, FWAD, EMPTY, ORD2, ORD3, ADJ: values along paths of transforms, compared with the same paths of the formula."""
+"""Values along paths of transforms, against those of the formula: FWD, VJP, JVP, FWAD, EMPTY, ORD2, ORD3, ADJ."""
 
 from __future__ import annotations
 
