@@ -20,11 +20,7 @@ _GIB = 2**30
 
 
 class ItemLost(RuntimeError):
-    """The process of an item ended while the item was run.
-
-    Attributes:
-        how: one line. details: stacks, and the end of what the process printed.
-    """
+    """The process of an item ended while the item was run: `how`, in one line; stacks, and the end of its output."""
 
     def __init__(self, how: str, details: str = "", timed_out: bool = False) -> None:
         # All three go to the base class, because pickle makes the exception anew from them on the other machine.

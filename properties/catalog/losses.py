@@ -21,9 +21,8 @@ from ..declaring import drawing, laws, refusals, strategies, torch_documents
 from ..declaring.choices import choose
 from ..declaring.declare import declare
 from ..declaring.drawing import bytes_of, wide_dtype
-from ..declaring.modules import Module
 from ..declaring.signature import Named
-from ..declaring.subjects import ours
+from ..declaring.subjects import Module, ours
 from .losses_laws import (
     FEWER_POSITIONS,
     NO_CLASSES,

@@ -16,9 +16,8 @@ from ..checks.ways.module_calls import Built
 from ..declaring import drawing, laws, refusals, strategies, torch_documents
 from ..declaring.choices import choose
 from ..declaring.declare import declare
-from ..declaring.modules import Module
 from ..declaring.signature import Named
-from ..declaring.subjects import ours, with_aten
+from ..declaring.subjects import Module, ours, with_aten
 
 Tensor = torch.Tensor
 

@@ -18,9 +18,8 @@ from ...reference.formats import Format
 from ..declaring import drawing, laws, refusals, strategies, torch_documents
 from ..declaring.choices import choose
 from ..declaring.declare import declare
-from ..declaring.modules import with_dim
 from ..declaring.signature import Named
-from ..declaring.subjects import ours, with_aten
+from ..declaring.subjects import ours, with_aten, with_dim
 
 Tensor = torch.Tensor
 #: The least extent of `strategies.SIZE_BANDS` with more elements than are taken from a half type to float32 at a time.

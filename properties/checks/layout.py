@@ -1,4 +1,4 @@
-"""LAYOUT: inputs and cotangents with any strides, with canaries in the memory around every view."""
+"""LAYOUT and SIZE: inputs and cotangents with any strides, or at any alignment, with canaries in the memory around."""
 
 from __future__ import annotations
 
@@ -24,6 +24,8 @@ from .agreement import require_equal, require_same
 CANARY = 113
 WRITTEN_LAYOUTS = ("stepped", "offset")
 LAYOUTS = ("transposed", "stepped", "offset", "expanded", "channels_last")
+#: Operands begin 0 to 15 elements behind an address that every vector load takes; neighbours differ by `STEP`.
+OFFSETS, STEP = 16, 5
 
 
 def lay_out(tensor: Tensor, layout: str) -> tuple[Tensor, Tensor]:
@@ -209,19 +211,44 @@ def _judge_writes_in_place(judge: Judge, sample: Sample, rng: Any) -> None:
     function = judge.op.functional(judge.op.implementation(judge.subject_name), lay)
     judge.hold(sample, (), function=function, exactly=False)
     for view, buffer, before in views:
-        # The elements of the view were judged as an output. The rest of the buffer must be as it was.
+        # The elements of the view were judged as an output. The rest of the buffer must be as it was in the copy.
         view.fill_(0)
-        around = lay_out_like(before, view, buffer)
-        around.fill_(0)
+        start = view.storage_offset() - buffer.storage_offset()
+        before.as_strided(view.shape, view.stride(), start).fill_(0)
         if not same_bits(buffer, before):
             raise judge.broken(Code.MUTATED, "wrote around an argument that it writes to", path="forward")
-
-
-def lay_out_like(other: Tensor, view: Tensor, buffer: Tensor) -> Tensor:
-    """The view of another buffer that is what `view` is of `buffer`."""
-    return other.as_strided(view.shape, view.stride(), view.storage_offset() - buffer.storage_offset())
 
 
 def _repeat_first_row(args: tuple[Any, ...]) -> tuple[Any, ...]:
     """The first row of every tensor in all its rows, so that it can be laid out expanded."""
     return tuple(a[:1].expand(a.shape).clone() if is_float(a) and a.ndim > 1 and a.numel() else a for a in args)
+
+
+def check_sizes(judge: Judge, sample: Sample) -> None:
+    """SIZE: operands at any alignment, with canaries around them; nothing around them read or written."""
+    buffers: list[tuple[Tensor, Tensor]] = []
+
+    def lay(t: Tensor) -> Tensor:
+        # Over `OFFSETS` samples in a row each operand has every offset; the operands of one sample have different ones.
+        view, buffer = at_offset(t, (sample.turn + STEP * len(buffers)) % OFFSETS)
+        buffers.append((buffer, buffer.clone()))
+        return view
+
+    laid = sample.with_args([lay(a) if isinstance(a, Tensor) else a for a in sample.args])
+    outputs = judge.hold(laid, (), exactly=False)
+    path = judge.path(laid, (), ())
+    if judge.op.differentiable_positions(laid.args) and laid.args:
+        path = judge.path(laid, ("vjp",), outputs, "eager")
+        path = path.along(("vjp",), [lay(g) for g in path.directions])
+        judge.against(path.expected(make_script=defer_script(path)), judge.run(path), exactly=False)
+    for buffer, before in buffers:
+        if not same_bits(buffer, before):
+            violation = judge.broken(Code.MUTATED, "wrote into or around an input", path="forward + vjp")
+            raise violation.showing(functools.partial(around_views, path))
+
+
+def at_offset(tensor: Tensor, offset: int) -> tuple[Tensor, Tensor]:
+    """A contiguous tensor of equal values that begins `offset` elements into a buffer of canaries, and the buffer."""
+    buffer, view = surround(tensor, tensor.shape, offset, 2 * OFFSETS)
+    view.copy_(tensor)
+    return view, buffer

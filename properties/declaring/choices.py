@@ -18,11 +18,7 @@ Value = TypeVar("Value")
 
 @dataclass
 class ChoiceRecord:
-    """The choices of one draft.
-
-    Attributes:
-        values: (name, value) of each. declared: by name, all values that it could have had, as text.
-    """
+    """The choices of one draft: (name, value) of each, and by name all values that it could have had, as text."""
 
     values: set[tuple[str, str]] = field(default_factory=set)
     declared: dict[str, tuple[str, ...]] = field(default_factory=dict)

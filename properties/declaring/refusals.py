@@ -73,9 +73,6 @@ def wrong(
     return Mistake(name, taking((argument,), changes), error, mentions, argument)
 
 
-# ----------------------------------------------------------------------------------------------- mistakes of many ops
-
-
 def not_a_tensor(argument: str, *mentions: str) -> Mistake:
     """A list instead of a tensor: TypeError."""
     return wrong(argument, f"{argument} is not a tensor", lambda tensor: tensor.tolist(), TypeError, *mentions)

@@ -52,9 +52,6 @@ def to_dtype(values: Any, dtype: str) -> torch.Tensor:
     return torch.from_numpy(np.ascontiguousarray(rounded).reshape(rounded.shape)).to(getattr(torch, dtype))
 
 
-# ---------------------------------------------------------------------------------------------- regimes of rows
-
-
 def _benign(rng: Generator, shape: tuple[int, ...], fmt: Format) -> Any:
     return rng.standard_normal(shape)
 

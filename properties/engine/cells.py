@@ -144,9 +144,6 @@ def judge_case(text: str) -> None:
             raise err.__cause__ or RuntimeError(str(err)) from None
 
 
-# ------------------------------------------------------------------------------------------------------- the verdict
-
-
 def _judge_watched(opened: Opened, samples: Samples) -> Verdict:
     """The verdict on samples; the state of the process is compared in full once they are judged."""
     process.make_canonical()

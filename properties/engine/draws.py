@@ -73,9 +73,6 @@ class FailingDraft(Exception):
 Ask = Callable[[Draft, int], Sample]
 
 
-# ------------------------------------------------------------------------------------------------- which are judged
-
-
 class Large(Every):
     """Some large drafts: for each axis a benign one that is longer than 4096 there, then others, of other extents.
 

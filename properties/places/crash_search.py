@@ -28,11 +28,7 @@ _SECONDS = 60.0
 
 @dataclass(frozen=True)
 class Culprit:
-    """The sample that ended a process.
-
-    Attributes:
-        case_id: its name. case: its case file. program: one that a signal ends; empty where none was found.
-    """
+    """The sample that ended a process: its name, its case file, and a program that a signal ends, if one was found."""
 
     case_id: str
     case: str

@@ -67,11 +67,7 @@ class OnRanks:
 
 
 class LocalTeam:
-    """Rank 0 here, and the other ranks in processes that this one starts and ends.
-
-    Args:
-        deadline: seconds that a collective of a program waits for the other ranks.
-    """
+    """Rank 0 here, and the other ranks in processes that this one starts and ends; `deadline` as for `Team`."""
 
     def __init__(self, world: World, deadline: float = DEADLINE) -> None:
         self.world, self._team = world, None

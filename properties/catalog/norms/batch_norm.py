@@ -24,9 +24,8 @@ from ...declaring import choices, drawing, refusals, strategies, torch_documents
 from ...declaring.choices import choose
 from ...declaring.declare import declare
 from ...declaring.drawing import bytes_of, wide_dtype
-from ...declaring.modules import Module, without_missing
 from ...declaring.signature import Named, Signature
-from ...declaring.subjects import ours, with_aten
+from ...declaring.subjects import Module, ours, with_aten, without_missing
 from . import shared
 from .batch_norm_laws import laws_of
 from .over_ranks import promises_of
@@ -206,13 +205,9 @@ def _op(
     ranks: Ranks | None = None,
     **samples: Any,
 ) -> Op:
-    """The declaration of a forward op.
+    """The declaration of a forward op, which has `own` outputs before the running statistics.
 
-    Args:
-        formula: of the same name as the production op. subjects: its implementations.
-        own: how many outputs it has before the running statistics.
-        strict: whether it refuses what torch's function does.
-        ranks: how it runs over ranks. samples: as for `_forward_samples`.
+    A strict one refuses what torch's function does; `samples` as for `_forward_samples`.
     """
     signature = Signature(formula)
     mistakes = _refusals(signature, strict)

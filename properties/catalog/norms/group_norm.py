@@ -15,9 +15,8 @@ from ....reference.norms import group_norm as formulas
 from ...declaring import drawing, laws, refusals, strategies, torch_documents
 from ...declaring.choices import choose
 from ...declaring.declare import declare
-from ...declaring.modules import with_parameters
 from ...declaring.signature import Named
-from ...declaring.subjects import ours
+from ...declaring.subjects import ours, with_parameters
 from . import shared
 
 Tensor = torch.Tensor

@@ -16,9 +16,8 @@ from ....reference.norms import layer_norm as formulas
 from ...declaring import drawing, laws, refusals, torch_documents
 from ...declaring.choices import choose
 from ...declaring.declare import declare
-from ...declaring.modules import with_parameters
 from ...declaring.signature import Named
-from ...declaring.subjects import ours, with_aten
+from ...declaring.subjects import ours, with_aten, with_parameters
 from . import shared
 
 Tensor = torch.Tensor

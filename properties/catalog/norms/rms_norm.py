@@ -15,9 +15,8 @@ from ....reference.norms import rms_norm as formulas
 from ...declaring import drawing, laws, refusals, torch_documents
 from ...declaring.declare import declare
 from ...declaring.drawing import wide_dtype
-from ...declaring.modules import with_parameters
 from ...declaring.signature import Named
-from ...declaring.subjects import ours
+from ...declaring.subjects import ours, with_parameters
 from . import shared
 from .layer_norm import BATCH, OF_SHAPES, backward_rows, each_row, with_mask
 

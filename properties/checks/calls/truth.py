@@ -76,8 +76,7 @@ class Truth:
     def find_difference(self, judge: Judge, rounds: int) -> str:
         """What differs in some call, in words; empty where nothing does. Any thread may ask, as no tally is changed.
 
-        Args:
-            rounds: how many calls; the first one is differentiated, too.
+        The first of the rounds is differentiated, too.
 
         Raises:
             BaseException: as the subject does.

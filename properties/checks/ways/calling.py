@@ -48,9 +48,6 @@ def check_ways(judge: Judge, sample: Sample) -> None:
     check_subclasses(judge, sample)
 
 
-# -------------------------------------------------------------------------------------------------------- arguments
-
-
 def _judge_spellings(judge: Judge, sample: Sample) -> None:
     """Judge calls with all arguments by keyword, and with lists where the sample has tuples."""
     implementation = judge.op.implementation(judge.subject_name)
@@ -166,9 +163,6 @@ def _judge_parameters(judge: Judge, sample: Sample) -> None:
     need = judge.run(path, what="vjp")
     got = [torch.zeros_like(p) if p.grad is None else p.grad for p in tracked]
     require_equal(judge, path, got, [g.detach() for g in need], "gradients of parameters")
-
-
-# ------------------------------------------------------------------------------------------------------------ modes
 
 
 def _judge_modes(judge: Judge, sample: Sample) -> None:

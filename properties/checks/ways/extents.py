@@ -83,9 +83,6 @@ def _tensors_of(sample: Sample, args: Args) -> Args:
     return tuple(b if isinstance(a, Tensor) else a for a, b in zip(sample.args, args, strict=True))
 
 
-# ------------------------------------------------------------------------------------------------------------- dims
-
-
 def check_more_dims(judge: Judge, sample: Sample) -> None:
     """Judge tensors of five and six dims, where the op accepts them; a refusal is no failure."""
     most = max((a.ndim for a in sample.args if isinstance(a, Tensor)), default=0)

@@ -22,11 +22,7 @@ FREED = ("second time", "already been freed")
 
 @dataclass(frozen=True)
 class _Graph:
-    """One call that can be differentiated.
-
-    Attributes:
-        path: the word ("vjp",) at the arguments of the call. leaves, outputs: of the call.
-    """
+    """One call that can be differentiated; `path` is that of reverse mode at its arguments."""
 
     path: Path
     leaves: Sequence[Tensor]
