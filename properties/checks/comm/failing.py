@@ -93,7 +93,7 @@ def _raises_behind(comm: Any, op: Program, wrong: bool) -> None:
 
 
 _OP = r"\w+(\[.*?\])?\(\w+\[[\d, ]*\].*?\)"
-_REDUCE = {"call": "reduce", "x": torch.ones(2), "root": 0, "reduction": "sum", "tag": "a"}
+_REDUCE: dict[str, Any] = {"call": "reduce", "x": torch.ones(2), "root": 0, "reduction": "sum", "tag": "a"}
 
 
 def _otherwise(name: str, words: str, **other: Any) -> _Mistake:
