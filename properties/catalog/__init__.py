@@ -1,6 +1,6 @@
 """The declarations. `CATALOG` maps each op's name to the module here that declares it.
 
-A module has, in this order: samples, promises, laws, refusals, and the declarations that are made of them.
+A module of an op has, as far as it needs them and in this order: samples, promises, laws, refusals, declarations.
 """
 
 _OPS = (
