@@ -7,15 +7,6 @@ import gc
 from collections.abc import Iterator
 
 
-class _Collector:
-    """The garbage collector of this process: whether what was imported is out of its sight for good."""
-
-    imports_are_aside = False
-
-
-_collector = _Collector()
-
-
 def set_imports_aside() -> None:
     """From now on the garbage collector ignores all objects that exist now, for the rest of the process.
 
@@ -23,7 +14,6 @@ def set_imports_aside() -> None:
     of the time of a cell of small samples.
     """
     gc.freeze()
-    _collector.imports_are_aside = True
 
 
 @contextlib.contextmanager
@@ -33,9 +23,10 @@ def set_aside() -> Iterator[None]:
     A collection takes a fifth of a second in a process with torch in it. Where the imports are aside for good, what
     exists at the start stays aside, too: to bring it back would bring the imports back with it.
     """
+    already = gc.get_freeze_count() > 0
     gc.freeze()
     try:
         yield
     finally:
-        if not _collector.imports_are_aside:
+        if not already:
             gc.unfreeze()

@@ -35,6 +35,40 @@ class Where(enum.Enum):
 
 
 @dataclass(frozen=True)
+class Sampling:
+    """The samples of a question.
+
+    Attributes:
+        kind: "ordinary", "integers", "empty", "large", or "sizes", which are large samples of chosen extents.
+        large: the share of samples of kind "large" among those of another kind; at least one sample.
+        edges: the share of further samples with results next to a rounding boundary; at least one sample.
+        most: the largest number of elements of a large sample's tensor.
+        ample: whether the first sample has two elements or more along every axis. A cell of one or two samples would
+            otherwise have samples of one element each, because the simplest sample always comes first.
+        slices: how many further samples of the same structure the check needs for batches.
+        others: how many further samples of other structures the check calls the op with, in turn with the sample.
+        effort: the number of samples relative to the profile's number.
+    """
+
+    kind: str = "ordinary"
+    large: float = 0.0
+    edges: float = 0.0
+    most: int = 70_000
+    ample: bool = False
+    slices: int = 0
+    others: int = 0
+    effort: float = 1.0
+
+    def large_of(self, examples: int) -> int:
+        """How many of `examples` samples are large: at least one, but none of two or fewer."""
+        return max(1, round(self.large * examples)) if self.large and examples > 2 else 0
+
+    def edges_of(self, examples: int) -> int:
+        """How many samples besides `examples` have results next to a rounding boundary: one or more, as `large_of`."""
+        return max(1, round(self.edges * examples)) if self.edges and examples > 2 else 0
+
+
+@dataclass(frozen=True)
 class Property:
     """One question that can be asked of every op.
 
@@ -44,17 +78,7 @@ class Property:
         asks: what the check does and what the op must return, in whole sentences. fault: a mistake that it detects.
         precedence: its place among the questions that a wrong implementation is asked one by one: those in which most
             mistakes show have the lowest numbers, those that take long the highest.
-        kind: of the samples: "ordinary", "integers", "empty", "large", or "sizes", which are large samples of chosen
-            extents.
-        large: the share of samples of kind "large" among those of another kind; at least one sample.
-        edges: the share of further samples with results next to a rounding boundary; at least one sample.
-        most: the largest number of elements of a large sample's tensor.
-        ample: whether the first sample has two elements or more along every axis. A cell of one or two samples would
-            otherwise have samples of one element each, because the simplest sample always comes first.
-        slices: how many further samples of the same structure the check needs for batches.
-        others: how many further samples of other structures the check calls the op with, in turn with the sample.
-        effort: the number of samples relative to the profile's number.
-        dtypes: the dtypes in which the question is asked.
+        sampling: the samples of which it is asked. dtypes: the dtypes in which it is asked.
         compiles: whether the check judges paths only (`Judge.hold`), so that it can be asked of compiled code.
         requires: the names in `Promises.without` that an op must offer for the question to be asked.
         interprets: whether it is asked of interpreted kernels, each program of which takes milliseconds.
@@ -68,28 +92,13 @@ class Property:
     asks: str
     fault: str
     precedence: int = LAST
-    kind: str = "ordinary"
-    large: float = 0.0
-    edges: float = 0.0
-    most: int = 70_000
-    ample: bool = False
-    slices: int = 0
-    others: int = 0
-    effort: float = 1.0
+    sampling: Sampling = Sampling()
     dtypes: tuple[str, ...] = DTYPES
     compiles: bool = False
     interprets: bool = False
     where: Where = Where.HERE
     requires: tuple[str, ...] = ()
     no_program: str = ""
-
-    def large_of(self, examples: int) -> int:
-        """How many of `examples` samples are large: at least one, but none of two or fewer."""
-        return max(1, round(self.large * examples)) if self.large and examples > 2 else 0
-
-    def edges_of(self, examples: int) -> int:
-        """How many samples besides `examples` have results next to a rounding boundary: one or more, as `large_of`."""
-        return max(1, round(self.edges * examples)) if self.edges and examples > 2 else 0
 
     def subject_of(self, subject: str) -> str:
         """The implementation that is judged in a cell of that subject.
@@ -105,33 +114,34 @@ _TABLE = (
         "FWD", "forward values",
         "The op is called, and every element of its outputs is held against the exact value of the formula.",
         "A sum of float16 numbers that is accumulated in float16 and not in float32.",
-        precedence=1, large=LARGE, edges=EDGES, effort=1.25, compiles=True, interprets=True,
+        precedence=1, sampling=Sampling(large=LARGE, edges=EDGES, effort=1.25), compiles=True, interprets=True,
     ),
     Property(
         "VJP", "reverse mode, first order",
         "Gradients are taken in reverse mode, as `backward` does, with random cotangents, and every element is held"
         " against the exact derivative.",
         "A backward pass that forgets the term of the mean in the gradient of a norm.",
-        precedence=2, large=LARGE, effort=0.9, compiles=True, interprets=True,
+        precedence=2, sampling=Sampling(large=LARGE, effort=0.9), compiles=True, interprets=True,
     ),
     Property(
         "JVP", "forward mode, first order",
         "Derivatives are taken in forward mode, as `torch.func.jvp` does, with random tangents, and every element is"
         " held against the exact derivative.",
         "A forward-mode rule that ignores the tangent of the weight.",
-        precedence=3, large=LARGE, effort=0.9, compiles=True, interprets=True,
+        precedence=3, sampling=Sampling(large=LARGE, effort=0.9), compiles=True, interprets=True,
     ),
     Property(
         "ORD2", "second order: jvp∘jvp, jvp∘vjp, vjp∘jvp, vjp∘vjp",
         "Second derivatives are taken in all four orders of forward and reverse mode.",
         "A backward pass that treats a saved statistic as a constant, so that second derivatives lack a term.",
-        precedence=10, large=LARGE, most=20_000, effort=0.25, compiles=True, interprets=True, requires=("double",),
+        precedence=10, sampling=Sampling(large=LARGE, most=20_000, effort=0.25), compiles=True, interprets=True,
+        requires=("double",),
     ),
     Property(
         "ORD3", "third order",
         "Third derivatives are taken, in float64.",
         "A double backward that is right but itself not differentiable, and gives zero.",
-        precedence=23, effort=0.2, dtypes=("float64",), requires=("triple",),
+        precedence=23, sampling=Sampling(effort=0.2), dtypes=("float64",), requires=("triple",),
     ),
     Property(
         "ADJ", "forward and reverse mode are adjoint",
@@ -144,20 +154,20 @@ _TABLE = (
         "The op is batched by `torch.vmap` over every argument and dim, and each slice is held against the op's result"
         " for that slice.",
         "A batching rule that mixes the batch with the rows when the batch is the last dim.",
-        precedence=8, slices=3, effort=0.25, interprets=True,
+        precedence=8, sampling=Sampling(slices=3, effort=0.25), interprets=True,
     ),
     Property(
         "NEST", "nested transforms",
         "Transforms are nested in each other, up to what users make of them: per-sample gradients, Jacobians,"
         " Hessians.",
         "A vmap rule that is right by itself and loses gradients inside `jacrev`.",
-        precedence=24, slices=4, effort=0.07,
+        precedence=24, sampling=Sampling(slices=4, effort=0.07),
     ),
     Property(
         "WORD", "every nesting of jvp, vjp and vmap, to the depth promised",
         "Every nesting of jvp, vjp and vmap is asked, up to the depth that the op promises.",
         "A rule that mistakes the level of a tangent when two forward modes are nested.",
-        precedence=25, slices=7, dtypes=("float64", "float32"),
+        precedence=25, sampling=Sampling(slices=7), dtypes=("float64", "float32"),
     ),
     Property(
         "DUAL", "the primal ignores tangents and requires_grad",
@@ -176,7 +186,7 @@ _TABLE = (
         "DATA", "exact data, bit for bit",
         "Inputs are integers times a power of two, on which every sum is exact; the result must be exact as well.",
         "Two entries swapped, or an off-by-one index, whose error is smaller than a rounding bound.",
-        precedence=4, kind="integers", interprets=True,
+        precedence=4, sampling=Sampling(kind="integers"), interprets=True,
     ),
     Property(
         "LAYOUT", "strides and views",
@@ -189,32 +199,32 @@ _TABLE = (
         "NaN, infinities, zeros, subnormals and the largest numbers are planted in every argument, cotangent and"
         " tangent.",
         "A maximum that drops a NaN, or a square that overflows where the exact result is moderate.",
-        precedence=5, effort=0.15, compiles=True, interprets=True,
+        precedence=5, sampling=Sampling(effort=0.15), compiles=True, interprets=True,
     ),
     Property(
         "EMPTY", "zero-size inputs",
         "The op is called with tensors that have no elements, and its gradients are taken.",
         "A mean over zero rows that raises, or a grid of zero blocks that is launched.",
-        precedence=7, kind="empty", effort=0.3, compiles=True, interprets=True, requires=("empty",),
+        precedence=7, sampling=Sampling(kind="empty", effort=0.3), compiles=True, interprets=True, requires=("empty",),
     ),
     Property(
         "ERROR", "documented errors",
         "Every documented mistake in the arguments must raise the documented error, before anything is written.",
         "A weight of the wrong shape that is accepted and read past its end.",
-        precedence=6, effort=0.4,
+        precedence=6, sampling=Sampling(effort=0.4),
     ),
     Property(
         "PURE", "inputs and globals untouched",
         "After a call the inputs, their versions and the state of the process are as before, and no output shares"
         " memory that was not declared.",
         "An op that scales its input in place and scales it back, or that sets the default dtype.",
-        precedence=16, effort=0.4,
+        precedence=16, sampling=Sampling(effort=0.4),
     ),
     Property(
         "FAKE", "meta and fake tensors",
         "On meta and fake tensors the op promises the shapes, dtypes and strides that it then gives on real ones.",
         "A shape rule for torch.compile that names float32 where the kernel returns float16.",
-        precedence=12, effort=0.4, requires=("fake",),
+        precedence=12, sampling=Sampling(effort=0.4), requires=("fake",),
     ),
     # One compilation takes as long as thousands of calls, so COMP has the smallest effort.
     Property(
@@ -222,7 +232,7 @@ _TABLE = (
         "The op is compiled by torch.compile and exported, called again with other sizes and values, saved and loaded;"
         " each call is held against the plain one.",
         "An option that is frozen into the compiled code at its first value.",
-        precedence=30, ample=True, effort=0.01, requires=("compile",),
+        precedence=30, sampling=Sampling(ample=True, effort=0.01), requires=("compile",),
         no_program="What was compiled for one call shows in a later one, so it takes the whole chain of calls.",
     ),
     Property(
@@ -230,74 +240,74 @@ _TABLE = (
         "The same call gives the same bits every time, and, where deterministic algorithms are asked for, with any"
         " number of threads.",
         "A sum by atomic additions, whose order changes from run to run.",
-        precedence=28, kind="large", effort=0.12,
+        precedence=28, sampling=Sampling(kind="large", effort=0.12),
     ),
     Property(
         "SIZE", "sizes where kernels change their ways, at every alignment",
         "Values and gradients are judged at sizes where kernels change their ways, and at every alignment in memory.",
         "A tail of the last block that is computed twice, or not at all, at 1025 elements.",
-        precedence=27, kind="sizes", effort=0.3,
+        precedence=27, sampling=Sampling(kind="sizes", effort=0.3),
     ),
     Property(
         "INV", "a slice alone, in a batch, elsewhere: the same bits",
         "A slice must have the same bits alone, in a batch, at another place and among other neighbours.",
         "A reduction that is split differently when there are more rows.",
-        precedence=19, large=LARGE, most=20_000, slices=3, effort=0.25, interprets=True,
+        precedence=19, sampling=Sampling(large=LARGE, most=20_000, slices=3, effort=0.25), interprets=True,
         no_program="It compares two calls of the op, each at several samples that are put together.",
     ),
     Property(
         "AUTOCAST", "autocast",
         "Under autocast the op has the dtypes of torch's own op, and values within the bound.",
         "A custom op that stays in float16 where torch's runs in float32.",
-        precedence=15, effort=0.4,
+        precedence=15, sampling=Sampling(effort=0.4),
     ),
     Property(
         "MEM", "tensors saved for backward",
         "The bytes that are kept for the backward pass stay below what the op declares.",
         "A whole intermediate tensor saved where a statistic per row would do.",
-        precedence=14, effort=0.4,
+        precedence=14, sampling=Sampling(effort=0.4),
     ),
     Property(
         "COMM", "several ranks and devices",
         "Over several ranks and devices the op gives what it gives in one place, derivatives included, and nothing"
         " races or is left waiting.",
         "A gradient that each rank forgets to sum, or a copy that is used before it has arrived.",
-        precedence=9, effort=0.15, where=Where.WORLD,
+        precedence=9, sampling=Sampling(effort=0.15), where=Where.WORLD,
         no_program="It takes several ranks or devices, which opassay provides.",
     ),
     Property(
         "SAVE", "tensors kept for backward: seen by autograd",
         "What is kept for backward is kept where autograd sees it, so that a later change is noticed.",
         "A tensor stored as an attribute of the context: backward uses values that were overwritten since.",
-        precedence=20, effort=0.1,
+        precedence=20, sampling=Sampling(effort=0.1),
         no_program="It looks at what autograd keeps of a call, with the judge's own tools.",
     ),
     Property(
         "CALLS", "a function of its values alone: no call tells what was called before",
         "A call on equal values gives equal bits, whatever was called before, in other threads, or failed half-way.",
         "A cache that answers by the address of a tensor, or a workspace that two calls share.",
-        precedence=29, slices=1, others=2, effort=0.15, dtypes=("float32",),
+        precedence=29, sampling=Sampling(slices=1, others=2, effort=0.15), dtypes=("float32",),
         no_program="What shows it depends on all calls that came before in the process, those of other ops among them.",
     ),
     Property(
         "NEEDS", "every set of inputs that need a gradient: the same gradients, and no others",
         "For every set of inputs that need a gradient, those gradients are the same, and the others are absent.",
         "Gradients that move to their neighbour's place when the first input needs none.",
-        precedence=11, effort=0.2, dtypes=("float32", "bfloat16"),
+        precedence=11, sampling=Sampling(effort=0.2), dtypes=("float32", "bfloat16"),
         no_program="It compares the calls for many sets of inputs that need a gradient with each other.",
     ),
     Property(
         "AGREE", "without a formula: the ways to one result agree",
         "Of an op without a formula, the ways to one result are compared: forward and reverse mode, batched and not.",
         "A custom function whose `jvp` and `backward` contradict each other.",
-        precedence=26, slices=7, effort=0.2, dtypes=("float64",), requires=("func", "double"),
+        precedence=26, sampling=Sampling(slices=7, effort=0.2), dtypes=("float64",), requires=("func", "double"),
         no_program="It compares many ways to a result with each other, and there is no exact value to print.",
     ),
     Property(
         "FWAD", "torch's own forward AD with our decompositions installed",
         "torch's own forward mode is judged in a process in which the decompositions of opassay are installed.",
         "A decomposition that is right by itself and never reached by torch.",
-        effort=0.25, where=Where.PREPARED,
+        sampling=Sampling(effort=0.25), where=Where.PREPARED,
         no_program="It takes a process in which opassay's decompositions were installed first.",
     ),
     Property(
@@ -305,7 +315,7 @@ _TABLE = (
         "The op is called in every way in which users call it: keywords, defaults, lists, no_grad, several graphs"
         " alive, many slices, five and six dims.",
         "A keyword that is passed on to the wrong parameter.",
-        precedence=22, ample=True, slices=3, effort=0.1,
+        precedence=22, sampling=Sampling(ample=True, slices=3, effort=0.1),
     ),
 )  # fmt: skip
 

@@ -14,7 +14,8 @@ from typing import Any
 import torch
 
 from ..oracles.op.declaration import INTERPRETED, Op
-from ..oracles.verdicts.case import CaseError, load_case
+from ..oracles.verdicts.case import CaseError as CaseError
+from ..oracles.verdicts.case import load_case
 from ..oracles.verdicts.verdict import Cell, Verdict, charged
 from ..reference.dtypes import dtype_name
 from .catalog.loading import load_op
@@ -22,7 +23,7 @@ from .declaring.strategies import MODERATE
 from .engine.cells import judge_cell
 from .engine.guard import guard
 from .engine.plan import cells_of
-from .engine.samples import Settings
+from .engine.samples import Settings as Settings
 from .functions.kernel import KERNEL_PROPERTIES, custom_kernel, replace_kernel
 from .functions.offer import Offer
 from .functions.shapes import Extent
@@ -32,19 +33,6 @@ from .places.here import Here, Place
 from .places.interpreted import interpreted_place
 from .places.prepared import prepared_place
 from .table import PROPERTIES, Where
-
-__all__ = [
-    "CaseError",
-    "Settings",
-    "kernel_of_op",
-    "place_of",
-    "replay_case",
-    "retell_cell",
-    "run_cell",
-    "verify",
-    "verify_function",
-    "verify_kernel",
-]
 
 
 def place_of(cell: Cell) -> Place:
@@ -59,9 +47,7 @@ def place_of(cell: Cell) -> Place:
 def run_cell(cell: Cell, settings: Settings, op: Op | None = None) -> Verdict:
     """The verdict of a cell. A fault of the framework gives a verdict, too ("error"), and no exception.
 
-    Args:
-        cell: the question. settings: how much is asked.
-        op: the declaration, where it is not one of the catalog or of a plugin.
+    The declaration is `op` where it is not one of the catalog or of a plugin.
 
     Raises:
         KeyboardInterrupt: a signal came (or another exception of the caller's signal handler); there is no verdict.

@@ -60,11 +60,7 @@ class World:
 
 @dataclass(frozen=True)
 class Peers:
-    """Ranks in other processes.
-
-    Attributes:
-        tell: has the ranks judge a case file, too. run: runs a program on every rank; returns their results.
-    """
+    """Ranks in other processes: `tell` has them judge a case file, too, and `run` a program, whose results it gives."""
 
     tell: Callable[[str], None]
     run: Callable[[Callable[[Any], Any]], list[Any]]

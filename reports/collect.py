@@ -99,12 +99,14 @@ class Account:
         """
         return tuple(self.finished.get(cell.key) or self._missing(cell, interrupted) for cell in self.cells)
 
-    def run(self, reasons: list[Reason], *, seconds: float, exit_zero: bool = False, incomplete: bool = False) -> Run:
+    def run(
+        self, reasons: list[Reason], *, seconds: float, exit_zero: bool = False, allow_incomplete: bool = False
+    ) -> Run:
         """The record.
 
         Args:
             reasons: why the session was not a whole one, if so. seconds: how long it took.
-            exit_zero, incomplete: as `exit_codes.most_urgent`.
+            exit_zero, allow_incomplete: as `exit_codes.most_urgent`.
 
         Raises:
             RecordError: the events have no beginning, or its plan is not the cells that follow it.
@@ -130,7 +132,7 @@ class Account:
             environment=self.environment,
             seconds=seconds,
             notes=tuple(notes),
-            exit_code=exit_codes.most_urgent(reasons, exit_zero=exit_zero, allow_incomplete=incomplete),
+            exit_code=exit_codes.most_urgent(reasons, exit_zero=exit_zero, allow_incomplete=allow_incomplete),
             exit_reasons=tuple(text for _, text in reasons),
         )
 

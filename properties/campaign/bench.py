@@ -12,19 +12,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..places import lifeline
-from ..places.pool import STARTING
+from ..places.pool import ALONE, STARTING
 from ..places.process import AnswerError, EndedError, Process
-from ..programs.command import WORKER
+from ..programs import WORKER
 
 _GIB = 2**30
 
 
 class ItemLost(RuntimeError):
-    """The process of an item ended while the item was run.
-
-    Attributes:
-        how: one line. details: stacks, and the end of what the process printed.
-    """
+    """The process of an item ended while the item was run: `how`, in one line; stacks, and the end of its output."""
 
     def __init__(self, how: str, details: str = "", timed_out: bool = False) -> None:
         # All three go to the base class, because pickle makes the exception anew from them on the other machine.
@@ -56,8 +52,7 @@ class Bench:
 
     def __init__(self, owner: str, command: Sequence[str], memory: int) -> None:
         self.owner, self.command, self._memory = owner, tuple(command), memory
-        hello = {"world": ["lockstep", "host", None], "memory": memory, "join": False}
-        self._process = Process(hello, command=self.command or WORKER)
+        self._process = Process({**ALONE, "memory": memory}, command=self.command or WORKER)
         try:
             answer = self._process.answer(time.monotonic() + STARTING)
             self.environment: dict[str, str] = answer["ready"]
@@ -71,10 +66,7 @@ class Bench:
         return self._process.pid
 
     def ask(self, question: Mapping[str, Any], timeout: float) -> tuple[dict[str, Any], int]:
-        """The answer to a question, and how many bytes were printed meanwhile.
-
-        Args:
-            question: as `programs.worker` takes it. timeout: seconds.
+        """The answer to a question of `programs.worker` within seconds, and how many bytes were printed meanwhile.
 
         Raises:
             ItemLost: the process gave none; it has ended, or was ended.
@@ -122,8 +114,4 @@ class Bench:
 
     def _kill(self, how: str, timed_out: bool = False) -> ItemLost:
         """End the process; the error for its item, with stacks and the last output."""
-        # The process is ended before its output is read, so that what is quoted really is the last that it printed.
-        self._process.kill()
-        output = self._process.last_output().strip()
-        parts = (self._process.stacks().strip(), f"printed last:\n{output}" if output else "")
-        return ItemLost(how, "\n".join(filter(None, parts)), timed_out)
+        return ItemLost(how, self._process.last_words(), timed_out)

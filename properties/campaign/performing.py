@@ -14,9 +14,9 @@ import threading
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from ..engine.environment import source_digest
 from ..places.lifeline import adopt_orphans
 from ..places.pool import fair_share
-from ..sources import source_digest
 from .bench import Bench, ItemLost
 
 
@@ -89,10 +89,7 @@ _BENCHES = _Benches()
 
 
 def perform(item_text: str, manner_text: str) -> str:
-    """Run an item; the `ItemReport` as JSON.
-
-    Args:
-        item_text: an `Item` as JSON. manner_text: an `ItemLimits` as JSON.
+    """Run an `Item` by `ItemLimits`; the `ItemReport`. All three are JSON.
 
     Raises:
         ItemLost: the item's process ended. Whoever asks may ask again, here or elsewhere.

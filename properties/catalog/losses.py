@@ -21,9 +21,8 @@ from ..declaring import drawing, laws, refusals, strategies, torch_documents
 from ..declaring.choices import choose
 from ..declaring.declare import declare
 from ..declaring.drawing import bytes_of, wide_dtype
-from ..declaring.modules import Module
 from ..declaring.signature import Named
-from ..declaring.subjects import ours
+from ..declaring.subjects import Module, ours
 from .losses_laws import (
     FEWER_POSITIONS,
     NO_CLASSES,
@@ -140,11 +139,7 @@ def _arguments(rng: Any, structure: Named, dtype: str, names: Reductions) -> dic
 
 
 def _loss_samples(names: Reductions, ranks: tuple[int, ...], **numbers: tuple[float, ...]) -> Callable[..., Any]:
-    """Samples of a loss.
-
-    Args:
-        names: of its reductions. ranks: dims of the input. numbers: other arguments, and the values of each.
-    """
+    """Samples of a loss: `names` of its reductions, `ranks` of its input, and values of its other arguments."""
 
     @st.composite
     def structures(draw: st.DrawFn, dtype: str, kind: str) -> dict[str, Any]:
@@ -183,9 +178,6 @@ def _gradient_samples(ranks: tuple[int, ...]) -> Callable[..., st.SearchStrategy
     return drawing.samples_of(structures, fill)
 
 
-# ---------------------------------------------------------------------------------------------- promises
-
-
 def _weight_bytes(weight: Tensor | None) -> int:
     """Bytes of a saved weight, which is float32 for the half types."""
     return 0 if weight is None else weight.numel() * wide_dtype(weight).itemsize
@@ -203,17 +195,9 @@ def _saved_of_logits(input: Tensor, target: Tensor, weight: Tensor | None) -> in
 
 
 def _saved_backward(grad_output: Tensor, input: Tensor, target: Tensor, weight: Tensor | None, wanted: set[str]) -> int:
-    """Bytes of target, weight and two numbers; of the cotangent, too, where the weight or their total needs a gradient.
-
-    Args:
-        grad_output, input, target, weight: of the op.
-        wanted: names of the arguments that need a gradient.
-    """
+    """Bytes of target, weight and two numbers; of the cotangent, where the weight or their total needs a gradient."""
     own = grad_output.numel() if wanted & {"weight", "total_weight"} else 0
     return bytes_of(target) + _weight_bytes(weight) + (own + 2) * wide_dtype(input).itemsize
-
-
-# ---------------------------------------------------------------------------------------------- laws of cross entropy
 
 
 def _all_logits_shifted(input: Tensor, rng: Any) -> Named | None:
@@ -230,35 +214,20 @@ def _mixed(some: Any, none: Any, full: Any, *, label_smoothing: float) -> tuple[
     return some, (none[0] * (1.0 - label_smoothing) + full[0] * label_smoothing,)
 
 
-# ---------------------------------------------------------------------------------------------- subjects
-
-
 def _torch_nll_loss(input: Any, target: Any, weight: Any, ignore_index: int, reduction: str) -> Any:
-    """torch.nn.functional.nll_loss, whose deprecated parameters come between those that count.
-
-    Args:
-        input, target, weight, ignore_index, reduction: as for torch's.
-    """
+    """torch.nn.functional.nll_loss, whose deprecated parameters come between those that count."""
     return torch.nn.functional.nll_loss(input, target, weight, ignore_index=ignore_index, reduction=reduction)
 
 
 def _refs_nll_loss(input: Any, target: Any, weight: Any, ignore_index: int, reduction: str) -> Any:
-    """torch._refs.nn.functional.nll_loss, without its deprecated parameters.
-
-    Args:
-        input, target, weight, ignore_index, reduction: as for torch's.
-    """
+    """torch._refs.nn.functional.nll_loss, without its deprecated parameters."""
     return refs.nll_loss(input, target, weight, None, ignore_index, None, reduction)
 
 
 def _torch_cross_entropy(
     input: Any, target: Any, weight: Any, ignore_index: int, reduction: str, label_smoothing: float = 0.0
 ) -> Any:
-    """torch.nn.functional.cross_entropy, without its deprecated parameters.
-
-    Args:
-        input, target, weight, ignore_index, reduction, label_smoothing: as for torch's.
-    """
+    """torch.nn.functional.cross_entropy, without its deprecated parameters."""
     return torch.nn.functional.cross_entropy(
         input, target, weight, ignore_index=ignore_index, reduction=reduction, label_smoothing=label_smoothing
     )

@@ -51,11 +51,7 @@ class Reductions:
     def _deleted_calls(
         self, input: Tensor, target: Tensor, ignore_index: int, reduction: Any
     ) -> Sequence[Named] | None:
-        """The first target ignored, and its row deleted; None where there is no row to spare.
-
-        Args:
-            input, target, ignore_index, reduction: of the loss.
-        """
+        """The first target ignored, and its row deleted; None where there is no row to spare."""
         if input.ndim < 2 or len(input) < 2 or reduction == self.none or not target.numel():
             return None
         # The mark of an ignored target has to fit into the target's dtype.
@@ -86,20 +82,12 @@ def _target_with_a_dim(input: Tensor, target: Tensor) -> Named | None:
 def _mean_times_weights(
     mean: Any, total: Any, *, target: Tensor, weight: Tensor | None, ignore_index: int
 ) -> tuple[Any, Any]:
-    """The mean times the sum of weights, and the sum, which are equal.
-
-    Args:
-        mean, total: outputs with either reduction. target, weight, ignore_index: of the loss.
-    """
+    """The mean times the sum of weights, and the sum, which are equal."""
     return (mean[0] * total_weight(target, weight, ignore_index),), (total[0],)
 
 
 def _permuted(input: Tensor, target: Tensor, weight: Tensor | None, ignore_index: int, rng: Any) -> Named:
-    """Classes, weights and targets renamed; an ignored class keeps its name.
-
-    Args:
-        input, target, weight, ignore_index: of the loss. rng: the generator that draws the new order.
-    """
+    """Classes, weights and targets renamed; an ignored class keeps its name."""
     axis = class_axis(input)
     classes = input.shape[axis]
     order = rng.permutation(classes)
@@ -120,9 +108,6 @@ def _permuted(input: Tensor, target: Tensor, weight: Tensor | None, ignore_index
 
 def _rolled(input: Tensor, target: Tensor) -> Named | None:
     return None if input.ndim < 2 or not len(input) else {"input": input.roll(1, 0), "target": target.roll(1, 0)}
-
-
-# ---------------------------------------------------------------------------------------------- refusals
 
 
 def _beyond(input: Tensor, target: Tensor, ignore_index: int) -> Named | None:

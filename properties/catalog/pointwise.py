@@ -16,9 +16,8 @@ from ..checks.ways.module_calls import Built
 from ..declaring import drawing, laws, refusals, strategies, torch_documents
 from ..declaring.choices import choose
 from ..declaring.declare import declare
-from ..declaring.modules import Module
 from ..declaring.signature import Named
-from ..declaring.subjects import ours, with_aten
+from ..declaring.subjects import Module, ours, with_aten
 
 Tensor = torch.Tensor
 
@@ -74,9 +73,6 @@ def _input_and_decay(input: Tensor) -> int:
 def _operands_that_gradients_read(grad_output: Tensor, input: Tensor, wanted: Collection[str]) -> int:
     """Bytes of the input; of the cotangent, too, where the input needs a gradient."""
     return drawing.bytes_of(input) + (drawing.bytes_of(grad_output) if "input" in wanted else 0)
-
-
-# ---------------------------------------------------------------------------------------------- laws, refusals
 
 
 def _difference(one: Any, other: Any, *, input: Tensor) -> tuple[Any, Any]:

@@ -16,9 +16,8 @@ from ..checks.ways.module_calls import Built
 from ..declaring import drawing, laws, refusals, strategies, torch_documents
 from ..declaring.choices import choose
 from ..declaring.declare import declare
-from ..declaring.modules import Module
 from ..declaring.signature import Named
-from ..declaring.subjects import ours
+from ..declaring.subjects import Module, ours
 
 Tensor = torch.Tensor
 SIZES = (5, 3, 1, 2, 4, 7, 9, 16, 33)
@@ -51,9 +50,6 @@ def _images(draw: st.DrawFn, dtype: str, kind: str = "ordinary") -> Draft:
         return {"input": strategies.to_dtype(x, dtype), **numbers}
 
     return Draft(fill, regime, {"images": images, "channels": channels, "positions": height * width})
-
-
-# ---------------------------------------------------------------------------------------------- laws
 
 
 def _four_times(input: Tensor, alpha: float, beta: float) -> Named | None:

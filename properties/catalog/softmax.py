@@ -18,9 +18,8 @@ from ...reference.formats import Format
 from ..declaring import drawing, laws, refusals, strategies, torch_documents
 from ..declaring.choices import choose
 from ..declaring.declare import declare
-from ..declaring.modules import with_dim
 from ..declaring.signature import Named
-from ..declaring.subjects import ours, with_aten
+from ..declaring.subjects import ours, with_aten, with_dim
 
 Tensor = torch.Tensor
 #: The least extent of `strategies.SIZE_BANDS` with more elements than are taken from a half type to float32 at a time.
@@ -32,9 +31,6 @@ RESULTS = {
     "bfloat16": ("float32", "bfloat16", "float16"),
     "float16": ("float32", "float16", "bfloat16"),
 }
-
-
-# ---------------------------------------------------------------------------------------------- regimes of logits
 
 
 def _far_apart(rng: Any, shape: tuple[int, ...], fmt: Format) -> Any:
@@ -51,13 +47,6 @@ def _near_underflow(rng: Any, shape: tuple[int, ...], fmt: Format) -> Any:
     return rng.uniform(-deepest, 0.0, shape)
 
 
-def _one_huge(rng: Any, shape: tuple[int, ...], fmt: Format) -> Any:
-    values = rng.standard_normal(shape)
-    if values.size:
-        values.flat[rng.integers(values.size)] = 10.0 ** rng.uniform(1, 4)
-    return values
-
-
 def _masked(rng: Any, shape: tuple[int, ...], fmt: Format) -> Any:
     """Some elements absent, and now and then every element of a row."""
     values = np.where(rng.random(shape) < 0.3, -np.inf, rng.standard_normal(shape))
@@ -70,7 +59,7 @@ LOGITS: dict[str, Any] = {
     **strategies.REGIMES,
     "far apart": _far_apart,
     "near underflow": _near_underflow,
-    "one huge": _one_huge,
+    "one huge": strategies.outlier(4),
     "masked": _masked,
 }
 WEIGHTED = ("benign",) * 4 + ("far apart", "near underflow", "one huge", "masked") + tuple(LOGITS)
@@ -138,9 +127,6 @@ def _outputs_of(op: Callable[..., Tensor]) -> Callable[..., st.SearchStrategy[Dr
     return drawing.samples_of(_gradient_structures, fill)
 
 
-# ---------------------------------------------------------------------------------------------- promises
-
-
 def _result(input: Tensor, dtype: torch.dtype | None) -> torch.dtype:
     return dtype or input.dtype
 
@@ -151,9 +137,6 @@ def _output_before_rounding(input: Tensor, dtype: torch.dtype | None) -> int:
     narrows = result is not input.dtype and torch.promote_types(wide, result) is not result
     saved_dtype = wide if narrows else result
     return int(input.numel() * saved_dtype.itemsize + (4 if saved_dtype.itemsize == 2 else 0))
-
-
-# ---------------------------------------------------------------------------------------------- laws
 
 
 def _rows_shifted(input: Tensor, rng: Any) -> Named | None:
@@ -222,8 +205,6 @@ SOFTMAX_LAWS = (
     laws.sums("sums to one", 1.0, _along_dim, when=_has_rows),
     laws.sums("tangent sums to zero", 0.0, _along_dim, when=_has_rows, word=("jvp",)),
 )
-
-# ---------------------------------------------------------------------------------------------- refusals
 
 REFUSALS = (
     refusals.not_a_tensor("input"),

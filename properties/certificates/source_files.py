@@ -30,8 +30,7 @@ _ENDS = (_SHIPS, _MEANS, *(f"{_MEANS}.{room}" for room in ("array", "exact", "de
 def files_of_subject(function: Callable[..., Any], ships: bool) -> dict[str, str]:
     """Digests of the files of an implementation, by name; none for an op that is built into torch.
 
-    Args:
-        ships: whether it is the production op of the declaration, and not another subject.
+    `ships` says whether it is the production op of the declaration, and not another subject.
     """
     modules = sorted({each.__module__ for each in reachable(function)})
     if ships and not any(name.startswith(f"{_SHIPS}.") for name in modules):

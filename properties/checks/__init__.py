@@ -14,19 +14,18 @@ from .exact_data import check_exact_data
 from .fake import check_fakes
 from .invariance import check_invariance
 from .laws import check_laws
-from .layout import check_layouts
+from .layout import check_layouts, check_sizes
 from .needs import check_needs
 from .purity import check_memory, check_primal, check_purity
 from .refusals import check_refusals
 from .saved import check_saved_tensors
-from .sizes import check_sizes
 from .special import check_special_values
 from .transforms.agree import check_agreement
-from .transforms.forward_ad import check_forward_ad
 from .transforms.nesting import check_nesting, check_words
 from .transforms.values import (
     check_adjointness,
     check_empty,
+    check_forward_ad,
     check_jvp,
     check_second_order,
     check_third_order,

@@ -14,11 +14,12 @@ from typing import Any
 import torch
 
 from ...oracles.judge.card import attribute
-from ...oracles.judge.judge import Judge
+from ...oracles.judge.judge import Judge, gradients
 from ...oracles.op.bits import different, same_results
 from ...oracles.op.declaration import OWN, Sample, Subject, Tensor, dtype_name, flat_outputs
 from ...oracles.op.paths import Path
 from ...oracles.op.script import Spelt
+from ...oracles.op.transforms import Word
 from ...oracles.programs.along import along_path, defer_script
 from ...oracles.verdicts.verdict import Code
 from ...oracles.verdicts.violation import REFUSALS, Unsupported, Violation, error_lines, error_name
@@ -64,9 +65,8 @@ def require_equal_calls(judge: Judge, sample: Sample, function: Subject, what: s
         judge: of the subject. sample: the arguments. function: another way to call the subject.
         what: the name of that way in messages. backward: whether gradients are compared, too.
     """
-    with torch.no_grad():
-        plain = judge.primal(sample)
-    path = judge.path(sample, ("vjp",), plain, "eager")
+    path = reverse_path(judge, sample)
+    plain = path.primal
     if isinstance(function, Spelt):
         path = replace(path, around=function.lines)
     if not backward or not path.problem.wrt:
@@ -74,28 +74,42 @@ def require_equal_calls(judge: Judge, sample: Sample, function: Subject, what: s
             got = judge.primal(sample, function, what)
         require_equal(judge, path.along((), ()), got, plain, what)
         return
-    got, gradients = call_and_differentiate(judge, path, function, what)
+    got, derivatives = call_and_differentiate(judge, path, function, what)
     _, need = call_and_differentiate(judge, path, judge.subject, "vjp")
     require_equal(judge, path.along((), ()), got, plain, what)
-    require_equal(judge, path, gradients, need, f"{what}, vjp")
+    require_equal(judge, path, derivatives, need, f"{what}, vjp")
+
+
+def reverse_path(judge: Judge, sample: Sample, word: Word = ("vjp",)) -> Path:
+    """The path of reverse mode at a sample; its `primal` are the outputs of a call without gradients."""
+    with torch.no_grad():
+        return judge.path(sample, word, judge.primal(sample), "eager")
+
+
+def differentiate(
+    judge: Judge, outputs: Sequence[Tensor], leaves: Sequence[Tensor], directions: Sequence[Tensor], what: str, *,
+    retained: bool = False,
+) -> list[Tensor]:  # fmt: skip
+    """The gradients of leaves, zeros for one that has none.
+
+    Args:
+        judge, leaves, what, retained: as for `gradients`.
+        outputs, directions: of a call, and their cotangents; where there are more of the one, the rest is left out.
+    """
+    count = min(len(outputs), len(directions))
+    grads = gradients(judge, outputs[:count], leaves, directions[:count], what, retained)
+    return [torch.zeros_like(t) if g is None else g for g, t in zip(grads, leaves, strict=True)]
 
 
 def call_and_differentiate(
     judge: Judge, path: Path, function: Subject, what: str
 ) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
-    """The outputs of one call, and its gradients for the path's cotangents; zeros for an input that has no gradient.
-
-    Args:
-        judge: calls the function. path: of the word ("vjp",). function: the one to call. what: its name in messages.
-    """
+    """The outputs of one call at a path of reverse mode, and its gradients; `what` names the function in messages."""
     leaves = [t.detach().requires_grad_() for t in path.problem.inputs]
     script = functools.partial(along_path, path.along((), ())) if path.around else None
     outputs = judge.call(path.problem.subject(function), *leaves, what=what, make_script=script)
-    pairs = [(y, g) for y, g in zip(outputs, path.directions, strict=False) if y.requires_grad]
-    targets, directions = [y for y, _ in pairs], [g for _, g in pairs]
-    grads = judge.call(lambda: torch.autograd.grad(targets, leaves, directions, allow_unused=True), what=f"{what}, vjp")
-    gradients = [torch.zeros_like(t) if g is None else g for g, t in zip(grads, leaves, strict=True)]
-    return tuple(y.detach() for y in outputs), tuple(gradients)
+    derivatives = differentiate(judge, outputs, leaves, path.directions, f"{what}, vjp")
+    return tuple(y.detach() for y in outputs), tuple(derivatives)
 
 
 def require_equal(judge: Judge, path: Path, got: Sequence[Any], need: Sequence[Any], what: str) -> None:

@@ -47,11 +47,7 @@ def check_autocast(judge: Judge, sample: Sample) -> None:
 
 
 def _require_torch_dtype(judge: Judge, sample: Sample, got: Any, lines: tuple[str, ...]) -> None:
-    """The production op's dtype under autocast is that of torch's own op, where torch takes these arguments.
-
-    Args:
-        got: the first output of the production op. lines: of a program that calls an op under autocast.
-    """
+    """Violation unless the production op's first output has the dtype of torch's own, if that takes these arguments."""
     if judge.subject_name != OWN or "torch" not in judge.op.subjects:
         return
     try:

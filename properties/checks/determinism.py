@@ -11,7 +11,7 @@ from ...oracles.op.declaration import OWN, Sample, Tensor
 from ...oracles.programs import particular as programs
 from ...oracles.verdicts.verdict import Code
 from ...oracles.verdicts.violation import Violation
-from .agreement import require_equal, require_same
+from .agreement import require_equal, require_same, reverse_path
 from .layout import lay_out
 
 THREADS = (1, 2, 3)
@@ -48,9 +48,7 @@ def _call_repeatedly(judge: Judge, sample: Sample) -> None:
     except Violation as violation:
         if violation.code is not Code.BITS:
             raise
-        with torch.no_grad():
-            path = judge.path(sample, ("vjp",), judge.primal(sample), "eager")
-        violation.make_script = functools.partial(programs.repeating, path, THREADS, RUNS)
+        violation.make_script = functools.partial(programs.repeating, reverse_path(judge, sample), THREADS, RUNS)
         raise
     finally:
         torch.set_num_threads(threads)
@@ -93,14 +91,10 @@ def _second_gradients(judge: Judge, sample: Sample) -> list[Tensor]:
     largest = max((a.numel() for a in sample.args if isinstance(a, Tensor)), default=0)
     if not (largest >= SINGLE_SUM and judge.subject_name == OWN and judge.op.promises.arithmetic.steady):
         return []
-    with torch.no_grad():
-        primal = judge.primal(sample)
-    grads = judge.run(judge.path(sample, ("vjp", "vjp"), primal, "eager"), what="vjp∘vjp")
+    grads = judge.run(reverse_path(judge, sample, ("vjp", "vjp")), what="vjp∘vjp")
     return [t.detach() for t in grads]
 
 
 def _run(judge: Judge, sample: Sample) -> list[Tensor]:
-    with torch.no_grad():
-        primal = judge.primal(sample)
-    grads = judge.run(judge.path(sample, ("vjp",), primal, "eager"), what="vjp")
-    return [t.detach() for t in (*primal, *grads)]
+    path = reverse_path(judge, sample)
+    return [t.detach() for t in (*path.primal, *judge.run(path, what="vjp"))]

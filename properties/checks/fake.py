@@ -32,45 +32,36 @@ TORCHS = frozenset(("aten", "prim", "prims", "profiler", "c10d", "c10d_functiona
 
 def check_fakes(judge: Judge, sample: Sample) -> None:
     """FAKE: shape, dtype, stride and device of forward and reverse mode outputs; under vmap of all tensors as well."""
-    eager = _describe(_outputs_and_gradients(judge, sample.args, "eager"), with_device=True)
-    with silent(_LOG), FakeTensorMode() as mode:
-        fake = [mode.from_tensor(a) if isinstance(a, torch.Tensor) else a for a in sample.args]
-        _compare(
-            judge,
-            _describe(_outputs_and_gradients(judge, fake, "fake tensors"), with_device=True),
-            eager,
-            "fake tensors",
-            _telling(judge, sample, "fake tensors"),
-        )
+    eager = _describe(_outputs_and_gradients(judge, sample.args, "eager"))
+    _compare_fakes(judge, sample.args, eager, "fake tensors", telling=_telling(judge, sample, "fake tensors"))
     # Meta tensors are on a device of that name by definition, so only the device of fake tensors is compared.
-    meta = [a.to("meta") if isinstance(a, torch.Tensor) else a for a in sample.args]
-    bare = [{k: v for k, v in row.items() if k != "device"} for row in eager]
-    _compare(
-        judge,
-        _describe(_outputs_and_gradients(judge, meta, "meta tensors"), with_device=False),
-        bare,
-        "meta tensors",
-        _telling(judge, sample, "meta tensors"),
-    )
-
+    meta = [a.to("meta") if isinstance(a, Tensor) else a for a in sample.args]
+    promised = _without_devices(_describe(_outputs_and_gradients(judge, meta, "meta tensors")))
+    _compare(judge, promised, _without_devices(eager), "meta tensors", _telling(judge, sample, "meta tensors"))
     if judge.subject_name == OWN:
         args = [transposed(a) if isinstance(a, Tensor) else a for a in sample.args]
         with _Rules(judge):
             _outputs_and_gradients(judge, args, "eager, transposed, watched")
-    if judge.op.promises.memory.contiguous and judge.subject_name == OWN:
-        _judge_transposed(judge, sample)
+        # Tensors in another memory order show a shape rule that copies the strides of an operand.
+        if judge.op.promises.memory.contiguous:
+            eager = _describe(_outputs_and_gradients(judge, args, "eager, transposed"))
+            _compare_fakes(judge, args, eager, "fake tensors, transposed")
     if "vmap" not in judge.op.promises.without:
         _judge_batches(judge, sample)
 
 
-def _judge_transposed(judge: Judge, sample: Sample) -> None:
-    """Fake tensors in another memory order, which show a shape rule that copies the strides of an operand."""
-    args = [transposed(a) if isinstance(a, Tensor) else a for a in sample.args]
-    what = "fake tensors, transposed"
-    eager = _describe(_outputs_and_gradients(judge, args, "eager, transposed"), with_device=True)
+def _without_devices(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{key: value for key, value in row.items() if key != "device"} for row in rows]
+
+
+def _compare_fakes(
+    judge: Judge, args: Sequence[Any], eager: list[dict[str, Any]], what: str, *,
+    batched: bool = False, telling: ScriptMaker | None = None,
+) -> None:  # fmt: skip
+    """Violation unless fake tensors in place of the arguments promise what eager ones give."""
     with silent(_LOG), FakeTensorMode() as mode:
-        fake = [mode.from_tensor(a) if isinstance(a, torch.Tensor) else a for a in args]
-        _compare(judge, _describe(_outputs_and_gradients(judge, fake, what), with_device=True), eager, what)
+        fake = [mode.from_tensor(a) if isinstance(a, Tensor) else a for a in args]
+        _compare(judge, _describe(_outputs_and_gradients(judge, fake, what, batched)), eager, what, telling)
 
 
 class _Rules(TorchDispatchMode):
@@ -95,7 +86,7 @@ class _Rules(TorchDispatchMode):
 def _rows(outputs: Any) -> list[dict[str, Any]]:
     """The compared attributes of an operator's outputs, some of which may be None."""
     each = outputs if isinstance(outputs, (tuple, list)) else (outputs,)
-    return [row for y in each for row in (_describe([y], True) if isinstance(y, torch.Tensor) else [{"value": y}])]
+    return [row for y in each for row in (_describe([y]) if isinstance(y, torch.Tensor) else [{"value": y}])]
 
 
 def _judge_batches(judge: Judge, sample: Sample) -> None:
@@ -105,15 +96,12 @@ def _judge_batches(judge: Judge, sample: Sample) -> None:
     """
     args = [torch.stack([a] * SLICES) if isinstance(a, torch.Tensor) else a for a in sample.args]
     try:
-        eager = _describe(_outputs_and_gradients(judge, args, "eager, vmap", batched=True), with_device=True)
+        eager = _describe(_outputs_and_gradients(judge, args, "eager, vmap", batched=True))
     except Violation as violation:
         if violation.code is Code.RAISED:
             return
         raise
-    what = "fake tensors, vmap"
-    with silent(_LOG), FakeTensorMode() as mode:
-        fake = [mode.from_tensor(a) if isinstance(a, torch.Tensor) else a for a in args]
-        _compare(judge, _describe(_outputs_and_gradients(judge, fake, what, batched=True), True), eager, what)
+    _compare_fakes(judge, args, eager, "fake tensors, vmap", batched=True)
 
 
 def _outputs_and_gradients(judge: Judge, args: Sequence[Any], what: str, batched: bool = False) -> list[Tensor]:
@@ -131,15 +119,12 @@ def _outputs_and_gradients(judge: Judge, args: Sequence[Any], what: str, batched
     return [*outputs, *flat_outputs(gradients(judge, outputs, leaves, ones, f"{what}, vjp"))]
 
 
-def _describe(tensors: Sequence[Tensor], with_device: bool) -> list[dict[str, Any]]:
+def _describe(tensors: Sequence[Tensor]) -> list[dict[str, Any]]:
     rows = []
     for t in tensors:
-        row: dict[str, Any] = {"shape": tuple(t.shape), "dtype": t.dtype}
         # The stride of an axis of one element is never used, so it may be anything.
-        row["stride"] = tuple(s for s, n in zip(t.stride(), t.shape, strict=True) if n > 1) if t.numel() else ()
-        if with_device:
-            row["device"] = str(t.device)
-        rows.append(row)
+        stride = tuple(s for s, n in zip(t.stride(), t.shape, strict=True) if n > 1) if t.numel() else ()
+        rows.append({"shape": tuple(t.shape), "dtype": t.dtype, "stride": stride, "device": str(t.device)})
     return rows
 
 

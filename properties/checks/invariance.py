@@ -50,11 +50,7 @@ def check_invariance(judge: Judge, sample: Sample) -> None:
 
 
 def _judge_one_index(judge: Judge, part: Sample, slices: Slices, results: Any, at: int) -> None:
-    """Violation unless one index of the sliced axis, alone, has the bits that it has in its part.
-
-    Args:
-        part: the sample. slices: which axes are sliced. results: of `_run` at the part. at: the index.
-    """
+    """Violation unless one index of the sliced axis, alone, has the bits that it has in the results of its part."""
     if _extent(judge, part, slices) < 2:
         return
     values, directions, axes = results
@@ -72,9 +68,7 @@ def _run(
 ) -> tuple[list[Tensor], list[Tensor], list[int]]:
     """Run the op: (sliced outputs and then sliced gradients, the cotangents, the sliced axis of each of the former).
 
-    Args:
-        judge, sample: the op is called at the sample. slices: which axes are sliced.
-        directions: the cotangents of the parts of a batch, which are put together; drawn if None.
+    The cotangents of a batch are its parts' `directions`, put together; without these they are drawn.
     """
     primal = judge.primal(sample)
     values = [(t.detach(), axis) for t, axis in zip(primal, slices.outputs, strict=True) if axis is not None]

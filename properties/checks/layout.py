@@ -1,12 +1,12 @@
-"""LAYOUT: inputs and cotangents with any strides, with canaries in the memory around every view."""
+"""LAYOUT and SIZE: inputs and cotangents with any strides, or at any alignment, with canaries in the memory around."""
 
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import torch
 
 from ...oracles import process
@@ -24,6 +24,8 @@ from .agreement import require_equal, require_same
 CANARY = 113
 WRITTEN_LAYOUTS = ("stepped", "offset")
 LAYOUTS = ("transposed", "stepped", "offset", "expanded", "channels_last")
+#: Operands begin 0 to 15 elements behind an address that every vector load takes; neighbours differ by `STEP`.
+OFFSETS, STEP = 16, 5
 
 
 def lay_out(tensor: Tensor, layout: str) -> tuple[Tensor, Tensor]:
@@ -49,13 +51,17 @@ def lay_out(tensor: Tensor, layout: str) -> tuple[Tensor, Tensor]:
 def _frame(tensor: Tensor, shape: tuple[int, ...], view: Any) -> tuple[Tensor, Tensor]:
     """A buffer with canaries on both sides, and `view` of the part between; values are copied where they fit."""
     # Five elements are no multiple of 16 bytes, so every view is misaligned for vector loads, too.
-    margin, count = 5, int(np.prod(shape, dtype=np.int64))
-    canary = float("nan") if is_float(tensor) else CANARY
-    buffer = torch.full((count + 2 * margin,), canary, dtype=tensor.dtype, device=tensor.device)
-    inner = buffer[margin : margin + count].view(shape)
+    buffer, inner = surround(tensor, shape, 5, 10)
     if tuple(tensor.shape) == shape:
         inner.copy_(tensor)
     return buffer, view(inner)
+
+
+def surround(tensor: Tensor, shape: Sequence[int], start: int, more: int) -> tuple[Tensor, Tensor]:
+    """A buffer of canaries, `more` than a tensor of that shape and the dtype has, and one at `start` elements in it."""
+    count, canary = math.prod(shape), float("nan") if is_float(tensor) else CANARY
+    buffer = torch.full((count + more,), canary, dtype=tensor.dtype, device=tensor.device)
+    return buffer, buffer[start : start + count].view(tuple(shape))
 
 
 def check_layouts(judge: Judge, sample: Sample) -> None:
@@ -113,11 +119,7 @@ def transposed(tensor: Tensor) -> Tensor:
 
 
 def require_strides(judge: Judge, sample: Sample, outputs: Sequence[Tensor], what: str) -> None:
-    """Violation unless the first outputs have the strides that the op promises for these arguments.
-
-    Args:
-        judge: of the subject. sample: the arguments. outputs: of a call with them. what: the call's name in messages.
-    """
+    """Violation unless the first outputs of a call have the strides that the op promises for its arguments."""
     promised = judge.op.promises.memory.strides
     for i, (y, strides) in enumerate(zip(outputs, promised(sample.args) if promised else (), strict=False)):
         got, need = (tuple(s for s, n in zip(t, y.shape, strict=True) if n > 1) for t in (y.stride(), strides))
@@ -132,9 +134,7 @@ def require_strides(judge: Judge, sample: Sample, outputs: Sequence[Tensor], wha
 def require_contiguous(judge: Judge, outputs: Sequence[Tensor], gradients: Sequence[Tensor], what: str) -> None:
     """Violation unless the results of a production op that promises contiguous results are contiguous.
 
-    Args:
-        judge: of the subject. outputs, gradients: of a call; the gradients of a backward op are of second order, and
-            their strides are not promised. what: the name of the call in messages.
+    The gradients of a backward op are of second order, and their strides are not promised.
     """
     if not judge.op.promises.memory.contiguous or judge.subject_name != OWN:
         return
@@ -211,19 +211,44 @@ def _judge_writes_in_place(judge: Judge, sample: Sample, rng: Any) -> None:
     function = judge.op.functional(judge.op.implementation(judge.subject_name), lay)
     judge.hold(sample, (), function=function, exactly=False)
     for view, buffer, before in views:
-        # The elements of the view were judged as an output. The rest of the buffer must be as it was.
+        # The elements of the view were judged as an output. The rest of the buffer must be as it was in the copy.
         view.fill_(0)
-        around = lay_out_like(before, view, buffer)
-        around.fill_(0)
+        start = view.storage_offset() - buffer.storage_offset()
+        before.as_strided(view.shape, view.stride(), start).fill_(0)
         if not same_bits(buffer, before):
             raise judge.broken(Code.MUTATED, "wrote around an argument that it writes to", path="forward")
-
-
-def lay_out_like(other: Tensor, view: Tensor, buffer: Tensor) -> Tensor:
-    """The view of another buffer that is what `view` is of `buffer`."""
-    return other.as_strided(view.shape, view.stride(), view.storage_offset() - buffer.storage_offset())
 
 
 def _repeat_first_row(args: tuple[Any, ...]) -> tuple[Any, ...]:
     """The first row of every tensor in all its rows, so that it can be laid out expanded."""
     return tuple(a[:1].expand(a.shape).clone() if is_float(a) and a.ndim > 1 and a.numel() else a for a in args)
+
+
+def check_sizes(judge: Judge, sample: Sample) -> None:
+    """SIZE: operands at any alignment, with canaries around them; nothing around them read or written."""
+    buffers: list[tuple[Tensor, Tensor]] = []
+
+    def lay(t: Tensor) -> Tensor:
+        # Over `OFFSETS` samples in a row each operand has every offset; the operands of one sample have different ones.
+        view, buffer = at_offset(t, (sample.turn + STEP * len(buffers)) % OFFSETS)
+        buffers.append((buffer, buffer.clone()))
+        return view
+
+    laid = sample.with_args([lay(a) if isinstance(a, Tensor) else a for a in sample.args])
+    outputs = judge.hold(laid, (), exactly=False)
+    path = judge.path(laid, (), ())
+    if judge.op.differentiable_positions(laid.args) and laid.args:
+        path = judge.path(laid, ("vjp",), outputs, "eager")
+        path = path.along(("vjp",), [lay(g) for g in path.directions])
+        judge.against(path.expected(make_script=defer_script(path)), judge.run(path), exactly=False)
+    for buffer, before in buffers:
+        if not same_bits(buffer, before):
+            violation = judge.broken(Code.MUTATED, "wrote into or around an input", path="forward + vjp")
+            raise violation.showing(functools.partial(around_views, path))
+
+
+def at_offset(tensor: Tensor, offset: int) -> tuple[Tensor, Tensor]:
+    """A contiguous tensor of equal values that begins `offset` elements into a buffer of canaries, and the buffer."""
+    buffer, view = surround(tensor, tensor.shape, offset, 2 * OFFSETS)
+    view.copy_(tensor)
+    return view, buffer

@@ -85,6 +85,7 @@ class _NeedsQuestion:
 
     Attributes:
         reverse, twice, pushed: the paths vjp, vjp∘vjp and jvp, where all inputs take part. cotangents: of `reverse`.
+        every: the numbers of all inputs.
         need: the gradients where all inputs need one; graph: the same with a graph (`_build_graph`).
     """
 
@@ -98,10 +99,10 @@ class _NeedsQuestion:
         draw = functools.partial(judge.path, sample, primal=self.primal, engine="eager")
         self.reverse, self.twice, self.pushed = draw(("vjp",)), draw(("vjp", "vjp")), draw(("jvp",))
         self.cotangents = self.reverse.directions
-        every = frozenset(range(len(self.problem.wrt)))
-        leaves, outputs = self._call(every)
+        self.every = frozenset(range(len(self.problem.wrt)))
+        leaves, outputs = self._call(self.every)
         self.need = gradients(judge, outputs, leaves, self.cotangents)
-        self.graph = self._build_graph(every, through_cotangents=True)
+        self.graph = self._build_graph(self.every, through_cotangents=True)
 
     # ------------------------------------------------------------------------------------------------ the questions
 
@@ -118,7 +119,7 @@ class _NeedsQuestion:
 
     def cut_off(self) -> None:
         """Reverse mode where the op's node gets None for every cotangent: no function after it has a gradient."""
-        leaves, outputs = self._call(frozenset(range(len(self.problem.wrt))))
+        leaves, outputs = self._call(self.every)
         tracked = [y for y in outputs if y.requires_grad]
         if not tracked:
             return
@@ -133,8 +134,7 @@ class _NeedsQuestion:
     def of_some_outputs(self) -> None:
         """Reverse mode with cotangents of each output alone, and of all but each, against zeros for the others."""
         count = len(self.primal)
-        every = frozenset(range(len(self.problem.wrt)))
-        leaves, outputs = self._call(every)
+        leaves, outputs = self._call(self.every)
         numbers = frozenset(i for i, y in enumerate(outputs) if y.requires_grad)
         sets = {frozenset((i,)) for i in numbers} | {numbers - {i} for i in numbers}
         for some in sorted(sets - {numbers, frozenset()}, key=sorted):
@@ -144,7 +144,7 @@ class _NeedsQuestion:
             grads = gradients(
                 self.judge, _select(outputs, some), leaves, _select(self.cotangents, some), what, retained=True
             )
-            self._require_same(self.reverse.along(("vjp",), cotangents), need, grads, every, what)
+            self._require_same(self.reverse.along(("vjp",), cotangents), need, grads, self.every, what)
 
     def beside_outputs(self) -> None:
         """One backward from outputs and first gradients, as of a penalty on gradients: two ways to every input.
@@ -153,7 +153,7 @@ class _NeedsQuestion:
         the outputs the second derivatives.
         """
         count = len(self.problem.wrt)
-        leaves, outputs = self._call(frozenset(range(count)))
+        leaves, outputs = self._call(self.every)
         tracked = [(y, g) for y, g in zip(outputs, self.cotangents, strict=True) if y.requires_grad]
         if not tracked:
             return
@@ -168,12 +168,7 @@ class _NeedsQuestion:
         self._beside(path, leaves, further, tracked, "vjp∘vjp, with zeros for the outputs beside their gradients")
 
     def _beside(self, path: Path, leaves: Sequence[Tensor], pairs: Pairs, others: Pairs, what: str) -> None:
-        """Violation unless a backward from further tensors as well, with zeros as cotangents, changes no gradient.
-
-        Args:
-            path: whose derivatives are computed. leaves: the inputs. pairs: tensors to differentiate, with cotangents.
-            others: further tensors, with cotangents that are not read. what: the name of this question in messages.
-        """
+        """Violation unless a backward from further tensors as well, with zeros as cotangents, changes no gradient."""
         (targets, cotangents), (beside, _) = zip(*pairs, strict=True), zip(*others, strict=True)
         zeros = tuple(torch.zeros_like(t) for t in beside)
         need = gradients(self.judge, targets, leaves, cotangents, retained=True)
@@ -181,12 +176,11 @@ class _NeedsQuestion:
         grads = gradients(self.judge, targets + beside, leaves, cotangents + zeros, what, retained=True)
         # Zero times a slope that is not finite is NaN. The formula has no such product, so nothing can be compared.
         if not any(grad is not None and bool((grad != 0).any()) for grad in nothing):
-            self._require_same(path, need, grads, frozenset(range(len(leaves))), what)
+            self._require_same(path, need, grads, self.every, what)
 
     def in_a_batch(self) -> None:
         """Reverse mode of a batch of two cotangents (`is_grads_batched`), the ordinary one and zeros."""
-        every = frozenset(range(len(self.problem.wrt)))
-        leaves, outputs = self._call(every)
+        leaves, outputs = self._call(self.every)
         pairs = [(y, g) for y, g in zip(outputs, self.cotangents, strict=True) if y.requires_grad]
         if not pairs:
             return
@@ -196,7 +190,7 @@ class _NeedsQuestion:
         what = "vjp of a batch of cotangents"
         grads = self.judge.call(lambda: torch.autograd.grad(targets, leaves, batch, **options), what=what)
         rows = [None if grad is None else grad[0] for grad in grads]
-        self._require_same(self.reverse, self.need, rows, every, what)
+        self._require_same(self.reverse, self.need, rows, self.every, what)
 
     def accumulate(self, needs: frozenset[int]) -> None:
         """`backward` adds the gradient to `grad` and to nothing else: two calls give twice the gradient."""
@@ -304,11 +298,7 @@ class _NeedsQuestion:
         self, leaves: Sequence[Tensor], cotangents: Sequence[Tensor], grads: Optional,
         needs: frozenset[int], directions: Sequence[Tensor],
     ) -> Optional:  # fmt: skip
-        """The second derivatives in inputs and cotangents; None where there is none.
-
-        Args:
-            leaves, cotangents, grads: of `_build_graph`. needs: which gradients. directions: one for each gradient.
-        """
+        """The second derivatives of a graph (`_build_graph`) in inputs and cotangents, None where there is none."""
         pairs = [(grads[i], directions[i]) for i in sorted(needs)]
         tracked = [(g, v) for g, v in pairs if g is not None and g.requires_grad]
         operands = [*leaves, *cotangents]
@@ -327,11 +317,9 @@ class _NeedsQuestion:
     def _require_same(
         self, path: Path, need: Optional, results: Optional, positions: frozenset[int], what: str
     ) -> None:
-        """Violation unless results have the dtypes and bits that they must have, or lie in their accept sets.
+        """Violation unless the results at some positions have the dtypes and bits that they must have, None being zero.
 
-        Args:
-            path: along which the formula decides where the bits differ. need: what the results must be; None is zero.
-            results: what they are. positions: those to compare. what: the name of this question in messages.
+        Where the bits differ, the formula along the path decides.
         """
         for i in sorted(positions):
             got, must = results[i], need[i]
@@ -348,13 +336,10 @@ class _NeedsQuestion:
     def _require_zero(
         self, path: Path, i: int, got: Tensor | None, rest: Tensor, positions: frozenset[int], what: str
     ) -> None:  # fmt: skip
-        """Violation unless the formula allows a derivative to be missing, or to be there, where the other call differs.
+        """Violation unless the formula allows a derivative to be missing, or there, where the other call differs.
 
-        The formula decides because the derivative that is there may be NaN, where a direction of zero met an overflow.
-
-        Args:
-            path, positions, what: as for `_require_same`. i: which output. got: the derivative, or None.
-            rest: the derivative that is there, of this call or of the one that it is compared with.
+        The formula decides because the derivative that is there (`rest`, of either call) may be NaN, where a direction
+        of zero met an overflow.
         """
         try:
             self._judge_one(path, i, torch.zeros_like(rest) if got is None else got, positions, what)
@@ -364,10 +349,7 @@ class _NeedsQuestion:
 
     def _judge_one(self, path: Path, i: int, got: Tensor, positions: frozenset[int], what: str) -> None:
         expected = path.expected(f"{what} where {self._names(positions)} need a gradient")
-        self.judge.output(expected, i, got, self._read(path)[i])
-
-    def _read(self, path: Path) -> Any:
-        return self.judge.read(path.expected())
+        self.judge.output(expected, i, got, self.judge.read(path.expected())[i])
 
     def _violation(self, needs: frozenset[int], wrong: str, what: str) -> Any:
         return self.judge.broken(

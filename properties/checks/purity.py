@@ -82,12 +82,7 @@ def _require_untouched(
     path: str,
     telling: ScriptMaker,
 ) -> None:
-    """Violation unless the tensors have the values and the state that they had before a call.
-
-    Args:
-        tensors: by the names of their arguments. before: a copy and the state (`_note_state`) of each.
-        path: the path of the call. telling: a program that asks the same.
-    """
+    """Violation unless tensors have the values and the state (`_note_state`) that they had before a call."""
     for (name, t), (copy, notes) in zip(tensors.items(), before, strict=True):
         now = _note_state(t)
         changed = [what for what, old, new in zip(_STATE, notes, now, strict=True) if old != new]
@@ -115,8 +110,7 @@ def _require_no_write(judge: Judge, sample: Sample, cotangents: Sequence[Tensor]
 def _find_write(judge: Judge, sample: Sample, cotangents: Sequence[Tensor], with_nan: bool) -> str:
     """The name of an input or a cotangent to which forward or backward writes; empty where there is none.
 
-    Args:
-        with_nan: whether the first element of every floating tensor is NaN.
+    With NaN, that is the first element of every floating tensor.
     """
     watched: list[tuple[str, process.WatchedTensor]] = []
 
@@ -163,11 +157,7 @@ def _gradients_of_call(judge: Judge, problem: Problem, cotangents: Sequence[Tens
 
 
 def _require_declared_sharing(judge: Judge, outputs: Sequence[Tensor], args: Sequence[Any]) -> None:
-    """Violation unless each output is a view of the argument that the op declares for it, or shares no memory.
-
-    Args:
-        outputs: of a forward call, without those that are None. args: of that call.
-    """
+    """Violation unless each output is a view of the argument that the op declares for it, or shares no memory."""
     declared = judge.op.promises.memory.aliases
     sources = (None,) * len(outputs) if declared is None else declared(tuple(args))
     # Tensors without elements are left out: they may all have the address zero, which is no memory that they share.
@@ -184,11 +174,7 @@ def _require_declared_sharing(judge: Judge, outputs: Sequence[Tensor], args: Seq
 
 
 def _require_view(judge: Judge, i: int, y: Tensor, source: int, argument: Tensor) -> None:
-    """Violation unless an output is a view of an argument.
-
-    Args:
-        i, y: the output's number, and the output. source, argument: the argument's position, and the argument.
-    """
+    """Violation unless output number `i` is a view of the argument at position `source`."""
     name = judge.op.label(source)
     if y is argument:
         raise judge.broken(Code.ALIASED, f"out[{i}] is {name} itself, need a view of it", path="forward")

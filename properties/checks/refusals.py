@@ -85,9 +85,7 @@ def _telling(judge: Judge, refusal: Refusal, args: tuple[object, ...]) -> Script
 def _badly_worded(text: str, called: Sequence[str], refusal: Refusal) -> str:
     """What is wrong with the text of an error: the op that it names, or a missing word; empty where it is right.
 
-    Args:
-        text: of the error. called: names of the op, with one of which the text must begin; empty if it need not.
-        refusal: the refusal whose words the text must mention.
+    The text must begin with one of the names in `called`, if there are any.
     """
     if called:
         head, _, text = text.partition(": ")

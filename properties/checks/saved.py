@@ -15,7 +15,7 @@ import torch
 from torch.autograd.graph import saved_tensors_hooks
 from torch.utils import _pytree as pytree
 
-from ...oracles.judge.judge import Judge
+from ...oracles.judge.judge import Judge, gradients
 from ...oracles.op.bits import same_results
 from ...oracles.op.declaration import Sample, Tensor, dtype_name
 from ...oracles.op.paths import Problem
@@ -34,14 +34,14 @@ def check_saved_tensors(judge: Judge, sample: Sample) -> None:
     leaves, outputs = _call_afresh(judge, problem)
     _require_nothing_hidden(judge, outputs)
     _require_nothing_beside_graph(judge, problem)
-    tracked = [i for i, y in enumerate(outputs) if y.requires_grad]
+    tracked = [y for y in outputs if y.requires_grad]
     if not tracked:
         return
-    cotangents = judge.path(sample, ("vjp",), [outputs[i] for i in tracked]).directions
-    need = _differentiate(judge, leaves, outputs, tracked, cotangents)
+    cotangents = judge.path(sample, ("vjp",), tracked).directions
+    need = gradients(judge, tracked, leaves, cotangents)
     # Each write gets a forward pass of its own, because a write makes the graph useless for the next one.
     for which in range(len(leaves) + len(outputs)):
-        _write_between(judge, problem, which, tracked, cotangents, need)
+        _write_between(judge, problem, which, cotangents, need)
 
 
 def _call_afresh(judge: Judge, problem: Problem) -> tuple[list[Tensor], list[Tensor]]:
@@ -50,36 +50,15 @@ def _call_afresh(judge: Judge, problem: Problem) -> tuple[list[Tensor], list[Ten
     return leaves, list(judge.call(problem.subject(judge.subject), *leaves, what="forward"))
 
 
-def _differentiate(
-    judge: Judge, leaves: Sequence[Tensor], outputs: Sequence[Tensor], tracked: Sequence[int], cotangents: Any
-) -> list[Tensor | None]:
-    """The gradients of the inputs, None where an input has none.
-
-    Args:
-        leaves, outputs: the inputs and the outputs of one call. tracked: positions of the outputs that require grad.
-        cotangents: one for each of those.
-    """
-    targets = [outputs[i] for i in tracked]
-    return list(judge.call(lambda: torch.autograd.grad(targets, leaves, cotangents, allow_unused=True), what="vjp"))
-
-
 def _write_between(
-    judge: Judge,
-    problem: Problem,
-    which: int,
-    tracked: Sequence[int],
-    cotangents: Sequence[Tensor],
-    need: Sequence[Any],
+    judge: Judge, problem: Problem, which: int, cotangents: Sequence[Tensor], need: Sequence[Any]
 ) -> None:
     """Write an input or an output after forward: backward must refuse, or give what it gave without the write.
 
-    Args:
-        problem: the op at a sample; it is called anew.
-        which: the tensor that is written, counted through the inputs and then the outputs.
-        tracked: positions of the outputs that require grad. cotangents: one for each of those.
-        need: the gradients without the write.
+    `which` counts the inputs and then the outputs; `need` has the gradients without the write.
     """
     leaves, outputs = _call_afresh(judge, problem)
+    tracked = [y for y in outputs if y.requires_grad]
     names = [judge.op.label(i) for i in problem.wrt]
     name = names[which] if which < len(leaves) else f"output {which - len(leaves)}"
     with torch.no_grad():
@@ -89,7 +68,7 @@ def _write_between(
         except RuntimeError:  # The target is a view that autograd refuses to write, so nothing can go wrong here.
             return
     try:
-        got = _differentiate(judge, leaves, outputs, tracked, cotangents)
+        got = gradients(judge, tracked, leaves, cotangents)
     except Violation as violation:
         # `Judge.call` reports whatever a subject raised as a violation, so the refusal of autograd is found as its
         # cause.

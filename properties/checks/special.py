@@ -80,8 +80,7 @@ def _judge_directions(judge: Judge, sample: Sample, rng: Any) -> None:
 def _plant(tensor: Tensor, first: int, count: int, rng: Any) -> Iterator[Tensor]:
     """Copies of a tensor with one special value each, at one site each; no copy of a tensor without elements.
 
-    Args:
-        tensor: the original. first, count: number of the first special value, and how many follow. rng: draws sites.
+    `first` is the number of the first special value, and `count` how many there are.
     """
     if not tensor.numel():
         return

@@ -18,11 +18,7 @@ Value = TypeVar("Value")
 
 @dataclass
 class ChoiceRecord:
-    """The choices of one draft.
-
-    Attributes:
-        values: (name, value) of each. declared: by name, all values that it could have had, as text.
-    """
+    """The choices of one draft: (name, value) of each, and by name all values that it could have had, as text."""
 
     values: set[tuple[str, str]] = field(default_factory=set)
     declared: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -54,8 +50,7 @@ def record_choices() -> Iterator[ChoiceRecord]:
 def settle(name: str, value: object, *, always: bool = False) -> None:
     """Record this value under a name instead of the chosen one, which does not reach the op.
 
-    Args:
-        always: whether that is so in every draft, so that the values to choose from are not declared either.
+    If that is so in every draft (`always`), the values to choose from are not declared either.
     """
     for record in _OPEN:
         record.values = {pair for pair in record.values if pair[0] != name} | {(name, str(value))}
@@ -64,11 +59,7 @@ def settle(name: str, value: object, *, always: bool = False) -> None:
 
 
 def choose(name: str, values: Sequence[Value]) -> st.SearchStrategy[Value]:
-    """One of the values, each as often as it is listed; shrinks towards the first, which is to be the simplest.
-
-    Args:
-        name: of an argument, or of a part of the structure, for the report.
-    """
+    """One of the values, each as often as it is listed; shrinks towards the first, which is to be the simplest."""
     # The text of the values is the key, because 1, 1.0 and True are equal to Python and not to an op.
     key = (name, repr(values))
     if key not in _STRATEGIES:

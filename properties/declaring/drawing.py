@@ -48,7 +48,7 @@ def wide_dtype(tensor: Tensor) -> torch.dtype:
 
 def bytes_of(tensor: Tensor | None) -> int:
     """Bytes of a tensor; 0 for None."""
-    return 0 if tensor is None else tensor.numel() * tensor.element_size()
+    return 0 if tensor is None else tensor.nbytes
 
 
 # ---------------------------------------------------------------------------------------------- structure

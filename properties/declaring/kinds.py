@@ -45,12 +45,9 @@ class DeclarationError(BaseException):
 
 
 def drafts_of(op: Op, dtype: str, kind: str, others: int = 0) -> st.SearchStrategy[Draft]:
-    """The op's drafts of a kind; whatever its declaration raises becomes a DeclarationError.
+    """The op's drafts of a kind, each with so many others of other structures; errors become a DeclarationError.
 
     Drafts of kind "sizes" are large ones with an axis of a chosen extent.
-
-    Args:
-        others: how many drafts of other structures come with each draft.
 
     Raises:
         Unsupported: the op offers no samples of this kind.

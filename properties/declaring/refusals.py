@@ -49,13 +49,7 @@ class Mistake:
 
 
 def refusal(name: str, change: Callable[..., Named | None], error: type[Exception], *mentions: str) -> Mistake:
-    """Any mistake.
-
-    Args:
-        name: the mistake in a few words.
-        change: (arguments by name) -> the changed arguments of a valid call; None where this mistake cannot be made.
-        error: the type that must be raised. mentions: words that its text must have.
-    """
+    """Any mistake; the arguments are the attributes of `Mistake`."""
     return Mistake(name, change, error, mentions)
 
 
@@ -77,9 +71,6 @@ def wrong(
         return None if new is None else {argument: new, **others}
 
     return Mistake(name, taking((argument,), changes), error, mentions, argument)
-
-
-# ----------------------------------------------------------------------------------------------- mistakes of many ops
 
 
 def not_a_tensor(argument: str, *mentions: str) -> Mistake:
@@ -160,3 +151,7 @@ def missing(
 def value(argument: str, wrong_value: Any, error: type[Exception], *mentions: str) -> Mistake:
     """One wrong value, whatever the right one is."""
     return wrong(argument, f"{argument}={wrong_value!r}", lambda right: wrong_value, error, *mentions)
+
+
+#: Mistakes in the argument `eps`.
+EPS = (value("eps", "1e-5", TypeError), its_type("eps"))

@@ -131,11 +131,7 @@ class Signature:
     def _chooser(
         self, what: str, parameters: Iterable[inspect.Parameter], kinds: tuple[Any, ...], others: tuple[str, ...]
     ) -> Callable[[Args, Named], dict[str, Any]]:
-        """A function: (arguments, further values) -> those of them that the parameters get, by name.
-
-        Args:
-            what, others: as for `reader`. parameters: of the function. kinds: the kinds of parameters that get values.
-        """
+        """A function: (arguments, further values) -> those that parameters of some kinds get, by name."""
         eligible = [p for p in parameters if p.kind in kinds]
         self.require(what, (p.name for p in eligible if p.default is inspect.Parameter.empty and p.name not in others))
         own = [(p.name, self.usual(p.name)) for p in eligible if p.name not in others and p.name in self]

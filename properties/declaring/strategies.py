@@ -52,9 +52,6 @@ def to_dtype(values: Any, dtype: str) -> torch.Tensor:
     return torch.from_numpy(np.ascontiguousarray(rounded).reshape(rounded.shape)).to(getattr(torch, dtype))
 
 
-# ---------------------------------------------------------------------------------------------- regimes of rows
-
-
 def _benign(rng: Generator, shape: tuple[int, ...], fmt: Format) -> Any:
     return rng.standard_normal(shape)
 
@@ -74,11 +71,16 @@ def _constant_rows(rng: Generator, shape: tuple[int, ...], fmt: Format) -> Any:
     return np.broadcast_to(rng.standard_normal((*shape[:-1], 1)), shape)
 
 
-def _outlier(rng: Generator, shape: tuple[int, ...], fmt: Format) -> Any:
-    values = rng.standard_normal(shape)
-    if values.size:
-        values.flat[rng.integers(values.size)] = 10.0 ** rng.uniform(1, 3)
-    return values
+def outlier(most: float) -> Rows:
+    """Rows in one of which a single element is large, up to a power of ten."""
+
+    def fill(rng: Generator, shape: tuple[int, ...], fmt: Format) -> Any:
+        values = rng.standard_normal(shape)
+        if values.size:
+            values.flat[rng.integers(values.size)] = 10.0 ** rng.uniform(1, most)
+        return values
+
+    return fill
 
 
 def _ties(rng: Generator, shape: tuple[int, ...], fmt: Format) -> Any:
@@ -125,7 +127,7 @@ REGIMES: dict[str, Rows] = {
     "large offset": _offset,
     "small variance": _small_variance,
     "constant rows": _constant_rows,
-    "one outlier": _outlier,
+    "one outlier": outlier(3),
     "ties": _ties,
     "wide": _many_binades,
     "tiny": _tiny,

@@ -80,21 +80,20 @@ def open_cell(cell: Cell, light: bool, op: Op | None = None, tell: Tell | None =
         raise Unsupported(Code.NO_DEVICE, "0 CUDA devices, needs 1")
     if cell.subject == INTERPRETED:
         # A large sample takes a minute to interpret, which short profiles have not.
-        question = replace(question, large=0.0 if light else question.large, most=min(question.most, INTERPRETED_MOST))
+        usual = question.sampling
+        large, most = 0.0 if light else usual.large, min(usual.most, INTERPRETED_MOST)
+        question = replace(question, sampling=replace(usual, large=large, most=most))
     allowed = contract(cell.dtype, arithmetic_of(subject, cell.device))
     judge = Judge(with_documented_promises(op, subject), subject, allowed, cell.device, light)
     if cell.property in BINNED:
         judge.tally.bins = {}
-    if question.others:
+    if question.sampling.others:
         judge.between = other_ops.calls(cell.dtype, cell.device)
     return Opened(cell, judge, question, tell)
 
 
 def judge_cell(cell: Cell, settings: Settings, op: Op | None = None, tell: Tell | None = None) -> Verdict:
-    """The verdict of a cell on samples that are drawn.
-
-    Args:
-        settings: how much to ask. op, tell: as for `open_cell`.
+    """The verdict of a cell on samples that are drawn; the other arguments are those of `open_cell`.
 
     Raises:
         Unsupported: as `open_cell`. Errors of the declaration and of the readings pass through to `guard`.
@@ -143,9 +142,6 @@ def judge_case(text: str) -> None:
         except kinds.DeclarationError as err:
             # The process that drew the sample says whose fault the error is.
             raise err.__cause__ or RuntimeError(str(err)) from None
-
-
-# ------------------------------------------------------------------------------------------------------- the verdict
 
 
 def _judge_watched(opened: Opened, samples: Samples) -> Verdict:
@@ -208,9 +204,7 @@ def _judge_failure(
 ) -> Verdict:
     """The verdict on a sample that failed. The sample is judged again, and written as a case file and as a program.
 
-    Args:
-        opened, samples, sample: the cell, its samples, and the one that failed.
-        violation: the promise that the sample broke, if known. err: the exception that ended the judging.
+    The violation is known, or `err` alone, by which the judging ended.
     """
     cell, judge = opened.cell, opened.judge
     in_common = samples.in_common()
@@ -241,9 +235,7 @@ def _describe_failure(
 ) -> Failure:
     """A failure with its case file, its program, and the signs that tell it from others.
 
-    Args:
-        opened, samples: the cell and its samples. sample, violation: the one that failed, and the promise it broke.
-        in_common: lines of the message on what failing samples have in common.
+    Its message ends with what failing samples have in common.
     """
     cell, judge = opened.cell, opened.judge
     text = dump_case(cell, sample)

@@ -31,11 +31,13 @@ _ARRAYS = "docs/words.md lists what a formula may say: functions of NumPy, and m
 
 def require_arguments(op: Op, sample: Sample) -> None:
     """DeclarationError unless the formula takes the samples' arguments, and has all that the declaration names."""
+    signature = inspect.signature(op.reference)
     try:
-        inspect.signature(op.reference).bind(*sample.args)
+        signature.bind(*sample.args)
     except TypeError as err:
+        name = getattr(op.reference, "__name__", "formula")
         raise DeclarationError(
-            f"reference: {_signature(op)} does not take the {len(sample.args)} arguments that samples give: {err}"
+            f"reference: {name}{signature} does not take the {len(sample.args)} arguments that samples give: {err}"
             f" ({place_of(op.reference)}); give it the arguments of the op, in their order"
         ) from err
     unknown = [name for name in (*op.differentiable, *op.mutates) if name not in op.arguments]
@@ -104,7 +106,3 @@ def _fields_at(op: Op, frame: traceback.FrameSummary) -> list[str]:
             if first <= (frame.lineno or 0) <= max((n for *_, n in code.co_lines() if n), default=first):
                 paths.append(path)
     return list(dict.fromkeys(paths))
-
-
-def _signature(op: Op) -> str:
-    return f"{getattr(op.reference, '__name__', 'formula')}{inspect.signature(op.reference)}"

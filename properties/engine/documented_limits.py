@@ -125,9 +125,7 @@ def _explain_refusal(judge: Judge, sample: Sample, violation: Violation) -> tupl
     The judge is None where nothing is left to ask.
     """
     documented, error = judge.op.documented_by(judge.subject_name), violation.__cause__
-    if violation.code is not Code.RAISED or not isinstance(error, KINDS):
-        return "", None
-    if not clear(error):
+    if violation.code is not Code.RAISED or not isinstance(error, KINDS) or not clear(error):
         return "", None
     text = " ".join(error_lines(error))
     words = f"{type(error).__name__}: {text}"[:300]

@@ -25,7 +25,7 @@ from ..declaring import strategies
 from ..declaring.kinds import DeclarationError, drafts_of, largest_of
 from ..picking import edges
 from ..picking.drafting import DrawnDraft
-from ..table import Property
+from ..table import Sampling
 from .draft_filters import PATIENCE, Ample, Every, OneLong, longest
 from .limits import processor_seconds
 
@@ -71,9 +71,6 @@ class FailingDraft(Exception):
 
 #: (draft, seed of its data) -> the sample that was judged, or raises Violation.
 Ask = Callable[[Draft, int], Sample]
-
-
-# ------------------------------------------------------------------------------------------------- which are judged
 
 
 class Large(Every):
@@ -213,10 +210,7 @@ def starved(tally: Tally) -> set[tuple[str, str]]:
 
 
 def run(entries: Iterable[DrawnDraft], ask: Ask, choice: Every, seed_of: Callable[[Draft], int]) -> None:
-    """Judge the drafts that `choice` wants, each with a seed of its own.
-
-    Args:
-        ask: judges one. seed_of: (draft) -> the seed of its data.
+    """Judge the drafts that `choice` wants, each with a seed for its data.
 
     Raises:
         FailingDraft: a draft failed.
@@ -304,7 +298,7 @@ def _size(draft: Draft) -> int:
     return math.prod(draft.extents.values())
 
 
-def stages(judge: Judge, question: Property, examples: int, draw: Callable[[str, int, Every, str], None]) -> None:
+def stages(judge: Judge, sampling: Sampling, examples: int, draw: Callable[[str, int, Every, str], None]) -> None:
     """All samples of a cell: those of the question's kind, large ones, and more of regimes that could not be judged.
 
     Args:
@@ -315,18 +309,18 @@ def stages(judge: Judge, question: Property, examples: int, draw: Callable[[str,
         DeclarationError: a sample is not of its kind.
         Violation: as `draw` raises it.
     """
-    if question.kind == "sizes":
+    if sampling.kind == "sizes":
         _draw_sizes(judge, examples, draw)
         return
-    asks_large = question.kind == "large"
-    count = examples if asks_large else question.large_of(examples)
-    reason = _without_large(judge, examples, count) if count or question.large else ""
+    asks_large = sampling.kind == "large"
+    count = examples if asks_large else sampling.large_of(examples)
+    reason = _without_large(judge, examples, count) if count or sampling.large else ""
     if reason:
         judge.tally.note(f"no large samples: {reason}")
         count = 0
-    kind = "ordinary" if asks_large else question.kind
+    kind = "ordinary" if asks_large else sampling.kind
     # A property that is about large samples is asked of ordinary ones only where the op offers no large ones.
-    if question.ample:
+    if sampling.ample:
         draw(kind, DRAFTS * examples, Ample(examples), AMPLE)
     elif not (asks_large and count):
         draw(kind, examples - count, Every(), "")
@@ -339,10 +333,10 @@ def stages(judge: Judge, question: Property, examples: int, draw: Callable[[str,
         if judge.tally.judged or judge.tally.not_judged:
             break
         draw(kind, examples, Every(), AGAIN)
-    if question.edges_of(examples) and edges.rounds_once_more(judge):
-        draw(kind, question.edges_of(examples), Every(), EDGES)
+    if sampling.edges_of(examples) and edges.rounds_once_more(judge):
+        draw(kind, sampling.edges_of(examples), Every(), EDGES)
     if count:
-        _draw_large(judge, Large(judge, count, question.most, shared=asks_large), draw)
+        _draw_large(judge, Large(judge, count, sampling.most, shared=asks_large), draw)
     if count and asks_large and judge.op.promises.arithmetic.steady and judge.subject_name == OWN:
         judge.tally.begin(LARGE)
         draw("sizes", DRAFTS, OneLong(SINGLE_SUM), "one long")

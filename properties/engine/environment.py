@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import os
 import platform
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from ..sources import source_digest
-
+#: The folder in which the package is installed.
+ROOT = Path(__file__).parents[2]
 _PACKAGES = ("opassay", "torch", "numpy", "mpmath", "gmpy2", "hypothesis", "pytest", "pytest-xdist", "triton")
 
 #: The first and the last minor version that opassay was tested with.
@@ -18,11 +20,7 @@ TESTED = {"python": ("3.11", "3.13"), "torch": ("2.11", "2.15"), "triton": ("3.6
 
 
 def untested(version_of: Mapping[str, str]) -> list[str]:
-    """A sentence for each version that is outside of what opassay was tested with.
-
-    Args:
-        version_of: versions by name, as `versions` or `environment` gives them; a name that is missing is passed over.
-    """
+    """A sentence for each of these versions (see `versions`, `environment`) that opassay was not tested with."""
     return [
         f"{name} {version_of[name]}: opassay was tested with {name} {first} to {last} only"
         for name, (first, last) in TESTED.items()
@@ -44,6 +42,27 @@ def versions() -> dict[str, str]:
         except PackageNotFoundError:
             continue
     return version_of
+
+
+@functools.cache
+def source_digest() -> str:
+    """SHA-256 of the names and the bytes of every Python file of opassay that is installed.
+
+    Two machines can tell by it whether their sources are the same.
+    """
+    digest = hashlib.sha256()
+    for name, path in sorted(_files()):
+        digest.update(f"{name}\n{hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
+    return digest.hexdigest()
+
+
+def _files() -> Iterator[tuple[str, Path]]:
+    # A strict editable installation is a folder of links, which `Path.rglob` does not follow.
+    for folder, _, names in os.walk(ROOT, followlinks=True):
+        for name in names:
+            if name.endswith(".py"):
+                path = Path(folder, name)
+                yield path.relative_to(ROOT).as_posix(), path
 
 
 def environment() -> dict[str, str]:

@@ -144,8 +144,7 @@ def kernel_of(judge: Judge, sample: Sample) -> str:
 def calls_of(judge: Judge, sample: Sample, path: str = "") -> list[str]:
     """The ops of torch, copies and views left out, that a call of the subject makes, or the innermost step of a path.
 
-    Args:
-        path: of derivatives, whose innermost step is written last: "jvp∘vjp". If it is empty, the call alone is made.
+    That step is written last, as in "jvp∘vjp"; for an empty path the call alone is made.
     """
     steps = steps_of(path)
     # A subject whose first argument is a text, which says what to compute, does its work in no single op of torch.

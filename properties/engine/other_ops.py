@@ -26,11 +26,7 @@ def examples() -> list[Callable[[torch.Tensor], torch.Tensor]]:
 
 
 def calls(dtype: str, device: str) -> Callable[[], None]:
-    """A function that calls ops of this package and of torch, and differentiates them.
-
-    Args:
-        dtype: name of the floating dtype. device: "cpu" or "cuda".
-    """
+    """A function that calls ops of this package and of torch in a dtype on a device, and differentiates them."""
     numbers = np.random.default_rng(_SEED).standard_normal(_SHAPE)
     ops = examples()
     values = torch.from_numpy(numbers).to(device, getattr(torch, dtype))

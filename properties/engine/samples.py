@@ -14,7 +14,6 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from random import Random
-from typing import Protocol
 
 import hypothesis
 import torch
@@ -89,7 +88,7 @@ class Settings:
     def examples(self, question: Property, judge: Judge | None = None) -> int:
         """How many samples a cell of a question has; few where code is compiled or kernels are interpreted."""
         profile = PROFILES[self.profile]
-        count = max(1, round(profile.examples * question.effort))
+        count = max(1, round(profile.examples * question.sampling.effort))
         if judge is not None and judge.compiled:
             # Each path of each example is compiled anew, which takes seconds.
             count = min(count, profile.compiled)
@@ -113,30 +112,6 @@ class Opened:
     judge: Judge
     question: Property
     tell: Tell | None = None
-
-
-class Samples(Protocol):
-    """The samples of a cell: drawn, or given by a case file."""
-
-    def judge(self) -> None:
-        """Judge all of them; Violation at the first that breaks a promise."""
-
-    def failing(self) -> tuple[Sample, Violation | None]:
-        """After a failure: the sample that stands for it, and the promise that it broke, if that is known."""
-
-    def covered(self) -> ValueCover:
-        """Which of the declared values the samples had."""
-
-    def in_common(self) -> str:
-        """What failing samples have in common, in lines of a message; empty if nothing is known of that."""
-
-    @property
-    def failures(self) -> Failures:
-        """Every kind of failure of the samples."""
-
-    @property
-    def contrast(self) -> Contrast:
-        """The facts of the samples that failed, and of those that passed."""
 
 
 def judge_one(opened: Opened, sample: Sample, values: Iterable[tuple[str, str]] = ()) -> None:
@@ -179,7 +154,11 @@ def ask_watched(opened: Opened, sample: Sample) -> None:
 
 @dataclass(frozen=True)
 class OneSample:
-    """The sample of a case file, as the only one of its cell."""
+    """The sample of a case file, as the only one of its cell.
+
+    Attributes:
+        failures: every kind of failure. contrast: the facts of the samples that failed, and of those that passed.
+    """
 
     opened: Opened
     sample: Sample
@@ -187,21 +166,28 @@ class OneSample:
     contrast: Contrast = field(default_factory=Contrast)
 
     def judge(self) -> None:
+        """Judge all samples; Violation at the first that breaks a promise."""
         judge_one(self.opened, self.sample)
 
     def failing(self) -> tuple[Sample, Violation | None]:
+        """After a failure: the sample that stands for it, and the promise that it broke, if that is known."""
         return self.sample, None
 
     def covered(self) -> ValueCover:
+        """Which of the declared values the samples had."""
         return ValueCover()
 
     def in_common(self) -> str:
+        """What failing samples have in common, in lines of a message; empty if nothing is known of that."""
         return ""
 
 
 @dataclass
 class Picked:
-    """Samples of drafts that are picked, and, in profiles that steer, of drafts that Hypothesis draws."""
+    """Samples of drafts that are picked, and, in profiles that steer, of drafts that Hypothesis draws.
+
+    Attributes and methods are those of `OneSample`.
+    """
 
     opened: Opened
     settings: Settings
@@ -222,7 +208,7 @@ class Picked:
     def judge(self) -> None:
         question, judge = self.opened.question, self.opened.judge
         with contextlib.suppress(Spent):
-            draws.stages(judge, question, self.settings.examples(question, judge), self._draw)
+            draws.stages(judge, question.sampling, self.settings.examples(question, judge), self._draw)
         if self._first is not None:
             raise self._first[1]
 
@@ -238,10 +224,10 @@ class Picked:
         return self._changes[0] if self._changes and self._last[1] is None else self._last
 
     def in_common(self) -> str:
-        cell, judge, kind = self.opened.cell, self.opened.judge.again(), self.opened.question.kind
+        cell, judge, kind = self.opened.cell, self.opened.judge.again(), self.opened.question.sampling.kind
         if self._simplifies and self.contrast.needs_more and kind not in ("large", "sizes"):
             ask = functools.partial(self._judge_further, replace(self.opened, judge=judge), kind)
-            drafts = kinds.drafts_of(judge.op, cell.dtype, kind, self.opened.question.others)
+            drafts = kinds.drafts_of(judge.op, cell.dtype, kind, self.opened.question.sampling.others)
             self.contrast.extend(judge.op, drafts, ask, seed_of(cell, self.settings.seed, "contrast"), self._further)
         worse = self.contrast.describe_worst(self.failing()[1])
         return "\n  ".join(line for line in (worse, self.contrast.describe()) if line)
@@ -275,7 +261,7 @@ class Picked:
 
     def _draw(self, kind: str, count: int, choice: Every, label: str = "") -> None:
         cell, op = self.opened.cell, self.opened.judge.op
-        pool = drafting.drafts(op, cell.dtype, kind, self.settings.seed, self.opened.question.others)
+        pool = drafting.drafts(op, cell.dtype, kind, self.settings.seed, self.opened.question.sampling.others)
         ask = functools.partial(self._ask, kind)
         seed = seed_of(cell, self.settings.seed, label)
         limits = limits_of(count, self._steered, shrunk=self._simplifies)
@@ -300,12 +286,7 @@ class Picked:
         self, kind: str, entries: Iterator[DrawnDraft], drafts: st.SearchStrategy[Draft], limits: hypothesis.settings,
         choice: Every, seeds: Callable[[Draft], int],
     ) -> None:  # fmt: skip
-        """Judge drafts. The first that fails is made simple; after it the others are judged for a while.
-
-        Args:
-            kind: of the samples. entries: the drafts. drafts: their strategy. limits: how one is made simpler.
-            choice: which of them are judged. seeds: (draft) -> the seed of its data.
-        """
+        """Judge the entries that are chosen. The first that fails is made simple; then others follow for a while."""
         ask = functools.partial(self._ask, kind)
         try:
             draws.run(entries, ask, choice, seeds)
@@ -333,7 +314,9 @@ class Picked:
         return min(seeds, key=lambda seed: edges.closest(judge, draft.sample(seed)))
 
     def _sample(self, kind: str, draft: Draft, seed: int) -> Sample:
-        sample = moved_to(self.opened.cell.device, kinds.sample_of(draft, seed, self.opened.question.slices, kind))
+        sample = moved_to(
+            self.opened.cell.device, kinds.sample_of(draft, seed, self.opened.question.sampling.slices, kind)
+        )
         declarations.require_arguments(self.opened.judge.op, sample)
         return sample
 
@@ -360,9 +343,13 @@ class Picked:
             raise
         if tally.judged > before:
             self.contrast.note(facts_of(self.opened.judge.op, sample, draft), None)
-        if hypothesis.currently_in_test_context() and kind == question.kind != "large":
+        if hypothesis.currently_in_test_context() and kind == question.sampling.kind != "large":
             hypothesis.target(tally.ratio_of_sample, label="error / bound")
         return sample
+
+
+#: The samples of a cell: that of a case file, or those that are drawn.
+Samples = OneSample | Picked
 
 
 def _distinct_seeds(seed: int) -> Iterator[int]:

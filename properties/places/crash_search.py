@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,11 +28,7 @@ _SECONDS = 60.0
 
 @dataclass(frozen=True)
 class Culprit:
-    """The sample that ended a process.
-
-    Attributes:
-        case_id: its name. case: its case file. program: one that a signal ends; empty where none was found.
-    """
+    """The sample that ended a process: its name, its case file, and a program that a signal ends, if one was found."""
 
     case_id: str
     case: str
@@ -72,8 +68,7 @@ def _does_process_end(
     """Whether a process that judges the cell, and writes each sample to `record` first, ends by itself."""
     process = Process(ALONE, command=command)
     try:
-        question = [cell.op, cell.property, cell.dtype, cell.device, cell.subject]
-        process.ask({"cell": question, "settings": settings, "retell": str(record)})
+        process.ask({"cell": astuple(cell), "settings": settings, "retell": str(record)})
         for _ in ("ready", "retold"):
             process.answer(time.monotonic() + seconds, stopped)
     except EndedError:

@@ -67,11 +67,7 @@ class OnRanks:
 
 
 class LocalTeam:
-    """Rank 0 here, and the other ranks in processes that this one starts and ends.
-
-    Args:
-        deadline: seconds that a collective of a program waits for the other ranks.
-    """
+    """Rank 0 here, and the other ranks in processes that this one starts and ends; `deadline` as for `Team`."""
 
     def __init__(self, world: World, deadline: float = DEADLINE) -> None:
         self.world, self._team = world, None
@@ -162,9 +158,6 @@ def serve_launched(world: World) -> None:
 
 def gather(world: World, deadline: float = DEADLINE) -> None:
     """Bring the ranks of a world together, this process as rank 0. Missing ranks are started, and broken ones replaced.
-
-    Args:
-        deadline: of ranks that are started here: seconds that a collective of a program waits for the others.
 
     Raises:
         RuntimeError: ranks that torchrun started have lost each other, or a rank that was started here has ended.

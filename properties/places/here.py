@@ -13,10 +13,7 @@ class Place(Protocol):
     """Where a cell is judged."""
 
     def judge(self, cell: Cell, settings: samples.Settings, op: Op | None) -> Verdict:
-        """The verdict of a cell on samples that are drawn there.
-
-        Args:
-            settings: how much to ask. op: the declaration, where no catalog has it.
+        """The verdict of a cell on samples that are drawn there; `op` is its declaration, where no catalog has it.
 
         Raises:
             Unsupported: the question cannot be asked there.

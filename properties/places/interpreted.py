@@ -10,16 +10,15 @@ language for the whole process. So this takes a process of its own, in which not
 from __future__ import annotations
 
 import importlib.util
-from dataclasses import asdict
+from dataclasses import astuple
 from typing import Any
 
-from ...oracles.op.declaration import INTERPRETED, Op, Sample
 from ...oracles.verdicts.verdict import Cell, Code, Verdict
 from ...oracles.verdicts.violation import Unsupported
 from .. import worlds
-from ..engine import cells, samples
+from ..engine import cells
 from ..table import PROPERTIES
-from .prepared import Worker
+from .prepared import ApartPlace, Worker
 
 #: Seconds that one question may take. An interpreted program takes milliseconds, and a cell has thousands.
 DEADLINE = 900.0
@@ -27,32 +26,15 @@ INSTALL = "opassay.properties.places.interpreting:install"
 _NAME = "interprets kernels"
 
 
-class Interpreted:
+class Interpreted(ApartPlace):
     """The place of interpreted kernels: one process, which starts with the first question."""
 
-    def __init__(self, worker: Worker | None = None) -> None:
-        self._worker = worker or Worker(INSTALL, DEADLINE, "interpreted kernels")
+    def __init__(self) -> None:
+        self._worker = Worker(INSTALL, DEADLINE, "interpreted kernels")
 
-    def judge(self, cell: Cell, settings: samples.Settings, op: Op | None) -> Verdict:
-        """The verdict of a cell.
-
-        Raises:
-            Unsupported: the question is not asked of interpreted kernels, or Triton is not installed.
-            WorkerError: the process failed.
-        """
-        if op is not None:
-            reason = f"subject {INTERPRETED!r} is asked of ops that other processes know by name"
-            raise Unsupported(Code.NOT_APPLICABLE, reason)
+    def _ask(self, cell: Cell, **question: Any) -> Verdict:
         _require_interpretable(cell)
-        return self._answer(cell, settings=asdict(settings))
-
-    def replay(self, cell: Cell, sample: Sample, text: str) -> Verdict:
-        """The verdict on the sample of a case file; errors are those of `judge`."""
-        _require_interpretable(cell)
-        return self._answer(cell, case=text)
-
-    def _answer(self, cell: Cell, **question: Any) -> Verdict:
-        self._worker.ask(cell=[cell.op, cell.property, cell.dtype, cell.device, cell.subject], **question)
+        self._worker.ask(cell=astuple(cell), **question)
         return self._worker.answer()
 
     def close(self) -> None:
@@ -62,10 +44,7 @@ class Interpreted:
 
 def interpreted_place() -> Interpreted:
     """The place that this process keeps."""
-    place: Interpreted | None = worlds.helper(_NAME)
-    if place is None:
-        place = Interpreted()
-        worlds.keep(_NAME, place)
+    place: Interpreted = worlds.helper_of(_NAME, Interpreted)
     return place
 
 

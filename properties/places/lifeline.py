@@ -21,9 +21,6 @@ def end_with(owner: int) -> None:
     """Have the kernel kill this process when its owner ends; if the owner has ended already, end now.
 
     An owner that is killed can tell nobody to stop, so a helper process that waits for a message would stay for good.
-
-    Args:
-        owner: process id of the process that started this one.
     """
     _prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
     if os.getppid() != owner:  # the owner ended before the kernel was told
@@ -64,15 +61,10 @@ def children(parent: int) -> list[int]:
 
 
 def end_orphans(mark: str) -> list[str]:
-    """End the processes that an ended worker has left behind, which have become children of this one.
+    """End the processes that an ended worker has left behind, which have become children of this one; their names.
 
-    This process may have other children, which nothing here may touch; so only those with the worker's mark are ended.
-
-    Args:
-        mark: the worker's, `NAME=value` in the environment of all that it started.
-
-    Returns:
-        Their names.
+    This process may have other children, which nothing here may touch; so only those are ended that have the worker's
+    mark, `NAME=value`, in their environment.
     """
     return end_all(lambda: [pid for pid in children(os.getpid()) if began_with(pid, mark)])
 
@@ -82,9 +74,6 @@ def end_all(find: Callable[[], list[int]]) -> list[str]:
 
     A process that one of them has started becomes a child of this one only when its parent ends, so `find` is called
     again and again. A program that starts processes faster than they are ended is given up after `_GENERATIONS` calls.
-
-    Args:
-        find: () -> the ids of the processes that still run.
     """
     names = []
     for _ in range(_GENERATIONS):

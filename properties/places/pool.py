@@ -19,7 +19,7 @@ import selectors
 import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -111,7 +111,7 @@ class PoolTerms:
         settings: of `samples.Settings`, as data. world: of `worlds.World`, as data.
         workers: how many processes at once; 0: one that shares this process's terminal, for a debugger.
         timeout: seconds per cell. memory: bytes per worker; 0: as many as there are (see `fair_share`).
-        command: the program of a worker (`programs.command.WORKER`).
+        command: the program of a worker (`programs.WORKER`).
     """
 
     settings: Mapping[str, Any]
@@ -231,7 +231,8 @@ class Pool:
                     others = {other.op for other in self._workers if other is not worker}
                     yield self._give(worker, waiting.take(worker.op, others))
                 else:
-                    yield from self._retire(worker)
+                    worker.process.dismiss()
+                    yield from self._end(worker)
         while len(self._workers) < max(self.terms.workers, 1) and (owner := self._neediest()) is not None:
             self._hire(owner)
 
@@ -260,14 +261,8 @@ class Pool:
         # The bytes that the process has printed so far belong to earlier cells, and must not be charged to the op of
         # this one.
         worker.printed_before = worker.process.printed
-        question = [cell.op, cell.property, cell.dtype, cell.device, cell.subject]
-        worker.process.ask({"cell": question, "settings": dict(self.terms.settings)})
+        worker.process.ask({"cell": astuple(cell), "settings": dict(self.terms.settings)})
         return Started(cell, worker.number)
-
-    def _retire(self, worker: _Worker) -> Iterator[Event]:
-        """Let go a worker whose owner has no more cells."""
-        worker.process.dismiss()
-        yield from self._end(worker)
 
     # ------------------------------------------------------------------------------------------- what has happened
 
@@ -332,12 +327,9 @@ class Pool:
         Raises:
             StartError: `PATIENCE` workers in a row ended before their first cell.
         """
-        process, cell = worker.process, worker.cell
+        cell = worker.cell
         yield from self._count_printed(worker)
-        # The process is ended before its output is read, so that what is quoted really is the last that it printed.
-        process.kill()
-        output = process.last_output().strip()
-        details = "\n".join(filter(None, (process.stacks().strip(), f"printed last:\n{output}" if output else "")))
+        details = worker.process.last_words()
         yield from self._end(worker)
         if cell is not None:
             yield Died(cell, timed_out, how, details)
@@ -367,28 +359,20 @@ class Pool:
         if op and before <= LOUD < self._printed[op]:
             yield Note(describe_printing(op, worker.process.first_output()))
 
-    def _end(self, worker: _Worker) -> Iterator[Event]:
-        """End a worker and everything that it left behind."""
+    def _end(self, worker: _Worker) -> list[Event]:
+        """End a worker, and the processes that it has left behind, which have become children of this process."""
         if worker in self._workers:
             self._workers.remove(worker)
         self._forget(worker.process.answers)
         self._forget(worker.process.output)
         worker.process.close()
-        # The orphans are ended in this call, not in a generator, which runs only when it is iterated over: `close` does
-        # not look at events, and would leave the orphans alive.
-        return iter(self._bury_orphans(worker))
+        names, owner = end_orphans(worker.process.mark), worker.owner
+        # The ops of the catalog share their workers, so it is not known which of them left a process behind, and none
+        # is named.
+        return [Note(describe_leftovers(owner, names))] if names and owner else []
 
     def _forget(self, handle: int) -> None:
         # A pipe that was closed early is forgotten a second time when its worker ends, and -1 stands for a pipe that
         # never was.
         with contextlib.suppress(KeyError, ValueError):
             self._selector.unregister(handle)
-
-    def _bury_orphans(self, worker: _Worker) -> list[Event]:
-        """End the processes that an ended worker has left behind: they have become children of this process."""
-        names, owner = end_orphans(worker.process.mark), worker.owner
-        # The ops of the catalog share their workers, so it is not known which of them left a process behind, and none
-        # is named.
-        if not names or not owner:
-            return []
-        return [Note(describe_leftovers(owner, names))]

@@ -14,11 +14,11 @@ from __future__ import annotations
 import atexit
 import sys
 import time
-from dataclasses import asdict, replace
+from dataclasses import asdict, astuple, replace
 from typing import Any
 
 from ...impl import decompositions
-from ...oracles.op.declaration import Op, Sample
+from ...oracles.op.declaration import INTERPRETED, Op, Sample
 from ...oracles.verdicts.data import decode_verdict
 from ...oracles.verdicts.verdict import Cell, Code, Outcome, Verdict
 from ...oracles.verdicts.violation import Unsupported
@@ -105,7 +105,30 @@ class Worker:
         atexit.register(self.close)
 
 
-class PreparedPlace:
+class ApartPlace:
+    """A place in other processes, which know ops by name."""
+
+    def judge(self, cell: Cell, settings: samples.Settings, op: Op | None) -> Verdict:
+        """The verdict of a cell.
+
+        Raises:
+            Unsupported: the question is not asked of this op there, or the op has no name that other processes know.
+            WorkerError: a process failed.
+        """
+        if op is not None:
+            what = f"subject {cell.subject!r}" if cell.subject == INTERPRETED else cell.property
+            raise Unsupported(Code.NOT_APPLICABLE, f"{what} is asked of ops that other processes know by name")
+        return self._ask(cell, settings=asdict(settings))
+
+    def replay(self, cell: Cell, sample: Sample, text: str) -> Verdict:
+        """The verdict on the sample of a case file; errors are those of `judge`."""
+        return self._ask(cell, case=text)
+
+    def _ask(self, cell: Cell, **question: Any) -> Verdict:
+        raise NotImplementedError
+
+
+class PreparedPlace(ApartPlace):
     """The place of FWAD: two processes, with our decompositions installed and without.
 
     A cell of subject "torch" is torch's forward AD as it comes, one of "opassay" the same with our decompositions; the
@@ -115,33 +138,17 @@ class PreparedPlace:
     def __init__(self, before: Worker | None = None, after: Worker | None = None) -> None:
         self.before, self.after = before or Worker(), after or Worker(INSTALL)
 
-    def judge(self, cell: Cell, settings: samples.Settings, op: Op | None) -> Verdict:
-        """The verdict of a cell.
-
-        Raises:
-            Unsupported: no decomposition of ours bears on this op, or no other process knows it.
-            WorkerError: a process failed.
-        """
-        if op is not None:
-            raise Unsupported(Code.NOT_APPLICABLE, f"{cell.property} is asked of ops that other processes know by name")
-        return self._judge_prepared(cell, settings=asdict(settings))
-
-    def replay(self, cell: Cell, sample: Sample, text: str) -> Verdict:
-        """The verdict on the sample of a case file; errors are those of `judge`."""
-        return self._judge_prepared(cell, case=text)
-
     def close(self) -> None:
         """End both processes."""
         self.before.close()
         self.after.close()
 
-    def _judge_prepared(self, cell: Cell, **question: Any) -> Verdict:
+    def _ask(self, cell: Cell, **question: Any) -> Verdict:
         """The verdict on a question; after an error both processes are ended."""
         cells.open_cell(cell, light=True)  # which refuses questions that need no process to be refused
         _require_installable(cell)
-        data = {"cell": [cell.op, cell.property, cell.dtype, cell.device, cell.subject], **question}
         try:
-            return self._compare(cell, data)
+            return self._compare(cell, {"cell": astuple(cell), **question})
         except Unsupported:
             raise
         except BaseException:

@@ -249,6 +249,12 @@ class Process:
         start = max(content.rfind(b"Fatal Python error"), 0)
         return content[start : start + MAX_STACKS].decode(errors="replace")
 
+    def last_words(self) -> str:
+        """End the process: its stacks, and the end of what it printed, which really is the last then."""
+        self.kill()
+        output = self.last_output().strip()
+        return "\n".join(filter(None, (self.stacks().strip(), f"printed last:\n{output}" if output else "")))
+
     def tell_stacks(self) -> None:
         """Have the process write the stacks of its threads, also in code that holds the interpreter's lock."""
         before = os.fstat(self._stacks.fileno()).st_size

@@ -86,11 +86,7 @@ class Team:
         worlds.enter(self.world, worlds.Peers(self._tell, self._run))
 
     def serve(self, judge: Callable[[str], None]) -> None:
-        """Judge what rank 0 judges, until it sends END or is gone.
-
-        Args:
-            judge: asks the question of a case file; rank 0 decides the verdict.
-        """
+        """Judge what rank 0 judges, by its case files, until it sends END or is gone. Rank 0 decides the verdicts."""
         reason = ""  # the error by which this rank has left the last case, if any
         with contextlib.suppress(_ApartError):
             while True:

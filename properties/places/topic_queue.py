@@ -14,11 +14,7 @@ T = TypeVar("T")
 
 
 class TopicQueue(Generic[T]):
-    """Items that wait, by topic; those of one topic in the order in which they came.
-
-    Args:
-        topic_of: (item) -> its topic.
-    """
+    """Items that wait, by topic; those of one topic in the order in which they came."""
 
     def __init__(self, topic_of: Callable[[T], str]) -> None:
         self._topic_of = topic_of

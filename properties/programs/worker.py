@@ -15,6 +15,7 @@ the processes that torchrun started; the answer is `{"ready": environment}`. Eac
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import resource
@@ -60,10 +61,8 @@ def _enter_world(hello: dict[str, Any]) -> dict[str, str]:
 
 def _prefer_to_die() -> None:
     """Ask the kernel to end this process first where memory runs out, rather than one of the user's."""
-    try:
+    with contextlib.suppress(OSError):  # of a system that does not allow it: the limits above hold all the same
         Path("/proc/self/oom_score_adj").write_text("900", encoding="ascii")
-    except OSError:
-        return  # a system that does not allow it: the limits above hold all the same
 
 
 def _answer(question: dict[str, Any]) -> dict[str, Any]:

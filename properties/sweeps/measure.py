@@ -32,7 +32,6 @@ _DECIDED, _CHECKED_EVERY = 32, 2**12
 #: functions are within 8 of its own ulps, and it has 29 bits more than binary32, 11 more than binary64.
 _UNSURE = {16: 2.0**-30, 32: 2.0**-25, 64: 2.0**-7}
 _ROUNDS, _NEAR = 12, 2**14
-_LAYOUTS = ("contiguous", "strided")
 
 
 @dataclass(frozen=True)
@@ -118,18 +117,24 @@ def _with_part(earlier: ShardResult, function: ElementaryFunction, fmt: Format, 
     contiguous = torch.from_numpy(bits.view(f"i{fmt.bits // 8}")).view(getattr(torch, fmt.name)).to(device)
     truth = _truth(function, fmt, _wide(fmt, contiguous))
     misrounded, worst = earlier.misrounded, [earlier.normal, earlier.subnormal]
-    for layout in _LAYOUTS:
-        tensor = contiguous if layout == "contiguous" else torch.stack([contiguous, contiguous], 1)[:, 0]
+    for layout, tensor in layouts_of(contiguous).items():
         results = _wide(fmt, function.computed(tensor))
         errors = _errors(fmt, truth, results)
         _check(function, fmt, truth.arguments, results, errors)
         misrounded += int(np.count_nonzero(errors > 0.5))
         for kind, chosen in enumerate((truth.normal, ~truth.normal)):
             for place in _near_the_worst(fmt, errors, chosen, worst[kind].ulps):
-                exact = error_of(function, fmt, _argument_at(truth.arguments, place), _argument_at(results, place))
+                exact = error_of(function, fmt, float(truth.arguments[place]), float(results[place]))
                 if exact > worst[kind].ulps:
                     worst[kind] = LargestError(exact, f"{int(bits[place]):0{fmt.bits // 4}x}", layout)
     return ShardResult(earlier.inputs + len(bits), misrounded, *worst)
+
+
+def layouts_of(tensor: torch.Tensor) -> dict[str, torch.Tensor]:
+    """A tensor in each layout, by name: code for whole vectors, and for single elements."""
+    import torch
+
+    return {"contiguous": tensor, "strided": torch.stack([tensor, tensor], 1)[:, 0]}
 
 
 def _wide(fmt: Format, tensor: torch.Tensor) -> Wide:
@@ -164,11 +169,11 @@ def _errors(fmt: Format, truth: _Truth, results: Wide) -> Wide:
 def _check(function: ElementaryFunction, fmt: Format, arguments: Wide, results: Wide, errors: Wide) -> None:
     """ArithmeticError unless the wider format's errors are those of MPFR, at evenly spread arguments of the part."""
     for index in range(0, len(arguments), _CHECKED_EVERY):
-        exact = error_of(function, fmt, _argument_at(arguments, index), _argument_at(results, index))
+        exact = error_of(function, fmt, float(arguments[index]), float(results[index]))
         if not (exact == errors[index] or abs(exact - errors[index]) <= _unsure(fmt, exact)):
             raise ArithmeticError(
                 f"sweep: the wider format gives an error of {float(errors[index])!r} ulp, MPFR one of {exact!r}, for "
-                f"argument={_argument_at(arguments, index)!r}; need a difference of at most {_unsure(fmt, exact)} ulp"
+                f"argument={float(arguments[index])!r}; need a difference of at most {_unsure(fmt, exact)} ulp"
             )
 
 
@@ -185,10 +190,6 @@ def _near_the_worst(fmt: Format, errors: Wide, chosen: npt.NDArray[np.bool_], re
 def _unsure(fmt: Format, error: float) -> float:
     # A large error is itself rounded to the wider format, so the mistake grows with it.
     return _UNSURE[fmt.bits] * max(1.0, abs(error)) if np.isfinite(error) else 0.0
-
-
-def _argument_at(values: Wide, index: int) -> float:
-    return float(values[index])
 
 
 def _climb(

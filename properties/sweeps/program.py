@@ -23,11 +23,7 @@ def greeting(device: str) -> dict[str, Any]:
 
 
 def run_item(item: dict[str, Any]) -> dict[str, Any]:
-    """One shard as an item of a campaign: the result of `measure`, with the fields of `greeting`.
-
-    Args:
-        item: {"function", "dtype", "shard", "device"}.
-    """
+    """One shard, a question as above, as an item of a campaign: the result of `measure`, and the `greeting`."""
     shard = measure(item["function"], item["dtype"], item["shard"], item["device"])
     return {"shard": shard, **greeting(item["device"])}
 

@@ -16,6 +16,8 @@ import numpy as np
 from ...oracles.bound.contract import CPU_FUNCTIONS
 from ...oracles.bound.rounding.functions import erf_centre, erfc_centre
 from ...reference.formats import FORMATS, Format, ulp_array
+from .functions import FUNCTIONS
+from .measure import layouts_of
 from .tables import promised
 
 #: The distance of the bit patterns of float32, and the number of arguments of float64, which are drawn with the seed.
@@ -61,12 +63,8 @@ def worst_of(name: str, dtype: str, arguments: Any) -> tuple[float, float]:
 def _compute(name: str, fmt: Format, arguments: Any) -> Iterator[Any]:
     import torch
 
-    if name in _NUMPY_ALONE:
-        yield getattr(np, name)(arguments.astype(np.float32 if fmt.bits == 32 else np.float64)).astype(np.float64)
-        return
-    tensor = torch.from_numpy(arguments).to(getattr(torch, fmt.name))
-    for each in (tensor, torch.stack([tensor, tensor], 1)[:, 0]):  # code for whole vectors, and for single elements
-        yield getattr(torch, name)(each).double().numpy()
+    for each in layouts_of(torch.from_numpy(arguments).to(getattr(torch, fmt.name))).values():
+        yield FUNCTIONS[name].computed(each).double().numpy()
 
 
 def table() -> Iterator[str]:

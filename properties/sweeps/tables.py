@@ -42,13 +42,7 @@ class Key:
 
 @dataclass
 class Log:
-    """The measured shards of one sweep.
-
-    Attributes:
-        key: function, dtype and device.
-        environment: of the measurement.
-        shards: number of the shard -> its line in the log.
-    """
+    """The measured shards of one sweep: number of the shard -> its line in the log; and the environment of it."""
 
     key: Key
     environment: Mapping[str, str]

@@ -13,7 +13,7 @@ from ...properties.engine.profiles import PROFILES, default_seed
 from .. import exit_codes
 from .host import Host, Stop
 from .project.hints import HintedChoice
-from .session import Request, worker_count
+from .session import Forgiven, Processes, Request, worker_count
 
 _GIB = 2**30
 
@@ -71,14 +71,14 @@ def make_request(selection: Selection, options: dict[str, Any], host: Host, *, m
         workers = worker_count(options["workers"], most)
     except ValueError as err:
         raise Stop(exit_codes.USAGE, f"workers: got {options['workers']!r}, need a count or 'auto'") from err
-    shared = ("max_examples", "maxfail", "keyword", "timeout", "exit_zero", "allow_incomplete")
     return Request(
         selection=selection,
         profile=profile,
         seed=default_seed(profile) if seed is None else seed,
-        workers=workers,
-        memory=0 if memory is None else int(memory * _GIB),
-        command=host.worker,
-        **{name: options[name] for name in shared},
+        max_examples=options["max_examples"],
+        processes=Processes(workers, options["timeout"], 0 if memory is None else int(memory * _GIB), host.worker),
+        maxfail=options["maxfail"],
+        keyword=options["keyword"],
+        forgiven=Forgiven(options["exit_zero"], options["allow_incomplete"]),
         **more,
     )

@@ -12,7 +12,7 @@ from ...oracles.verdicts.verdict import AXES, HELD, Cell, Code, Failure, Outcome
 from ...properties.catalog.loading import op_names
 from ...properties.places.pool import ALONE
 from ...properties.places.process import AnswerError, EndedError, Process
-from ...properties.programs.command import WORKER
+from ...properties.programs import WORKER
 from .. import exit_codes
 from ..record import RecordError
 from ..store.files import read_capped

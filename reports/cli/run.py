@@ -6,6 +6,7 @@ import os
 import shlex
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from ...oracles.verdicts.verdict import Cell, counted
 from ...properties.engine import environment as surroundings
 from ...properties.names import PluginError
 from ...properties.places.loading import require_loadable
-from ...properties.programs.command import WORKER
+from ...properties.programs import WORKER
 from ...properties.worlds import World
 from .. import exit_codes
 from ..collect import Account
@@ -111,7 +112,7 @@ def _run(
 
 def make_record(account: Account, request: Request, reasons: list[Reason], seconds: float) -> Run:
     """The record of a run that has ended, with what the request forgives."""
-    return account.run(reasons, seconds=seconds, exit_zero=request.exit_zero, incomplete=request.allow_incomplete)
+    return account.run(reasons, seconds=seconds, **asdict(request.forgiven))
 
 
 def exclude_cells(cells: Sequence[Cell], request: Request, ending: Ending) -> dict[str, str]:
@@ -123,7 +124,7 @@ def exclude_cells(cells: Sequence[Cell], request: Request, ending: Ending) -> di
     # a process of its own, because a module may do anything while it is imported, ending the process included.
     ops = dict.fromkeys(cell.op for cell in cells if cell.key not in exclusions)
     try:
-        require_loadable(tuple(ops), command=request.command or WORKER, stopped=ending)
+        require_loadable(tuple(ops), command=request.processes.command or WORKER, stopped=ending)
     except PluginError as err:
         raise Stop(exit_codes.USAGE, str(err)) from err
     except KeyboardInterrupt:
@@ -145,8 +146,9 @@ def first_line(request: Request, what: str) -> str:
     """The first line on the terminal: what is asked, such as `3 cells`, by how many workers, with which versions."""
     versions = surroundings.versions()  # from the metadata of what is installed: this process imports no torch
     shown = ", ".join(f"{name} {versions[name]}" for name in ("opassay", "torch", "python") if name in versions)
-    many = f"{request.workers} worker{'s' * (request.workers != 1)}"
-    where = many if request.workers else "1 worker at this terminal"
+    workers = request.processes.workers
+    many = f"{workers} worker{'s' * (workers != 1)}"
+    where = many if workers else "1 worker at this terminal"
     return f"opassay {request.verb}: profile {request.profile}, seed {request.seed}; {what}, {where}; {shown}"
 
 
@@ -178,17 +180,14 @@ def plan_events(cells: Sequence[Cell], exclusions: Mapping[str, str]) -> Iterato
 
 
 def _settings(request: Request) -> dict[str, str]:
-    settings = {"workers": str(request.workers), "timeout": f"{request.timeout:g} s"}
+    settings = {"workers": str(request.processes.workers), "timeout": f"{request.processes.timeout:g} s"}
     if request.world != World():
         settings["several places"] = str(request.world)
     for name in ("keyword", "maxfail", "shard"):
         value = getattr(request, name)
         if value:
             settings[name] = str(value)
-    for name in ("exit_zero", "allow_incomplete"):
-        if getattr(request, name):
-            settings[name.replace("_", " ")] = "yes"
-    return settings
+    return settings | {name.replace("_", " "): "yes" for name, on in asdict(request.forgiven).items() if on}
 
 
 def _command_line(request: Request) -> str:

@@ -15,7 +15,7 @@ from ...properties.engine.environment import untested
 from ...properties.engine.plan import Selection
 from ...properties.places.crash_search import find_culprit
 from ...properties.places.pool import Answered, Died, Event, GivenUp, Note, Pool, PoolTerms, Ready, Started, StartError
-from ...properties.programs.command import WORKER
+from ...properties.programs import WORKER
 from ...properties.worlds import World
 from .. import exit_codes
 from ..collect import Account
@@ -30,11 +30,28 @@ FAILURES = (Outcome.FAIL, Outcome.UNSTABLE, Outcome.ERROR, Outcome.CRASH, Outcom
 
 
 @dataclass(frozen=True)
+class Forgiven:
+    """What leaves the exit code at 0, as in `exit_codes.most_urgent`."""
+
+    exit_zero: bool = False
+    allow_incomplete: bool = False
+
+
+@dataclass(frozen=True)
+class Processes:
+    """Those that judge the cells of a request."""
+
+    workers: int = 1  # 0: one, which shares this terminal
+    timeout: float = 1200.0
+    memory: int = 0  # bytes per worker; 0: a fair share
+    command: Sequence[str] = ()  # of a worker; by default `WORKER`
+
+
+@dataclass(frozen=True)
 class Request:
     """What `opassay run`, or a campaign, was asked for.
 
     Attributes:
-        exit_zero, allow_incomplete: what is forgiven, as in `exit_codes.most_urgent`.
         verb, more: the command, and words of its line that nothing else here says.
     """
 
@@ -42,16 +59,12 @@ class Request:
     profile: str
     seed: int
     max_examples: int | None = None
-    workers: int = 1  # 0: one, which shares this terminal
+    processes: Processes = Processes()
     maxfail: int = 0
     keyword: str = ""
-    timeout: float = 1200.0
-    memory: int = 0  # bytes per worker; 0: a fair share
     shard: str | None = None
     world: World = field(default_factory=World)
-    exit_zero: bool = False
-    allow_incomplete: bool = False
-    command: Sequence[str] = ()  # of a worker; by default `WORKER`
+    forgiven: Forgiven = Forgiven()
     verb: str = "run"
     more: tuple[str, ...] = ()
 
@@ -59,7 +72,8 @@ class Request:
         """What the pool needs of the request."""
         settings = {"profile": self.profile, "seed": self.seed, "max_examples": self.max_examples}
         world = tuple(asdict(self.world).values())
-        return PoolTerms(settings, world, self.command or WORKER, self.workers, self.timeout, self.memory)
+        own = self.processes
+        return PoolTerms(settings, world, own.command or WORKER, own.workers, own.timeout, own.memory)
 
 
 def worker_count(workers: str, cells: int) -> int:

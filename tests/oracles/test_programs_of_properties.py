@@ -57,7 +57,7 @@ class Planted:
         return replace(op.changed(nesting=3), **self.more)
 
     def found(self) -> Violation:
-        given = self.given(sample(3, self.dtype, self.lead, slices=PROPERTIES[self.property].slices))
+        given = self.given(sample(3, self.dtype, self.lead, slices=PROPERTIES[self.property].sampling.slices))
         with pytest.raises(Violation) as caught:
             CHECKS[self.property](Judge(self.op(), "opassay", contract(self.dtype)), given)
         return caught.value

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from opassay.properties.checks import CHECKS
-from opassay.properties.table import DTYPES, PROPERTIES, Property, Where, bind_checks
+from opassay.properties.table import DTYPES, PROPERTIES, Property, Sampling, Where, bind_checks
 
 
 def test_every_property_has_a_check_in_the_order_of_the_table() -> None:
@@ -27,16 +27,16 @@ def test_a_property_without_a_check_and_a_check_of_no_property_are_refused() -> 
 
 def test_every_row_says_what_can_be_asked() -> None:
     for row in PROPERTIES.values():
-        assert row.kind in ("ordinary", "integers", "empty", "large", "sizes"), row
-        assert row.effort > 0, row
+        assert row.sampling.kind in ("ordinary", "integers", "empty", "large", "sizes"), row
+        assert row.sampling.effort > 0, row
         assert set(row.dtypes) <= set(DTYPES), row
         assert row.title, row
 
 
 def test_of_so_many_samples_one_at_least_is_large_but_of_two_none() -> None:
-    row = Property("X", "x", "Asks.", "A fault.", large=0.08)
+    row = Sampling(large=0.08)
     assert [row.large_of(examples) for examples in (1, 2, 3, 25, 100)] == [0, 0, 1, 2, 8]
-    assert Property("X", "x", "Asks.", "A fault.").large_of(100) == 0
+    assert Sampling().large_of(100) == 0
 
 
 def test_what_is_judged_in_a_prepared_process_is_the_op_of_torch() -> None:

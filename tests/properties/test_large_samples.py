@@ -43,8 +43,8 @@ def large_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     The ordinary samples have 72 elements at most, where the planted faults do not show; shrinking is tested apart.
     """
 
-    def stages(judge: Any, question: Any, examples: int, draw: Any) -> None:
-        choice = draws.Large(judge, question.large_of(examples), question.most)
+    def stages(judge: Any, sampling: Any, examples: int, draw: Any) -> None:
+        choice = draws.Large(judge, sampling.large_of(examples), sampling.most)
         draws._draw_large(judge, choice, draw)
 
     monkeypatch.setattr(draws, "stages", stages)
@@ -101,8 +101,8 @@ def test_a_failure_of_the_largest_sample_is_told_without_an_exact_reading(monkey
     def unread(*args: Any) -> Any:
         raise AssertionError("an exact reading of a large sample would take minutes")
 
-    def stages(judge: Any, question: Any, examples: int, draw: Any) -> None:
-        draws._draw_large(judge, draws.Large(judge, 1, question.most, shared=True), draw)
+    def stages(judge: Any, sampling: Any, examples: int, draw: Any) -> None:
+        draws._draw_large(judge, draws.Large(judge, 1, sampling.most, shared=True), draw)
 
     monkeypatch.setattr(judge, "evaluate", unread)
     monkeypatch.setattr(draws, "stages", stages)

@@ -17,7 +17,7 @@ import pytest
 from opassay.oracles.verdicts.verdict import Outcome
 from opassay.properties.certificates.facts import facts
 from opassay.properties.certificates.source_files import elementary_functions, files_of_formula, files_of_subject
-from opassay.properties.sources import source_digest
+from opassay.properties.engine.environment import source_digest
 from opassay.reports import record
 from opassay.reports.certificate.checking import broken_by
 from opassay.reports.certificate.page import certificate_page

@@ -30,30 +30,9 @@ from ...declaring.drawing import all_dims
 from ...declaring.signature import Args, Named, Signature
 from .collective_laws import LAWS, REFUSALS
 from .moving import Moves, promises_of
-from .torch_own import OnGpus, nowhere, parts_of_own, peers
+from .torch_own import OnGpus, nowhere, peers
 
 Tensors = Sequence[torch.Tensor]
-
-# ------------------------------------------------------------------------- the ops, all places where the tensors are
-
-
-def _broadcast(cls: Any, places: int, *args: Any) -> Any:
-    return cls.apply((args[0].device,) * places, *args)
-
-
-def _reduce(cls: Any, num_inputs: int, *args: Any) -> Any:
-    return cls.apply(args[0].device, num_inputs, *args)
-
-
-def _gather(cls: Any, dim: int, *args: Any) -> Any:
-    return cls.apply(args[0].device, dim, *args)
-
-
-def _scatter(cls: Any, chunk_sizes: tuple[int, ...], dim: int, input: Any) -> Any:
-    return cls.apply((input.device,) * len(chunk_sizes), chunk_sizes, dim, input)
-
-
-# --------------------------------------------------------------------------------------- places: homes, devices, ranks
 
 
 def _broadcast_homes(places: int, args: Tensors, root: int = 0) -> Homes:
@@ -82,13 +61,14 @@ def _on_host_or_not(homes: Callable[..., Homes], args: Args) -> Homes:
     return homes(args, root=-1 if _places(homes, args) % 2 else 0)
 
 
-def _on_devices(cls: Any, copy: Any, arguments_of: Callable[..., Args], fabric: Any, homes: Homes, *args: Any) -> Any:
-    """The op on the devices of a fabric, from the host and back.
+def _in_one_place(cls: Any, arguments_of: Callable[..., Args], *args: Any) -> Any:
+    """The op with all places on the device of its tensors."""
+    device = args[-1].device
+    return cls.apply(*arguments_of(lambda count: (device,) * count, device, *args))
 
-    Args:
-        cls, copy: the class to apply, and that which moves one tensor.
-        arguments_of: (fabric, homes, *args) -> the arguments of `cls`.
-        fabric, homes: the devices, and where arguments and outputs are among them. args: of the op.
+
+def _on_devices(cls: Any, copy: Any, arguments_of: Callable[..., Args], fabric: Any, homes: Homes, *args: Any) -> Any:
+    """The op on the devices of a fabric, from the host and back; `copy` is the class that moves one tensor.
 
     Returns:
         (outputs on the host, devices that they were on).
@@ -96,7 +76,7 @@ def _on_devices(cls: Any, copy: Any, arguments_of: Callable[..., Args], fabric: 
     with fabric.active():
         where = iter(homes.arguments)
         placed = [copy.apply(a, fabric.device(next(where))) if isinstance(a, torch.Tensor) else a for a in args]
-        outputs = cls.apply(*arguments_of(fabric, homes, *placed))
+        outputs = cls.apply(*arguments_of(lambda count: fabric.devices[:count], homes.outputs[0], *placed))
         listed = outputs if isinstance(outputs, tuple) else (outputs,)
         return tuple(copy.apply(y, "cpu") for y in listed), [y.device for y in listed]
 
@@ -122,10 +102,9 @@ def _ranks_gather(over: Any, comm: Any, dim: int, *args: Any) -> Any:
 
 def _ranks_scatter(over: Any, comm: Any, chunk_sizes: tuple[int, ...], dim: int, input: Any) -> Any:
     own = over.scatter(input.movedim(dim, 0), 0, chunk_sizes, comm).movedim(0, dim)
-    return parts_of_own(own, comm, chunk_sizes, dim, input)
-
-
-# ------------------------------------------------------------------------------------------------------------ samples
+    axis = dim % input.dim()
+    shapes = [(*input.shape[:axis], size, *input.shape[axis + 1 :]) for size in chunk_sizes]
+    return tuple(own if p == comm.rank else input.new_zeros(shape) for p, shape in enumerate(shapes))
 
 
 @st.composite
@@ -134,11 +113,6 @@ def _shape(draw: st.DrawFn, kind: str, places: int, dims: tuple[int, ...] = (1, 
     # A tensor without axes has one element, so it can be neither empty nor large.
     rank = draw(choose("axes", tuple(d for d in dims if d or kind not in ("empty", "large"))))
     return tuple(draw(strategies.extents(kind, rank, max(limit // places, 2))))
-
-
-def _tensor(rng: Any, regime: str, shape: tuple[int, ...], dtype: str) -> torch.Tensor:
-    """A tensor of a shape."""
-    return drawing.rows(rng, regime, shape, dtype)
 
 
 def _extents_of(shape: tuple[int, ...]) -> dict[str, int]:
@@ -158,7 +132,7 @@ def _many(draw: st.DrawFn, dtype: str, kind: str = "ordinary", *, reduced: bool)
     all_columns = columns * places if reduced else columns
 
     def fill(rng: Any) -> Named:
-        return number | {"args": [_tensor(rng, regime, *column) for column in all_columns]}
+        return number | {"args": [drawing.rows(rng, regime, *column) for column in all_columns]}
 
     return Draft(fill, regime, _extents_of(shapes[0]))
 
@@ -181,7 +155,7 @@ def _gathered(draw: st.DrawFn, dtype: str, kind: str = "ordinary") -> Draft:
         shapes = [(*shape[:axis], length, *shape[axis + 1 :]) for length in lengths]
 
     def fill(rng: Any) -> Named:
-        return {"dim": dim, "args": [_tensor(rng, regime, own, dtype) for own in shapes]}
+        return {"dim": dim, "args": [drawing.rows(rng, regime, own, dtype) for own in shapes]}
 
     return Draft(fill, regime, _extents_of(shape))
 
@@ -202,15 +176,16 @@ def _scattered(draw: st.DrawFn, dtype: str, kind: str = "ordinary") -> Draft:
     return Draft(fill, regime, _extents_of(shape))
 
 
-# ------------------------------------------------------------------------------------------------------- declarations
-
-
 @dataclass(frozen=True)
 class _Plan:
-    """How an op is called: on one device (`adapter`), on several (`arguments_of`: of its class), and on `ranks`."""
+    """How an op is called: as a class on devices, and by a function on ranks.
+
+    Attributes:
+        arguments_of: (number of places -> their devices, the device of what is whole, *args) -> arguments of the class.
+        ranks: (collectives, comm, *args) -> the outputs, of which each rank has its own.
+    """
 
     cls: str
-    adapter: Callable[..., Any]
     samples: Callable[..., Any]
     homes: Callable[..., Homes]
     arguments_of: Callable[..., Args]
@@ -226,23 +201,23 @@ def _first_place_shares(places: int, args: Tensors) -> list[str | None]:
 
 _PLANS = {
     "broadcast": _Plan(
-        "Broadcast", _broadcast, functools.partial(_many, reduced=False), _broadcast_homes,
-        lambda fabric, homes, places, *args: (fabric.devices[:places], *args), _ranks_broadcast,
+        "Broadcast", functools.partial(_many, reduced=False), _broadcast_homes,
+        lambda devices, whole, places, *args: (devices(places), *args), _ranks_broadcast,
         lambda places, args: [x.dtype for x in args] * places, _first_place_shares,
     ),
     "reduce_add_coalesced": _Plan(
-        "ReduceAddCoalesced", _reduce, functools.partial(_many, reduced=True), _reduce_homes,
-        lambda fabric, homes, count, *args: (homes.outputs[0], count, *args), _ranks_reduce,
+        "ReduceAddCoalesced", functools.partial(_many, reduced=True), _reduce_homes,
+        lambda devices, whole, count, *args: (whole, count, *args), _ranks_reduce,
         lambda num_inputs, args: [x.dtype for x in args[:num_inputs]],
     ),
     "gather": _Plan(
-        "Gather", _gather, _gathered, _gather_homes,
-        lambda fabric, homes, dim, *args: (homes.outputs[0], dim, *args), _ranks_gather,
+        "Gather", _gathered, _gather_homes,
+        lambda devices, whole, dim, *args: (whole, dim, *args), _ranks_gather,
         lambda args: [x.dtype for x in args[:1]],
     ),
     "scatter": _Plan(
-        "Scatter", _scatter, _scattered, _scatter_homes,
-        lambda fabric, homes, sizes, dim, x: (fabric.devices[: len(sizes)], sizes, dim, x), _ranks_scatter,
+        "Scatter", _scattered, _scatter_homes,
+        lambda devices, whole, sizes, dim, x: (devices(len(sizes)), sizes, dim, x), _ranks_scatter,
         lambda chunk_sizes, input: [input.dtype] * len(chunk_sizes), lambda chunk_sizes: ["input"] * len(chunk_sizes),
     ),
 }  # fmt: skip
@@ -276,12 +251,15 @@ def declaration(name: str, moves: Moves) -> Op:
     plan, formula = _PLANS[name], getattr(formulas, name)
     homes = Signature(formula).reader(f"{name}: homes", plan.homes, "root")
     cls, size = getattr(moves.devices, plan.cls), functools.partial(_places, homes)
-    other = OnGpus(plan.cls)
+    other, others = OnGpus(plan.cls), peers(name, plan.ranks)
     on_devices = _WhereGpusAre({"torch": functools.partial(_on_devices, other, moves.devices.Copy, plan.arguments_of)})
+    in_one_place = {
+        subject: functools.partial(_in_one_place, own, plan.arguments_of)
+        for subject, own in (("opassay", cls), ("torch", other))
+    }
     return declare(
         formula,
-        {"opassay": functools.partial(plan.adapter, cls), "torch": functools.partial(plan.adapter, other)}
-        | dict.fromkeys(peers(name).keys() - {"torch"}, nowhere),
+        in_one_place | dict.fromkeys(others.keys() - {"torch"}, nowhere),
         samples=plan.samples,
         differentiable=tuple(inspect.signature(formula).parameters)[-1:],
         dtypes=plan.dtypes,
@@ -295,7 +273,7 @@ def declaration(name: str, moves: Moves) -> Op:
             functools.partial(plan.ranks, moves.collective),
             size,
             homes,
-            peers(name),
+            others,
             may_fail=worlds.may_fail,
         ),
         devices=Devices(

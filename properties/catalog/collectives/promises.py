@@ -22,10 +22,6 @@ from ..mismatch import Mismatches, compare, numbers, refused
 Fabric = Callable[[int], Any]
 
 
-def _ones(count: int = 3) -> torch.Tensor:
-    return torch.ones(count)
-
-
 # --------------------------------------------------------------------------------------------------- what is refused
 
 
@@ -33,11 +29,11 @@ def _one_device(fabric: Fabric) -> Mismatches:
     """Operands are of one device; a number of the host, a tensor without dims, may stand beside them."""
     two = fabric(2)
     first, second = two.devices
-    x, y, number = two.copy(_ones(), first), two.copy(_ones(), second), two.copy(torch.tensor(3.0), second)
+    x, y, number = two.copy(torch.ones(3), first), two.copy(torch.ones(3), second), two.copy(torch.tensor(3.0), second)
     for other in (y, number):
         yield refused(lambda other=other: x + other, "same device", f"{first} and {second}")  # type: ignore[misc]
     yield refused(lambda: torch.cat([x, y]), "same device")
-    yield refused(lambda: x + _ones(), "same device", f"{first} and cpu!")
+    yield refused(lambda: x + torch.ones(3), "same device", f"{first} and cpu!")
     yield compare("a sum with a number of the host", numbers(x + torch.tensor(3.0)), [4.0] * 3)
     yield compare("its device", (x + torch.tensor(3.0)).device, first)
 
@@ -49,12 +45,12 @@ def _one_fabric(fabric: Fabric) -> Mismatches:
     """
     one, other = fabric(2), fabric(2)
     first, second = one.devices
-    x, y = one.copy(_ones(), first), other.copy(_ones(), first)
+    x, y = one.copy(torch.ones(3), first), other.copy(torch.ones(3), first)
     yield refused(lambda: x + y, "another fabric", f"{first} and on {first}")
     yield refused(lambda: other.copy(x, second), "another fabric", f"{first}")
     yield refused(lambda: x.copy_(y), "another fabric")
     twin = one.with_bucket(8)
-    yield compare("a sum of one fabric", numbers(x + twin.copy(_ones(), first)), [2.0] * 3)
+    yield compare("a sum of one fabric", numbers(x + twin.copy(torch.ones(3), first)), [2.0] * 3)
     yield compare("bytes sent by the two of one fabric", twin.sent(), one.sent())
 
 
@@ -81,7 +77,7 @@ def _waits(fabric: Fabric) -> Mismatches:
     two = fabric(2)
     device, other = two.devices
     main, side, lane = two.stream(device), two.side_stream(device), two.side_stream(device, 1)
-    x = two.copy(_ones(), device, side)
+    x = two.copy(torch.ones(3), device, side)
     reads = "reads a buffer that is written by copy cpu to cpu:0 on cpu:0/copies 0: no wait in between"
     yield refused(lambda: x + 1, f"aten.add.Tensor on cpu:0/main {reads}")
     yield refused(lambda: x[1:] + 1, reads)
@@ -94,13 +90,13 @@ def _waits(fabric: Fabric) -> Mismatches:
     yield compare("a sum after a wait", numbers(x + 1), [2.0] * 3)
     for waiting, awaited in ((None, main), (main, None)):  # None is the stream of the host, which has none
         two.wait(waiting, awaited)
-    for tensor, stream in ((_ones(), main), (x, None)):
+    for tensor, stream in ((torch.ones(3), main), (x, None)):
         two.keep(tensor, stream)
 
 
 def _there(fabric: Any, place: int) -> Any:
     """Three ones on the device of that index."""
-    return fabric.copy(_ones(), fabric.devices[place])
+    return fabric.copy(torch.ones(3), fabric.devices[place])
 
 
 def _writes(fabric: Fabric) -> Mismatches:
@@ -150,7 +146,7 @@ def _freed(fabric: Fabric) -> Mismatches:
         one = fabric(1)
         (device,) = one.devices
         main, side = one.stream(device), one.side_stream(device)
-        x = one.copy(_ones(), device, side)
+        x = one.copy(torch.ones(3), device, side)
         one.wait(main, side)
         y = x if how == "not read" else x + 1
         if how == "kept":
@@ -173,7 +169,7 @@ def _books(fabric: Fabric) -> Mismatches:
     """Bytes between devices are counted, and only those that move."""
     two = fabric(2)
     first, second = two.devices
-    x = two.copy(_ones().double(), first)
+    x = two.copy(torch.ones(3).double(), first)
     two.copy(x, first)
     two.copy(x[:0], second)
     x.to("cpu")
@@ -215,8 +211,8 @@ def _memory(fabric: Fabric) -> Mismatches:
 def _copied_deeply(fabric: Fabric) -> Mismatches:
     """`copy.deepcopy` gives memory of its own on the same device, once for one tensor, and a parameter for one."""
     two = fabric(2)
-    x = two.copy(_ones(), two.devices[1]).requires_grad_()
-    weight = torch.nn.Parameter(two.copy(_ones(), two.devices[1]), requires_grad=False)
+    x = two.copy(torch.ones(3), two.devices[1]).requires_grad_()
+    weight = torch.nn.Parameter(two.copy(torch.ones(3), two.devices[1]), requires_grad=False)
     (a, b), twin = copy.deepcopy((x, x)), copy.deepcopy(weight)
     yield compare(
         "one tensor twice, copied", (a is b, a is x, a.requires_grad, a.device), (True, False, True, x.device)
@@ -227,7 +223,7 @@ def _copied_deeply(fabric: Fabric) -> Mismatches:
         a.zero_()
     yield compare("what was copied", numbers(x), [1.0] * 3)
     yield compare("data", (x.data.requires_grad, x.data.device), (False, x.device))
-    yield refused(lambda: setattr(x, "data", _ones()), "got an assignment to .data, need a new tensor")
+    yield refused(lambda: setattr(x, "data", torch.ones(3)), "got an assignment to .data, need a new tensor")
     yield compare("its text", f"{x!r}".startswith("LogicalTensor(") and f"{x!r}".endswith("device=cpu:1)"), True)
 
 

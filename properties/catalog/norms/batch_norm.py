@@ -24,9 +24,8 @@ from ...declaring import choices, drawing, refusals, strategies, torch_documents
 from ...declaring.choices import choose
 from ...declaring.declare import declare
 from ...declaring.drawing import bytes_of, wide_dtype
-from ...declaring.modules import Module, without_missing
 from ...declaring.signature import Named, Signature
-from ...declaring.subjects import ours, with_aten
+from ...declaring.subjects import Module, ours, with_aten, without_missing
 from . import shared
 from .batch_norm_laws import laws_of
 from .over_ranks import promises_of
@@ -36,8 +35,6 @@ MOMENTA = (0.1, 0.1, 0.1, 0.3, 0.0, 1.0)
 RUNNING = ("running_mean", "running_var")
 #: The names under which parts of the structure are chosen, where the names differ.
 _CHOSEN = {"running": "running statistics"}
-
-# ---------------------------------------------------------------------------------------------- samples
 
 
 @st.composite
@@ -89,12 +86,10 @@ def filled(rng: Any, structure: Named, dtype: str) -> dict[str, Any]:
 def _forward_samples(
     formula: Callable[..., Any], least: int = 0, needs: tuple[str, ...] = (), **fixed: Any
 ) -> Callable[..., st.SearchStrategy[Draft]]:
-    """Strategy of samples for the signature of a formula.
+    """Strategy of samples for the signature of a formula, some parts of the structure fixed.
 
     Args:
-        formula: whose arguments are drawn.
         least: elements per channel in training; above 1, eps is positive there. needs: parameters that are never None.
-        fixed: parts of the structure.
     """
     signature = Signature(formula)
 
@@ -120,9 +115,6 @@ def _forward_samples(
     return drawing.samples_of(adjusted, lambda rng, structure, dtype: signature.of_these(filled(rng, structure, dtype)))
 
 
-# ---------------------------------------------------------------------------------------------- promises
-
-
 def _outputs_and_running(own: int) -> Callable[..., Any]:
     """Dtypes of the outputs: out, `own - 1` saved statistics, and the running statistics that the call has."""
 
@@ -141,18 +133,11 @@ def _input_and_channel_statistics(
     running_mean: Tensor | None = None,
     running_var: Tensor | None = None,
 ) -> int:
-    """Bytes that a forward call keeps.
-
-    Args:
-        wanted: names of the arguments that need a gradient; the other parameters are the op's.
-    """
+    """Bytes that a forward call keeps; `wanted` has the names of the arguments that need a gradient."""
     of_statistics = bytes_of(running_mean) + bytes_of(running_var)
     if training:
         of_statistics = shared.bytes_of_statistics(input, input.shape[1])
     return shared.saved(input, weight, of_statistics, wanted)
-
-
-# ---------------------------------------------------------------------------------------------- refusals
 
 
 def _flat(input: Tensor, training: bool) -> Named | None:
@@ -196,15 +181,8 @@ def _refusals(signature: Signature, strict: bool) -> tuple[refusals.Mistake, ...
     )
 
 
-# ---------------------------------------------------------------------------------------------- declarations
-
-
 def _channels_apart(own: int, device: str, **named: Any) -> Slices:
-    """Every channel has statistics of its own, in training and in evaluation.
-
-    Args:
-        own: how many outputs there are before the running statistics.
-        device: "cpu" or "cuda". named: the arguments.
+    """Every channel has statistics of its own; `own` outputs stand before the running statistics.
 
     Raises:
         Unsupported: on the CPU.
@@ -227,13 +205,9 @@ def _op(
     ranks: Ranks | None = None,
     **samples: Any,
 ) -> Op:
-    """The declaration of a forward op.
+    """The declaration of a forward op, which has `own` outputs before the running statistics.
 
-    Args:
-        formula: of the same name as the production op. subjects: its implementations.
-        own: how many outputs it has before the running statistics.
-        strict: whether it refuses what torch's function does.
-        ranks: how it runs over ranks. samples: as for `_forward_samples`.
+    A strict one refuses what torch's function does; `samples` as for `_forward_samples`.
     """
     signature = Signature(formula)
     mistakes = _refusals(signature, strict)

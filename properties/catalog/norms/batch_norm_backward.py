@@ -59,19 +59,14 @@ def _of_wanted_gradients(
 ) -> Any:  # fmt: skip
     """Dtypes of the gradients; without a weight, those of the parameters have the dtype of the statistics.
 
-    Args:
-        training: whether the statistics are those of the batch; True for ops that have no such argument.
-        output_mask: which gradients are wanted, all for ops that have no such argument. The others are the op's, too.
+    An op without `training` takes the statistics of the batch, and one without `output_mask` gives all gradients.
     """
     tensors = [tensor for tensor in (weight, save_mean if training else running_mean) if tensor is not None]
-    return shared.dtypes_of_gradients(output_mask, input, tensors[0], tensors[0])
+    return [t.dtype for t, in_mask in zip((input, *tensors[:1] * 2), output_mask, strict=True) if in_mask]
 
 
 def _strides(input: Tensor, output_mask: tuple[bool, ...] = ALL) -> Sequence[tuple[int, ...]]:
     return shared.channels_kept_last(input) if output_mask[0] else ()
-
-
-# ---------------------------------------------------------------------------------------------- laws
 
 
 def _in_training(input: Tensor, training: bool = True, output_mask: tuple[bool, ...] = ALL) -> Sequence[Named] | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -12,13 +12,11 @@ from hypothesis import strategies as st
 from .... import impl
 from ....oracles.op.declaration import Op, Slices
 from ....reference.norms import group_norm as formulas
-from ...checks.ways.module_calls import Built
 from ...declaring import drawing, laws, refusals, strategies, torch_documents
 from ...declaring.choices import choose
 from ...declaring.declare import declare
-from ...declaring.modules import Module, without_missing
 from ...declaring.signature import Named
-from ...declaring.subjects import ours
+from ...declaring.subjects import ours, with_parameters
 from . import shared
 
 Tensor = torch.Tensor
@@ -105,29 +103,12 @@ def _saved_and_cotangent(rng: Any, structure: Named, dtype: str) -> Named:
     }
 
 
-# ---------------------------------------------------------------------------------------------- promises
-
-
-def _input_and_group_statistics(input: Tensor, num_groups: int, weight: Tensor | None, wanted: set[str]) -> int:
-    return shared.saved(input, weight, shared.bytes_of_statistics(input, len(input) * num_groups), wanted)
-
-
-def _saved_native(input: Tensor, weight: Tensor | None, N: int, num_groups: int, wanted: set[str]) -> int:
-    """Bytes that a forward call saves.
-
-    Args:
-        wanted: names of the arguments that need a gradient; the other parameters are the op's.
-    """
-    return shared.saved(input, weight, shared.bytes_of_statistics(input, N * num_groups), wanted)
-
-
-def _backward_dtypes(input: Tensor, weight: Tensor | None, output_mask: tuple[bool, bool, bool]) -> list[torch.dtype]:
-    of_parameters = input if weight is None else weight
-    mask = (output_mask[0], output_mask[1] and weight is not None, output_mask[2])
-    return shared.dtypes_of_gradients(mask, input, of_parameters, of_parameters)
-
-
-# ---------------------------------------------------------------------------------------------- laws
+def _input_and_group_statistics(
+    input: Tensor, num_groups: int, weight: Tensor | None, wanted: set[str], N: int | None = None
+) -> int:
+    """Bytes that a forward call saves; aten's op has the number of samples as an argument."""
+    samples = len(input) if N is None else N
+    return shared.saved(input, weight, shared.bytes_of_statistics(input, samples * num_groups), wanted)
 
 
 def _groups_shifted(input: Tensor, num_groups: int, rng: Any) -> Sequence[Named] | None:
@@ -188,8 +169,6 @@ LAWS = (
     laws.law("no slope of single elements", _single_elements, lambda one, two: (one, two), exact=True, word=("vjp",)),
 )
 
-# ---------------------------------------------------------------------------------------------- refusals
-
 SHARED = (
     refusals.value("num_groups", -1, RuntimeError),
     refusals.value("num_groups", 1000, RuntimeError),
@@ -203,7 +182,6 @@ SHARED = (
     refusals.another_dtype("weight"),
     refusals.elsewhere("weight", "device"),
 )
-EPS = (refusals.value("eps", "1e-5", TypeError), refusals.its_type("eps"))
 SIZES = tuple(mistake(name) for name in ("N", "C", "HxW") for mistake in (refusals.not_an_int, refusals.its_type))
 FLAT = refusals.wrong("input", "input of one dim", lambda tensor: tensor.reshape(-1), RuntimeError)
 ELEMENTS = refusals.refusal(
@@ -236,20 +214,14 @@ def _backward_slices(input: Tensor, N: int, **named: Any) -> Slices | None:
     return Slices(samples, outputs, ("N",))
 
 
-def _module(source: Any) -> Callable[..., Built]:
-    def build(
-        x: Tensor, groups: int, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
-    ) -> Built:
-        state = {"weight": weight, "bias": bias}
-        return Built(without_missing(source.GroupNorm(groups, x.shape[1], eps), state), state, (x,))
-
-    return build
-
-
 OPS: tuple[Op, ...] = (
     declare(
         formulas.group_norm,
-        ours(formulas.group_norm, Module("GroupNorm", _module), torch=torch.nn.functional.group_norm),
+        ours(
+            formulas.group_norm,
+            with_parameters("GroupNorm", "weight", "bias", channels=True),
+            torch=torch.nn.functional.group_norm,
+        ),
         samples=drawing.samples_of(_several_per_group, _arguments),
         differentiable=shared.AFFINE,
         dtypes=lambda input: (input.dtype,),
@@ -258,7 +230,7 @@ OPS: tuple[Op, ...] = (
         strides=shared.contiguous,
         documented=torch_documents.by(torch_documents.GROUPS),
         laws=LAWS,
-        refusals=(*SHARED, *EPS, refusals.shape("bias"), FLAT),
+        refusals=(*SHARED, *refusals.EPS, refusals.shape("bias"), FLAT),
         kernels="group_norm",
         example=lambda x: impl.group_norm(x, 2),
         steady=True,
@@ -270,11 +242,11 @@ OPS: tuple[Op, ...] = (
         differentiable=shared.AFFINE,
         dtypes=shared.with_statistics,
         invariant=_native_slices,
-        saved=_saved_native,
+        saved=_input_and_group_statistics,
         strides=shared.contiguous,
         documented=torch_documents.aten(torch_documents.GROUPS),
         laws=(BATCH,),
-        refusals=(*SHARED, *SIZES, *EPS, refusals.shape("bias"), ELEMENTS, *NEGATIVE),
+        refusals=(*SHARED, *SIZES, *refusals.EPS, refusals.shape("bias"), ELEMENTS, *NEGATIVE),
         kernels="group_norm",
         steady=True,
     ),
@@ -284,7 +256,7 @@ OPS: tuple[Op, ...] = (
         samples=drawing.samples_of(_group_structures_and_mask, _saved_and_cotangent),
         # The derivative by mean and rstd is that by the input, of which the formula takes them as functions.
         differentiable=("grad_out", "input", "weight"),
-        dtypes=_backward_dtypes,
+        dtypes=shared.dtypes_of_gradients,
         invariant=_backward_slices,
         contiguous=True,
         documented=torch_documents.aten(torch_documents.GROUPS_BACKWARD),

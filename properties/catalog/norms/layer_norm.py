@@ -13,24 +13,26 @@ from hypothesis import strategies as st
 from .... import impl
 from ....oracles.op.declaration import Op, Slices
 from ....reference.norms import layer_norm as formulas
-from ...checks.ways.module_calls import Built
 from ...declaring import drawing, laws, refusals, torch_documents
 from ...declaring.choices import choose
 from ...declaring.declare import declare
-from ...declaring.modules import Module, without_missing
 from ...declaring.signature import Named
-from ...declaring.subjects import ours, with_aten
+from ...declaring.subjects import ours, with_aten, with_parameters
 from . import shared
 
 Tensor = torch.Tensor
-CENTRES, NUMBERS = {"weight": 1.0, "bias": 0.0}, {"eps": drawing.EPS}
-POSITIVE = {"eps": drawing.POSITIVE_EPS}
+CENTRES = {"weight": 1.0, "bias": 0.0}
 
 
-@st.composite
-def _with_mask(draw: st.DrawFn, dtype: str, kind: str) -> Named:
-    structure = draw(drawing.row_structures(dtype, kind, CENTRES, POSITIVE))
-    return structure | {"kind": kind, "mask": draw(choose("output_mask", drawing.MASKS))}
+def with_mask(centres: Named, masks: Sequence[tuple[bool, ...]]) -> Callable[[str, str], st.SearchStrategy[Named]]:
+    """Structures of the samples of a backward op; `centres` as for `drawing.normalized_rows`."""
+
+    @st.composite
+    def structures(draw: st.DrawFn, dtype: str, kind: str) -> Named:
+        structure = draw(drawing.row_structures(dtype, kind, centres, {"eps": drawing.POSITIVE_EPS}))
+        return structure | {"kind": kind, "mask": draw(choose("output_mask", masks))}
+
+    return structures
 
 
 def _saved_and_cotangent(rng: Any, structure: Named, dtype: str) -> Named:
@@ -47,9 +49,6 @@ def _saved_and_cotangent(rng: Any, structure: Named, dtype: str) -> Named:
     return arguments | {"grad_out": grad, "mean": mean, "rstd": rstd, "output_mask": mask}
 
 
-# ---------------------------------------------------------------------------------------------- promises
-
-
 def _input_and_row_statistics(
     input: Tensor, normalized_shape: tuple[int, ...], weight: Tensor | None, wanted: set[str]
 ) -> int:
@@ -57,34 +56,28 @@ def _input_and_row_statistics(
     return shared.saved(input, weight, shared.bytes_of_statistics(input, rows), wanted)
 
 
-def _backward_dtypes(
-    input: Tensor, weight: Tensor | None, bias: Tensor | None, output_mask: tuple[bool, ...]
-) -> list[torch.dtype]:
-    mask = (output_mask[0], output_mask[1] and weight is not None, output_mask[2])
-    return shared.dtypes_of_gradients(mask, input, input if weight is None else weight, input if bias is None else bias)
-
-
-# ---------------------------------------------------------------------------------------------- laws, refusals
-
-
 def has_rows(input: Tensor, normalized_shape: tuple[int, ...]) -> bool:
     return input.ndim > len(normalized_shape)
 
 
-def _each_row(outputs: int) -> Callable[..., Slices | None]:
-    """The slices of a forward op with so many outputs."""
+def each_row(names: Sequence[str], outputs: int) -> Callable[..., Slices | None]:
+    """The slices of a forward op: of the arguments of these names, and of so many outputs."""
 
     def slices(input: Tensor, normalized_shape: tuple[int, ...]) -> Slices | None:
-        return Slices({"input": 0}, (0,) * outputs) if has_rows(input, normalized_shape) else None
+        return Slices(dict.fromkeys(names, 0), (0,) * outputs) if has_rows(input, normalized_shape) else None
 
     return slices
 
 
-def _backward_rows(input: Tensor, normalized_shape: tuple[int, ...], **named: Any) -> Slices | None:
+def backward_rows(
+    input: Tensor, normalized_shape: tuple[int, ...], output_mask: tuple[bool, ...], **named: Any
+) -> Slices | None:
+    """The slices of the backward op, or of that of RMS norm, which has neither mean nor bias."""
     if not has_rows(input, normalized_shape):
         return None
-    rows = dict.fromkeys(("grad_out", "input", "mean", "rstd"), 0)
-    return Slices(rows, shared.sums_over_slices(named["output_mask"], named["weight"], named["bias"]))
+    rows = ("grad_out", "input", *(name for name in ("mean", "rstd") if name in named))
+    parameters = (named[name] for name in ("weight", "bias") if name in named)
+    return Slices(dict.fromkeys(rows, 0), shared.sums_over_slices(output_mask, *parameters))
 
 
 BATCH = laws.permute({"input": 0}, exact=True, when=has_rows)
@@ -107,16 +100,6 @@ REFUSALS = (
 )  # fmt: skip
 
 
-def _module(source: Any) -> Callable[..., Built]:
-    def build(
-        x: Tensor, shape: Sequence[int], weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
-    ) -> Built:
-        state = {"weight": weight, "bias": bias}
-        return Built(without_missing(source.LayerNorm(shape, eps), state), state, (x,))
-
-    return build
-
-
 def _normalizing(
     formula: Callable[..., Any],
     theirs: Any,
@@ -128,15 +111,15 @@ def _normalizing(
     return declare(
         formula,
         theirs,
-        samples=drawing.normalized_rows(CENTRES, **NUMBERS),
+        samples=drawing.normalized_rows(CENTRES, eps=drawing.EPS),
         differentiable=shared.AFFINE,
         dtypes=dtypes,
-        invariant=_each_row(outputs),
+        invariant=each_row(("input",), outputs),
         saved=_input_and_row_statistics,
         strides=shared.contiguous,
         documented=torch_documents.of_op(torch_documents.PLAIN, "native" in formula.__name__),
         laws=of,
-        refusals=(*REFUSALS, refusals.value("eps", "1e-5", TypeError), refusals.its_type("eps")),
+        refusals=(*REFUSALS, *refusals.EPS),
         kernels="layer_norm",
         steady=True,
         **more,
@@ -149,7 +132,9 @@ _native, _native_refs = torch.ops.aten.native_layer_norm.default, torch._refs.na
 OPS: tuple[Op, ...] = (
     _normalizing(
         formulas.layer_norm,
-        ours(formulas.layer_norm, Module("LayerNorm", _module), torch=_functional, decomposition=_refs),
+        ours(
+            formulas.layer_norm, with_parameters("LayerNorm", "weight", "bias"), torch=_functional, decomposition=_refs
+        ),
         lambda input: (input.dtype,),
         LAWS,
         outputs=1,
@@ -165,11 +150,11 @@ OPS: tuple[Op, ...] = (
     declare(
         formulas.native_layer_norm_backward,
         with_aten(formulas.native_layer_norm_backward),
-        samples=drawing.samples_of(_with_mask, _saved_and_cotangent),
+        samples=drawing.samples_of(with_mask(CENTRES, drawing.MASKS), _saved_and_cotangent),
         # The derivative by mean and rstd is that by the input, of which the formula takes them as functions.
         differentiable=("grad_out", "input", "weight"),
-        dtypes=_backward_dtypes,
-        invariant=_backward_rows,
+        dtypes=shared.dtypes_of_gradients,
+        invariant=backward_rows,
         contiguous=True,
         documented=torch_documents.aten(torch_documents.ROWS_BACKWARD),
         order=1,

@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
-from hypothesis import strategies as st
 from torch._decomp import decompositions
 
 from .... import impl
-from ....oracles.op.declaration import Op, Slices
+from ....oracles.op.declaration import Op
 from ....reference.norms import rms_norm as formulas
-from ...checks.ways.module_calls import Built
 from ...declaring import drawing, laws, refusals, torch_documents
-from ...declaring.choices import choose
 from ...declaring.declare import declare
 from ...declaring.drawing import wide_dtype
-from ...declaring.modules import Module, without_missing
 from ...declaring.signature import Named
-from ...declaring.subjects import ours
+from ...declaring.subjects import ours, with_parameters
 from . import shared
-from .layer_norm import BATCH, OF_SHAPES, has_rows
+from .layer_norm import BATCH, OF_SHAPES, backward_rows, each_row, with_mask
 
 Tensor = torch.Tensor
 CENTRES = {"weight": 1.0}
@@ -42,12 +38,6 @@ def _with_residual(rng: Any, structure: Named, dtype: str) -> Named:
     return arguments | {"residual": drawing.rows(rng, structure["regime"], shape, dtype, table=table)}
 
 
-@st.composite
-def _with_mask(draw: st.DrawFn, dtype: str, kind: str) -> Named:
-    structure = draw(drawing.row_structures(dtype, kind, CENTRES, {"eps": drawing.POSITIVE_EPS}))
-    return structure | {"kind": kind, "mask": draw(choose("output_mask", MASKS))}
-
-
 def _saved_and_cotangent(rng: Any, structure: Named, dtype: str) -> Named:
     arguments = drawing.row_arguments(rng, structure, dtype, CENTRES)
     x, eps = arguments["input"], arguments.pop("eps")
@@ -60,9 +50,6 @@ def _saved_and_cotangent(rng: Any, structure: Named, dtype: str) -> Named:
     return arguments | {"grad_out": grad, "rstd": rstd, "output_mask": mask}
 
 
-# ------------------------------------------------------------------------------------------------------ promises
-
-
 def _rows_and_statistic(
     input: Tensor, normalized_shape: tuple[int, ...], weight: Tensor | None, wanted: set[str]
 ) -> int:
@@ -72,34 +59,10 @@ def _rows_and_statistic(
     return shared.saved(input, weight, shared.bytes_of_statistics(input, rows) // 2, wanted)
 
 
-def _backward_dtypes(input: Tensor, weight: Tensor | None, output_mask: tuple[bool, ...]) -> list[torch.dtype]:
-    mask = (output_mask[0], output_mask[1] and weight is not None)
-    return shared.dtypes_of_gradients(mask, input, input if weight is None else weight)
-
-
-def _each_row(names: Sequence[str], outputs: int) -> Callable[..., Slices | None]:
-    def slices(input: Tensor, normalized_shape: tuple[int, ...]) -> Slices | None:
-        return Slices(dict.fromkeys(names, 0), (0,) * outputs) if has_rows(input, normalized_shape) else None
-
-    return slices
-
-
-def _backward_rows(
-    input: Tensor, normalized_shape: tuple[int, ...], weight: Tensor | None, output_mask: tuple[bool, ...]
-) -> Slices | None:
-    if not has_rows(input, normalized_shape):
-        return None
-    outputs = shared.sums_over_slices((*output_mask, False), weight, None)
-    return Slices(dict.fromkeys(("grad_out", "input", "rstd"), 0), outputs)
-
-
-# ------------------------------------------------------------------------------------------------ laws, refusals
-
 REFUSALS = (
     *OF_SHAPES, refusals.shape("weight"), refusals.integer("input"), refusals.not_a_tensor("input"),
     refusals.not_a_tensor("weight"), refusals.another_dtype("weight"), refusals.elsewhere("weight", "device"),
 )  # fmt: skip
-OF_EPS = (refusals.value("eps", "1e-5", TypeError), refusals.its_type("eps"))
 OF_RESIDUAL = (
     refusals.shape("residual"), refusals.another_dtype("residual"), refusals.elsewhere("residual", "device"),
     refusals.not_a_tensor("residual"),
@@ -115,20 +78,12 @@ EXCHANGE = laws.pair(
 )
 
 
-def _module(source: Any) -> Callable[..., Built]:
-    def build(x: Tensor, shape: Sequence[int], weight: Tensor | None = None, eps: float | None = None) -> Built:
-        state = {"weight": weight}
-        return Built(without_missing(source.RMSNorm(shape, eps), state), state, (x,))
-
-    return build
-
-
 def _normalizing(formula: Callable[..., Any], subjects: Named, **more: Any) -> Op:
     usual: dict[str, Any] = {
         "samples": drawing.normalized_rows(CENTRES, eps=EPS),
         "differentiable": ("input", "weight"),
         "strides": shared.contiguous,
-        "refusals": (*REFUSALS, *OF_EPS),
+        "refusals": (*REFUSALS, *refusals.EPS),
         "kernels": "rms_norm",
     }
     return declare(formula, subjects, saved=_rows_and_statistic, resolved=_resolved, steady=True, **usual | more)
@@ -137,9 +92,9 @@ def _normalizing(formula: Callable[..., Any], subjects: Named, **more: Any) -> O
 OPS: tuple[Op, ...] = (
     _normalizing(
         formulas.rms_norm,
-        ours(formulas.rms_norm, Module("RMSNorm", _module), torch=torch.nn.functional.rms_norm),
+        ours(formulas.rms_norm, with_parameters("RMSNorm", "weight"), torch=torch.nn.functional.rms_norm),
         dtypes=lambda input: (input.dtype,),
-        invariant=_each_row(("input",), 1),
+        invariant=each_row(("input",), 1),
         documented=torch_documents.by(torch_documents.PLAIN),
         laws=(SCALE, BATCH, laws.mirror("input")),
         example=lambda x: impl.rms_norm(x, x.shape[-1:]),
@@ -152,7 +107,7 @@ OPS: tuple[Op, ...] = (
             decomposition=decompositions._fused_rms_norm,
         ),
         dtypes=lambda input: (input.dtype, wide_dtype(input)),
-        invariant=_each_row(("input",), 2),
+        invariant=each_row(("input",), 2),
         documented=torch_documents.aten(torch_documents.PLAIN),
         laws=(BATCH,),
     ),
@@ -160,11 +115,11 @@ OPS: tuple[Op, ...] = (
     declare(
         formulas.fused_rms_norm_backward,
         ours(formulas.fused_rms_norm_backward, decomposition=decompositions._fused_rms_norm_backward),
-        samples=drawing.samples_of(_with_mask, _saved_and_cotangent),
+        samples=drawing.samples_of(with_mask(CENTRES, MASKS), _saved_and_cotangent),
         # The derivative by rstd is that by the input, of which the formula takes it as a function.
         differentiable=("grad_out", "input", "weight"),
-        dtypes=_backward_dtypes,
-        invariant=_backward_rows,
+        dtypes=shared.dtypes_of_gradients,
+        invariant=backward_rows,
         contiguous=True,
         documented=torch_documents.aten(torch_documents.BACKWARD),
         order=1,
@@ -181,9 +136,9 @@ OPS: tuple[Op, ...] = (
         differentiable=("input", "residual", "weight"),
         dtypes=lambda input: (input.dtype, input.dtype),
         strides=lambda input: shared.contiguous(input) * 2,
-        invariant=_each_row(("input", "residual"), 2),
+        invariant=each_row(("input", "residual"), 2),
         laws=(EXCHANGE, laws.mirror("input", "residual")),
-        refusals=(*REFUSALS, *OF_EPS, *OF_RESIDUAL),
+        refusals=(*REFUSALS, *refusals.EPS, *OF_RESIDUAL),
         kernels=True,
         example=lambda x: impl.fused_add_rms_norm(x, x, x.shape[-1:])[0],
     ),

@@ -55,28 +55,23 @@ def bytes_of_statistics(input: Tensor, rows: int) -> int:
 
 
 def saved(input: Tensor, weight: Tensor | None, of_statistics: int, wanted: set[str]) -> int:
-    """Bytes of input and statistics where the input or the weight needs a gradient; of the weight where the input does.
-
-    Args:
-        of_statistics: their bytes. wanted: names of the arguments that need a gradient.
-    """
+    """Bytes of input and statistics where input or weight need a gradient; of the weight, too, where the input does."""
     if not wanted & {"input", "weight"}:
         return 0
     return bytes_of(input) + of_statistics + (bytes_of(weight) if "input" in wanted else 0)
 
 
-def dtypes_of_gradients(output_mask: Sequence[bool], *tensors: Tensor) -> list[torch.dtype]:
-    """Dtypes of the gradients in `output_mask`: a gradient has the dtype of its tensor."""
-    return [tensor.dtype for tensor, in_mask in zip(tensors, output_mask, strict=True) if in_mask]
+def dtypes_of_gradients(
+    input: Tensor, weight: Tensor | None, output_mask: Sequence[bool], bias: Tensor | None = None
+) -> list[torch.dtype]:
+    """Dtypes of the gradients in `output_mask`: parameters have one dtype; a weight that is not there, no gradient."""
+    of_parameters = next((t for t in (weight, bias) if t is not None), input).dtype
+    mask = (output_mask[0], output_mask[1] and weight is not None, *output_mask[2:])
+    return [dtype for dtype, in_mask in zip((input.dtype, of_parameters, of_parameters), mask, strict=False) if in_mask]
 
 
-def sums_over_slices(output_mask: Sequence[bool], weight: object, bias: object) -> tuple[int | None, ...]:
-    """The axes of slices of a backward op's outputs: the input's gradient has one, the parameters' sum over it.
-
-    Args:
-        output_mask: which of the three gradients are wanted. weight, bias: None where there is no such parameter.
-    """
-    there = (True, weight is not None, bias is not None)
-    return tuple(
-        axis for axis, in_mask, exists in zip((0, None, None), output_mask, there, strict=True) if in_mask and exists
-    )
+def sums_over_slices(output_mask: Sequence[bool], *parameters: object) -> tuple[int | None, ...]:
+    """The axes of slices of the gradients in `output_mask`: the input's has one, those of parameters sum over it."""
+    there = (True, *(parameter is not None for parameter in parameters))
+    axes = (0, *[None] * len(parameters))
+    return tuple(axis for axis, in_mask, exists in zip(axes, output_mask, there, strict=True) if in_mask and exists)

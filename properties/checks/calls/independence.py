@@ -68,9 +68,6 @@ def _judge_calls(judge: Judge, sample: Sample) -> None:
         _many(judge, first)
 
 
-# ------------------------------------------------------------------------------------------- objects and addresses
-
-
 def _same_objects(judge: Judge, first: Truth, second: Truth, grad: bool) -> None:
     """Calls on the same objects with other values, written once without and once with new versions."""
     arguments = first.copies(grad)
@@ -106,9 +103,7 @@ def _same_addresses(judge: Judge, first: Truth, second: Truth, grad: bool) -> No
 def _remake(storage: Any, earlier: Tensor, grad: bool) -> Tensor:
     """A new tensor in the memory of an earlier one, and with the same `id`, if Python uses that again.
 
-    Args:
-        storage: the memory. earlier: the tensor to delete; the caller must hold no other reference to it.
-        grad: whether the new tensor requires grad.
+    The earlier tensor is deleted, so the caller must hold no other reference to it.
     """
     gone, shape, strides, dtype = id(earlier), earlier.shape, earlier.stride(), earlier.dtype
     del earlier
@@ -122,9 +117,6 @@ def _remake(storage: Any, earlier: Tensor, grad: bool) -> Tensor:
 
 def _copy_elsewhere(value: Any) -> Any:
     return value.detach().clone().requires_grad_(value.requires_grad) if isinstance(value, Tensor) else value
-
-
-# ------------------------------------------------------------------------------------------- calls among other calls
 
 
 def _two_graphs(judge: Judge, first: Truth, second: Truth) -> None:
@@ -197,9 +189,6 @@ def _in_turn(judge: Judge, first: Truth, others: Sequence[Truth]) -> None:
     with torch.inference_mode():
         first.forward(judge, [a.clone() if isinstance(a, Tensor) else a for a in arguments], "in inference mode")
     first.ask(judge, arguments, "after inference mode")
-
-
-# ------------------------------------------------------------------------------------------- threads, errors, numbers
 
 
 def _after_errors(judge: Judge, truth: Truth) -> None:

@@ -60,11 +60,7 @@ def _in_use() -> tuple[int, int]:
 
 
 def require_no_growth(judge: Judge, call: Callable[[], None], what: str) -> None:
-    """Violation where memory grows with the calls, in every one of several windows.
-
-    Args:
-        call: makes one call. what: its name in messages.
-    """
+    """Violation where memory grows with the calls, in every one of several windows."""
     before = _in_use()
     grown: list[str] = []
     # One window is enough for a subject that keeps nothing.

@@ -33,11 +33,7 @@ class _Turns:
         self._alone = False
 
     def hand_over(self, own: int) -> None:
-        """Let the other thread run, and wait until it hands over.
-
-        Args:
-            own: the number of this thread, 0 or 1.
-        """
+        """Let the other thread run, and wait until it hands over; `own` is the number of this thread, 0 or 1."""
         if not self._alone:
             self._may_run[1 - own].release()
             self._may_run[own].acquire(timeout=_TURN)
@@ -66,11 +62,7 @@ def check_threads(judge: Judge, first: Truth, second: Truth) -> None:
 
 
 def _run(judge: Judge, work: Sequence[Callable[[], str]], what: str) -> None:
-    """Run functions in a thread each; Violation where one returns a text (a difference), raises, or does not return.
-
-    Args:
-        work: the function of each thread. what: the name of these calls in messages.
-    """
+    """Run functions in a thread each; Violation where one returns a text (a difference), raises, or does not return."""
     wrong: list[str | BaseException] = []
     # Without a barrier the first thread would end before the second one has started.
     start = threading.Barrier(len(work))

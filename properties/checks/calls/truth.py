@@ -6,13 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import torch
-
-from ....oracles.judge.judge import Judge, gradients
+from ....oracles.judge.judge import Judge
 from ....oracles.op.bits import same_results
 from ....oracles.op.declaration import Sample, Tensor, flat_outputs
 from ....oracles.op.paths import Problem
-from ..agreement import require_same
+from ..agreement import differentiate, require_same
 
 
 @dataclass(frozen=True)
@@ -69,9 +67,7 @@ class Truth:
         if not any(y.requires_grad for y in outputs):
             return []
         leaves = [arguments[i] for i in self.problem.wrt]
-        grads = gradients(judge, outputs, leaves, self.cotangents, what, retained)
-        # Autograd gives None for a gradient that is zero because no path leads to it.
-        return [torch.zeros_like(x) if g is None else g for g, x in zip(grads, leaves, strict=True)]
+        return differentiate(judge, outputs, leaves, self.cotangents, what, retained=retained)
 
     def ask(self, judge: Judge, arguments: Sequence[Any], what: str) -> None:
         """Call and differentiate at objects that hold the sample's values."""
@@ -80,8 +76,7 @@ class Truth:
     def find_difference(self, judge: Judge, rounds: int) -> str:
         """What differs in some call, in words; empty where nothing does. Any thread may ask, as no tally is changed.
 
-        Args:
-            rounds: how many calls; the first one is differentiated, too.
+        The first of the rounds is differentiated, too.
 
         Raises:
             BaseException: as the subject does.

@@ -82,16 +82,12 @@ def _require_dtypes(judge: Judge, sample: Sample, outputs: Sequence[Tensor]) -> 
 
 
 def _require_traffic(judge: Judge, sample: Sample, homes: Homes, outputs: Sequence[Tensor], sent: int | None) -> None:
-    """Violation unless one call sent every tensor once, and no more.
+    """Violation unless one call sent every tensor once, and no more; `sent` is None where the fabric counts no bytes.
 
     The arguments are sent from the host to their homes, and the outputs from their homes to the host. In between, the
     whole tensor is on one device, and each part, copy or term on another device is sent between the two.
-
-    Args:
-        sample, outputs: the arguments, and the outputs of the call. homes: the device of each.
-        sent: bytes that went between devices; None where the fabric does not count them.
     """
-    sizes = [_bytes(a) for a in sample.args if isinstance(a, Tensor)], [_bytes(y) for y in outputs]
+    sizes = [a.nbytes for a in sample.args if isinstance(a, Tensor)], [y.nbytes for y in outputs]
     sides = list(zip((homes.arguments, homes.outputs), sizes, strict=True))
     # One of the two sides, the arguments or the outputs, is the whole: it is at one place, or in fewer tensors than the
     # other side, which has the parts, the copies or the terms.
@@ -100,7 +96,3 @@ def _require_traffic(judge: Judge, sample: Sample, homes: Homes, outputs: Sequen
     need += sum(size for places, own in sides for place, size in zip(places, own, strict=True) if place != HOST)
     if sent is not None and sent != need:
         raise judge.broken(Code.MEMORY, f"sent {sent} bytes between devices, need {need}", where="forward")
-
-
-def _bytes(t: Tensor) -> int:
-    return t.numel() * t.element_size()

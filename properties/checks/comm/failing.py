@@ -92,19 +92,21 @@ def _raises_behind(comm: Any, op: Program, wrong: bool) -> None:
     comm.barrier("behind")
 
 
-def _vary(usual: dict[str, Any], **other: Any) -> Callable[[Any, Program, bool], None]:
-    """A call of the comm, which one rank makes with other arguments."""
+_OP = r"\w+(\[.*?\])?\(\w+\[[\d, ]*\].*?\)"
+_REDUCE: dict[str, Any] = {"call": "reduce", "x": torch.ones(2), "root": 0, "reduction": "sum", "tag": "a"}
+
+
+def _otherwise(name: str, words: str, **other: Any) -> _Mistake:
+    """One rank makes a call of its comm with other arguments than the others, of which the error says `words`."""
 
     def run(comm: Any, op: Program, wrong: bool) -> None:
-        name, *arguments = (usual | other if wrong else usual).values()
-        getattr(comm, name)(*arguments)
+        method, *arguments = (_REDUCE | other if wrong else _REDUCE).values()
+        getattr(comm, method)(*arguments)
 
-    return run
+    usual, words = (f"waits in call 1, {re.escape(each)}" for each in ("reduce[a](float32[2], root=0, sum)", words))
+    return _Mistake(name, run, words, usual)
 
 
-_OP = r"\w+(\[.*?\])?\(\w+\[[\d, ]*\].*?\)"
-_REDUCE = {"call": "reduce", "x": torch.ones(2), "root": 0, "reduction": "sum", "tag": "a"}
-_WAITS = r"waits in call 1, reduce\[a\]\(float32\[2\], root=0, sum\)"
 _MISTAKES = (
     _Mistake("leaves it out", _leaves_it_out, "has returned after call 0", f"waits in call 1, {_OP}"),
     _Mistake(
@@ -125,32 +127,12 @@ _MISTAKES = (
         _raises_behind, rf"raised _WentWrong: on purpose after call [1-9]\d*, {_OP}",
         r"waits in call ([2-9]|\d\d+), barrier\[behind\]\(float32\[\]\)", True,
     ),
-    _Mistake(
-        "reduces otherwise",
-        _vary(_REDUCE, reduction="max"), r"waits in call 1, reduce\[a\]\(float32\[2\], root=0, max\)", _WAITS,
-    ),
-    _Mistake(
-        "has another root",
-        _vary(_REDUCE, root=1), r"waits in call 1, reduce\[a\]\(float32\[2\], root=1, sum\)", _WAITS,
-    ),
-    _Mistake(
-        "says another tag",
-        _vary(_REDUCE, tag="b"), r"waits in call 1, reduce\[b\]\(float32\[2\], root=0, sum\)", _WAITS,
-    ),
-    _Mistake(
-        "passes another dtype",
-        _vary(_REDUCE, x=torch.ones(2).double()), r"waits in call 1, reduce\[a\]\(float64\[2\], root=0, sum\)",
-        _WAITS,
-    ),
-    _Mistake(
-        "passes another length",
-        _vary(_REDUCE, x=torch.ones(3)), r"waits in call 1, reduce\[a\]\(float32\[3\], root=0, sum\)", _WAITS,
-    ),
-    _Mistake(
-        "passes another shape",
-        _vary(_REDUCE, x=torch.ones(2, 1)), r"waits in call 1, reduce\[a\]\(float32\[2, 1\], root=0, sum\)",
-        _WAITS,
-    ),
+    _otherwise("reduces otherwise", "reduce[a](float32[2], root=0, max)", reduction="max"),
+    _otherwise("has another root", "reduce[a](float32[2], root=1, sum)", root=1),
+    _otherwise("says another tag", "reduce[b](float32[2], root=0, sum)", tag="b"),
+    _otherwise("passes another dtype", "reduce[a](float64[2], root=0, sum)", x=torch.ones(2).double()),
+    _otherwise("passes another length", "reduce[a](float32[3], root=0, sum)", x=torch.ones(3)),
+    _otherwise("passes another shape", "reduce[a](float32[2, 1], root=0, sum)", x=torch.ones(2, 1)),
 )  # fmt: skip
 
 

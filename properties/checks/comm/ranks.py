@@ -140,11 +140,7 @@ def _part(t: Tensor, kind: Kind, rank: int, rows: slice) -> Tensor:
 
 
 def _join_parts(judge: Judge, parts: Sequence[Tensor], kind: Kind, name: str, path: str) -> Tensor:
-    """The whole of a result that is not partial.
-
-    Args:
-        parts: the result of each rank. kind: of the result. name, path: the result and its path in messages.
-    """
+    """The whole of a result that is not partial, of the parts that the ranks have."""
     if isinstance(kind, int):
         # A result that is at home on one rank does not exist on the others, so our op gives zeros there. Torch's
         # functions leave the tensor of such a rank undefined, so it is not judged.
@@ -161,13 +157,10 @@ def _join_parts(judge: Judge, parts: Sequence[Tensor], kind: Kind, name: str, pa
 
 
 def _judge_sum(judge: Judge, parts: Sequence[Tensor], ball: Ball, name: str, path: str) -> None:
-    """Judge a partial result by its sum over ranks.
+    """Judge a partial result by its sum over ranks, whose rounding reading is `ball`.
 
     No rank forms that sum, so it is formed here, in float64. It may be off by what one process may be off, and by the
     rounding of each rank's part to its dtype.
-
-    Args:
-        parts: the result of each rank. ball: the rounding reading of the sum. name, path: as for `_join_parts`.
     """
     fmt = FORMATS[dtype_name(parts[0].dtype)]
     values = [to_array(t) for t in parts]

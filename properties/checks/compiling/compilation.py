@@ -23,7 +23,7 @@ import torch
 from ....oracles.judge.judge import Judge
 from ....oracles.op.declaration import OWN, Sample, Tensor, flat_outputs
 from ....oracles.verdicts.verdict import Code
-from ..agreement import call_and_differentiate, require_equal_calls
+from ..agreement import call_and_differentiate, require_equal_calls, reverse_path
 from .compilers import Compiled
 from .variants import Size, change_sizes, change_values, marks_of
 
@@ -74,9 +74,7 @@ def _derivatives(judge: Judge, sample: Sample, grown: Sequence[Size]) -> None:
         traced = bool(single) and judge.contract.stores.name == TRACED
         grown = [single[sample.seed % len(single)]] if traced else []
     function = _compile(judge, "aot_eager", marks=_marks(sample, grown))
-    with torch.no_grad():
-        primal = judge.primal(sample)
-    path = judge.path(sample, ("vjp",), primal, "eager")
+    path = reverse_path(judge, sample)
     values, gradients = call_and_differentiate(judge, path, function, "compiled")
     judge.against(path.along((), ()).expected("compiled"), values, exactly=False)
     judge.against(path.expected("compiled, vjp"), gradients, exactly=False)
@@ -84,12 +82,7 @@ def _derivatives(judge: Judge, sample: Sample, grown: Sequence[Size]) -> None:
 
 
 def _at_other_sizes(judge: Judge, sample: Sample, function: Compiled, grown: Sequence[Size], *, backward: bool) -> None:
-    """Judge one compiled function at several sizes, for none of which it may be compiled anew.
-
-    Args:
-        judge: of the subject. sample: where the function was compiled. function: the compiled subject.
-        grown: the sizes. backward: whether derivatives are judged, too.
-    """
+    """Judge one compiled function at several sizes, for none of which it may be compiled anew."""
     for size in grown:
         before = function.graphs
         what = f"compiled for any size, then {size.description}"

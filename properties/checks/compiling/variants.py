@@ -10,7 +10,7 @@ valid.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -120,40 +120,26 @@ def _scale_extent(value: Any, extent: int, times: int) -> Any:
 # ---------------------------------------------------------------------------------------------------------- values
 
 
-@dataclass(frozen=True)
-class ArgumentChange:
-    """Another value for the argument at `position`, which is no tensor."""
-
-    position: int
-    value: Any
-
-
 def change_values(judge: Judge, sample: Sample, apart: bool) -> list[tuple[str, Args]]:
     """(description, arguments) of other calls: every argument that is no tensor has another value in one of them.
 
-    Several arguments change at once where each change still shows in the outputs.
-
-    Args:
-        judge: of the subject. sample: has the arguments. apart: whether each call changes one argument alone.
+    Several arguments change at once where each change still shows in the outputs, unless they are to change apart.
     """
     before = outputs_of(judge, sample.args)
-    groups: list[list[ArgumentChange]] = []
+    groups: list[dict[int, Any]] = []
     for i, value in enumerate(sample.args):
         other = None if isinstance(value, Tensor) or before is None else _visible(judge, sample.args, i, before)
         if other is None:
             continue
-        change = ArgumentChange(i, other)
-        home = next((g for g in groups if not apart and _are_all_visible(judge, sample.args, [*g, change])), None)
+        change = {i: other}
+        home = next((g for g in groups if not apart and _are_all_visible(judge, sample.args, g | change)), None)
         if home is None:
-            groups.append([change])
+            groups.append(change)
         else:
-            home.append(change)
+            home |= change
     label = judge.op.label
     return [
-        (
-            ", ".join(f"{label(c.position)}={_describe_value(c.value)}" for c in group),
-            _apply_changes(sample.args, group),
-        )
+        (", ".join(f"{label(i)}={_describe_value(value)}" for i, value in group.items()), _change(sample.args, group))
         for group in groups
     ]
 
@@ -162,15 +148,15 @@ def _describe_value(value: Any) -> str:
     return str(value).removeprefix("torch.")
 
 
-def _apply_changes(args: Args, changes: Sequence[ArgumentChange]) -> Args:
-    new = {change.position: change.value for change in changes}
-    return tuple(new.get(i, a) for i, a in enumerate(args))
+def _change(args: Args, changes: Mapping[int, Any]) -> Args:
+    """The arguments with other values at some positions."""
+    return tuple(changes.get(i, a) for i, a in enumerate(args))
 
 
 def _visible(judge: Judge, args: Args, position: int, before: Sequence[Tensor]) -> Any:
     """Another value of an argument that the op accepts and that changes its outputs; None where there is none."""
     for value in _candidates(args[position]):
-        after = _call_at_guess(judge, _apply_changes(args, [ArgumentChange(position, value)]))
+        after = _call_at_guess(judge, _change(args, {position: value}))
         # Without outputs there would be nothing to compare.
         if after and not _are_equal(before, after):
             return value
@@ -188,12 +174,12 @@ def _call_at_guess(judge: Judge, args: Args) -> tuple[Tensor, ...] | None:
         return None
 
 
-def _are_all_visible(judge: Judge, args: Args, changes: Sequence[ArgumentChange]) -> bool:
+def _are_all_visible(judge: Judge, args: Args, changes: Mapping[int, Any]) -> bool:
     """Whether the op accepts all of the changes together, and has other outputs without any one of them."""
-    after = outputs_of(judge, _apply_changes(args, changes))
+    after = outputs_of(judge, _change(args, changes))
     if not after:
         return False
-    others = (outputs_of(judge, _apply_changes(args, [c for c in changes if c is not change])) for change in changes)
+    others = (outputs_of(judge, _change(args, {i: v for i, v in changes.items() if i != own})) for own in changes)
     return all(other is not None and not _are_equal(other, after) for other in others)
 
 

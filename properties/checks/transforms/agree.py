@@ -75,11 +75,7 @@ def _compare(judge: Judge, path: Path, ways: Sequence[Engine], other: str) -> No
 
 
 def _require_agreement(judge: Judge, a: Tensor, b: Tensor, what: str, path: str) -> None:
-    """Violation unless two results agree to `AGREEMENT` of their largest element.
-
-    Args:
-        a, b: the results. what: the title of a violation, after the op's name. path: the name of the path.
-    """
+    """Violation unless two results agree to `AGREEMENT` of their largest element."""
     if a.shape != b.shape or a.dtype != b.dtype:
         lines = [f"got shape={tuple(a.shape)}, {a.dtype}; need shape={tuple(b.shape)}, {b.dtype}"]
         raise Violation(Code.ATTRIBUTE, f"{judge.op.name} {what}", lines, path)
@@ -132,11 +128,7 @@ def _judge_adjointness(judge: Judge, sample: Sample, primal: Sequence[Tensor], f
 def _require_balance(
     judge: Judge, a: Sequence[Tensor], b: Sequence[Tensor], c: Sequence[Tensor], d: Sequence[Tensor], what: str
 ) -> None:
-    """Violation unless <a, b> = <c, d> to `AGREEMENT` of the sum of all magnitudes.
-
-    Args:
-        a, b, c, d: lists of tensors; those of a product have equal shapes. what: the title of a violation.
-    """
+    """Violation unless <a, b> = <c, d> to `AGREEMENT` of the sum of all magnitudes."""
     left, right = (torch.cat([(x * y).ravel() for x, y in zip(*pair, strict=True)]) for pair in ((a, b), (c, d)))
     scale = float(left.abs().sum() + right.abs().sum())
     difference = abs(float(left.sum()) - float(right.sum()))

@@ -80,9 +80,6 @@ def _depend_on(judge: Judge, problem: Problem, batched: set[int]) -> bool:
 
     An output that depends on none of them is equal in all slices. Torch adds up its cotangents over the slices, in the
     output's dtype, before the op gets them; in a half type that sum rounds, and the op would be blamed for the error.
-
-    Args:
-        problem: the op at a sample. batched: which of its inputs differ between slices, counted among the inputs.
     """
     if judge.contract.stores == judge.contract.accumulate:
         return True

@@ -1,4 +1,4 @@
-"""FWD, VJP, JVP, ORD2, ORD3, ADJ: values along paths of transforms, compared with the same paths of the formula."""
+"""Values along paths of transforms, against those of the formula: FWD, VJP, JVP, FWAD, EMPTY, ORD2, ORD3, ADJ."""
 
 from __future__ import annotations
 
@@ -16,6 +16,10 @@ from ....oracles.op.transforms import SECOND, THIRD, Word, engines_for, word_nam
 from ....oracles.programs.particular import balancing
 from ....oracles.verdicts.verdict import Code
 from ....reference.formats import FORMATS
+from ..purity import check_primal_with_tangents
+
+#: The note of a cell where torch's own op refuses samples.
+REFUSED = "torch's op refuses some samples without a tangent, too; of these nothing was asked"
 
 
 def check_values(judge: Judge, sample: Sample) -> None:
@@ -31,6 +35,21 @@ def check_vjp(judge: Judge, sample: Sample) -> None:
 def check_jvp(judge: Judge, sample: Sample) -> None:
     """JVP, through dual tensors and through torch.func."""
     _words(judge, sample, (("jvp",),))
+
+
+def check_forward_ad(judge: Judge, sample: Sample) -> None:
+    """FWAD: tangents in their accept sets; values, dtypes and missing outputs as without a tangent.
+
+    A sample that torch's op refuses even without a tangent is not judged: no decomposition makes it accept more.
+    """
+    try:
+        judge.subject(*sample.args)
+    except (RuntimeError, TypeError, ValueError):
+        if REFUSED not in judge.tally.notes:
+            judge.tally.note(REFUSED)
+        return
+    check_primal_with_tangents(judge, sample)
+    check_jvp(judge, sample)
 
 
 def check_empty(judge: Judge, sample: Sample) -> None:

@@ -32,7 +32,7 @@ from ....reference.algorithms import algorithm_of, algorithms
 from ...table import PROPERTIES
 
 #: How many slices a batch has: as many as the samples of VMAP come with.
-SLICES = PROPERTIES["VMAP"].slices
+SLICES = PROPERTIES["VMAP"].sampling.slices
 #: At most this many combinations of in_dims and out_dims are judged on one sample.
 COMBINATIONS = 16
 
@@ -114,12 +114,9 @@ def _judge_batching(
     loop: _Loop,
     last: bool,
 ) -> None:
-    """Judge one way of batching the arguments.
+    """Judge one way of batching the arguments at positions `tensors`: along `dims`, None for one that the slices share.
 
-    Args:
-        sample: has the arguments that are not batched, which the slices share.
-        tensors: positions of the arguments that are tensors. dims: the batch axis of each; None where it is shared.
-        loop: the loop of this call. last: whether the batch is the last axis of the outputs; else it is the first.
+    The batch is the last axis of the outputs, or the first.
     """
     slices = loop.slices
     batched = [
@@ -156,9 +153,6 @@ def _call_unless_refused(
     Where slices would write different values to an argument that they share, no result is right, so the call must raise
     a RuntimeError that names the argument. Where the values are equal by chance, but depend on batched arguments, the
     op may refuse or not. They depend on these if NaN in all batched arguments makes them NaN.
-
-    Args:
-        call, batched: the batched call, and its operands. loop: its loop. what: its name in messages.
     """
     first, varied = loop.slices[0], loop.varied
     writes = judge.op.written(first)
@@ -169,9 +163,8 @@ def _call_unless_refused(
         values = [np.asarray(ball.centre) for ball in loop.read[len(loop.read) - len(writes) :]]
         blank = [torch.full_like(a, math.nan) if i in varied and is_float(a) else a for i, a in enumerate(first)]
         reached = _read_written_values(judge, blank, len(writes))
-    must = [
-        judge.op.label(i) for i, k in shared if not all(_equal_with_nan(values[k][0], row) for row in values[k][1:])
-    ]
+    same = functools.partial(np.array_equal, equal_nan=True)
+    must = [judge.op.label(i) for i, k in shared if not all(same(values[k][0], row) for row in values[k][1:])]
     may = any(np.isnan(reached[k]).any() for _, k in shared)
     try:
         outputs = judge.call(call, *batched, what=what)
@@ -197,19 +190,10 @@ def _read_written_values(judge: Judge, args: Sequence[Any], count: int) -> list[
     return [np.asarray(ball.centre) for ball in read[len(read) - count :]]
 
 
-def _equal_with_nan(a: Any, b: Any) -> bool:
-    return bool(np.array_equal(a, b, equal_nan=True))
-
-
 def _require_attributes(
     judge: Judge, what: str, outputs: Sequence[Tensor], alone: Sequence[Tensor], out_dims: Sequence[int], size: int
 ) -> None:
-    """Violation unless dtypes and shapes under vmap are those without it, with the batch axis where out_dims has it.
-
-    Args:
-        what: the call in messages. outputs, alone: the outputs, and those of one slice without vmap.
-        out_dims: the axis of the batch in each output. size: how many slices the batch has.
-    """
+    """Violation unless dtypes and shapes under vmap are those of one slice `alone`, with the batch axis in place."""
     for y, one, d in zip(outputs, alone, out_dims, strict=True):
         if y.dtype != one.dtype:
             wrong = f"got dtype={dtype_name(y.dtype)}, need {dtype_name(one.dtype)} as without vmap"

@@ -11,7 +11,7 @@ production op decide the former, the formula decides the latter.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -22,7 +22,7 @@ from ....oracles.op.declaration import Sample, Subject, Tensor, is_float
 from ....oracles.op.paths import Problem
 from ....oracles.op.script import Spelt
 from ....oracles.verdicts.verdict import Code
-from ..agreement import Args, outputs_of, require_equal, require_equal_calls, require_same
+from ..agreement import Args, outputs_of, require_equal, require_equal_calls, require_same, reverse_path
 from ..layout import require_contiguous, require_strides
 from .extents import check_many_slices, check_more_dims, check_one_slice
 from .following import check_subclasses, check_under_mode
@@ -46,9 +46,6 @@ def check_ways(judge: Judge, sample: Sample) -> None:
     check_identity(judge, sample)
     check_under_mode(judge, sample)
     check_subclasses(judge, sample)
-
-
-# -------------------------------------------------------------------------------------------------------- arguments
 
 
 def _judge_spellings(judge: Judge, sample: Sample) -> None:
@@ -148,17 +145,15 @@ def _judge_parameters(judge: Judge, sample: Sample) -> None:
         parameters.append(parameter)
         return parameter
 
-    with torch.no_grad():
-        plain = judge.primal(sample)
-    path = judge.path(sample, ("vjp",), plain, "eager")
+    path, what = reverse_path(judge, sample), "parameters in place of tensors"
     leaves = [t.detach().requires_grad_() for t in problem.inputs]
-    outputs = judge.call(problem.subject(call), *leaves, what="parameters in place of tensors")
+    outputs = judge.call(problem.subject(call), *leaves, what=what)
     for i, y in enumerate(outputs):
         if any(y is parameter for parameter in parameters):
-            raise judge.broken(Code.ALIASED, f"out[{i}] is an argument itself", where="parameters in place of tensors")
+            raise judge.broken(Code.ALIASED, f"out[{i}] is an argument itself", where=what)
         if isinstance(y, torch.nn.Parameter):
-            raise judge.broken(Code.ATTRIBUTE, f"out[{i}] is a Parameter", where="parameters in place of tensors")
-    require_equal(judge, path.along((), ()), [y.detach() for y in outputs], plain, "parameters in place of tensors")
+            raise judge.broken(Code.ATTRIBUTE, f"out[{i}] is a Parameter", where=what)
+    require_equal(judge, path.along((), ()), [y.detach() for y in outputs], path.primal, what)
     pairs = [(y, g) for y, g in zip(outputs, path.directions, strict=False) if y.requires_grad]
     tracked = [p for p in parameters if p.requires_grad]
     if not pairs or not tracked:
@@ -168,9 +163,6 @@ def _judge_parameters(judge: Judge, sample: Sample) -> None:
     need = judge.run(path, what="vjp")
     got = [torch.zeros_like(p) if p.grad is None else p.grad for p in tracked]
     require_equal(judge, path, got, [g.detach() for g in need], "gradients of parameters")
-
-
-# ------------------------------------------------------------------------------------------------------------ modes
 
 
 def _judge_modes(judge: Judge, sample: Sample) -> None:
@@ -183,7 +175,8 @@ def _judge_modes(judge: Judge, sample: Sample) -> None:
         ("under no_grad", torch.no_grad, leaves),
         ("in inference mode", torch.inference_mode, problem.inputs),
     ):
-        outputs = _call_in_mode(judge, f, mode, operands, what)
+        with mode():
+            outputs = judge.call(f, *operands, what=what)
         # A view of a leaf requires a gradient under no_grad, too, as the views of torch's own ops do.
         if any(y.requires_grad and not y._is_view() for y in outputs):
             raise judge.broken(Code.ATTRIBUTE, "an output requires a gradient", where=what)
@@ -193,25 +186,10 @@ def _judge_modes(judge: Judge, sample: Sample) -> None:
     require_same(judge, [y.detach() for y in again], plain, "forward after inference mode")
 
 
-def _call_in_mode(
-    judge: Judge, f: Subject, mode: Callable[[], Any], operands: Sequence[Tensor], what: str
-) -> tuple[Tensor, ...]:
-    """The outputs of a call in a mode.
-
-    Args:
-        judge: calls `f`. f: the function. mode: makes the context. operands: of `f`. what: the call in messages.
-    """
-    with mode():
-        outputs: tuple[Tensor, ...] = judge.call(f, *operands, what=what)
-        return tuple(outputs)
-
-
 def _judge_deterministic_mode(judge: Judge, sample: Sample) -> None:
     """Judge values and first gradients under deterministic algorithms, for which an op may have other code."""
     what = "with deterministic algorithms"
-    with torch.no_grad():
-        plain = judge.primal(sample)
-    path = judge.path(sample, ("vjp",), plain, "eager")
+    path = reverse_path(judge, sample)
     need = judge.run(path, what="vjp") if path.problem.wrt else ()
     before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
     try:
@@ -223,5 +201,5 @@ def _judge_deterministic_mode(judge: Judge, sample: Sample) -> None:
         torch.use_deterministic_algorithms(before[0], warn_only=before[1])
     require_strides(judge, sample, got, what)
     require_contiguous(judge, got, gradients, what)
-    require_equal(judge, path.along((), ()), got, plain, what)
+    require_equal(judge, path.along((), ()), got, path.primal, what)
     require_equal(judge, path, [g.detach() for g in gradients], [g.detach() for g in need], f"{what}, vjp")

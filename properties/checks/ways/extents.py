@@ -62,12 +62,7 @@ def check_one_slice(judge: Judge, sample: Sample) -> None:
 
 
 def _slices_equal(judge: Judge, sample: Sample, outputs: list[Tensor], need: list[list[Tensor]], what: str) -> None:
-    """Violation unless each slice of each output equals the result of a call for that slice, or lies in its bound.
-
-    Args:
-        judge: of the subject. sample: the arguments. outputs: of vmap, with the batch at axis 0.
-        need: for every output, the result for each slice. what: the call in messages.
-    """
+    """Violation unless each slice of each output equals the need for that slice, or lies in its bound."""
     whole = [torch.stack(column) for column in need]
     if len(outputs) == len(whole) and all(map(same_results, outputs, whole)):
         judge.tally.count(sum(int(y.numel()) for y in outputs))
@@ -88,9 +83,6 @@ def _tensors_of(sample: Sample, args: Args) -> Args:
     return tuple(b if isinstance(a, Tensor) else a for a, b in zip(sample.args, args, strict=True))
 
 
-# ------------------------------------------------------------------------------------------------------------- dims
-
-
 def check_more_dims(judge: Judge, sample: Sample) -> None:
     """Judge tensors of five and six dims, where the op accepts them; a refusal is no failure."""
     most = max((a.ndim for a in sample.args if isinstance(a, Tensor)), default=0)
@@ -107,11 +99,7 @@ def check_more_dims(judge: Judge, sample: Sample) -> None:
 
 
 def _with_dims(judge: Judge, args: Args, most: int, more: int) -> Iterator[tuple[str, Args]]:
-    """(description, arguments) with `more` further dims, in front of the others or behind them.
-
-    Args:
-        judge: has the names of arguments. args: the arguments. most: dims of the largest tensor. more: how many more.
-    """
+    """(description, arguments) with `more` dims beside the `most` of a tensor, in front of these or behind them."""
     label, dims = judge.op.label, most + more
     front = tuple(_in_front(a, most, more, label(i)) for i, a in enumerate(args))
     yield f"{dims} dims, the new ones in front", front

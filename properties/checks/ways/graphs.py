@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch.autograd.graph import saved_tensors_hooks
 
 from ....oracles.judge.judge import Judge
@@ -15,7 +14,7 @@ from ....oracles.op.declaration import Sample, Tensor, is_float
 from ....oracles.op.paths import Path
 from ....oracles.verdicts.verdict import Code
 from ....oracles.verdicts.violation import Violation
-from ..agreement import require_equal
+from ..agreement import differentiate, require_equal, reverse_path
 
 #: Words of the error with which torch refuses to go through a graph whose tensors were freed.
 FREED = ("second time", "already been freed")
@@ -23,30 +22,15 @@ FREED = ("second time", "already been freed")
 
 @dataclass(frozen=True)
 class _Graph:
-    """One call that can be differentiated.
-
-    Attributes:
-        path: the word ("vjp",) at the arguments of the call. leaves, outputs: of the call.
-    """
+    """One call that can be differentiated; `path` is that of reverse mode at its arguments."""
 
     path: Path
     leaves: Sequence[Tensor]
     outputs: Sequence[Tensor]
 
-    def gradients(self, judge: Judge, what: str, *, retain: bool = False) -> list[Tensor]:
-        """The gradients of the leaves, zeros where there is none.
-
-        Args:
-            judge: calls autograd. what: the call in messages. retain: whether the graph can be used again.
-        """
-        pairs = [(y, g) for y, g in zip(self.outputs, self.path.directions, strict=False) if y.requires_grad]
-        targets, directions = [y for y, _ in pairs], [g for _, g in pairs]
-
-        def backward() -> Any:
-            return torch.autograd.grad(targets, self.leaves, directions, retain_graph=retain, allow_unused=True)
-
-        grads = judge.call(backward, what=what)
-        return [torch.zeros_like(t) if g is None else g for g, t in zip(grads, self.leaves, strict=True)]
+    def gradients(self, judge: Judge, what: str, *, retained: bool = False) -> list[Tensor]:
+        """The gradients of the leaves, zeros where there is none; a graph that is retained can be used again."""
+        return differentiate(judge, self.outputs, self.leaves, self.path.directions, what, retained=retained)
 
 
 def check_graphs(judge: Judge, sample: Sample) -> None:
@@ -62,7 +46,7 @@ def check_graphs(judge: Judge, sample: Sample) -> None:
         require_equal(judge, alive[i].path, alive[i].gradients(judge, what), need[i], what)
     for time in ("first", "second", "third"):
         what = f"{time} backward over one graph"
-        require_equal(judge, first.path, first.gradients(judge, what, retain=True), need[0], what)
+        require_equal(judge, first.path, first.gradients(judge, what, retained=True), need[0], what)
     _judge_freed_graph(judge, sample, need[0])
 
 
@@ -95,9 +79,7 @@ def _judge_freed_graph(judge: Judge, sample: Sample, need: Sequence[Tensor]) -> 
 
 
 def _call_in_graph(judge: Judge, sample: Sample) -> _Graph:
-    with torch.no_grad():
-        plain = judge.primal(sample)
-    path = judge.path(sample, ("vjp",), plain, "eager")
+    path = reverse_path(judge, sample)
     leaves = [t.detach().clone().requires_grad_() for t in path.problem.inputs]
     return _Graph(path, leaves, judge.call(path.problem.subject(judge.subject), *leaves, what="forward"))
 

@@ -61,11 +61,7 @@ def _require_needs(judge: Judge, outputs: Sequence[Tensor], needs: Sequence[bool
 
 
 def _one_node(judge: Judge, outputs: Sequence[Tensor]) -> None:
-    """Violation unless all outputs that need a gradient have one node, on which a hook sees all gradients, or zeros.
-
-    Args:
-        outputs: of one call.
-    """
+    """Violation unless all outputs that need a gradient have one node, on which a hook sees all gradients, or zeros."""
     tracked = [y for y in outputs if y.requires_grad]
     nodes = {y.grad_fn for y in tracked}
     if len(nodes) > 1:
@@ -98,11 +94,7 @@ def _writable(judge: Judge, outputs: Sequence[Tensor]) -> None:
 
 
 def _tangents(judge: Judge, operands: Sequence[Tensor], tangents: Sequence[Tensor | None]) -> None:
-    """Violation unless outputs have the tangents of their arguments; zeros are right for one that needs a gradient.
-
-    Args:
-        operands: some may need a gradient. tangents: the tangent of each operand, or None.
-    """
+    """Violation unless outputs have the tangents of their arguments; zeros are right for one that needs a gradient."""
     with forward_ad.dual_level():
         duals = [x if t is None else forward_ad.make_dual(x, t) for x, t in zip(operands, tangents, strict=True)]
         derivatives = [forward_ad.unpack_dual(y).tangent for y in _outputs_for(judge, duals)]

@@ -52,11 +52,7 @@ class Built:
 
 @dataclass(frozen=True)
 class ModuleSubject:
-    """An implementation that builds a module of the arguments of each call, and calls it.
-
-    Attributes:
-        build: the arguments of the op, in order -> the module.
-    """
+    """An implementation that builds a module of the arguments of each call, in order, and calls it."""
 
     build: Callable[..., Built]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +12,8 @@ import click
 
 from ....oracles.verdicts.verdict import Cell
 from ....properties.campaign.performing import ItemLimits
-from ....properties.engine.environment import untested
+from ....properties.engine.environment import source_digest, untested
 from ....properties.engine.plan import Selection
-from ....properties.sources import source_digest
 from ....properties.sweeps.inputs import DTYPES
 from ... import exit_codes
 from ...collect import Account
@@ -158,9 +157,10 @@ class _Campaign:
                 teller.say(f"{self.book.path}: {self.book.unreadable} unreadable lines; their items are asked again")
             if count == teller.total:
                 return []
-            manner = ItemLimits(self.request.timeout, self.request.memory, command=tuple(self.request.command))
+            own = self.request.processes
+            manner = ItemLimits(own.timeout, own.memory, command=tuple(own.command))
             try:
-                with Cluster(self.request.workers, self.options["scheduler"]) as cluster:
+                with Cluster(own.workers, self.options["scheduler"]) as cluster:
                     reasons = session.run(cluster, manner)
             except ClusterError as err:
                 return [(exit_codes.INTERNAL, str(err))]
@@ -209,8 +209,7 @@ class _Campaign:
         return fault[0] if fault else run.exit_code
 
     def _code_without_cells(self, reasons: Sequence[Reason]) -> int:
-        forgiven = {"exit_zero": self.request.exit_zero, "allow_incomplete": self.request.allow_incomplete}
-        code = exit_codes.most_urgent(reasons, **forgiven)
+        code = exit_codes.most_urgent(reasons, **asdict(self.request.forgiven))
         if reasons:
             self.console.print(f"exit {code}: {'; '.join(text for _, text in reasons)}", soft_wrap=True)
         return code
@@ -238,4 +237,4 @@ def _request(
     more = [f"--seeds={options['seeds']}"] if options["seeds"] > 1 else []
     more += [f"--sweep={name}" for name in options["functions"]]
     request = make_request(selection, options, host, most=2**20, verb="campaign", more=(*more, *words))
-    return replace(request, workers=max(request.workers, 1))
+    return replace(request, processes=replace(request.processes, workers=max(request.processes.workers, 1)))

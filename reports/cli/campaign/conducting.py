@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 
 from ....properties.campaign.bench import ItemLost
 from ....properties.campaign.performing import Item, ItemLimits, ItemReport
+from ....properties.engine.environment import source_digest
 from ....properties.places.crash_limit import CrashLimit
 from ....properties.places.pool import LOUD, describe_leftovers, describe_printing
-from ....properties.sources import source_digest
 from ... import exit_codes
 from ...exit_codes import Reason
 from ...merge import DECISIVE
@@ -24,6 +24,15 @@ from .work import Work, WorkError
 
 class _Unlike(ValueError):
     """A worker has another source, or other libraries, than the campaign began with."""
+
+
+@dataclass
+class _Progress:
+    """What became of the items: those that are done, those that are not asked any more, and how many failed."""
+
+    finished: set[tuple[str, str]] = field(default_factory=set)
+    abandoned: list[Item] = field(default_factory=list)
+    failures: int = 0
 
 
 @dataclass
@@ -45,11 +54,9 @@ class Conduct:
     environment: dict[str, str] = field(default_factory=dict)
     seconds: float = 0.0
     effort: tuple[int, float] = (0, 0.0)
-    _finished_items: set[tuple[str, str]] = field(default_factory=set)
+    _progress: _Progress = field(default_factory=_Progress)
     _deaths: CrashLimit = field(default_factory=CrashLimit)
     _printed: Counter[str] = field(default_factory=Counter)
-    _abandoned_items: list[Item] = field(default_factory=list)
-    _failures: int = 0
     _began: float = field(default_factory=time.monotonic)
 
     def resume(self) -> int:
@@ -65,10 +72,10 @@ class Conduct:
                     self.seconds, last = self.seconds + (last if line.at < last else 0.0), line.at
                     item = items.get((line.kind, line.item))
                     more = isinstance(line, journal.Lost) and bool(line.case)
-                    if item is not None and (more or (line.kind, line.item) not in self._finished_items):
+                    if item is not None and (more or (line.kind, line.item) not in self._progress.finished):
                         self._take(item, line)
         self.seconds += last
-        return len(self._finished_items)
+        return len(self._progress.finished)
 
     def run(self, cluster: Cluster, manner: ItemLimits) -> list[Reason]:
         """Ask the items that are not done.
@@ -77,7 +84,7 @@ class Conduct:
             Why some were not asked, if so, each reason with its exit code.
         """
         items = [item for work in self.works.values() for item in work.items()]
-        missing = [item for item in items if (item.kind, item.name) not in self._finished_items]
+        missing = [item for item in items if (item.kind, item.name) not in self._progress.finished]
         reasons: list[Reason] = []
         self._began = time.monotonic()
         try:
@@ -104,19 +111,19 @@ class Conduct:
         return reasons
 
     def _must_stop(self) -> bool:
-        return bool(self.ending()) or bool(self.maxfail and self._failures >= self.maxfail)
+        return bool(self.ending()) or bool(self.maxfail and self._progress.failures >= self.maxfail)
 
     def _may_run(self, item: Item) -> bool:
         """Whether an item may still be asked: not if items of its group have ended too many processes."""
         if not self._deaths.why(*item.group):
             return True
-        self._abandoned_items.append(item)
+        self._progress.abandoned.append(item)
         return False
 
     def _leave(self) -> None:
-        groups = dict.fromkeys((item.kind, item.group) for item in self._abandoned_items)
+        groups = dict.fromkeys((item.kind, item.group) for item in self._progress.abandoned)
         for kind, group in groups:
-            items = [item for item in self._abandoned_items if (item.kind, item.group) == (kind, group)]
+            items = [item for item in self._progress.abandoned if (item.kind, item.group) == (kind, group)]
             self.works[kind].leave(items, self._deaths.why(*group))
 
     def _write(self, item: Item, outcome: ItemReport | ItemLost) -> None:
@@ -147,15 +154,15 @@ class Conduct:
         work = self.works[item.kind]
         if isinstance(line, journal.Done):
             try:
-                self._failures += work.take(item, line.answer, line.notes)
+                self._progress.failures += work.take(item, line.answer, line.notes)
             except WorkError as err:
                 raise WorkError(f"{item.name}: a process answered {err}") from err
         else:
-            if (item.kind, item.name) not in self._finished_items:
+            if (item.kind, item.name) not in self._progress.finished:
                 self._deaths.note(*item.group)
-                self._failures += 1
+                self._progress.failures += 1
             work.lose(item, line)
-        self._finished_items.add((item.kind, item.name))
+        self._progress.finished.add((item.kind, item.name))
 
     def _notes(self, item: Item, answer: ItemReport) -> list[str]:
         """What a process did beside answering, as the sentences that a run would have of it."""

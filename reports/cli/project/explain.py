@@ -117,7 +117,7 @@ def describe_question(name: str) -> str:
 
 def samples_of(name: str, profile: str) -> int:
     """How many samples a cell of a property has in a profile, before those that are added for large sizes."""
-    return max(1, round(PROPERTIES[name].effort * PROFILES[profile].examples))
+    return max(1, round(PROPERTIES[name].sampling.effort * PROFILES[profile].examples))
 
 
 def describe_profile(name: str) -> str:
