@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from .....reference.array import Array
-from ..table import RULES, Rule, overloads
-from .interpolation import as_constant, keep_in_format, scale_of, scales_of
+from ..table import Rule, enter
+from .interpolation import as_constant, keep_in_format, scale_of, scales_of, with_lists
 
 _Filter = Callable[[Any], Any]
 
@@ -84,9 +84,10 @@ def _antialias(form: _Filter, reach: float) -> Rule:
     return rule
 
 
-for _name, _form, _reach in (
-    ("_upsample_bilinear2d_aa", _triangle, 1.0),
-    ("_upsample_bicubic2d_aa", _cubic_weight, 2.0),
-    ("_upsample_lanczos2d_aa", _lanczos, 3.0),
-):
-    RULES.update(dict.fromkeys(overloads(f"{_name} {_name}.vec"), _antialias(_form, _reach)))
+enter(
+    {
+        with_lists("_upsample_bilinear2d_aa"): _antialias(_triangle, 1.0),
+        with_lists("_upsample_bicubic2d_aa"): _antialias(_cubic_weight, 2.0),
+        with_lists("_upsample_lanczos2d_aa"): _antialias(_lanczos, 3.0),
+    }
+)
