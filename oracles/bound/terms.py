@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from ...reference.dtypes import FORMATS, HALF_TYPES, Format
-from .contract import CUDA_FUNCTIONS, EXP2, LIBRARIES, LOG_SUM, SCALED, Contract, contract
+from .contract import CUDA_FUNCTIONS, EXP2, LIBRARIES, LOG_SUM, SCALED, Contract, Products, contract
 
 #: The relative error of a factor of a product of matrices, by what the factors are rounded to. TF32 keeps 11 bits
 #: (NVIDIA A100 Tensor Core GPU Architecture, 2020), as binary16 does. A number as a sum of two bfloat16 numbers is off
@@ -116,15 +116,14 @@ class Terms:
         if partials is not None and partials.precision >= accumulate.precision:
             partials = None
         fast = self.approximate and accumulate == FORMATS["float32"]
+        ulps = APPROXIMATE_FUNCTIONS if fast else LIBRARIES.get(self.library, base.functions.ulps)
         return replace(
             base,
             others=self.others,
             accumulate=accumulate,
             intermediates=self.intermediates,
-            factors=factors,
-            narrow=FORMATS["float16"] if factors and name == "float16" else None,
-            partials=partials,
-            functions=APPROXIMATE_FUNCTIONS if fast else LIBRARIES.get(self.library, base.functions),
+            products=Products(factors, FORMATS["float16"] if factors and name == "float16" else None, partials),
+            functions=replace(base.functions, ulps=ulps),
             division=_FULL_DIVISION if fast else base.division,
         )
 
