@@ -29,7 +29,6 @@ from ..array import (
 )
 from ..condition import condition, possibly, surely
 from . import products, scans
-from .broadcasting import unbroadcast
 from .steps import Stored
 
 Function = Callable[..., Any]
@@ -234,6 +233,17 @@ def _index_of(chosen: Any, axes: tuple[int, ...]) -> tuple[Any, ...]:
     for axis, where in zip(rest, grid, strict=True):
         index[axis] = np.expand_dims(where, axes)
     return tuple(index)
+
+
+def unbroadcast(g: Any, shape: tuple[int, ...]) -> Any:
+    """Sum of `g` over the axes along which `shape` was broadcast to `g`'s shape: the adjoint of broadcasting."""
+    have = np.shape(g)
+    if have == shape:
+        return g
+    extra = len(have) - len(shape)
+    axes = tuple(range(extra)) + tuple(i + extra for i, n in enumerate(shape) if n == 1 and have[i + extra] != 1)
+    total = np.sum(g, axis=axes, keepdims=True) if axes else g
+    return np.reshape(total, shape)
 
 
 #: primitive -> (tangents or None, operands, params) -> the tangent of the result

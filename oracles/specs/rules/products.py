@@ -91,15 +91,13 @@ def _scores(q: Any, k: Any, scale: float) -> Any:
     """
     root = math.sqrt(abs(scale))
     ways = [
-        Algorithm(lambda q, k: np.matmul(q, np.swapaxes(k, -1, -2)) * scale, ""),
-        Algorithm(
-            lambda q, k: _multiply_scaled(may_store(q * math.copysign(root, scale)), may_store(k * root)), SCALED
-        ),
+        Algorithm(lambda q, k: _pair_up(q, k) * scale, ""),
+        Algorithm(lambda q, k: _pair_up(may_store(q * math.copysign(root, scale)), may_store(k * root)), SCALED),
     ]
     return among(ways, q, k)
 
 
-def _multiply_scaled(q: Any, k: Any) -> Any:
+def _pair_up(q: Any, k: Any) -> Any:
     return np.matmul(q, np.swapaxes(k, -1, -2))
 
 
