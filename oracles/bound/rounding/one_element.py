@@ -38,12 +38,17 @@ class _Unknown(Exception):
 
 @dataclass(frozen=True)
 class _Primitive:
-    """One primitive: its operands are steps, by number, or constants, and `shape` is that of its result."""
+    """One primitive: its operands are steps, by number, or constants.
+
+    Attributes:
+        shape, shapes: of the result, and of the operands.
+    """
 
     primitive: str
     operands: tuple[Any, ...]
     params: Params
     shape: tuple[int, ...]
+    shapes: tuple[tuple[int, ...], ...] = ()
 
 
 class _Recorded(Ball):
@@ -66,7 +71,7 @@ class _Recorded(Ball):
         sources = tuple(
             x.step if isinstance(x, _Recorded) else _Constant(x.centre if isinstance(x, Ball) else x) for x in operands
         )
-        self.tape.append(_Primitive(primitive, sources, params, out.shape))
+        self.tape.append(_Primitive(primitive, sources, params, out.shape, tuple(map(np.shape, operands))))
         return _Recorded(out, self.tape, len(self.tape) - 1)
 
     def compare(self, ufunc: np.ufunc, other: Array) -> Any:
@@ -131,25 +136,25 @@ def _find_needed(tape: Sequence[_Primitive], last: int, place: int) -> dict[int,
         total += places.size
         if total > MOST:
             raise _Unknown
-        for operand, sources in zip(step.operands, _sources(tape, step, places), strict=True):
+        for operand, sources in zip(step.operands, _sources(step, places), strict=True):
             if isinstance(operand, int):
                 needed[operand] = np.union1d(needed.get(operand, np.zeros(0, dtype=np.int64)), np.ravel(sources))
     return needed
 
 
-def _sources(tape: Sequence[_Primitive], step: _Primitive, places: Any) -> list[Any]:
+def _sources(step: _Primitive, places: Any) -> list[Any]:
     """For every operand of a step, the flat places that some places of the step's result are computed from.
 
     For sums and maxima there is a row of places for each place of the result; for `scatter`, the places that land in
     one of them.
     """
-    shapes = _shapes_of(tape, step)
+    shapes = step.shapes
     if step.primitive in ELEMENTWISE or step.primitive == "store":
         return [_broadcast(shape, step.shape, places) for shape in shapes]
     if not step.primitive:
         return []
     if step.primitive in _MOVES:
-        owner, at = _before_move(tape, step, places)
+        owner, at = _before_move(step, places)
         return [at[owner == number] for number in range(len(shapes))]
     if step.primitive in ("sum", "max"):
         axes = tuple(axis % len(shapes[0]) for axis in step.params["axes"])
@@ -162,18 +167,13 @@ def _sources(tape: Sequence[_Primitive], step: _Primitive, places: Any) -> list[
     raise _Unknown  # a product of matrices, say
 
 
-def _before_move(tape: Sequence[_Primitive], step: _Primitive, places: Any) -> tuple[Any, Any]:
+def _before_move(step: _Primitive, places: Any) -> tuple[Any, Any]:
     """Of places of the result of a step that moves elements: which operand each is from, and its flat place there."""
-    shapes = _shapes_of(tape, step)
-    starts = np.cumsum([0, *map(math.prod, shapes)])
-    numbers = (start + _numbered(shape) for start, shape in zip(starts, shapes, strict=False))
+    starts = np.cumsum([0, *map(math.prod, step.shapes)])
+    numbers = (start + _numbered(shape) for start, shape in zip(starts, step.shapes, strict=False))
     moved = np.ravel(STRUCTURE[step.primitive](*numbers, **step.params))[places]
     owner = np.searchsorted(starts, moved, side="right") - 1
     return owner, moved - starts[owner]
-
-
-def _shapes_of(tape: Sequence[_Primitive], step: _Primitive) -> list[tuple[int, ...]]:
-    return [tape[o].shape if isinstance(o, int) else np.shape(o.value) for o in step.operands]
 
 
 def _numbered(shape: tuple[int, ...]) -> Any:
@@ -208,23 +208,15 @@ def _replay(tape: Sequence[_Primitive], needed: dict[int, Any], last: int, input
     values: dict[int, Exact] = {}
     for number in sorted(needed):
         step = tape[number]
-        values[number] = _compute(tape, step, needed, values, number) if step.primitive else inputs[number]
+        values[number] = _compute(step, needed, values, needed[number]) if step.primitive else inputs[number]
     return values[last]
 
 
-def _compute(
-    tape: Sequence[_Primitive], step: _Primitive, needed: dict[int, Any], values: dict[int, Exact], number: int
-) -> Exact:
-    """The needed elements of one step.
-
-    Args:
-        tape, needed: the steps, and the places that are needed of each. values: of earlier steps.
-        step, number: the step, and its number on the tape.
-    """
-    places = needed[number]
+def _compute(step: _Primitive, needed: dict[int, Any], values: dict[int, Exact], places: Any) -> Exact:
+    """Some elements of one step, of the values of earlier steps at the places that are needed of each."""
     if step.primitive in _MOVES:
-        return _compute_move(tape, step, needed, values, places)
-    sources = _sources(tape, step, places)
+        return _compute_move(step, needed, values, places)
+    sources = _sources(step, places)
     operands = [
         values[o][np.searchsorted(needed[o], source)] if isinstance(o, int) else _take(o.value, step.shape, places)
         for o, source in zip(step.operands, sources, strict=True)
@@ -233,24 +225,16 @@ def _compute(
     if step.primitive in ("sum", "max"):
         return Exact(np.ravel(first.apply(step.primitive, (first,), {**step.params, "axes": (1,)}).values))
     if step.primitive == "scatter":
-        lands = np.broadcast_to(_numbered(step.params["shape"])[step.params["index"]], tape[step.operands[0]].shape)
+        lands = np.broadcast_to(_numbered(step.params["shape"])[step.params["index"]], step.shapes[0])
         at = np.searchsorted(places, lands.ravel()[sources[0]])
         return first.apply("scatter", (first,), {"index": (at,), "shape": (places.size,)})
-    if step.primitive in ELEMENTWISE or step.primitive == "store":
-        params = {name: _take(value, step.shape, places) for name, value in step.params.items()}
-        return first.apply(step.primitive, tuple(operands), params)
-    return first
+    params = {name: _take(value, step.shape, places) for name, value in step.params.items()}
+    return first.apply(step.primitive, tuple(operands), params)
 
 
-def _compute_move(
-    tape: Sequence[_Primitive], step: _Primitive, needed: dict[int, Any], values: dict[int, Exact], places: Any
-) -> Exact:  # fmt: skip
-    """`_compute` of a primitive that moves elements.
-
-    Args:
-        tape, step, needed, values: as for `_compute`. places: those that are needed of the step.
-    """
-    owner, at = _before_move(tape, step, places)
+def _compute_move(step: _Primitive, needed: dict[int, Any], values: dict[int, Exact], places: Any) -> Exact:
+    """`_compute` of a primitive that moves elements."""
+    owner, at = _before_move(step, places)
     moved = np.empty(places.size, dtype=object)
     for number, operand in enumerate(step.operands):
         mine = owner == number

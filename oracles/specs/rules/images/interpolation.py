@@ -103,6 +103,16 @@ def scale_of(length: int, new_length: int, scale: Any, corners: bool) -> tuple[f
     return (float(length), float(new_length)) if scale is None else (1.0, float(scale))
 
 
+def resized_dims(x: Any, sizes: Any, scales: Sequence[Any]) -> list[tuple[int, int, int, Any]]:
+    """For each of the last dims its number, its length before and after, and the scale that was given, or None."""
+    count = len(scales if sizes is None else sizes)
+    dims = []
+    for place, dim in enumerate(range(np.ndim(x) - count, np.ndim(x))):
+        scale, length = scales[place] if scales else None, np.shape(x)[dim]
+        dims.append((dim, length, int(length * scale) if sizes is None else int(sizes[place]), scale))
+    return dims
+
+
 def _upsample(
     x: Any, sizes: Any, scales: Sequence[Any], between: Callable[..., Any], corners: bool, middle: float, shift: float
 ) -> Any:
@@ -113,11 +123,7 @@ def _upsample(
         between: how. corners: whether the corners of both images agree.
         middle, shift: 1/2 where a pixel has a width, else 0.
     """
-    first = np.ndim(x) - len(scales if sizes is None else sizes)
-    for dim in range(first, np.ndim(x)):
-        scale = scales[dim - first] if scales else None
-        length = np.shape(x)[dim]
-        new_length = int(length * scale) if sizes is None else int(sizes[dim - first])
+    for dim, length, new_length, scale in resized_dims(x, sizes, scales):
         ratio = scale_of(length, new_length, scale, corners)
         coordinate, plain = _coordinates(x, np.arange(new_length) + middle, ratio, shift)
         if between is _linear:
