@@ -78,13 +78,10 @@ class Terms:
     others: bool = True
 
     def __post_init__(self) -> None:
-        for field in ("accumulate", "inputs", "partials"):
-            if getattr(self, field) not in ("", *FORMATS):
-                raise ValueError(f"{field}: got {getattr(self, field)!r}, need one of {', '.join(FORMATS)}")
-        if self.factors not in ("", HALF, *FACTORS):
-            raise ValueError(f"factors: got {self.factors!r}, need one of {', '.join((HALF, *FACTORS))}")
-        if self.library not in ("", *LIBRARIES):
-            raise ValueError(f"library: got {self.library!r}, need one of {', '.join(LIBRARIES)}")
+        formats = dict.fromkeys(("accumulate", "inputs", "partials"), tuple(FORMATS))
+        for field, names in (formats | {"factors": (HALF, *FACTORS), "library": tuple(LIBRARIES)}).items():
+            if getattr(self, field) not in ("", *names):
+                raise ValueError(f"{field}: got {getattr(self, field)!r}, need one of {', '.join(names)}")
 
     def __str__(self) -> str:
         """What is allowed, in one line."""

@@ -24,6 +24,7 @@ from .calls import UntraceableError
 from .integers import is_place, is_read_at, of_integers, read_at
 from .lines import is_constant, is_write, line_of
 from .rules import MOVES, REPEATING, RULES, Rule, truth_of
+from .rules.table import overloads
 from .unwritten import describe, differ, read_memory, takes_memory
 
 #: Arguments of aten operations that say nothing of values.
@@ -42,9 +43,7 @@ _INTEGERS = {
 #: Dtypes whose tensors can be read.
 READ = {torch.bool, *_INTEGERS, *(getattr(torch, name) for name in FORMATS)}
 #: Norms of which torch differentiates the first result alone, and not the statistics; those of group norm it does.
-_NORMS = {
-    getattr(_aten, name).default for name in ("native_layer_norm", "native_batch_norm", "_native_batch_norm_legit")
-}
+_NORMS = set(overloads("native_layer_norm native_batch_norm _native_batch_norm_legit"))
 
 
 class Reader(torch.fx.Interpreter):

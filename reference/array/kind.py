@@ -85,9 +85,9 @@ class Array(Methods):
     def apply(self, primitive: str, operands: Operands, params: Params) -> Array:
         """Evaluate a primitive whose highest-level operand is `self`."""
 
-    @abstractmethod
     def base(self) -> Array:
         """The reading under all derivative levels."""
+        return self
 
     @abstractmethod
     def comparable(self) -> Any:

@@ -59,15 +59,10 @@ def _reading(*xs: Any) -> Any:
 def _select(lost: np.ufunc) -> tuple[Function, Function]:
     """The rules of both operands of a maximum or minimum, where an operand loses if `lost(it, the other)`."""
 
-    def rule(g: Any, y: Any, xs: Operands, params: Params) -> Any:
-        x, other = xs
-        return choose(_unless(lost, x, other), g, 0.0)
+    def rule_of(position: int) -> Function:
+        return lambda g, y, xs, params: choose(_unless(lost, xs[position], xs[1 - position]), g, 0.0)
 
-    def of_the_other(g: Any, y: Any, xs: Operands, params: Params) -> Any:
-        x, other = xs
-        return choose(_unless(lost, other, x), g, 0.0)
-
-    return rule, of_the_other
+    return rule_of(0), rule_of(1)
 
 
 def _absolute_rule(g: Any, y: Any, xs: Operands, params: Params) -> Any:

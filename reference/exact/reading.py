@@ -47,9 +47,6 @@ class Exact(Array):
         shape: tuple[int, ...] = self.values.shape
         return shape
 
-    def base(self) -> Array:
-        return self
-
     def comparable(self) -> Any:
         """Values that compare exactly: mpf objects."""
         return wrap_scalar(np.frompyfunc(mpmath.mp.make_mpf, 1, 1)(self.values))

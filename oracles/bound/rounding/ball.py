@@ -109,9 +109,6 @@ class Ball(Array):
         out.parts, out.bounded, out.most = self.parts, self.bounded, self.most
         return out
 
-    def base(self) -> Array:
-        return self
-
     def comparable(self) -> Any:
         return self.centre
 

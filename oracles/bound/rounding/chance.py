@@ -93,9 +93,6 @@ class Chance(Array):
     def shape(self) -> tuple[int, ...]:
         return self.values.shape  # type: ignore[no-any-return]
 
-    def base(self) -> Array:
-        return self
-
     def comparable(self) -> Any:
         return self.values
 

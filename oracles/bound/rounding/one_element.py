@@ -60,9 +60,6 @@ class _Recorded(Ball):
         super().__init__(of.centre, of.radius, of.contract, of.special, of.nonnegative)
         self.tape, self.step = tape, step
 
-    def base(self) -> Array:
-        return self
-
     def apply(self, primitive: str, operands: Operands, params: Params) -> Ball:
         if primitive == "among":
             first: Ball = params["ways"][0].formula(*operands)

@@ -50,9 +50,6 @@ class Recorded(Array):
     def shape(self) -> tuple[int, ...]:
         return self.size_
 
-    def base(self) -> Array:
-        return self
-
     def lift(self, value: Any) -> Array:
         return Recorded(self.plan, np.shape(value), False, value)
 
@@ -66,12 +63,6 @@ class Recorded(Array):
         out = self.plan.step(_COMPARE, (self, other), {"ufunc": ufunc})
         out.is_condition = True
         return out
-
-    def largest(self, axes: tuple[int, ...]) -> tuple[Any, Any]:
-        raise MixedRowsError
-
-    def ends(self) -> tuple[Any, Any]:
-        raise MixedRowsError
 
     def apply(self, primitive: str, operands: Operands, params: Params) -> Array:
         return self.plan.step(primitive, operands, params)
