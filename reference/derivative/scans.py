@@ -17,7 +17,8 @@ LARGEST_TABLE = 2**26
 
 
 def _sum_from_behind(g: Any, axis: int) -> Any:
-    return np.flip(bind("cumsum", (np.flip(g, axis),), {"axis": axis}), axis)
+    sums: Any = bind("cumsum", (np.flip(g, axis),), {"axis": axis})
+    return np.flip(sums, axis)
 
 
 # The words ask for `cumprod` and `prod` only where no factor is zero, so that the others are a quotient.
@@ -115,13 +116,13 @@ def _cotangent_of_overlap(position: int, g: Any, xs: Operands, params: Params) -
 TANGENTS: dict[str, Callable[..., Any]] = {
     "cumprod": _tangent_of_cumprod,
     "prod": _tangent_of_prod,
-    "sort": lambda ts, xs, params: _sorted_slopes(*xs, *ts, params["axis"], _Order.tangent),
+    "sort": lambda ts, xs, params: _sorted_slopes(xs[0], ts[0], params["axis"], _Order.tangent),
 }
 COTANGENTS: dict[str, Callable[..., Any]] = {
     "cumsum": lambda position, g, xs, params: _sum_from_behind(g, params["axis"]),
     "cumprod": _cotangent_of_cumprod,
     "prod": _cotangent_of_prod,
-    "sort": lambda position, g, xs, params: _sorted_slopes(*xs, g, params["axis"], _Order.cotangent),
+    "sort": lambda position, g, xs, params: _sorted_slopes(xs[0], g, params["axis"], _Order.cotangent),
     "windows": lambda position, g, xs, params: bind("overlap", (g,), {"shape": np.shape(xs[0]), **params}),
     "overlap": _cotangent_of_overlap,
 }

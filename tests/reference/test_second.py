@@ -13,7 +13,7 @@ from opassay.oracles.op.transforms import FIRST, REFERENCE, SECOND, THIRD, Word
 from opassay.oracles.op.transforms import along as along_tapes
 from opassay.reference.array import bind, constant, one_less, sigmoid
 from opassay.reference.derivative import rules
-from opassay.reference.exact import evaluate, functions
+from opassay.reference.exact import evaluate, functions, numbers
 from opassay.reference.second import Undecided, along, enclosures, precision
 from opassay.reference.second.functions import UNARY
 from opassay.reference.second.intervals import (

@@ -27,23 +27,23 @@ def reduce_loss(loss: Any, reduction: int) -> Any:
     return loss.mean() if reduction == MEAN else loss.sum()
 
 
-def _squared_error(x: Tensor, target: Tensor, reduction: int = MEAN) -> Tensor:
+def _squared_error(x: Tensor, target: Tensor, reduction: int = MEAN) -> Any:
     return reduce_loss((x - target).square(), reduction)
 
 
-def _smooth(x: Tensor, target: Tensor, reduction: int = MEAN, beta: float = 1.0) -> Tensor:
+def _smooth(x: Tensor, target: Tensor, reduction: int = MEAN, beta: float = 1.0) -> Any:
     size = (x - target).abs()
     return reduce_loss(
         size if beta == 0 else torch.where(size < beta, 0.5 * size * size / beta, size - 0.5 * beta), reduction
     )
 
 
-def _huber(x: Tensor, target: Tensor, reduction: int = MEAN, delta: float = 1.0) -> Tensor:
+def _huber(x: Tensor, target: Tensor, reduction: int = MEAN, delta: float = 1.0) -> Any:
     size = (x - target).abs()
     return reduce_loss(torch.where(size < delta, 0.5 * size * size, delta * (size - 0.5 * delta)), reduction)
 
 
-def _soft_margin(x: Tensor, target: Tensor, reduction: int = MEAN) -> Tensor:
+def _soft_margin(x: Tensor, target: Tensor, reduction: int = MEAN) -> Any:
     # torch computes it in the dtype of x, whatever that of the target is.
     return reduce_loss((-x * target).to(x.dtype).exp().log1p(), reduction)
 
