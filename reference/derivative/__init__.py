@@ -1,9 +1,5 @@
 """The derivative reading: jvp and vjp of any formula over any reading. See `levels`."""
 
-from .levels import Arrays as Arrays
-from .levels import Function as Function
-from .levels import Node as Node
-from .levels import Tangent as Tangent
 from .levels import jvp as jvp
 from .levels import store_contributions as store_contributions
 from .levels import vjp as vjp
