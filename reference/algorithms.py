@@ -98,6 +98,18 @@ def declare_all(formula: Formula, others: tuple[Algorithm, ...]) -> None:
     formula.algorithms = Declared(formula, others)  # type: ignore[attr-defined]
 
 
+def under_name(name: str, formula: _F) -> _F:
+    """The same formula, with all its algorithms, as that of another op."""
+
+    @functools.wraps(formula)
+    def same(*args: Any, **kwargs: Any) -> Any:
+        return formula(*args, **kwargs)
+
+    same.__name__ = name
+    declare_all(same, declared(formula))
+    return same  # type: ignore[return-value]
+
+
 def algorithms(formula: Formula, allowed: Collection[str] = ()) -> tuple[Formula, ...]:
     """The other algorithms of a formula that count where those names are allowed."""
     return tuple(each.formula for each in declared(formula) if not each.name or each.name in allowed)

@@ -26,8 +26,6 @@ Raw: TypeAlias = tuple[int, Any, int, int]
 Float64Array: TypeAlias = npt.NDArray[np.float64]
 
 
-_UINTS: dict[int, type[np.unsignedinteger[Any]]] = {16: np.uint16, 32: np.uint32, 64: np.uint64}
-_FLOATS: dict[str, type[np.floating[Any]]] = {"float16": np.float16, "float32": np.float32, "float64": np.float64}
 _EXPONENT_FIELD_OF_BINARY64 = np.uint64(0x7FF0_0000_0000_0000)
 
 
@@ -109,8 +107,8 @@ def ulp_array(fmt: Format, values: npt.ArrayLike) -> Float64Array:
 
 def bits_to_float64(fmt: Format, bits: npt.ArrayLike) -> Float64Array:
     """The values of bit patterns, exactly; zeros keep their sign."""
-    patterns = np.asarray(bits).astype(_UINTS[fmt.bits])
+    patterns = np.asarray(bits).astype(f"uint{fmt.bits}")
     with np.errstate(invalid="ignore"):  # a signalling NaN
         if fmt == BFLOAT16:  # the upper half of a binary32
             return (patterns.astype(np.uint32) << np.uint32(16)).view(np.float32).astype(np.float64)
-        return patterns.view(_FLOATS[fmt.name]).astype(np.float64)
+        return patterns.view(fmt.name).astype(np.float64)

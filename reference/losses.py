@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from .algorithms import under_name
 from .array import constant, scatter
 
 Array = Any
@@ -110,15 +111,8 @@ def nll_loss_forward(
     return _reduce_loss(loss, weights, targets.counts, reduction)
 
 
-def nll_loss2d_forward(
-    self: Array, target: Any, weight: Array | None, reduction: int, ignore_index: int
-) -> tuple[Array, Array]:
-    """(loss, Σ w_t) for (N, C, H, W); the second is 0 without a reduction.
-
-    Args:
-        self, target, weight, reduction, ignore_index: as in `nll_loss_forward`.
-    """
-    return nll_loss_forward(self, target, weight, reduction, ignore_index)
+#: Of (N, C, H, W).
+nll_loss2d_forward = under_name("nll_loss2d_forward", nll_loss_forward)
 
 
 def nll_loss_backward(
@@ -143,16 +137,8 @@ def nll_loss_backward(
     return scatter(np.expand_dims(value, targets.axis), targets.grid(), np.shape(self))
 
 
-def nll_loss2d_backward(
-    grad_output: Array, self: Array, target: Any, weight: Array | None, reduction: int, ignore_index: int,
-    total_weight: Array,
-) -> Array:  # fmt: skip
-    """−ḡ w_t at every target, over the given total weight for a mean, 0 elsewhere; for (N, C, H, W).
-
-    Args:
-        grad_output, self, target, weight, reduction, ignore_index, total_weight: as in `nll_loss_backward`.
-    """
-    return nll_loss_backward(grad_output, self, target, weight, reduction, ignore_index, total_weight)
+#: Of (N, C, H, W).
+nll_loss2d_backward = under_name("nll_loss2d_backward", nll_loss_backward)
 
 
 def cross_entropy(

@@ -350,13 +350,9 @@ def _edges(fmt: Format, decisions: _Decisions, exact: Exact | None, order: int, 
     return Edges(libmp.to_float(lower), libmp.to_float(upper))
 
 
+@np.errstate(all="ignore")
 def _measure(computed: Any, fmt: Format, decisions: _Decisions) -> Measures:
     """The distance of each element from its exact value, in ulp and relative to its bound."""
-    with np.errstate(all="ignore"):
-        return _compute_measures(computed, fmt, decisions)
-
-
-def _compute_measures(computed: Any, fmt: Format, decisions: _Decisions) -> Measures:
     accepted, judged, special, high, low, delta = decisions
     unit = ulp_array(fmt, high)
     signed = (computed - high) - low

@@ -69,6 +69,41 @@ LIBRARIES: Mapping[str, Mapping[str, float]] = {"numpy": NUMPY_FUNCTIONS, "xla":
 CPU_ABSOLUTE: Mapping[str, float] = {"erf": 12.0}
 
 
+#: How far an evaluation may scale an intermediate on its way (n x − Σx for x − mean, a product in another order): so
+#: much closer to the formula come overflow, beyond which nothing is judged, and underflow.
+SCALING = 2.0**12
+
+
+@dataclass(frozen=True)
+class Functions:
+    """The errors of elementary functions.
+
+    Attributes:
+        ulps: the largest error of each, in ulps.
+        absolute: error of a function's cheap approximation whatever the size of its result, in units of u of the
+            accumulate format; it counts where a spec uses the function so (`reference.array.erf`).
+    """
+
+    ulps: Mapping[str, float]
+    absolute: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Products:
+    """How factors and sums of products of matrices may be rounded.
+
+    Attributes:
+        factors: relative error of each factor, on top of the accumulate format's: 2^-11 where factors are rounded to
+            TF32. narrow: the format of such factors, where its range is narrower than that of the accumulate format;
+            None where it is not.
+        partials: format in which partial sums may be stored; None for that of accumulation.
+    """
+
+    factors: float = 0.0
+    narrow: Format | None = None
+    partials: Format | None = None
+
+
 @dataclass(frozen=True, eq=False)
 class Contract:
     """What an evaluation may do: the format that it accumulates in, and the errors of its elementary functions.
@@ -76,15 +111,9 @@ class Contract:
     Attributes:
         accumulate: format of every intermediate.
         stores: format of stored intermediates (`reference.array.store`).
-        functions: largest error of each elementary function, in ulps.
-        absolute: error of a function's cheap approximation whatever the size of its result, in units of u of the
-            accumulate format; it counts where a spec uses the function so (`reference.array.erf`).
+        functions, products: see those records.
         intermediates: whether an evaluation of a spec may store every intermediate in the dtype that the spec has
             there, and not only those that the spec casts.
-        factors: relative error of each factor of a product of matrices, on top of the accumulate format's: 2^-11 where
-            factors are rounded to TF32. narrow: the format of such factors, where its range is narrower than that of
-            the accumulate format; None where it is not.
-        partials: format in which partial sums of a product of matrices may be stored; None for that of accumulation.
         division: roundings of a quotient: two where it is a product with the rounded reciprocal.
         lattice: whether results are exact that are integers times a power of two and fit the format
             (`rounding.lattice`). An evaluation that folds constants does not keep to it.
@@ -94,8 +123,6 @@ class Contract:
         systematic: whether errors count that may be the same in every sample: the roundings of constants and of their
             reciprocals, the side of a comparison that rounding leaves open, the slope at a kink. A reading without them
             tells what of a bound is no evidence of a bias.
-        scaling: how far an evaluation may scale an intermediate on its way (n x − Σx for x − mean, a product in
-            another order): so much closer to the formula come overflow, beyond which nothing is judged, and underflow.
         roundings: of an evaluation per operation of the reading. Values and first derivatives are evaluated as the
             formula and its reverse or forward mode read, one for one. Higher orders are evaluated from closed forms,
             whose product rules repeat factors: twice as many with each order. That factor is a heuristic, not a
@@ -104,19 +131,15 @@ class Contract:
 
     accumulate: Format
     stores: Format
-    functions: Mapping[str, float] = field(default_factory=lambda: CPU_FUNCTIONS)
-    absolute: Mapping[str, float] = field(default_factory=dict)
+    functions: Functions = field(default_factory=lambda: Functions(CPU_FUNCTIONS))
+    products: Products = field(default_factory=Products)
     intermediates: bool = False
-    factors: float = 0.0
-    narrow: Format | None = None
-    partials: Format | None = None
     division: float = 2.0
     lattice: bool = False
     flush: bool = False
     algorithms: frozenset[str] = frozenset()
     others: bool = True
     systematic: bool = True
-    scaling: float = 2.0**12
     roundings: float = 1.0
 
     @functools.cached_property
@@ -150,12 +173,12 @@ class Contract:
     def underflow(self) -> float:
         # An evaluation that scales an intermediate down loses up to η by underflow, or a whole subnormal number where
         # the contract flushes. When the evaluation scales the result up again, the loss grows by the same factor.
-        return (self.accumulate.smallest_normal if self.flush else self.accumulate.eta) * self.scaling
+        return (self.accumulate.smallest_normal if self.flush else self.accumulate.eta) * SCALING
 
     @functools.cached_property
     def limit(self) -> float:
         """The largest intermediate that no evaluation turns into an infinity."""
-        return self.accumulate.max / self.scaling
+        return self.accumulate.max / SCALING
 
     def rounding_of(self, constants: Any) -> Any:
         """A bound on the rounding of each constant of a formula to the accumulate format; None if it rounds none.
@@ -196,7 +219,7 @@ def contract(
     """
     stores = FORMATS[dtype]
     accumulate = stores if stores.precision >= BINARY32.precision else BINARY32
-    functions = CUDA_FUNCTIONS if device == "cuda" else CPU_FUNCTIONS
-    roundings = 2.0 ** max(order - 1, 0)
     absolute = CPU_ABSOLUTE if device != "cuda" and accumulate is BINARY32 else {}
-    return Contract(accumulate, stores, functions, absolute, flush=flush, algorithms=algorithms, roundings=roundings)
+    functions = Functions(CUDA_FUNCTIONS if device == "cuda" else CPU_FUNCTIONS, absolute)
+    roundings = 2.0 ** max(order - 1, 0)
+    return Contract(accumulate, stores, functions, flush=flush, algorithms=algorithms, roundings=roundings)

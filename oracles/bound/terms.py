@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from ...reference.dtypes import FORMATS, HALF_TYPES, Format
-from .contract import CUDA_FUNCTIONS, EXP2, LIBRARIES, LOG_SUM, SCALED, Contract, contract
+from .contract import CUDA_FUNCTIONS, EXP2, LIBRARIES, LOG_SUM, SCALED, Contract, Products, contract
 
 #: The relative error of a factor of a product of matrices, by what the factors are rounded to. TF32 keeps 11 bits
 #: (NVIDIA A100 Tensor Core GPU Architecture, 2020), as binary16 does. A number as a sum of two bfloat16 numbers is off
@@ -78,13 +78,10 @@ class Terms:
     others: bool = True
 
     def __post_init__(self) -> None:
-        for field in ("accumulate", "inputs", "partials"):
-            if getattr(self, field) not in ("", *FORMATS):
-                raise ValueError(f"{field}: got {getattr(self, field)!r}, need one of {', '.join(FORMATS)}")
-        if self.factors not in ("", HALF, *FACTORS):
-            raise ValueError(f"factors: got {self.factors!r}, need one of {', '.join((HALF, *FACTORS))}")
-        if self.library not in ("", *LIBRARIES):
-            raise ValueError(f"library: got {self.library!r}, need one of {', '.join(LIBRARIES)}")
+        formats = dict.fromkeys(("accumulate", "inputs", "partials"), tuple(FORMATS))
+        for field, names in (formats | {"factors": (HALF, *FACTORS), "library": tuple(LIBRARIES)}).items():
+            if getattr(self, field) not in ("", *names):
+                raise ValueError(f"{field}: got {getattr(self, field)!r}, need one of {', '.join(names)}")
 
     def __str__(self) -> str:
         """What is allowed, in one line."""
@@ -116,15 +113,14 @@ class Terms:
         if partials is not None and partials.precision >= accumulate.precision:
             partials = None
         fast = self.approximate and accumulate == FORMATS["float32"]
+        ulps = APPROXIMATE_FUNCTIONS if fast else LIBRARIES.get(self.library, base.functions.ulps)
         return replace(
             base,
             others=self.others,
             accumulate=accumulate,
             intermediates=self.intermediates,
-            factors=factors,
-            narrow=FORMATS["float16"] if factors and name == "float16" else None,
-            partials=partials,
-            functions=APPROXIMATE_FUNCTIONS if fast else LIBRARIES.get(self.library, base.functions),
+            products=Products(factors, FORMATS["float16"] if factors and name == "float16" else None, partials),
+            functions=replace(base.functions, ulps=ulps),
             division=_FULL_DIVISION if fast else base.division,
         )
 

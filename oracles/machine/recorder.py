@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from ..op.declaration import Tensor
+from ..op.declaration import Tensor, dtype_name
 
 #: Ints up to this pass as 32 bits.
 _INT32 = (1 << 31) - 1
@@ -74,7 +74,7 @@ class Launch:
 
     def dtypes(self) -> str:
         """The dtypes of the tensors, in order, each once."""
-        return ",".join(dict.fromkeys(str(pointer.dtype).removeprefix("torch.") for pointer in self.pointers))
+        return ",".join(dict.fromkeys(dtype_name(pointer.dtype) for pointer in self.pointers))
 
     def configuration(self) -> str:
         """The constants and warps in one line, for a table."""

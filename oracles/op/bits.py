@@ -12,8 +12,7 @@ def bits(tensor: Tensor) -> Tensor:
     # Integers are compared because of floats NaN does not equal itself, and +0 equals −0.
     if tensor.is_complex():
         tensor = torch.view_as_real(tensor.detach().resolve_conj())
-    kinds = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-    return tensor.detach().contiguous().view(kinds[tensor.element_size()])
+    return tensor.detach().contiguous().view(getattr(torch, f"int{8 * tensor.element_size()}"))
 
 
 def same_bits(a: Tensor, b: Tensor) -> bool:

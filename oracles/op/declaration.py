@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from ...reference.algorithms import parameters_of, require_names
+from ...reference.dtypes import dtype_name as dtype_name
 from ..bound.contract import EXP2
 from .documented import Documented
 from .placement import Devices, Production, Ranks
@@ -371,10 +372,6 @@ def copied(value: Any) -> Any:
 
 def is_float(value: Any) -> bool:
     return isinstance(value, Tensor) and value.dtype.is_floating_point
-
-
-def dtype_name(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")
 
 
 def to_array(tensor: Tensor) -> Any:

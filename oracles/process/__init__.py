@@ -14,6 +14,5 @@ from .watch import Tier as Tier
 from .watch import make_canonical as make_canonical
 from .watch import pinned as pinned
 from .watch import settle as settle
-from .watch import shortened as shortened
 from .watch import undisturbed as undisturbed
 from .watch import watched as watched

@@ -32,7 +32,7 @@ class _Hold:
 HOLD = _Hold()
 
 
-def heard() -> AbstractContextManager[None]:
+class heard(AbstractContextManager[None]):
     """Run a cell so that a signal ends it with what the user's handler raises (KeyboardInterrupt), and no verdict.
 
     A subject may swallow or disguise such an exception, and so may the code that calls it (Hypothesis calls it flaky,
@@ -40,10 +40,7 @@ def heard() -> AbstractContextManager[None]:
     are remembered, and raised again at the next `reraise`, or at the end of the block. Outside the main thread, where
     no handler runs, the block runs as it is.
     """
-    return _Heard()
 
-
-class _Heard(AbstractContextManager[None]):
     # This is a class because a signal may end a generator's context after its beginning and before the block, and
     # nothing would then put the handlers back.
 

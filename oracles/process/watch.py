@@ -96,17 +96,14 @@ def settle() -> None:
             importlib.import_module(name)
 
 
-def pinned() -> AbstractContextManager[Pin]:
+class pinned(AbstractContextManager[Pin]):
     """Run the questions of one cell in the state that a fresh process has, and give the caller's state back after it.
 
     Threads, directory, environment, handlers and warnings are the caller's, who may want them so. What would decide
     numbers (default dtype and device, gradients, autocast, flush-to-zero, the random states) is torch's default,
     whatever ran in this process before.
     """
-    return _Pinned()
 
-
-class _Pinned(AbstractContextManager[Pin]):
     # Signals wait while state is read and set: an interrupt in the midst of it would leave the caller with a process
     # that is half a cell's.
 
@@ -137,16 +134,13 @@ class _Pinned(AbstractContextManager[Pin]):
             interrupt.release()
 
 
-def watched(*tiers: Tier) -> AbstractContextManager[list[str]]:
+class watched(AbstractContextManager[list[str]]):
     """Compare the state after the block with that before, and put it back; the list gets the changes as the block ends.
 
     The changes are noted in the cell's pin, too. A process that the block forked ends here, because it must not judge.
     """
-    return _Watched(tiers)
 
-
-class _Watched(AbstractContextManager[list[str]]):
-    def __init__(self, tiers: Sequence[Tier]) -> None:
+    def __init__(self, *tiers: Tier) -> None:
         self._tiers = tiers
         self._changes: list[str] = []
 

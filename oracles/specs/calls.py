@@ -10,8 +10,6 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from .buffers import buffers_of
-
 ARGUMENT, PARAMETER, BUFFER, RESULT = "argument", "parameter", "buffer", "result"
 
 
@@ -114,3 +112,15 @@ def preserve_attributes(spec: Any) -> Iterator[None]:
                     del own[name]
                 elif own[name] is not was[name]:
                     own[name] = was[name]
+
+
+def buffers_of(module: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """Tensors that a module keeps beside its parameters, by their paths: buffers, and those in plain attributes."""
+    tensors = dict(module.named_buffers())
+    ids = {id(tensor) for tensor in (*tensors.values(), *module.parameters())}
+    for path, part in module.named_modules():
+        for name, value in vars(part).items():
+            if isinstance(value, torch.Tensor) and id(value) not in ids:
+                ids.add(id(value))
+                tensors[f"{path}.{name}" if path else name] = value
+    return tensors

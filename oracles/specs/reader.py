@@ -16,6 +16,7 @@ from ...reference.array import Array, attach, constant, store
 from ...reference.choice import Choice
 from ...reference.condition import Condition, condition, possibly, surely
 from ...reference.derivative import steps_stored, store_contributions
+from ...reference.dtypes import dtype_name
 from ...reference.formats import FORMATS
 from ...reference.missing import NoReadingError
 from ...reference.whole import Whole, integers, settle, truncate
@@ -23,6 +24,7 @@ from .calls import UntraceableError
 from .integers import is_place, is_read_at, of_integers, read_at
 from .lines import is_constant, is_write, line_of
 from .rules import MOVES, REPEATING, RULES, Rule, truth_of
+from .rules.table import overloads
 from .unwritten import describe, differ, read_memory, takes_memory
 
 #: Arguments of aten operations that say nothing of values.
@@ -41,9 +43,7 @@ _INTEGERS = {
 #: Dtypes whose tensors can be read.
 READ = {torch.bool, *_INTEGERS, *(getattr(torch, name) for name in FORMATS)}
 #: Norms of which torch differentiates the first result alone, and not the statistics; those of group norm it does.
-_NORMS = {
-    getattr(_aten, name).default for name in ("native_layer_norm", "native_batch_norm", "_native_batch_norm_legit")
-}
+_NORMS = set(overloads("native_layer_norm native_batch_norm _native_batch_norm_legit"))
 
 
 class Reader(torch.fx.Interpreter):
@@ -234,7 +234,7 @@ class Reader(torch.fx.Interpreter):
         # Whoever judges the results of the spec rounds them; to round them here, too, would count that twice.
         if node in self.last:
             self.unrounded[node] = result
-        return store(result, _dtype_name(dtype), by_spec)
+        return store(result, dtype_name(dtype), by_spec)
 
     def _of_dtype(self, result: Any, node: torch.fx.Node) -> Any:
         """A result as numbers of the kind that the node has in the spec: integers, truth values, or floating ones."""
@@ -269,10 +269,6 @@ _NO_RULE = "has no rule; give a formula in NumPy"
 _DRAWS = "draws random numbers, so the spec has no one answer; put it in evaluation, or give a formula in NumPy"
 
 
-def _dtype_name(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")
-
-
 def _is_within(node: torch.fx.Node) -> bool:
     """Whether a node is a part of an operation of the spec that torch has decomposed."""
     return _operation_of(node) != str(node.target)
@@ -304,7 +300,7 @@ def _narrowest_of(nodes: Sequence[torch.fx.Node]) -> str:
     """The name of the narrowest floating dtype of the values of nodes, "" where none is floating."""
     leaves = pytree.tree_leaves([node.meta.get("val") for node in nodes])
     dtypes = {x.dtype for x in leaves if isinstance(x, torch.Tensor) and x.dtype.is_floating_point}
-    return min(map(_dtype_name, dtypes), key=lambda name: FORMATS[name].precision if name in FORMATS else 0, default="")
+    return min(map(dtype_name, dtypes), key=lambda name: FORMATS[name].precision if name in FORMATS else 0, default="")
 
 
 def _moves(node: torch.fx.Node) -> bool:
@@ -341,7 +337,7 @@ def _moving(graph: torch.fx.GraphModule) -> set[Any]:
     for node in graph.graph.nodes:
         value = node.meta.get("val")
         is_input = node.op == "placeholder" and (not isinstance(value, torch.Tensor) or value.dtype.is_floating_point)
-        if is_input or any(each in nodes for each in node.all_input_nodes):
+        if is_input or not nodes.isdisjoint(node.all_input_nodes):
             nodes.add(node)
     return nodes
 
@@ -349,9 +345,8 @@ def _moving(graph: torch.fx.GraphModule) -> set[Any]:
 def _handed_on(graph: torch.fx.GraphModule) -> set[Any]:
     nodes: set[Any] = set()
     for node in graph.graph.nodes:
-        if node.op in ("placeholder", "get_attr") or (
-            node.target in MOVES and all(each in nodes for each in node.all_input_nodes)
-        ):
+        moves = node.target in MOVES and nodes.issuperset(node.all_input_nodes)
+        if moves or node.op in ("placeholder", "get_attr"):
             nodes.add(node)
     return nodes
 

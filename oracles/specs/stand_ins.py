@@ -7,7 +7,6 @@ one with a result of its own. What stands here computes the same by operations t
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import inspect
 import math
 import sys
@@ -202,19 +201,13 @@ STAND_INS: dict[Any, Callable[..., Any]] = {
 }
 
 
-@dataclasses.dataclass
-class _Forward:
-    """Whether the forward of a custom function is being traced."""
-
-    depth: int = 0
-
-
-_FORWARD = _Forward()
+#: The custom functions whose forward is being traced, each within the one before it.
+_IN_FORWARD: list[Any] = []
 
 
 def is_in_forward() -> bool:
     """Whether a custom function's forward is being traced, where no mode says which results have derivatives."""
-    return _FORWARD.depth > 0
+    return bool(_IN_FORWARD)
 
 
 class _Context:
@@ -246,7 +239,7 @@ class _Context:
 def _apply_function(cls: Any, *args: Any, **kwargs: Any) -> Any:
     """The results of the forward of a custom function, in the old style or the new one."""
     context = _Context(args)
-    _FORWARD.depth += 1
+    _IN_FORWARD.append(cls)
     try:
         if cls.setup_context is _SingleLevelFunction.setup_context:
             results = cls.forward(context, *args, **kwargs)
@@ -256,7 +249,7 @@ def _apply_function(cls: Any, *args: Any, **kwargs: Any) -> Any:
             results = cls.forward(*bound.args, **bound.kwargs)
             cls.setup_context(context, bound.args, results)
     finally:
-        _FORWARD.depth -= 1
+        _IN_FORWARD.pop()
     return pytree.tree_map(lambda y: y.detach() if any(y is each for each in context.constant) else y, results)
 
 

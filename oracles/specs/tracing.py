@@ -30,7 +30,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils import _pytree as pytree
 
 from ...reference.array import Array
-from ...reference.formats import FORMATS
+from ...reference.dtypes import FORMATS, dtype_name
 from .calls import RESULT, Operand, SpecCall, UntraceableError
 from .lines import Lines, line_of, line_of_error
 from .reader import READ, Reader, first_line
@@ -139,12 +139,10 @@ def check(name: str, tensor: torch.Tensor) -> None:
     if tensor.dtype.is_complex:
         why = "complex; write its real and its imaginary part as two tensors"
     elif tensor.is_nested or tensor.layout != torch.strided:
-        why = (
-            f"{'nested' if tensor.is_nested else str(tensor.layout).removeprefix('torch.')}; give it as a dense tensor"
-        )
+        layout = "nested" if tensor.is_nested else str(tensor.layout).removeprefix("torch.")
+        why = f"{layout}; give it as a dense tensor"
     elif tensor.dtype not in READ:
-        dtype = str(tensor.dtype).removeprefix("torch.")
-        why = f"of {dtype}; it can be read in {', '.join(FORMATS)}, in integers and in truth values"
+        why = f"of {dtype_name(tensor.dtype)}; it can be read in {', '.join(FORMATS)}, in integers and in truth values"
     elif tensor.is_meta:
         why = "on the meta device, and has no values; give it on another"
     else:

@@ -15,13 +15,7 @@ from .verdict import AXES, MAX_CASE, Cell
 SCHEMA = "opassay-case/1"
 #: The longest text that is read: twice what a record may hold of a case (`verdict.MAX_CASE`).
 LARGEST_TEXT = 2 * MAX_CASE
-_DTYPES = {
-    dtype_name(d): d
-    for d in (
-        *(getattr(torch, name) for name in FORMATS),
-        *(torch.int64, torch.int32, torch.uint8, torch.bool),
-    )
-}
+_DTYPES = {name: getattr(torch, name) for name in (*FORMATS, "int64", "int32", "uint8", "bool")}
 
 
 class CaseError(ValueError):

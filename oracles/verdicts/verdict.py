@@ -15,8 +15,7 @@ import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from .cleaning import CARD_CHARACTERS as CARD_CHARACTERS
-from .cleaning import CARD_LINES as CARD_LINES
+from .cleaning import CARD_CHARACTERS, CARD_LINES
 from .cleaning import clean as clean
 from .cleaning import counted as counted
 from .cleaning import replaying as replaying

@@ -27,7 +27,7 @@ from ...oracles.bound.terms import Terms
 from ...oracles.op.declaration import dtype_name, is_float, to_array
 from ...oracles.op.transforms import REFERENCE, along
 from ...oracles.specs import Traced, UntraceableError, check, preserve_attributes, traced, uncompiled
-from ...oracles.specs.buffers import buffers_of
+from ...oracles.specs.calls import buffers_of
 from ...oracles.verdicts.violation import error_lines, error_name
 from ...reference.algorithms import Inapplicable, algorithm_of, algorithms, declared
 from ...reference.array import Array, store

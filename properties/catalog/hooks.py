@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from ... import impl
 from ...oracles.op.declaration import Draft, Op
-from ...reference import hooks as formulas
+from ...reference import collectives as formulas
 from ..declaring import drawing, laws, strategies, torch_documents
 from ..declaring.choices import choose
 from ..declaring.declare import declare

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...oracles.bound.contract import CPU_FUNCTIONS, contract
+from ...oracles.bound.contract import CPU_FUNCTIONS, SCALING, contract
 from ...oracles.op.declaration import Op, arithmetic_of
 from ..catalog import CATALOG
 from ..catalog.loading import load_op, plugin_entry_points
@@ -66,9 +66,9 @@ def _contract_facts(op: Op, item: Data, dtype: str, functions: list[str]) -> Dat
     return {
         "accumulate": terms.accumulate.name,
         "stores": terms.stores.name,
-        "ulps": {name: terms.functions[name] for name in functions},
+        "ulps": {name: terms.functions.ulps[name] for name in functions},
         "roundings": terms.roundings,
-        "scaling": terms.scaling,
+        "scaling": SCALING,
         "flush": terms.flush,
         "algorithms": sorted(terms.algorithms),
     }

@@ -20,7 +20,9 @@ from .elementwise import erfc as erfc
 from .elementwise import sigmoid as sigmoid
 from .kind import BILINEAR as BILINEAR
 from .kind import ELEMENTWISE as ELEMENTWISE
+from .kind import MOVING as MOVING
 from .kind import PRIMITIVES as PRIMITIVES
+from .kind import SCANS as SCANS
 from .kind import SPECIAL as SPECIAL
 from .kind import STORAGE as STORAGE
 from .kind import STRUCTURAL as STRUCTURAL

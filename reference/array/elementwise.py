@@ -10,7 +10,7 @@ import numpy as np
 
 from ..condition import Condition
 from .constants import Precise
-from .kind import SPECIAL, WORDS, Array, bind, constant
+from .kind import ELEMENTWISE, SPECIAL, WORDS, Array, bind, constant
 
 
 def _elementwise(primitive: str) -> Callable[..., Array]:
@@ -82,13 +82,8 @@ def erfc(x: Any) -> Any:
     return bind("erfc", (x,), {}) if isinstance(x, Array) else _of_floats(math.erfc)(x)
 
 
-_UFUNCS = (
-    *(np.add, np.subtract, np.multiply, np.divide, np.negative, np.absolute, np.square, np.sqrt),
-    *(np.exp, np.expm1, np.log, np.log1p, np.tanh, np.maximum, np.minimum),
-    *(np.sin, np.cos, np.tan, np.arcsin, np.arccos, np.arctan, np.sinh, np.cosh),
-    *(np.arcsinh, np.arccosh, np.arctanh, np.exp2, np.log2, np.log10, np.cbrt),
-    *(np.arctan2, np.hypot, np.logaddexp, np.fmod, np.float_power, np.floor, np.ceil, np.rint, np.trunc, np.sign),
-)
+#: The primitives that are functions of NumPy; its power is another one, by its exponent.
+_UFUNCS = [each for each in (getattr(np, name, None) for name in ELEMENTWISE) if isinstance(each, np.ufunc)]
 _COMPARISONS = (np.less, np.less_equal, np.greater, np.greater_equal, np.equal, np.not_equal)
 
 WORDS.update({ufunc: _elementwise(ufunc.__name__) for ufunc in _UFUNCS})

@@ -48,6 +48,9 @@ BILINEAR = frozenset(("matmul", "correlate"))
 SCANS = frozenset(("cumsum", "cumprod", "sort"))
 #: Reductions; `store` is a rounding to the format of a stored intermediate; `among` a choice of algorithms.
 OTHER = frozenset(("sum", "prod", "max", "store", "among"))
+#: Primitives that give elements of their operands: as finite as those, and stored where those are.
+MOVING = STRUCTURAL - {"scatter", "overlap"} | {"negative", "absolute", "maximum", "minimum", "where", "attach"}
+MOVING |= {"max", "sort", "store"}
 PRIMITIVES = ELEMENTWISE | STRUCTURAL | BILINEAR | SCANS | OTHER
 
 
@@ -82,9 +85,9 @@ class Array(Methods):
     def apply(self, primitive: str, operands: Operands, params: Params) -> Array:
         """Evaluate a primitive whose highest-level operand is `self`."""
 
-    @abstractmethod
     def base(self) -> Array:
         """The reading under all derivative levels."""
+        return self
 
     @abstractmethod
     def comparable(self) -> Any:

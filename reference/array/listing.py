@@ -27,9 +27,6 @@ Three things differ from NumPy:
 - Nothing becomes a Python number. `float(x)` and `math.exp(x)` are errors, and a branch `if x > 0` is one where
   rounding may decide it: `np.where` takes both sides into account.
 """
-_OPERATORS = """\
-`+ - * / // % ** @`, `abs`, `divmod`, comparisons, `& | ~` of conditions, and indexing by slices, integers and arrays of
-integers"""
 _GROUPS = {
     "elementwise": "Functions of elements",
     "selection": "Choices, limits and questions",

@@ -113,29 +113,14 @@ class Methods(NDArrayOperatorsMixin):
             )
 
     # A formula writes into no memory, so these give new arrays; another name of the old one keeps the old value.
-    def __iadd__(self, other: Any) -> Any:
-        return self + other
-
-    def __isub__(self, other: Any) -> Any:
-        return self - other
-
-    def __imul__(self, other: Any) -> Any:
-        return self * other
-
-    def __itruediv__(self, other: Any) -> Any:
-        return self / other
-
-    def __ifloordiv__(self, other: Any) -> Any:
-        return self // other
-
-    def __imod__(self, other: Any) -> Any:
-        return self % other
-
-    def __ipow__(self, other: Any) -> Any:
-        return self**other
-
-    def __imatmul__(self, other: Any) -> Any:
-        return self @ other
+    __iadd__ = NDArrayOperatorsMixin.__add__
+    __isub__ = NDArrayOperatorsMixin.__sub__
+    __imul__ = NDArrayOperatorsMixin.__mul__
+    __itruediv__ = NDArrayOperatorsMixin.__truediv__
+    __ifloordiv__ = NDArrayOperatorsMixin.__floordiv__
+    __imod__ = NDArrayOperatorsMixin.__mod__
+    __ipow__ = NDArrayOperatorsMixin.__pow__
+    __imatmul__ = NDArrayOperatorsMixin.__matmul__
 
 
 def _one_or_many(arguments: tuple[Any, ...]) -> Any:

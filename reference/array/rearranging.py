@@ -73,14 +73,10 @@ def _split(ary: Array, indices_or_sections: Any, axis: int = 0) -> list[Array]:
     return _array_split(ary, indices_or_sections, axis)
 
 
-def _atleast(ndim: int) -> Callable[..., Any]:
+def _atleast(grow: Callable[..., Any]) -> Callable[..., Any]:
     def rule(*arrays: Any) -> Any:
-        grown = [np.reshape(x, np.atleast_1d(np.empty(np.shape(x))).shape if ndim == 1 else _grown(x)) for x in arrays]
+        grown = [np.reshape(x, grow(np.empty(np.shape(x))).shape) for x in arrays]
         return grown[0] if len(grown) == 1 else tuple(grown)
-
-    def _grown(x: Any) -> tuple[int, ...]:
-        like = np.empty(np.shape(x))
-        return (np.atleast_2d(like) if ndim == 2 else np.atleast_3d(like)).shape
 
     return rule
 
@@ -154,9 +150,9 @@ WORDS.update(
         np.array_split: _array_split,
         np.hsplit: lambda ary, sections: _split(ary, sections, 1 if ary.ndim > 1 else 0),
         np.vsplit: lambda ary, sections: _split(ary, sections, 0),
-        np.atleast_1d: _atleast(1),
-        np.atleast_2d: _atleast(2),
-        np.atleast_3d: _atleast(3),
+        np.atleast_1d: _atleast(np.atleast_1d),
+        np.atleast_2d: _atleast(np.atleast_2d),
+        np.atleast_3d: _atleast(np.atleast_3d),
         np.vstack: _vstack,
         np.hstack: _hstack,
         np.dstack: _dstack,

@@ -10,7 +10,7 @@ import numpy as np
 from ..missing import NoReadingError
 from .kind import REDUCTIONS, WORDS, Array, bind
 from .selection import is_nan
-from .shapes import normalize_axes, reshape
+from .shapes import drop_axes, normalize_axes
 
 
 def amax(x: Any, axis: Any = None, keepdims: bool = False) -> Any:
@@ -25,10 +25,7 @@ def _reduction(primitive: str, **params: Any) -> Callable[..., Array]:
         # The primitive itself keeps the reduced axes, with length 1. So its result broadcasts against its operand,
         # which is all that its derivatives need; the axes are dropped by a reshape, which is exact in every reading.
         axes = normalize_axes(axis, x.ndim)
-        result = bind(primitive, (x,), {"axes": axes, **params}) if axes else x
-        if keepdims:
-            return result
-        return reshape(result, tuple(n for i, n in enumerate(result.shape) if i not in axes))
+        return drop_axes(bind(primitive, (x,), {"axes": axes, **params}) if axes else x, axes, keepdims)
 
     return rule
 
@@ -65,12 +62,7 @@ def _mean(a: Any, axis: Any = None, dtype: Any = None, *, keepdims: bool = False
     total = _total_of_mean(_mask(a, where), axis, True if where is not None else keepdims)
     if where is None:
         return total / count if count != 1 else total
-    return _drop_axes(total / count.astype(np.float64), axis, keepdims)
-
-
-def _drop_axes(result: Any, axis: Any, keepdims: bool) -> Any:
-    axes = normalize_axes(axis, result.ndim)
-    return result if keepdims else reshape(result, tuple(n for i, n in enumerate(result.shape) if i not in axes))
+    return drop_axes(total / count.astype(np.float64), axis, keepdims)
 
 
 def _var(

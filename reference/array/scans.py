@@ -11,7 +11,7 @@ import numpy as np
 from ..algorithms import Algorithm, Inapplicable, Reverse
 from ..condition import Condition, surely
 from .kind import WORDS, Array, among, attach, bind, constant, order_of
-from .shapes import normalize_axes, reshape
+from .shapes import drop_axes, normalize_axes, reshape
 
 #: Factors, up to which the product without each of them is formed by itself.
 _SHORT = 2**6
@@ -62,7 +62,6 @@ def _prod(x: Array, axis: Any = None, keepdims: bool = False) -> Any:
     axes = normalize_axes(axis, x.ndim)
     if not axes:
         return x
-    lengths = tuple(1 if i in axes else n for i, n in enumerate(x.shape))
     product: Any
     if _without_zeros(x) or not order_of(x):
         product = bind("prod", (x,), {"axes": axes})
@@ -73,7 +72,7 @@ def _prod(x: Array, axis: Any = None, keepdims: bool = False) -> Any:
             ways += [Algorithm(Reverse(functools.partial(text, axis=axes[0])), "") for text in texts]
         product = among(ways, x)
         product = attach(bind("prod", (constant(x),), {"axes": axes}), product, kept=True)
-    return product if keepdims else reshape(product, tuple(n for i, n in enumerate(lengths) if i not in axes))
+    return drop_axes(product, axes, keepdims)
 
 
 def _without_each(x: Any, g: Any, axis: int) -> Any:

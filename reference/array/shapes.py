@@ -26,6 +26,12 @@ def reshape(x: Array, shape: Any) -> Array:
     return x if lengths == x.shape else bind("reshape", (x,), {"shape": lengths})
 
 
+def drop_axes(x: Array, axis: Any, keepdims: bool) -> Array:
+    """A reduced array without the axes that have length 1 for it, unless they are to be kept."""
+    axes = normalize_axes(axis, x.ndim)
+    return x if keepdims else reshape(x, tuple(n for i, n in enumerate(x.shape) if i not in axes))
+
+
 def _transpose(x: Array, axes: Any = None) -> Array:
     order = tuple(reversed(range(x.ndim))) if axes is None else tuple(a % x.ndim for a in axes)
     return x if order == tuple(range(x.ndim)) else bind("transpose", (x,), {"axes": order})

@@ -30,9 +30,9 @@ from typing import Any
 import numpy as np
 
 from ..algorithms import Algorithm, Reverse
-from ..array import Array, Operands, Params, among, bind, store
+from ..array import MOVING, Array, Operands, Params, among, bind, store
 from .rules import DIAGONAL, pull_cotangent, push_tangent
-from .steps import MOVING, Steps, Stored, Wrapped, format_of_steps, sum_of_stored
+from .steps import Steps, Stored, Wrapped, format_of_steps, sum_of_stored
 
 Function = Callable[..., Any]
 Arrays = tuple[Any, ...]

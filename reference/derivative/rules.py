@@ -29,7 +29,6 @@ from ..array import (
 )
 from ..condition import condition, possibly, surely
 from . import products, scans
-from .broadcasting import unbroadcast
 from .steps import Stored
 
 Function = Callable[..., Any]
@@ -60,15 +59,10 @@ def _reading(*xs: Any) -> Any:
 def _select(lost: np.ufunc) -> tuple[Function, Function]:
     """The rules of both operands of a maximum or minimum, where an operand loses if `lost(it, the other)`."""
 
-    def rule(g: Any, y: Any, xs: Operands, params: Params) -> Any:
-        x, other = xs
-        return choose(_unless(lost, x, other), g, 0.0)
+    def rule_of(position: int) -> Function:
+        return lambda g, y, xs, params: choose(_unless(lost, xs[position], xs[1 - position]), g, 0.0)
 
-    def of_the_other(g: Any, y: Any, xs: Operands, params: Params) -> Any:
-        x, other = xs
-        return choose(_unless(lost, other, x), g, 0.0)
-
-    return rule, of_the_other
+    return rule_of(0), rule_of(1)
 
 
 def _absolute_rule(g: Any, y: Any, xs: Operands, params: Params) -> Any:
@@ -234,6 +228,17 @@ def _index_of(chosen: Any, axes: tuple[int, ...]) -> tuple[Any, ...]:
     for axis, where in zip(rest, grid, strict=True):
         index[axis] = np.expand_dims(where, axes)
     return tuple(index)
+
+
+def unbroadcast(g: Any, shape: tuple[int, ...]) -> Any:
+    """Sum of `g` over the axes along which `shape` was broadcast to `g`'s shape: the adjoint of broadcasting."""
+    have = np.shape(g)
+    if have == shape:
+        return g
+    extra = len(have) - len(shape)
+    axes = tuple(range(extra)) + tuple(i + extra for i, n in enumerate(shape) if n == 1 and have[i + extra] != 1)
+    total = np.sum(g, axis=axes, keepdims=True) if axes else g
+    return np.reshape(total, shape)
 
 
 #: primitive -> (tangents or None, operands, params) -> the tangent of the result

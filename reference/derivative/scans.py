@@ -16,12 +16,9 @@ from ..ranks import places
 LARGEST_TABLE = 2**26
 
 
-def _backwards(x: Any, axis: int) -> Any:
-    return x[(*(slice(None),) * axis, slice(None, None, -1))]
-
-
 def _sum_from_behind(g: Any, axis: int) -> Any:
-    return _backwards(bind("cumsum", (_backwards(g, axis),), {"axis": axis}), axis)
+    sums: Any = bind("cumsum", (np.flip(g, axis),), {"axis": axis})
+    return np.flip(sums, axis)
 
 
 # The words ask for `cumprod` and `prod` only where no factor is zero, so that the others are a quotient.
@@ -106,21 +103,10 @@ class _Order:
         return sure + (scatter(spread, self.rows, shape) if self.rows else np.sum(spread, axis=0))
 
 
-def _tangent_of_sort(ts: Any, xs: Operands, params: Params) -> Any:
-    ((x,), (t,)) = xs, ts
-    axis = params["axis"]
-    return np.moveaxis(_Order(np.moveaxis(x, axis, -1)).tangent(np.moveaxis(t, axis, -1)), -1, axis)
-
-
-def _cotangent_of_sort(position: int, g: Any, xs: Operands, params: Params) -> Any:
-    (x,) = xs
-    axis = params["axis"]
-    return np.moveaxis(_Order(np.moveaxis(x, axis, -1)).cotangent(np.moveaxis(g, axis, -1)), -1, axis)
-
-
-def _cotangent_of_windows(position: int, g: Any, xs: Operands, params: Params) -> Any:
-    (x,) = xs
-    return bind("overlap", (g,), {"shape": np.shape(x), **params})
+def _sorted_slopes(x: Any, moved: Any, axis: int, change: Callable[[_Order, Any], Any]) -> Any:
+    """The tangent or the cotangent of what is sorted along an axis, by a method of `_Order`."""
+    rows, slopes = np.moveaxis(x, axis, -1), np.moveaxis(moved, axis, -1)
+    return np.moveaxis(change(_Order(rows), slopes), -1, axis)
 
 
 def _cotangent_of_overlap(position: int, g: Any, xs: Operands, params: Params) -> Any:
@@ -130,13 +116,13 @@ def _cotangent_of_overlap(position: int, g: Any, xs: Operands, params: Params) -
 TANGENTS: dict[str, Callable[..., Any]] = {
     "cumprod": _tangent_of_cumprod,
     "prod": _tangent_of_prod,
-    "sort": _tangent_of_sort,
+    "sort": lambda ts, xs, params: _sorted_slopes(xs[0], ts[0], params["axis"], _Order.tangent),
 }
 COTANGENTS: dict[str, Callable[..., Any]] = {
     "cumsum": lambda position, g, xs, params: _sum_from_behind(g, params["axis"]),
     "cumprod": _cotangent_of_cumprod,
     "prod": _cotangent_of_prod,
-    "sort": _cotangent_of_sort,
-    "windows": _cotangent_of_windows,
+    "sort": lambda position, g, xs, params: _sorted_slopes(xs[0], g, params["axis"], _Order.cotangent),
+    "windows": lambda position, g, xs, params: bind("overlap", (g,), {"shape": np.shape(xs[0]), **params}),
     "overlap": _cotangent_of_overlap,
 }

@@ -17,13 +17,10 @@ from typing import Any
 import numpy as np
 
 from ..algorithms import Algorithm
-from ..array import STRUCTURAL, Array, Operands, Params, bind, scatter, store
+from ..array import MOVING, Array, Operands, Params, bind, scatter, store
 
 #: Format of the operation that is being read, "" where its steps are not stored.
 _FORMAT: ContextVar[str] = ContextVar("format of the operation that is read", default="")
-#: Primitives that give elements of their operands: what is stored stays so.
-MOVING = STRUCTURAL - {"scatter", "overlap"} | {"negative", "absolute", "where", "attach", "max", "sort", "store"}
-MOVING |= {"maximum", "minimum"}
 
 
 @contextlib.contextmanager

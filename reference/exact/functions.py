@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
@@ -101,18 +102,30 @@ def _fmod(a: Raw, b: Raw, bits: int) -> Raw:
     return libmp.mpf_neg(rest) if a[0] else rest
 
 
-def _logaddexp(log1p: Callable[[Raw, int], Raw]) -> Callable[[Raw, Raw, int], Raw]:
-    def rule(a: Raw, b: Raw, bits: int) -> Raw:
-        """log(exp(a) + exp(b)), as max + log(1 + exp(−|a − b|))."""
-        if libmp.fnan in (a, b):
-            return libmp.fnan
-        largest = a if libmp.mpf_ge(a, b) else b
-        if _is_infinite(largest):
-            return largest
-        gap = libmp.mpf_neg(libmp.mpf_abs(libmp.mpf_sub(a, b)))
-        return libmp.mpf_add(largest, log1p(libmp.mpf_exp(gap, bits + _GUARD, "n"), bits + _GUARD), bits, "n")
+def log(x: Raw, bits: int) -> Raw:
+    if x == libmp.fzero:
+        return libmp.fninf
+    return libmp.fnan if (libmp.mpf_sign(x) or 0) < 0 else libmp.mpf_log(x, bits, "n")
 
-    return rule
+
+def log1p(x: Raw, bits: int) -> Raw:
+    if x[1] and x[2] + x[3] < -3 * bits:  # x - x²/2, where 1 + x would have as many bits as x's exponent says
+        return libmp.mpf_sub(x, libmp.mpf_shift(libmp.mpf_mul(x, x), -1), bits, "n")
+    # 1 + x is exact here, so nothing cancels. Where x is large it need not be, and would have as many bits as its
+    # exponent says.
+    large = x[1] and x[2] + x[3] > bits
+    return log(libmp.mpf_add(libmp.fone, x, bits + 4, "n") if large else libmp.mpf_add(libmp.fone, x), bits)
+
+
+def _logaddexp(a: Raw, b: Raw, bits: int) -> Raw:
+    """log(exp(a) + exp(b)), as max + log(1 + exp(−|a − b|))."""
+    if libmp.fnan in (a, b):
+        return libmp.fnan
+    largest = a if libmp.mpf_ge(a, b) else b
+    if _is_infinite(largest):
+        return largest
+    gap = libmp.mpf_neg(libmp.mpf_abs(libmp.mpf_sub(a, b)))
+    return libmp.mpf_add(largest, log1p(libmp.mpf_exp(gap, bits + _GUARD, "n"), bits + _GUARD), bits, "n")
 
 
 def power(x: Raw, exponent: Raw, bits: int) -> Raw:
@@ -176,17 +189,7 @@ def _exp2(two: Raw, x: Raw, bits: int) -> Raw:
     return libmp.fzero if x == libmp.fninf else libmp.mpf_pow(two, x, bits, "n")
 
 
-def binary(bits: int, log1p: Callable[[Raw, int], Raw]) -> dict[str, Binary]:
-    """The functions of two arguments at a precision, by the names of primitives.
-
-    Args:
-        bits: of the results.
-        log1p: log(1 + x) of a number and a precision.
-    """
-    logaddexp = _logaddexp(log1p)
-    return {
-        "arctan2": lambda y, x: _arctan2(y, x, bits),
-        "hypot": lambda a, b: _hypot(a, b, bits),
-        "fmod": lambda a, b: _fmod(a, b, bits),
-        "logaddexp": lambda a, b: logaddexp(a, b, bits),
-    }
+def binary(bits: int) -> dict[str, Binary]:
+    """The functions of two arguments at a precision, by the names of primitives."""
+    rounded = {"arctan2": _arctan2, "hypot": _hypot, "fmod": _fmod, "logaddexp": _logaddexp}
+    return {name: functools.partial(function, bits=bits) for name, function in rounded.items()}

@@ -46,21 +46,6 @@ def _quotient(a: Raw, b: Raw, bits: int) -> Raw:
     return libmp.mpf_div(a, b, bits, "n")
 
 
-def _log(x: Raw, bits: int) -> Raw:
-    if x == libmp.fzero:
-        return libmp.fninf
-    return libmp.fnan if _sign(x) < 0 else libmp.mpf_log(x, bits, "n")
-
-
-def _log1p(x: Raw, bits: int) -> Raw:
-    if x[1] and x[2] + x[3] < -3 * bits:  # x - x²/2, where 1 + x would have as many bits as x's exponent says
-        return libmp.mpf_sub(x, libmp.mpf_shift(libmp.mpf_mul(x, x), -1), bits, "n")
-    # 1 + x is exact here, so nothing cancels. Where x is large it need not be, and would have as many bits as its
-    # exponent says.
-    large = x[1] and x[2] + x[3] > bits
-    return _log(libmp.mpf_add(libmp.fone, x, bits + 4, "n") if large else libmp.mpf_add(libmp.fone, x), bits)
-
-
 def _expm1(x: Raw, bits: int) -> Raw:
     lost = max(0, -(x[2] + x[3])) if x[1] else 0  # leading bits that e^x - 1 cancels
     return libmp.mpf_sub(libmp.mpf_exp(x, bits + lost + 4, "n"), libmp.fone, bits, "n")
@@ -96,8 +81,8 @@ def primitives_at(bits: int) -> dict[str, Any]:
         "sqrt": lambda x: libmp.fnan if x[0] else libmp.mpf_sqrt(x, bits, "n"),
         "exp": lambda x: libmp.mpf_exp(x, bits, "n"),
         "expm1": lambda x: _expm1(x, bits),
-        "log": lambda x: _log(x, bits),
-        "log1p": lambda x: _log1p(x, bits),
+        "log": lambda x: functions.log(x, bits),
+        "log1p": lambda x: functions.log1p(x, bits),
         "tanh": lambda x: libmp.mpf_tanh(x, bits, "n"),
         "sigmoid": lambda x: _sigmoid(x, bits),
     }
@@ -113,7 +98,7 @@ def primitives_at(bits: int) -> dict[str, Any]:
         "minimum": _smaller,
     }
     table = {name: np.frompyfunc(f, 1, 1) for name, f in (unary | functions.unary(bits)).items()}
-    both = binary | functions.binary(bits, _log1p)
+    both = binary | functions.binary(bits)
     return table | {name: np.frompyfunc(f, 2, 1) for name, f in both.items()}
 
 

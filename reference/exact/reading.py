@@ -16,6 +16,7 @@ import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import mpmath
 import numpy as np
 from mpmath import libmp
 
@@ -46,14 +47,9 @@ class Exact(Array):
         shape: tuple[int, ...] = self.values.shape
         return shape
 
-    def base(self) -> Array:
-        return self
-
     def comparable(self) -> Any:
         """Values that compare exactly: mpf objects."""
-        return (
-            np.frompyfunc(_Ordered, 1, 1)(self.values) if self.values.ndim else wrap_scalar(_Ordered(self.values[()]))
-        )
+        return wrap_scalar(np.frompyfunc(mpmath.mp.make_mpf, 1, 1)(self.values))
 
     def lift(self, value: Any) -> Exact:
         return exact(value)
@@ -70,33 +66,6 @@ class Exact(Array):
             xs.append(_constant(params["exponent"]))
         # What other parameters say is how an evaluation may approximate the function, which has one exact value.
         return Exact(wrap_scalar(primitives_at(bits_in_use())[primitive](*xs)))
-
-
-class _Ordered:
-    """A raw number that compares by value; NaN compares false."""
-
-    __slots__ = ("raw",)
-
-    def __init__(self, raw: Raw) -> None:
-        self.raw = raw
-
-    def __lt__(self, other: _Ordered) -> bool:
-        return bool(libmp.mpf_lt(self.raw, other.raw))
-
-    def __le__(self, other: _Ordered) -> bool:
-        return bool(libmp.mpf_le(self.raw, other.raw))
-
-    def __gt__(self, other: _Ordered) -> bool:
-        return bool(libmp.mpf_gt(self.raw, other.raw))
-
-    def __ge__(self, other: _Ordered) -> bool:
-        return bool(libmp.mpf_ge(self.raw, other.raw))
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Ordered) and bool(libmp.mpf_eq(self.raw, other.raw))
-
-    def __hash__(self) -> int:
-        return hash(self.raw)
 
 
 @functools.lru_cache(maxsize=256)

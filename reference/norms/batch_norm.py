@@ -16,24 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from ..algorithms import Inapplicable, also
+from ..algorithms import Inapplicable, also, under_name
 from ..array import constant
-from .moments import (
-    FOLDED,
-    OTHER,
-    SHIFTED,
-    USUAL,
-    Array,
-    Grads,
-    folded_by_one_scale,
-    in_other_ways,
-    input_gradient,
-    is_derived,
-    mask_gradients,
-    saved_statistics,
-    scale_and_shift,
-    shifted_moments,
-)
+from . import moments
+from .moments import FOLDED, OTHER, SHIFTED, USUAL, Array, Grads, in_other_ways
 
 
 def _axes(x: Array) -> tuple[int, ...]:
@@ -54,7 +40,7 @@ def _batch(input: Array, eps: float, way: str) -> tuple[Array, Array, Array]:
     """(μ, 1/√(σ² + ε), Σ(x − μ)²) per channel."""
     axes, count = _axes(input), _elements(input)
     if way == SHIFTED:
-        _, mean, invstd = shifted_moments(input, axes, eps)
+        _, mean, invstd = moments.shifted_moments(input, axes, eps)
         channels = np.shape(input)[1]
         mean, invstd = np.reshape(mean, (channels,)), np.reshape(invstd, (channels,))
         return mean, invstd, np.sum(np.square(input - _spread(mean, input)), axis=axes)
@@ -79,7 +65,7 @@ def _empty(like: Array) -> Array:
 
 
 def _affine(y: Array, weight: Array | None, bias: Array | None) -> Array:
-    return scale_and_shift(y, *(None if t is None else _spread(t, y) for t in (weight, bias)))
+    return moments.scale_and_shift(y, *(None if t is None else _spread(t, y) for t in (weight, bias)))
 
 
 @in_other_ways
@@ -107,7 +93,7 @@ def native_batch_norm(
         out = _folded_channels(input, weight, bias, mean, invstd)
     elif way == FOLDED:
         w, b = (None if t is None else _spread(t, input) for t in (weight, bias))
-        out = folded_by_one_scale(input, _spread(mean, input), _spread(invstd, input), w, b)
+        out = moments.folded_by_one_scale(input, _spread(mean, input), _spread(invstd, input), w, b)
     else:
         out = _affine((input - _spread(mean, input)) * _spread(invstd, input), weight, bias)
     # A batch of no elements has no statistics, and its NaNs would stay in the running ones for good.
@@ -183,17 +169,7 @@ def sync_batch_norm(
     return batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps, way=way)
 
 
-@in_other_ways
-def native_batch_norm_legit(
-    input: Array, weight: Array | None, bias: Array | None, running_mean: Array, running_var: Array,
-    training: bool, momentum: float, eps: float, *, way: str = USUAL,
-) -> tuple[Array, Array, Array, Array | None, Array | None]:  # fmt: skip
-    """As `native_batch_norm`.
-
-    Args:
-        input, weight, bias, running_mean, running_var, training, momentum, eps, way: as in `native_batch_norm`.
-    """
-    return native_batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps, way=way)
+native_batch_norm_legit = under_name("native_batch_norm_legit", native_batch_norm)
 
 
 @in_other_ways
@@ -258,14 +234,14 @@ def native_batch_norm_backward(
         output_mask: which of the three are asked for.
         rstd_last: whether sums of g (x − μ) are multiplied by 1/√(σ² + ε) at the end; of values alone.
     """
-    axes, in_derivative = _axes(input), is_derived(grad_out, input, weight)
+    axes, in_derivative = _axes(input), moments.is_derived(grad_out, input, weight)
     g = grad_out if weight is None else grad_out * _spread(weight, grad_out)
     # In training the statistics depend on every input, which subtracts the means of g and of g x̂; running statistics
     # are constants.
     if train:
         mean, rstd = _spread(save_mean, input), _spread(save_invstd, input)
-        normalized, r = saved_statistics(input, mean, rstd, axes, in_derivative)
-        d_input = input_gradient(g, normalized, r, axes)
+        normalized, r = moments.saved_statistics(input, mean, rstd, axes, in_derivative)
+        d_input = moments.input_gradient(g, normalized, r, axes)
     else:
         assert running_var is not None
         r = _spread(1.0 / np.sqrt(running_var + eps), input)
@@ -280,7 +256,7 @@ def native_batch_norm_backward(
         if train:
             slope = _spread(np.sum(g * centred, axis=axes), input) * r * r / _elements(input)
             d_input = (g - np.mean(g, axis=axes, keepdims=True) - centred * slope) * r
-    return mask_gradients((d_input, d_weight, np.sum(grad_out, axis=axes)), output_mask)
+    return moments.mask_gradients((d_input, d_weight, np.sum(grad_out, axis=axes)), output_mask)
 
 
 @also(rstd_last=True)

@@ -11,19 +11,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..algorithms import also
-from .moments import (
-    Array,
-    Grads,
-    derived_on_lines,
-    folded_by_one_scale,
-    gradient_of_sums,
-    input_gradient,
-    is_derived,
-    mask_gradients,
-    moments_of,
-    saved_statistics,
-    scale_and_shift,
-)
+from . import moments
+from .moments import Array, Grads
 
 
 @also(folded=True)
@@ -69,12 +58,12 @@ def native_group_norm(
     """
     x = np.reshape(input, (N, group, C // group, HxW))
     w, b = (None if t is None else np.reshape(t, (1, group, C // group, 1)) for t in (weight, bias))
-    centred, mean, rstd = moments_of(x, (2, 3), eps)
+    centred, mean, rstd = moments.moments_of(x, (2, 3), eps)
     # The folded form needs one multiplication and one addition per element. It is another algorithm and not only
     # another order: where b and μ scale nearly cancel in the shift, its error is larger.
-    out = folded_by_one_scale(x, mean, rstd, w, b) if folded else scale_and_shift(centred * rstd, w, b)
+    out = moments.folded_by_one_scale(x, mean, rstd, w, b) if folded else moments.scale_and_shift(centred * rstd, w, b)
     if lines:
-        out = derived_on_lines(x, mean, rstd, (2, 3), eps, out, (w, b))
+        out = moments.derived_on_lines(x, mean, rstd, (2, 3), eps, out, (w, b))
     return np.reshape(out, np.shape(input)), np.reshape(mean, (N, group)), np.reshape(rstd, (N, group))
 
 
@@ -99,15 +88,15 @@ def native_group_norm_backward(
     """
     x, dy = (np.reshape(t, (N, group, C // group, HxW)) for t in (input, grad_out))
     mean, rstd = (np.reshape(t, (N, group, 1, 1)) for t in (mean, rstd))
-    normalized, r = saved_statistics(x, mean, rstd, (2, 3), is_derived(grad_out, input, weight))
+    normalized, r = moments.saved_statistics(x, mean, rstd, (2, 3), moments.is_derived(grad_out, input, weight))
     g = dy if weight is None else dy * np.reshape(weight, (1, group, C // group, 1))
     if line:
-        d_input = gradient_of_sums(g, x, mean, r, (2, 3))
+        d_input = moments.gradient_of_sums(g, x, mean, r, (2, 3))
         along = np.sum(dy * x, axis=3) - np.sum(dy, axis=3) * np.reshape(mean, (N, group, 1))
         d_weight = np.sum(along * np.reshape(r, (N, group, 1)), axis=0)
     else:
-        d_input = input_gradient(g, normalized, r, (2, 3), rstd_first)
+        d_input = moments.input_gradient(g, normalized, r, (2, 3), rstd_first)
         d_weight = np.sum(dy * normalized, axis=(0, 3))
     d_input, d_weight = np.reshape(d_input, np.shape(input)), np.reshape(d_weight, (C,))
     d_bias = np.reshape(np.sum(dy, axis=(0, 3)), (C,))
-    return mask_gradients((d_input, d_weight if weight is not None else None, d_bias), output_mask)
+    return moments.mask_gradients((d_input, d_weight if weight is not None else None, d_bias), output_mask)

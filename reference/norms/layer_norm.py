@@ -12,27 +12,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..algorithms import also
-from .moments import (
-    FOLDED,
-    OTHER,
-    USUAL,
-    Array,
-    Grads,
-    derived_on_lines,
-    folded_by_one_scale,
-    given_statistic,
-    gradient_as_line,
-    gradient_of_sums,
-    in_other_ways,
-    input_gradient,
-    is_derived,
-    mask_gradients,
-    moments_of,
-    on_line,
-    on_line_by_one_scale,
-    saved_statistics,
-    scale_and_shift,
-)
+from . import moments
+from .moments import FOLDED, OTHER, USUAL, Array, Grads, in_other_ways
 
 
 def _row_axes(normalized_shape: Sequence[int]) -> tuple[int, ...]:
@@ -67,16 +48,16 @@ def native_layer_norm(
         way: how it is evaluated.
     """
     axes = _row_axes(normalized_shape)
-    centred, mean, rstd = moments_of(input, axes, eps, way)
-    out = scale_and_shift(centred * rstd, weight, bias)
+    centred, mean, rstd = moments.moments_of(input, axes, eps, way)
+    out = moments.scale_and_shift(centred * rstd, weight, bias)
     # In a row of one element x − μ is exactly zero, but not its folded form: there it is judged on the scale of what
     # cancels. Of longer rows the folded form of values counts by its name alone.
     if way == OTHER and math.prod(normalized_shape) != 1:
-        return derived_on_lines(input, mean, rstd, axes, eps, out, (weight, bias)), mean, rstd
+        return moments.derived_on_lines(input, mean, rstd, axes, eps, out, (weight, bias)), mean, rstd
     if way == OTHER:
-        return on_line(input, mean, rstd if weight is None else rstd * weight, bias), mean, rstd
+        return moments.on_line(input, mean, rstd if weight is None else rstd * weight, bias), mean, rstd
     if way == FOLDED:
-        return folded_by_one_scale(input, mean, rstd, weight, bias), mean, rstd
+        return moments.folded_by_one_scale(input, mean, rstd, weight, bias), mean, rstd
     return out, mean, rstd
 
 
@@ -100,17 +81,18 @@ def native_layer_norm_backward(
         line: whether x̂ and d_input are evaluated as lines in x, of which values alone are for rows of several elements.
     """
     axes = _row_axes(normalized_shape)
-    in_derivative = is_derived(grad_out, input, weight)
-    normalized, r = saved_statistics(input, mean, rstd, axes, in_derivative)
+    in_derivative = moments.is_derived(grad_out, input, weight)
+    normalized, r = moments.saved_statistics(input, mean, rstd, axes, in_derivative)
     g = grad_out if weight is None else grad_out * weight
     if line and math.prod(normalized_shape) != 1:
-        normalized, d_input = on_line_by_one_scale(input, mean) * r, gradient_of_sums(g, input, mean, r, axes)
+        normalized = moments.on_line_by_one_scale(input, mean) * r
+        d_input = moments.gradient_of_sums(g, input, mean, r, axes)
     elif line:
-        mu = given_statistic(mean, np.mean(input, axis=axes, keepdims=True), in_derivative)
-        normalized, d_input = input * r - mu * r, gradient_as_line(g, input, mu, r)
+        mu = moments.given_statistic(mean, np.mean(input, axis=axes, keepdims=True), in_derivative)
+        normalized, d_input = input * r - mu * r, moments.gradient_as_line(g, input, mu, r)
     else:
-        d_input = input_gradient(g, normalized, r, axes, rstd_first)
+        d_input = moments.input_gradient(g, normalized, r, axes, rstd_first)
     rows = tuple(range(np.ndim(input) - len(normalized_shape)))
     d_weight = np.sum(grad_out * normalized, axis=rows)
     d_bias = np.sum(grad_out, axis=rows)
-    return mask_gradients((d_input, d_weight if weight is not None else None, d_bias), output_mask)
+    return moments.mask_gradients((d_input, d_weight if weight is not None else None, d_bias), output_mask)

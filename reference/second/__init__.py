@@ -13,8 +13,5 @@ Computers 66, 2017; A. Griewank, A. Walther, Evaluating Derivatives, 2nd ed., SI
 from .intervals import Interval as Interval
 from .intervals import Undecided as Undecided
 from .intervals import precision as precision
-from .reading import Enclosure as Enclosure
-from .reading import Second as Second
 from .reading import enclosures as enclosures
-from .reading import second as second
 from .words import along as along

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..array import Array, Irrational, Operands, Params
+from ..array import Array, Irrational, Operands, Params, normalize_axes
 from ..missing import NoReadingError
 from ..windows import offsets_of, windows_of
 from . import functions, jets
@@ -45,7 +45,7 @@ class Second(Array):
     def base(self) -> Array:
         if all(x.plain for x in self.values.flat):
             return self
-        return self._each(lambda x: Jet(x.value))
+        return self.each(lambda x: Jet(x.value))
 
     def comparable(self) -> Any:
         return self.values
@@ -53,7 +53,8 @@ class Second(Array):
     def lift(self, value: Any) -> Second:
         return second(value)
 
-    def _each(self, change: Callable[[Jet], Jet]) -> Second:
+    def each(self, change: Callable[[Jet], Jet]) -> Second:
+        """The array with every jet changed."""
         return Second(np.frompyfunc(change, 1, 1)(self.values))
 
     def apply(self, primitive: str, operands: Operands, params: Params) -> Second:
@@ -151,23 +152,12 @@ def _rows(values: Any, axes: tuple[int, ...], function: Callable[[list[Jet]], Je
     return np.expand_dims(out, axes)
 
 
-def _along(values: Any, axis: Any, keepdims: bool, function: Callable[[list[Jet]], Jet]) -> Any:
-    given = range(values.ndim) if axis is None else (axis,) if isinstance(axis, (int, np.integer)) else axis
-    axes = tuple(sorted(i % values.ndim for i in given))
+def _along(
+    values: Any, axis: Any = None, keepdims: bool = False, *, function: Callable[[list[Jet]], Jet]
+) -> Any:  # fmt: skip
+    axes = normalize_axes(axis, values.ndim)
     kept = _rows(values, axes, function) if axes else values
     return kept if keepdims else np.squeeze(kept, axes)
-
-
-def _sum(values: Any, axis: Any = None, keepdims: bool = False) -> Any:
-    return _along(values, axis, keepdims, total_of)
-
-
-def _mean(values: Any, axis: Any = None, keepdims: bool = False) -> Any:
-    return _along(values, axis, keepdims, lambda row: total_of(row) / float(len(row)))
-
-
-def _max(values: Any, axis: Any = None, keepdims: bool = False) -> Any:
-    return _along(values, axis, keepdims, jets.largest_of)
 
 
 def total_of(row: Sequence[Jet]) -> Jet:
@@ -178,6 +168,10 @@ def total_of(row: Sequence[Jet]) -> Jet:
     return parts[0] if parts else jets.NOTHING
 
 
+def _mean_of(row: list[Jet]) -> Jet:
+    return total_of(row) / float(len(row))
+
+
 def _where(condition: Any, a: Any, b: Any) -> Any:
     return np.where(condition, _jets(a), _jets(b))
 
@@ -185,10 +179,10 @@ def _where(condition: Any, a: Any, b: Any) -> Any:
 #: NumPy's function -> what stands in its place: of objects it would add up from a Python zero, divide by a count in
 #: Python, or decide a tie.
 _INSTEAD: dict[Any, Callable[..., Any]] = {
-    np.sum: _sum,
-    np.mean: _mean,
-    np.max: _max,
-    np.min: lambda values, axis=None, keepdims=False: -_max(-values, axis, keepdims),
+    np.sum: functools.partial(_along, function=total_of),
+    np.mean: functools.partial(_along, function=_mean_of),
+    np.max: functools.partial(_along, function=jets.largest_of),
+    np.min: lambda values, axis=None, keepdims=False: -_along(-values, axis, keepdims, function=jets.largest_of),
     np.where: _where,
     np.zeros_like: lambda a, dtype=None, *, shape=None: np.zeros(a.shape if shape is None else shape, dtype=object),
     np.ones_like: lambda a, dtype=None, *, shape=None: np.ones(a.shape if shape is None else shape, dtype=object),

@@ -65,7 +65,7 @@ def _values(
     if step == "jvp":
         moved = [_varied(x, t, key) for x, t in zip(primals, directions, strict=True)]
         outputs = _values(function, inner, counts, moved, 2 * key)
-        return tuple(_of_each(y, lambda x: jets.coefficient(x, key)) for y in outputs)
+        return tuple(y.each(lambda x: jets.coefficient(x, key)) for y in outputs)
     starts = [sum(x.size for x in primals[:i]) for i in range(count)]
     seeded = [_seeded(x, first) for x, first in zip(primals, starts, strict=True)]
     total = _pairing(function, inner, counts, seeded, (directions, key))
@@ -91,10 +91,6 @@ def _pairing(
     directions, left = (rest, weights) if step == "jvp" else (weights, rest)
     moved = [_varied(x, t, key) for x, t in zip(primals, directions, strict=True)]
     return jets.coefficient(_pairing(function, inner, counts, moved, (left, 2 * key)), key)
-
-
-def _of_each(x: Any, change: Callable[[Jet], Jet]) -> Any:
-    return Second(np.frompyfunc(change, 1, 1)(x.values))
 
 
 def _varied(x: Any, direction: Any, key: int) -> Any:

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import opassay
-from opassay.oracles.bound.contract import contract
+from opassay.oracles.bound.contract import Products, contract
 from opassay.oracles.bound.terms import ALLOWANCES, FACTORS, LADDER, PRESETS, Terms, terms
 from opassay.reference.formats import FORMATS
 
@@ -44,10 +44,10 @@ def test_a_format_that_is_none_is_refused(field: str) -> None:
 
 def test_an_allowance_that_asks_for_more_than_the_dtype_has_allows_nothing() -> None:
     found = terms("strict+tf32+bfloat16_partials").contract("float32")
-    assert found.factors == FACTORS["tf32"]
-    assert found.partials == FORMATS["bfloat16"]
+    assert found.products.factors == FACTORS["tf32"]
+    assert found.products.partials == FORMATS["bfloat16"]
     held = terms("strict+tf32+float16_partials+float16").contract("float16")
-    assert (held.factors, held.partials) == (0.0, None)
+    assert held.products == Products()
 
 
 def test_two_terms_that_allow_the_same_are_equal_and_make_one_contract() -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from opassay.oracles.bound import accept
-from opassay.oracles.bound.contract import contract
+from opassay.oracles.bound.contract import Products, contract
 from opassay.oracles.bound.rounding import Ball, balls
 from opassay.oracles.specs import BUFFER, PARAMETER, RESULT, SpecCall, Traced, trace
 from opassay.reference.choice import Choice
@@ -65,7 +65,7 @@ def _bounds(spec: Traced, call: SpecCall, dtype: str) -> list[Any]:
     terms = replace(contract(dtype), intermediates=True)
     if any(_is_transposed_convolution(node) for node in spec.graph.graph.nodes):
         # On CPUs torch has one in half types as columns of products, which it stores and then adds up in place.
-        terms = replace(terms, partials=FORMATS[dtype])
+        terms = replace(terms, products=Products(partials=FORMATS[dtype]))
     return list(balls(spec, [_values(t) for t in call.tensors], terms))
 
 

@@ -34,7 +34,7 @@ a sentence that names the operation and the line.
 """
 _TITLES = {
     "slopes": "Functions with slopes of their own", "steps": "Kernels of several steps",
-    "activations": "Activations", "alignment": "Alignment", "conditions": "Conditions", "counting": "Counts and places",
+    "activations": "Activations", "alignment": "Alignment", "counting": "Counts and places",
     "elementwise": "Functions of elements", "indexing": "Reading and writing at places", "images": "Images and signals",
     "losses": "Losses", "norms": "Norms and lengths", "ordering": "Ordering and scans",
     "products": "Products of matrices", "reductions": "Reductions", "structure": "Shapes and constants",

@@ -6,7 +6,7 @@ are not, quotients by the reciprocal, functions off by as much as their table sa
 or none, factors rounded to TF32, subnormal numbers flushed, one of the declared ways. A value outside its ball shows
 that the bound is wrong; how near the boundary values come shows how wide the bound is.
 
-What it does not do: it never scales an intermediate (`Contract.scaling`), and takes a reciprocal only where that is a
+What it does not do: it never scales an intermediate (`contract.SCALING`), and takes a reciprocal only where that is a
 normal number, because a subnormal one has few digits and no compiler takes it.
 """
 
@@ -141,7 +141,7 @@ def _function(name: str, value: Callable[..., Any]) -> Callable[..., Any]:
     """A function that is off by as many ulps as the contract allows."""
 
     def rule(working: Working, *xs: Legal) -> Any:
-        return working.off(widen(value, working)(*(x.values for x in xs)), working.contract.functions[name])
+        return working.off(widen(value, working)(*(x.values for x in xs)), working.contract.functions.ulps[name])
 
     return rule
 
@@ -152,7 +152,7 @@ def _exactly(value: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _exp(working: Working, x: Legal) -> Any:
-    ulps = working.contract.functions["exp"]
+    ulps = working.contract.functions.ulps["exp"]
     if EXP2 in working.contract.algorithms and working.coin():
         exponent = working.round(x.values * working.round(math.log2(math.e)))
         return working.off(widen(np.exp2, working)(exponent), ulps)
@@ -165,7 +165,7 @@ def _sigmoid(working: Working, x: Legal) -> Any:
         return working.round(working.type(1.0) / working.round(working.type(1.0) + power))
     wide = x.values.astype(working.wide)
     decay = np.exp(-np.abs(wide))
-    return working.off(np.where(wide < 0, decay, 1.0) / (1.0 + decay), working.contract.functions["sigmoid"])
+    return working.off(np.where(wide < 0, decay, 1.0) / (1.0 + decay), working.contract.functions.ulps["sigmoid"])
 
 
 def _power(working: Working, x: Legal, exponent: float) -> Any:
@@ -175,24 +175,24 @@ def _power(working: Working, x: Legal, exponent: float) -> Any:
             product = working.round(product * x.values)
         return product if exponent > 0 else working.round(working.type(1.0) / product)
     rounded_exponent = working.round(np.float64(exponent)) if working.coin() else np.float64(exponent)
-    return working.off(widen(np.power, working)(x.values, rounded_exponent), working.contract.functions["power"])
+    return working.off(widen(np.power, working)(x.values, rounded_exponent), working.contract.functions.ulps["power"])
 
 
 def _float_power(working: Working, x: Legal, y: Legal) -> Any:
-    return working.off(widen(np.power, working)(x.values, y.values), working.contract.functions["power"])
+    return working.off(widen(np.power, working)(x.values, y.values), working.contract.functions.ulps["power"])
 
 
 def _erf(working: Working, x: Legal, absolute: bool = False) -> Any:
     value = widen(erf_centre, working)(x.values)
-    cheap = working.contract.absolute.get("erf", 0.0) * working.format.unit_roundoff
+    cheap = working.contract.functions.absolute.get("erf", 0.0) * working.format.unit_roundoff
     if absolute and cheap and working.coin():
         moved = value + 0.99 * cheap * (2.0 * working.draws.random(value.shape) - 1.0)
         return working.off(moved, 0.5)
-    return working.off(value, working.contract.functions["erf"])
+    return working.off(value, working.contract.functions.ulps["erf"])
 
 
 def _logaddexp(working: Working, a: Legal, b: Legal) -> Any:
-    functions, largest = working.contract.functions, np.maximum(a.values, b.values)
+    functions, largest = working.contract.functions.ulps, np.maximum(a.values, b.values)
     gap = np.where(a.values == b.values, working.type(0.0), working.round(-np.abs(a.values - b.values)))
     decay = _exp(working, Legal(gap, working))
     rest = working.off(widen(np.log1p, working)(decay), functions["log1p"])
@@ -241,7 +241,7 @@ def _sum(working: Working, x: Legal, axes: tuple[int, ...], means: bool = False)
 
 def _factor(working: Working, values: Any) -> Any:
     """A factor of a product of matrices, rounded to as few bits as the contract allows."""
-    share = working.contract.factors
+    share = working.contract.products.factors
     if not share or not working.coin():
         return values
     mantissa, exponent = np.frexp(values.astype(np.float64))

@@ -21,7 +21,7 @@ import numpy as np
 
 from ....reference.array import Params
 from ..contract import Contract
-from .ball import ACCUMULATED, RULES, Ball
+from .ball import ACCUMULATED, Ball, centre_of
 from .spread import SLACK
 
 _Rule = Callable[[str, Ball, Sequence[Ball], Params], None]
@@ -59,9 +59,7 @@ def _follow_move(primitive: str, out: Ball, operands: Sequence[Ball], params: Pa
     assert x.summed is not None
 
     def move(values: Any) -> Any:
-        return RULES[primitive](
-            out.contract, Ball(np.broadcast_to(values, x.shape), None, out.contract), **params
-        ).centre
+        return centre_of(primitive, params, out.contract, np.broadcast_to(values, x.shape))
 
     count, size = x.summed
     out.summed = (count if np.ndim(count) == 0 else move(count), move(size))

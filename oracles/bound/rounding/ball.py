@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from ....reference.array import BILINEAR, Array, Irrational, Operands, Params, Precise
+from ....reference.array import BILINEAR, MOVING, Array, Irrational, Operands, Params, Precise
 from ....reference.condition import EITHER, Condition, condition
 from ....reference.formats import BINARY32, FORMATS, Format, ulp_array
-from ..contract import Contract
-from .kinds import COMPUTED, KEEP_SIGN, LOGARITHMS, MOVED, NEVER_NEGATIVE, RUNNING
+from ..contract import Contract, Products
+from .kinds import COMPUTED, KEEP_SIGN, LOGARITHMS, NEVER_NEGATIVE, RUNNING
 from .shared_error import Common
 from .spread import SLACK
 
@@ -109,9 +109,6 @@ class Ball(Array):
         out.parts, out.bounded, out.most = self.parts, self.bounded, self.most
         return out
 
-    def base(self) -> Array:
-        return self
-
     def comparable(self) -> Any:
         return self.centre
 
@@ -133,7 +130,7 @@ class Ball(Array):
         if primitive in CHAINED and contract.roundings == 1.0 and not special:
             CHAINED[primitive](primitive, out, balls, params)
         total, strange, chain = out.summed, out.stray, out.chain
-        if special or not (out.bounded or primitive in MOVED or np.isfinite(out.centre).all()):
+        if special or not (out.bounded or primitive in MOVING or np.isfinite(out.centre).all()):
             out = Ball(out.centre, _settle(primitive, out, balls, params), contract, True)
         elif contract.roundings == 1.0:
             FOLLOW[0](primitive, out, balls, params)
@@ -242,6 +239,16 @@ def magnitude_of(centre: Any) -> Any:
     return size if size.dtype == np.float64 else size.astype(np.float64)
 
 
+def centre_of(primitive: str, params: Params, contract: Contract, *arrays: Any) -> Any:
+    """The centre of what a primitive makes of arrays without errors."""
+    return RULES[primitive](contract, *(Ball(each, None, contract) for each in arrays), **params).centre
+
+
+def limited(size: Any, limit: float, radius: Any) -> Any:
+    """Radii of sums: infinite where the magnitudes of the terms add up to a `size` beyond a limit."""
+    return radius if np.max(size, initial=0.0) <= limit else np.where(size <= limit, radius, np.inf)
+
+
 def _rows_of_blocks(shape: tuple[int, ...]) -> int:
     """How many elements along axis 0 make a block."""
     return max(_BLOCK * shape[0] // max(math.prod(shape), 1), 1) if shape else 1
@@ -330,11 +337,10 @@ def term_finder(primitive: str, contract: Contract, params: Params) -> Callable[
     Args:
         primitive, params: the product. contract: of its operands.
     """
-    plain = replace(contract, accumulate=BINARY32, factors=0.0, partials=None)  # centres in float64 count the terms
+    plain = replace(contract, accumulate=BINARY32, products=Products())  # centres in float64 count the terms
 
     def has_term(left: Any, right: Any) -> Any:
-        pair = (Ball(x.astype(np.float64), None, plain) for x in (left, right))
-        return RULES[primitive](plain, *pair, **params).centre > 0
+        return centre_of(primitive, params, plain, left.astype(np.float64), right.astype(np.float64)) > 0
 
     return has_term
 

@@ -12,14 +12,14 @@ nothing overflows (`Contract.limit`), and is handed on by what follows here; any
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from ....reference.array import Params
 from ..contract import Contract
-from .ball import HANDED_ON, RULES, Ball, magnitude_of
+from .ball import HANDED_ON, RULES, Ball, centre_of, magnitude_of
 from .spread import SLACK
 
 #: The limit at −∞ and at +∞ of functions that rise, where it is finite.
@@ -36,8 +36,6 @@ _LIMITS: dict[str, tuple[float | None, float | None]] = {
 _LARGEST = float(np.finfo(np.float64).max)
 #: This factor covers the roundings of a magnitude, both here and in an evaluation.
 _ROUNDED = 1.0 - 2.0**-6
-
-_Rule = Callable[[str, Ball, Sequence[Ball], Params], None]
 
 
 def beyond_of(a: Ball) -> Any:
@@ -58,8 +56,8 @@ def mark(out: Ball, least: Any) -> None:
 
 def _moves(primitive: str, out: Ball, operands: Sequence[Ball], params: Params) -> None:
     """A primitive that moves elements moves their magnitudes alike."""
-    plain = [Ball(np.broadcast_to(beyond_of(x), x.shape), None, out.contract) for x in operands]
-    mark(out, RULES[primitive](out.contract, *plain, **params).centre)
+    magnitudes = (np.broadcast_to(beyond_of(x), x.shape) for x in operands)
+    mark(out, centre_of(primitive, params, out.contract, *magnitudes))
 
 
 def _hand_on(primitive: str, out: Ball, operands: Sequence[Ball], params: Params) -> None:
@@ -125,13 +123,13 @@ def of_ends(centre: Any, low: Any, high: Any, contract: Contract) -> Ball:
 
 
 #: Operations that keep or use the known magnitudes; others forget them.
-_HANDED_ON: dict[str, _Rule] = {
-    **dict.fromkeys(("reshape", "transpose", "broadcast", "getitem", "concatenate", "windows"), _moves),
-    **dict.fromkeys(("negative", "absolute", "store"), _hand_on),
-    "where": _hand_on_choice,
-    **dict.fromkeys(("add", "subtract"), _hand_on_sum),
-    **dict.fromkeys(("multiply", "divide"), _hand_on_product),
-    **dict.fromkeys(_LIMITS, _limited),
-}
-
-HANDED_ON.update(_HANDED_ON)
+HANDED_ON.update(
+    {
+        **dict.fromkeys(("reshape", "transpose", "broadcast", "getitem", "concatenate", "windows"), _moves),
+        **dict.fromkeys(("negative", "absolute", "store"), _hand_on),
+        "where": _hand_on_choice,
+        **dict.fromkeys(("add", "subtract"), _hand_on_sum),
+        **dict.fromkeys(("multiply", "divide"), _hand_on_product),
+        **dict.fromkeys(_LIMITS, _limited),
+    }
+)

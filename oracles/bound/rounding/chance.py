@@ -38,7 +38,7 @@ from ....reference.algorithms import Inapplicable, algorithms
 from ....reference.array import Array, Operands, Params
 from ....reference.formats import FORMATS
 from ..contract import CPU_FUNCTIONS, Contract
-from .ball import RULES, Ball, ball, magnitude_of
+from .ball import RULES, Ball, ball, centre_of, magnitude_of
 from .rows import is_plain
 from .rules import ways_of
 
@@ -93,9 +93,6 @@ class Chance(Array):
     def shape(self) -> tuple[int, ...]:
         return self.values.shape  # type: ignore[no-any-return]
 
-    def base(self) -> Array:
-        return self
-
     def comparable(self) -> Any:
         return self.values
 
@@ -126,7 +123,7 @@ class Chance(Array):
         name, still_ball = workspace.of(_call(primitive, read, params), make_still)
         values = still_ball.centre
         if any(x.values is not x.still for x in read):
-            values = RULES[primitive](contract, *(Ball(x._used(), None, contract) for x in read), **params).centre
+            values = centre_of(primitive, params, contract, *(x._used() for x in read))
         workspace.work += _OF_ITSELF + max(int(np.size(values)), *(int(np.size(x.values)) for x in read))
         moved = _perturb(values, still_ball.radius, workspace.draws, shared=primitive != "store")
         return Chance(moved, still_ball.centre, workspace, name)
@@ -191,7 +188,7 @@ def _roundings(primitive: str, operands: Sequence[Ball], out: Ball, contract: Co
     """
     if primitive == "sum":
         return max(int(operands[0].centre.size) // max(int(out.centre.size), 1) - 1, 1)
-    if contract.factors or contract.partials is not None:
+    if contract.products.factors or contract.products.partials is not None:
         return 1  # The error of a factor is no rounding of the sum.
     if primitive == "matmul":
         return max(int(operands[0].shape[-1]), 1)

@@ -17,7 +17,7 @@ from ....reference.array import LOG_2, LOG_10
 from ..contract import EXP2, Contract
 from .arithmetic import rounded
 from .ball import RULES, Ball, magnitude_of
-from .rules import flushed_below
+from .rules import evaluated, flushed_below, rule_of
 from .spread import SLACK, Spread, nearest, of_exp, of_log
 
 #: How many terms give the digits of an 80-bit float wherever the series and the continued fraction are used.
@@ -26,24 +26,13 @@ _LONGEST_SERIES, _LONGEST_FRACTION = 90, 260
 _NOTHING_LEFT = 200.0
 
 
-def _evaluated(contract: Contract, name: str, a: Ball, y: Any, reach: Spread) -> Ball:
-    """The ball of a function with centre `y`, whose results reach so far over the ball `a`."""
-    radius = None if a.radius is None else _bounded(a, np.array(reach(a.centre, a.radius, y), dtype=np.float64))
-    return rounded(contract, y, radius, times=2.0 * contract.functions[name])
-
-
-def _bounded(a: Ball, radius: Any) -> Any:
+def _bounded(c: Any, r: Any, reach: Any) -> Any:
     # An argument that may have overflowed is not judged, although a sine of anything is at most one.
-    return np.where(np.isfinite(a.radius) | ~np.isfinite(a.centre), radius, np.inf)
+    return np.where(np.isfinite(r) | ~np.isfinite(c), reach, np.inf)
 
 
-def _function(name: str, value: Callable[[Any], Any], reach: Spread) -> Callable[..., Ball]:
-    """The rule of an elementary function."""
-
-    def rule(contract: Contract, a: Ball) -> Ball:
-        return _evaluated(contract, name, a, value(a.centre), reach)
-
-    return rule
+def _where_bounded(reach: Spread) -> Spread:
+    return lambda c, r, y: _bounded(c, r, reach(c, r, y))
 
 
 def _decay(x: Any) -> Any:
@@ -95,10 +84,12 @@ def _of_erf(c: Any, r: Any, y: Any) -> Any:
 
 
 def _erf(contract: Contract, a: Ball, absolute: bool = False) -> Ball:
-    out = _evaluated(contract, "erf", a, erf_centre(a.centre), _of_erf)
-    if not (absolute and contract.absolute.get("erf")):
+    out = evaluated(contract, "erf", a, erf_centre(a.centre), _where_bounded(_of_erf))
+    if not (absolute and contract.functions.absolute.get("erf")):
         return out
-    return Ball(out.centre, out.radii() + contract.absolute["erf"] * contract.accumulate.unit_roundoff, contract)
+    return Ball(
+        out.centre, out.radii() + contract.functions.absolute["erf"] * contract.accumulate.unit_roundoff, contract
+    )
 
 
 def _of_sin(c: Any, r: Any, y: Any) -> Any:
@@ -150,6 +141,10 @@ def _of_arctanh(c: Any, r: Any, y: Any) -> Any:
 
 def _of_exp2(c: Any, r: Any, y: Any) -> Any:
     return of_exp(c * float(LOG_2), r * float(LOG_2), y) * (1.0 + SLACK)
+
+
+def _exp2(contract: Contract, a: Ball) -> Ball:
+    return flushed_below(evaluated(contract, "exp2", a, np.exp2(a.centre), _where_bounded(_of_exp2)), a)
 
 
 def _of_log2(c: Any, r: Any, y: Any) -> Any:
@@ -206,12 +201,9 @@ def _step(value: Callable[[Any], Any]) -> Callable[..., Ball]:
         half = 0.5 * high - 0.5 * low
         half = half + np.where(magnitude_of(middle) < 2.0**50, 0.0, magnitude_of(half + np.abs(middle)) * 2.0**-50)
         radius = np.where(open_, half, np.where(reach > 0, np.maximum(high - y, y - low), 0.0)).astype(np.float64)
-        return Ball(np.where(open_, middle, y), _bounded(a, radius), contract)
+        return Ball(np.where(open_, middle, y), _bounded(a.centre, a.radius, radius), contract)
 
     return rule
-
-
-_STEPS = {"floor": np.floor, "ceil": np.ceil, "rint": np.rint, "trunc": np.trunc, "sign": np.sign}
 
 
 def _radius_of_two(a: Ball, b: Ball, reach: Callable[[], Any]) -> Any:
@@ -224,7 +216,7 @@ def _radius_of_two(a: Ball, b: Ball, reach: Callable[[], Any]) -> Any:
 def _hypot(contract: Contract, a: Ball, b: Ball) -> Ball:
     # The length of a difference is at least the difference of lengths.
     radius = _radius_of_two(a, b, lambda: np.hypot(a.radii(), b.radii()) * (1.0 + SLACK))
-    return rounded(contract, np.hypot(a.centre, b.centre), radius, times=2.0 * contract.functions["hypot"])
+    return rounded(contract, np.hypot(a.centre, b.centre), radius, times=2.0 * contract.functions.ulps["hypot"])
 
 
 def _arctan2(contract: Contract, y: Ball, x: Ball) -> Ball:
@@ -236,7 +228,7 @@ def _arctan2(contract: Contract, y: Ball, x: Ball) -> Ball:
     # does not have.
     cut = (np.abs(y.centre) <= y.radii()) & (x.centre - x.radii() <= 0)
     radius = np.where(cut, 2.0 * math.pi, np.where(off > 0, radius, 0.0)).astype(np.float64)
-    return rounded(contract, angle, radius, times=2.0 * contract.functions["arctan2"])
+    return rounded(contract, angle, radius, times=2.0 * contract.functions.ulps["arctan2"])
 
 
 def _logaddexp(contract: Contract, a: Ball, b: Ball) -> Ball:
@@ -244,12 +236,12 @@ def _logaddexp(contract: Contract, a: Ball, b: Ball) -> Ball:
     y = np.logaddexp(a.centre, b.centre)
     gap = np.where(a.centre == b.centre, 0.0, np.abs(a.centre - b.centre)).astype(np.float64)
     decay = np.exp(-gap)
-    functions, u = contract.functions, contract.roundoff
+    ulps, u = contract.functions.ulps, contract.roundoff
     # The errors before the last sum: of the difference and the exponential, whose slope in the result is at most
     # `decay`, and of the logarithm. As a power of two the exponential has an exponent with a further error of 2u of it.
     exponent = gap * (3.0 if EXP2 in contract.algorithms else 1.0)
     exponent = np.where(decay > 0, exponent, 0.0)  # From -inf on, nothing is added.
-    lost = decay * (exponent + 2.0 * functions["exp"]) * u + np.log1p(decay) * (2.0 * functions["log1p"] * u)
+    lost = decay * (exponent + 2.0 * ulps["exp"]) * u + np.log1p(decay) * (2.0 * ulps["log1p"] * u)
     before = np.maximum(a.radii(), b.radii())
     # The centre is a sum as well, whose terms may be larger than it.
     reach = magnitude_of(np.maximum(a.centre, b.centre)) * (4.0 * contract.centre_roundoff)
@@ -285,20 +277,20 @@ def _bound_power(contract: Contract, a: Ball, b: Ball) -> Ball:
     radius = np.where(exact, 0.0, np.where((y == 0) & np.isfinite(growth), 0.0, magnitude_of(y) * growth))
     # An integer power may be made of products, and the reciprocal of those.
     whole = np.where(b.centre == np.rint(b.centre), np.minimum(exponent, 64.0), 0.0)
-    times = float(max(2.0 * contract.functions["power"], np.max(whole, initial=0.0)))
+    times = float(max(2.0 * contract.functions.ulps["power"], np.max(whole, initial=0.0)))
     return rounded(contract, y, np.where(np.isnan(radius) & np.isfinite(y), np.inf, radius), times=times)
 
 
-_TABLE: dict[str, Callable[..., Ball]] = {
-    **{name: _function(name, value, reach) for name, (value, reach) in _ONE_ARGUMENT.items()},
-    **{name: _step(value) for name, value in _STEPS.items()},
-    "erf": _erf,
-    "exp2": lambda contract, a: flushed_below(_evaluated(contract, "exp2", a, np.exp2(a.centre), _of_exp2), a),
-    "hypot": _hypot,
-    "arctan2": _arctan2,
-    "logaddexp": _logaddexp,
-    "fmod": _fmod,
-    "float_power": _bound_power,
-}
-
-RULES.update(_TABLE)
+RULES.update(
+    {
+        **{name: rule_of(name, value, _where_bounded(reach)) for name, (value, reach) in _ONE_ARGUMENT.items()},
+        **{name: _step(getattr(np, name)) for name in ("floor", "ceil", "rint", "trunc", "sign")},
+        "erf": _erf,
+        "exp2": _exp2,
+        "hypot": _hypot,
+        "arctan2": _arctan2,
+        "logaddexp": _logaddexp,
+        "fmod": _fmod,
+        "float_power": _bound_power,
+    }
+)

@@ -16,14 +16,14 @@ masked keys never forms the product of their weight, which is 0, and their value
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from ....reference.array import BILINEAR, Params
 from ..contract import contract
-from .ball import MARKED, RULES, Ball, settle_product, term_finder
+from .ball import MARKED, RULES, Ball, centre_of, settle_product, term_finder
 
 #: For masks, any contract will do.
 _ANY = contract("float32")
@@ -32,7 +32,7 @@ _ANY = contract("float32")
 def _move_mask(primitive: str, masks: Sequence[Any], params: Params) -> Any:
     """Which elements of a linear primitive's result depend on an element that the masks mark."""
     plain = {name: value for name, value in params.items() if name not in ("inserted", "in_place")}
-    return RULES[primitive](_ANY, *(Ball(mask, None, _ANY) for mask in masks), **plain).centre > 0
+    return centre_of(primitive, plain, _ANY, *masks) > 0
 
 
 def _mask(mask: Any, shape: tuple[int, ...]) -> Any:
@@ -176,16 +176,16 @@ def _drop_factors(primitive: str, out: Ball, operands: Sequence[Ball], params: P
     return Ball(product.centre, settle_product(primitive, product, operands, params, real), terms, True)
 
 
-_TABLE: dict[str, Callable[..., Ball]] = {
-    "": _mark_stray,
-    **dict.fromkeys(("reshape", "transpose", "broadcast", "getitem", "concatenate", "windows"), _move_marks),
-    **dict.fromkeys(("cumsum", "cumprod", "sort"), _spread_marks),
-    **dict.fromkeys(("negative", "store"), _keep_marks),
-    **dict.fromkeys(("add", "subtract", "exp", "exp2", "divide", "where"), _mark_masked),
-    **dict.fromkeys(("multiply", *BILINEAR), _mark_product),
-    "overlap": _mark_sums,
-    "scatter": _mark_scatter,
-    "among": _keep_result,
-}
-
-MARKED.update(_TABLE)
+MARKED.update(
+    {
+        "": _mark_stray,
+        **dict.fromkeys(("reshape", "transpose", "broadcast", "getitem", "concatenate", "windows"), _move_marks),
+        **dict.fromkeys(("cumsum", "cumprod", "sort"), _spread_marks),
+        **dict.fromkeys(("negative", "store"), _keep_marks),
+        **dict.fromkeys(("add", "subtract", "exp", "exp2", "divide", "where"), _mark_masked),
+        **dict.fromkeys(("multiply", *BILINEAR), _mark_product),
+        "overlap": _mark_sums,
+        "scatter": _mark_scatter,
+        "among": _keep_result,
+    }
+)

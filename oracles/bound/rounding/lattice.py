@@ -8,7 +8,6 @@ Quotients are never credited: an implementation may average in one pass.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -63,14 +62,14 @@ def sums_exactly(contract: Contract, size: Any, a: Ball, b: Ball) -> Any:
     """
     if not (is_exact(a) and is_exact(b)):
         return False
-    units = [common_unit(x.centre) for x in (a, b)]
-    if contract.factors and any(
-        np.max(np.abs(x.centre), initial=0.0) > unit / contract.factors for x, unit in zip((a, b), units, strict=True)
+    units, products = [common_unit(x.centre) for x in (a, b)], contract.products
+    if products.factors and any(
+        np.max(np.abs(x.centre), initial=0.0) > unit / products.factors for x, unit in zip((a, b), units, strict=True)
     ):
         return False
     unit = units[0] * units[1]
     fits = holds_multiples(contract, size, unit)
-    return fits if contract.partials is None else fits & holds_multiples(contract, size, unit, contract.partials)
+    return fits if products.partials is None else fits & holds_multiples(contract, size, unit, products.partials)
 
 
 def _both(a: Ball, b: Ball) -> Any:
@@ -130,16 +129,16 @@ def _store(contract: Contract, out: Ball, a: Ball, dtype: str = "", asked: bool 
     return (a.radii() == 0) & (round_array(fmt, a.centre) == a.centre)
 
 
-_TABLE: dict[str, Callable[..., Any]] = {
-    "add": _add,
-    "subtract": _add,
-    "multiply": _multiply,
-    "square": lambda contract, out, a: _multiply(contract, out, a, a),
-    "sum": _sum,
-    "cumsum": _cumsum,
-    "overlap": _overlap_on_lattice,
-    "scatter": _scatter_on_lattice,
-    "store": _store,
-}
-
-EXACT.update(_TABLE)
+EXACT.update(
+    {
+        "add": _add,
+        "subtract": _add,
+        "multiply": _multiply,
+        "square": lambda contract, out, a: _multiply(contract, out, a, a),
+        "sum": _sum,
+        "cumsum": _cumsum,
+        "overlap": _overlap_on_lattice,
+        "scatter": _scatter_on_lattice,
+        "store": _store,
+    }
+)

@@ -12,6 +12,7 @@ elements are needed.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,11 +22,14 @@ import numpy as np
 from ....reference.array import ELEMENTWISE, Array, Operands, Params
 from ....reference.condition import Condition
 from ....reference.exact import Exact, evaluate, exact
+from ....reference.exact.structure import STRUCTURE
 from ..contract import Contract
 from .ball import Ball, ball
 
 #: The most numbers that may be computed for one element, which takes about two seconds.
 MOST = 150_000
+#: Primitives that move elements, and compute nothing.
+_MOVES = ("reshape", "transpose", "broadcast", "getitem", "concatenate")
 
 
 class _Unknown(Exception):
@@ -34,12 +38,17 @@ class _Unknown(Exception):
 
 @dataclass(frozen=True)
 class _Primitive:
-    """One primitive: its operands are steps, by number, or constants, and `shape` is that of its result."""
+    """One primitive: its operands are steps, by number, or constants.
+
+    Attributes:
+        shape, shapes: of the result, and of the operands.
+    """
 
     primitive: str
     operands: tuple[Any, ...]
     params: Params
     shape: tuple[int, ...]
+    shapes: tuple[tuple[int, ...], ...] = ()
 
 
 class _Recorded(Ball):
@@ -51,16 +60,15 @@ class _Recorded(Ball):
         super().__init__(of.centre, of.radius, of.contract, of.special, of.nonnegative)
         self.tape, self.step = tape, step
 
-    def base(self) -> Array:
-        return self
-
     def apply(self, primitive: str, operands: Operands, params: Params) -> Ball:
         if primitive == "among":
             first: Ball = params["ways"][0].formula(*operands)
             return first
         out = super().apply(primitive, operands, params)
-        sources = tuple(x.step if isinstance(x, _Recorded) else _Constant(x) for x in operands)
-        self.tape.append(_Primitive(primitive, sources, params, out.shape))
+        sources = tuple(
+            x.step if isinstance(x, _Recorded) else _Constant(x.centre if isinstance(x, Ball) else x) for x in operands
+        )
+        self.tape.append(_Primitive(primitive, sources, params, out.shape, tuple(map(np.shape, operands))))
         return _Recorded(out, self.tape, len(self.tape) - 1)
 
     def compare(self, ufunc: np.ufunc, other: Array) -> Any:
@@ -78,14 +86,9 @@ class _Recorded(Ball):
 
 @dataclass(frozen=True)
 class _Constant:
-    """An operand that is no step: a number, an array, or a ball that was lifted."""
+    """An operand that is no step: a number, an array, or the centres of a ball that was lifted."""
 
     value: Any
-
-    def at(self, shape: tuple[int, ...], places: Any) -> Any:
-        """The elements at flat places of the shape that it broadcasts to."""
-        value = self.value.centre if isinstance(self.value, Ball) else self.value
-        return _take(value, shape, places) if np.ndim(value) else value
 
 
 def exact_element(
@@ -130,27 +133,26 @@ def _find_needed(tape: Sequence[_Primitive], last: int, place: int) -> dict[int,
         total += places.size
         if total > MOST:
             raise _Unknown
-        for operand, sources in zip(step.operands, _sources(tape, step, places), strict=True):
+        for operand, sources in zip(step.operands, _sources(step, places), strict=True):
             if isinstance(operand, int):
                 needed[operand] = np.union1d(needed.get(operand, np.zeros(0, dtype=np.int64)), np.ravel(sources))
     return needed
 
 
-def _sources(tape: Sequence[_Primitive], step: _Primitive, places: Any) -> list[Any]:
+def _sources(step: _Primitive, places: Any) -> list[Any]:
     """For every operand of a step, the flat places that some places of the step's result are computed from.
 
     For sums and maxima there is a row of places for each place of the result; for `scatter`, the places that land in
     one of them.
     """
-    shapes = [tape[o].shape if isinstance(o, int) else np.shape(_constant_of(o)) for o in step.operands]
+    shapes = step.shapes
     if step.primitive in ELEMENTWISE or step.primitive == "store":
         return [_broadcast(shape, step.shape, places) for shape in shapes]
     if not step.primitive:
         return []
-    if step.primitive == "reshape":
-        return [places]
-    if step.primitive in ("transpose", "broadcast", "getitem"):
-        return [_MOVED[step.primitive](_numbered(shapes[0]), step.params).ravel()[places]]
+    if step.primitive in _MOVES:
+        owner, at = _before_move(step, places)
+        return [at[owner == number] for number in range(len(shapes))]
     if step.primitive in ("sum", "max"):
         axes = tuple(axis % len(shapes[0]) for axis in step.params["axes"])
         rest = [axis for axis in range(len(shapes[0])) if axis not in axes]
@@ -159,19 +161,16 @@ def _sources(tape: Sequence[_Primitive], step: _Primitive, places: Any) -> list[
     if step.primitive == "scatter":
         lands = np.broadcast_to(_numbered(step.params["shape"])[step.params["index"]], shapes[0]).ravel()
         return [np.flatnonzero(np.isin(lands, places))]
-    if step.primitive == "concatenate":
-        which = [np.full(shape, number) for number, shape in enumerate(shapes)]
-        where = np.concatenate([_numbered(shape) for shape in shapes], axis=step.params["axis"]).ravel()[places]
-        owner = np.concatenate(which, axis=step.params["axis"]).ravel()[places]
-        return [where[owner == number] for number in range(len(shapes))]
     raise _Unknown  # a product of matrices, say
 
 
-_MOVED: dict[str, Callable[[Any, Params], Any]] = {
-    "transpose": lambda x, params: np.transpose(x, params["axes"]),
-    "broadcast": lambda x, params: np.broadcast_to(x, params["shape"]),
-    "getitem": lambda x, params: np.asarray(x[params["index"]]),
-}
+def _before_move(step: _Primitive, places: Any) -> tuple[Any, Any]:
+    """Of places of the result of a step that moves elements: which operand each is from, and its flat place there."""
+    starts = np.cumsum([0, *map(math.prod, step.shapes)])
+    numbers = (start + _numbered(shape) for start, shape in zip(starts, step.shapes, strict=False))
+    moved = np.ravel(STRUCTURE[step.primitive](*numbers, **step.params))[places]
+    owner = np.searchsorted(starts, moved, side="right") - 1
+    return owner, moved - starts[owner]
 
 
 def _numbered(shape: tuple[int, ...]) -> Any:
@@ -193,14 +192,9 @@ def _broadcast(shape: tuple[int, ...], whole: tuple[int, ...], places: Any) -> A
     return flat
 
 
-def _constant_of(operand: Any) -> Any:
-    value = operand.value
-    return value.centre if isinstance(value, Ball) else value
-
-
 def _take(values: Any, shape: tuple[int, ...], places: Any) -> Any:
-    array = np.asarray(values)
-    return array.ravel()[_broadcast(array.shape, shape, places)]
+    """The elements of an array at flat places of the shape that it broadcasts to; a number as it is."""
+    return np.ravel(values)[_broadcast(np.shape(values), shape, places)] if np.ndim(values) else values
 
 
 # ---------------------------------------------------------------------------------------------------------- the replay
@@ -211,59 +205,38 @@ def _replay(tape: Sequence[_Primitive], needed: dict[int, Any], last: int, input
     values: dict[int, Exact] = {}
     for number in sorted(needed):
         step = tape[number]
-        values[number] = _compute(tape, step, needed, values, number) if step.primitive else inputs[number]
+        values[number] = _compute(step, needed, values, needed[number]) if step.primitive else inputs[number]
     return values[last]
 
 
-def _compute(
-    tape: Sequence[_Primitive], step: _Primitive, needed: dict[int, Any], values: dict[int, Exact], number: int
-) -> Exact:
-    """The needed elements of one step.
-
-    Args:
-        tape, needed: the steps, and the places that are needed of each. values: of earlier steps.
-        step, number: the step, and its number on the tape.
-    """
-    places = needed[number]
-    if step.primitive == "concatenate":
-        return _compute_concatenation(tape, step, needed, values, places)
-    sources = _sources(tape, step, places)
+def _compute(step: _Primitive, needed: dict[int, Any], values: dict[int, Exact], places: Any) -> Exact:
+    """Some elements of one step, of the values of earlier steps at the places that are needed of each."""
+    if step.primitive in _MOVES:
+        return _compute_move(step, needed, values, places)
+    sources = _sources(step, places)
     operands = [
-        values[o][np.searchsorted(needed[o], source)] if isinstance(o, int) else o.at(step.shape, places)
+        values[o][np.searchsorted(needed[o], source)] if isinstance(o, int) else _take(o.value, step.shape, places)
         for o, source in zip(step.operands, sources, strict=True)
     ]
     first = next(o for o in operands if isinstance(o, Exact))
     if step.primitive in ("sum", "max"):
         return Exact(np.ravel(first.apply(step.primitive, (first,), {**step.params, "axes": (1,)}).values))
     if step.primitive == "scatter":
-        lands = np.broadcast_to(_numbered(step.params["shape"])[step.params["index"]], tape[step.operands[0]].shape)
+        lands = np.broadcast_to(_numbered(step.params["shape"])[step.params["index"]], step.shapes[0])
         at = np.searchsorted(places, lands.ravel()[sources[0]])
         return first.apply("scatter", (first,), {"index": (at,), "shape": (places.size,)})
-    if step.primitive in ELEMENTWISE or step.primitive == "store":
-        params = {
-            name: _take(value, step.shape, places) if isinstance(value, np.ndarray) and value.ndim else value
-            for name, value in step.params.items()
-        }
-        return first.apply(step.primitive, tuple(operands), params)
-    return first
+    params = {name: _take(value, step.shape, places) for name, value in step.params.items()}
+    return first.apply(step.primitive, tuple(operands), params)
 
 
-def _compute_concatenation(
-    tape: Sequence[_Primitive], step: _Primitive, needed: dict[int, Any], values: dict[int, Exact], places: Any
-) -> Exact:  # fmt: skip
-    """`_compute` of a concatenation.
-
-    Args:
-        tape, step, needed, values: as for `_compute`. places: those that are needed of the step.
-    """
-    shapes = [tape[o].shape if isinstance(o, int) else np.shape(_constant_of(o)) for o in step.operands]
-    which = [np.full(shape, number) for number, shape in enumerate(shapes)]
-    owner = np.concatenate(which, axis=step.params["axis"]).ravel()[places]
-    joined = np.empty(places.size, dtype=object)
-    for number, (operand, source) in enumerate(zip(step.operands, _sources(tape, step, places), strict=True)):
+def _compute_move(step: _Primitive, needed: dict[int, Any], values: dict[int, Exact], places: Any) -> Exact:
+    """`_compute` of a primitive that moves elements."""
+    owner, at = _before_move(step, places)
+    moved = np.empty(places.size, dtype=object)
+    for number, operand in enumerate(step.operands):
+        mine = owner == number
         if isinstance(operand, int):
-            joined[owner == number] = values[operand].values[np.searchsorted(needed[operand], source)]
-        elif source.size:
-            constant = np.ravel(np.asarray(_constant_of(operand), dtype=np.float64))[source]
-            joined[owner == number] = exact(constant).values
-    return Exact(joined)
+            moved[mine] = values[operand].values[np.searchsorted(needed[operand], at[mine])]
+        elif mine.any():
+            moved[mine] = exact(np.ravel(np.asarray(operand.value, dtype=np.float64))[at[mine]]).values
+    return Exact(moved)

@@ -20,7 +20,7 @@ from ....reference.windows import positions_of, windows_of
 from ..contract import Contract
 from . import lattice, lengths
 from .accumulators import sum_of
-from .ball import RULES, Ball
+from .ball import RULES, Ball, limited
 from .spread import SLACK
 
 #: No BLAS computes with longdouble, so centres that need it are made by NumPy's own loops, which take nanoseconds per
@@ -50,28 +50,28 @@ def bilinear(contract: Contract, product: _Product, a: Ball, b: Ball, terms: int
     relative = terms * contract.roundoff
     absolute = terms * contract.underflow * (2.0 if contract.flush else 1.0)
     reaches = [float(np.max(each, initial=0.0)) for each in whole]
-    lossy = [i for i, x in enumerate((a, b)) if contract.factors and not _fits_factors(contract, x)]
+    rounding = contract.products
+    lossy = [i for i, x in enumerate((a, b)) if rounding.factors and not _fits_factors(contract, x)]
     if lossy:
         # Each factor is off by a share of itself, and by what is lost below the normal numbers of its format.
-        grown = (1.0 + contract.factors) ** len(lossy)
+        grown = (1.0 + rounding.factors) ** len(lossy)
         relative = grown - 1.0 + relative * grown
         absolute += sum(_lost_below(contract) * (2.0 * reaches[1 - i] + 1.0) for i in lossy) * terms
     limit = contract.limit
-    if contract.partials is not None:
+    if rounding.partials is not None:
         # Every partial sum is rounded once to that format. The sum of their sizes is at most that of all terms.
-        relative += contract.partials.unit_roundoff * (1.0 + relative)
-        absolute += terms * contract.partials.eta
-        limit = min(limit, contract.partials.max)
+        relative += rounding.partials.unit_roundoff * (1.0 + relative)
+        absolute += terms * rounding.partials.eta
+        limit = min(limit, rounding.partials.max)
     radius = size * ((relative + own) * slack)
     radius += absolute
     if b.radius is not None:
         radius += product(sizes[0], _dense(b.radii())) * slack
     if a.radius is not None:
         radius += product(_dense(a.radii()), whole[1]) * slack
-    if contract.narrow is not None and any(reaches[i] > contract.narrow.max for i in lossy):
+    if rounding.narrow is not None and any(reaches[i] > rounding.narrow.max for i in lossy):
         limit = -1.0  # A factor that its format does not hold is an infinity.
-    if not np.max(size, initial=0.0) <= limit:
-        radius = np.where(size <= limit, radius, np.inf)
+    radius = limited(size, limit, radius)
     if contract.lattice:
         exact = lattice.sums_exactly(contract, size, a, b)
         radius = np.where(exact, 0.0, radius) if np.any(exact) else radius
@@ -83,18 +83,19 @@ def _fits_factors(contract: Contract, x: Ball) -> bool:
     """Whether the format of factors holds an operand, so that no evaluation rounds it."""
     if not x.exact and np.any(x.radii()):
         return False
-    narrow, values = contract.narrow, np.asarray(x.centre, dtype=np.float64)
+    narrow, values = contract.products.narrow, np.asarray(x.centre, dtype=np.float64)
     if narrow is not None:
         return bool(np.array_equal(round_array(narrow, values), values))
-    mantissa = np.frexp(values)[0] / contract.factors
+    mantissa = np.frexp(values)[0] / contract.products.factors
     return bool(np.all(mantissa == np.rint(mantissa)))
 
 
 def _lost_below(contract: Contract) -> float:
     """The error of a factor below the normal numbers of its format; tensor cores read subnormal binary16 numbers."""
-    if contract.narrow is None:
+    narrow = contract.products.narrow
+    if narrow is None:
         return contract.accumulate.smallest_normal
-    return contract.narrow.smallest_normal if contract.flush else contract.narrow.eta
+    return narrow.smallest_normal if contract.flush else narrow.eta
 
 
 def _dense(values: Any) -> Any:

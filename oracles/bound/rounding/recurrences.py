@@ -39,7 +39,7 @@ import numpy as np
 
 from ....reference.array import Params
 from ..contract import Contract
-from .ball import CHAINED, RULES, Ball, magnitude_of
+from .ball import CHAINED, Ball, centre_of, magnitude_of
 from .spread import SLACK
 
 _Sizes = tuple[Any, Any]
@@ -150,7 +150,7 @@ def _chain_move(primitive: str, out: Ball, balls: Sequence[Ball], params: Params
     shape = x.shape
 
     def move(values: Any) -> Any:
-        return RULES[primitive](contract, Ball(np.broadcast_to(values, shape), None, contract), **params).centre
+        return centre_of(primitive, params, contract, np.broadcast_to(values, shape))
 
     out.chain = x.chain.with_sizes(move)
 

@@ -18,7 +18,7 @@ import numpy as np
 from ....reference.algorithms import Algorithm, Inapplicable
 from ....reference.array import ELEMENTWISE, Array, Operands, Params
 from ..contract import Contract, contract
-from .ball import RULES, Ball, ball
+from .ball import Ball, ball, centre_of
 from .rules import ways_of
 
 #: The number of elements of the largest input from which on blocks are faster; and the number of elements of a block,
@@ -50,9 +50,6 @@ class Recorded(Array):
     def shape(self) -> tuple[int, ...]:
         return self.size_
 
-    def base(self) -> Array:
-        return self
-
     def lift(self, value: Any) -> Array:
         return Recorded(self.plan, np.shape(value), False, value)
 
@@ -66,12 +63,6 @@ class Recorded(Array):
         out = self.plan.step(_COMPARE, (self, other), {"ufunc": ufunc})
         out.is_condition = True
         return out
-
-    def largest(self, axes: tuple[int, ...]) -> tuple[Any, Any]:
-        raise MixedRowsError
-
-    def ends(self) -> tuple[Any, Any]:
-        raise MixedRowsError
 
     def apply(self, primitive: str, operands: Operands, params: Params) -> Array:
         return self.plan.step(primitive, operands, params)
@@ -330,8 +321,8 @@ def _shape_after(primitive: str, shapes: Sequence[tuple[int, ...]], params: Para
     if "axes" in params and primitive != "transpose":
         (shape,) = shapes
         return tuple(1 if i in params["axes"] else n for i, n in enumerate(shape))
-    views = [Ball(np.broadcast_to(np.float64(0.0), shape), None, _ANY) for shape in shapes]
-    return RULES[primitive](_ANY, *views, **params).shape
+    views = (np.broadcast_to(np.float64(0.0), shape) for shape in shapes)
+    return centre_of(primitive, params, _ANY, *views).shape  # type: ignore[no-any-return]
 
 
 def _keeps_first(shape: tuple[int, ...], params: Params) -> bool:

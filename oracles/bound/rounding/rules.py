@@ -17,7 +17,7 @@ from ..contract import EXP2, Contract
 from . import lengths, spread
 from .accumulators import sum_of
 from .arithmetic import rounded
-from .ball import RULES, Ball, magnitude_of, scaled
+from .ball import RULES, Ball, limited, magnitude_of, scaled
 from .beyond import mark, of_ends
 from .spread import SLACK
 
@@ -27,28 +27,28 @@ _SMALL_WINDOW = 2**10
 _LONG_ROW = 2**8
 
 
-def _function(name: str, value: Callable[[Any], Any], reach: spread.Spread) -> Callable[..., Ball]:
-    """An elementary function whose results reach so far over a ball."""
+def rule_of(name: str, value: Callable[[Any], Any], reach: spread.Spread) -> Callable[..., Ball]:
+    """The rule of an elementary function whose results reach so far over a ball."""
 
     def rule(contract: Contract, a: Ball) -> Ball:
-        return _evaluated(contract, name, a, value(a.centre), reach)
+        return evaluated(contract, name, a, value(a.centre), reach)
 
     return rule
 
 
-def _evaluated(contract: Contract, name: str, a: Ball, y: Any, reach: spread.Spread) -> Ball:
+def evaluated(contract: Contract, name: str, a: Ball, y: Any, reach: spread.Spread) -> Ball:
     radius = None if a.radius is None else np.array(reach(a.centre, a.radius, y), dtype=np.float64)
-    return rounded(contract, y, radius, times=2.0 * contract.functions[name])
+    return rounded(contract, y, radius, times=2.0 * contract.functions.ulps[name])
 
 
 def _sqrt(contract: Contract, a: Ball) -> Ball:
     reach = spread.of_sqrt if a.nonnegative else spread.of_sqrt_through_zero
-    return _evaluated(contract, "sqrt", a, np.sqrt(a.centre), reach)
+    return evaluated(contract, "sqrt", a, np.sqrt(a.centre), reach)
 
 
 def _exp(contract: Contract, a: Ball) -> Ball:
     a = _exponent(contract, a)
-    return flushed_below(_evaluated(contract, "exp", a, np.exp(a.centre), spread.of_exp), a)
+    return flushed_below(evaluated(contract, "exp", a, np.exp(a.centre), spread.of_exp), a)
 
 
 def flushed_below(power: Ball, exponent: Ball) -> Ball:
@@ -87,7 +87,7 @@ def _sigmoid(contract: Contract, a: Ball) -> Ball:
     a = _exponent(contract, a)
     decay = np.exp(-np.abs(a.centre))
     y = np.where(a.centre < 0, decay, 1.0) / (1.0 + decay)
-    out = _evaluated(contract, "sigmoid", a, np.where(np.isnan(a.centre), a.centre, y), spread.of_sigmoid)
+    out = evaluated(contract, "sigmoid", a, np.where(np.isnan(a.centre), a.centre, y), spread.of_sigmoid)
     # Where exp(−x) overflows, 1 / (1 + exp(−x)) is 0 for a result below 1 / max.
     radius = out.radii()
     return Ball(out.centre, np.where(y <= 2.0 / contract.accumulate.max, np.maximum(radius, y), radius), contract)
@@ -98,7 +98,7 @@ def _bound_constant_power(contract: Contract, a: Ball, exponent: float) -> Ball:
     radius = None
     if a.radius is not None:
         radius = np.asarray(spread.of_power(a.centre, a.radius, exponent), dtype=np.float64)
-    times = 2.0 * contract.functions["power"]
+    times = 2.0 * contract.functions.ulps["power"]
     if exponent == int(exponent):
         # An integer power may be made of n - 1 products, and the reciprocal of those.
         times = max(times, abs(exponent) - (exponent > 0))
@@ -178,9 +178,7 @@ def _sum_over(contract: Contract, a: Ball, axes: tuple[int, ...], means: bool = 
     if radii_sum is not None:
         size = size + radii_sum
         radius = radius + radii_sum * (1.0 + growth + summands * SLACK)
-    if not np.max(size, initial=0.0) <= contract.limit:
-        radius = np.where(size <= contract.limit, radius, np.inf)
-    return sum_of(centre, radius, contract, float(summands - 1), size)
+    return sum_of(centre, limited(size, contract.limit, radius), contract, float(summands - 1), size)
 
 
 def _sum_of_radii(a: Ball, axes: tuple[int, ...], size: Any, summands: int) -> Any:
@@ -370,31 +368,31 @@ def _scatter_add(
     return sum_of(centre, radii * (1.0 + SLACK) + growth * (size + radii) + lost, contract, hits, size + radii)
 
 
-_TABLE: dict[str, Callable[..., Ball]] = {
-    "negative": lambda contract, a: a.around(-a.centre),
-    "absolute": lambda contract, a: a.around(np.abs(a.centre)),
-    "sqrt": _sqrt,
-    "exp": _exp,
-    "expm1": _function("expm1", np.expm1, spread.of_expm1),
-    "log": _function("log", np.log, spread.of_log),
-    "log1p": _function("log1p", np.log1p, spread.of_log1p),
-    "tanh": _function("tanh", np.tanh, spread.of_tanh),
-    "sigmoid": _sigmoid,
-    "power": _bound_constant_power,
-    "maximum": _extreme(np.maximum),
-    "minimum": _extreme(np.minimum),
-    "where": _where,
-    "attach": _attach,
-    "sum": _sum_over,
-    "max": _max,
-    "store": _store,
-    "among": _among,
-    "reshape": _move_exactly(lambda x, shape: np.reshape(x, shape)),
-    "transpose": _move_exactly(lambda x, axes: np.transpose(x, axes)),
-    "broadcast": _move_exactly(lambda x, shape: np.broadcast_to(x, shape)),
-    "getitem": _move_exactly(lambda x, index: x[index]),
-    "scatter": _scatter_add,
-    "concatenate": _concatenate,
-}
-
-RULES.update(_TABLE)
+RULES.update(
+    {
+        "negative": lambda contract, a: a.around(-a.centre),
+        "absolute": lambda contract, a: a.around(np.abs(a.centre)),
+        "sqrt": _sqrt,
+        "exp": _exp,
+        "expm1": rule_of("expm1", np.expm1, spread.of_expm1),
+        "log": rule_of("log", np.log, spread.of_log),
+        "log1p": rule_of("log1p", np.log1p, spread.of_log1p),
+        "tanh": rule_of("tanh", np.tanh, spread.of_tanh),
+        "sigmoid": _sigmoid,
+        "power": _bound_constant_power,
+        "maximum": _extreme(np.maximum),
+        "minimum": _extreme(np.minimum),
+        "where": _where,
+        "attach": _attach,
+        "sum": _sum_over,
+        "max": _max,
+        "store": _store,
+        "among": _among,
+        "reshape": _move_exactly(lambda x, shape: np.reshape(x, shape)),
+        "transpose": _move_exactly(lambda x, axes: np.transpose(x, axes)),
+        "broadcast": _move_exactly(lambda x, shape: np.broadcast_to(x, shape)),
+        "getitem": _move_exactly(lambda x, index: x[index]),
+        "scatter": _scatter_add,
+        "concatenate": _concatenate,
+    }
+)

@@ -10,7 +10,7 @@ import numpy as np
 from ....reference.windows import offsets_of, windows_of
 from ..contract import Contract
 from . import lengths
-from .ball import RULES, Ball
+from .ball import RULES, Ball, limited
 from .spread import SLACK
 
 
@@ -35,11 +35,7 @@ def _cumsum(contract: Contract, a: Ball, axis: int) -> Ball:
         radius += additions * contract.underflow
     if a.radius is not None:
         radius += np.cumsum(a.radii(), axis=axis) * slack
-    return Ball(centre, _bound_window(contract, size, radius), contract)
-
-
-def _bound_window(contract: Contract, size: Any, radius: Any) -> Any:
-    return radius if np.max(size, initial=0.0) <= contract.limit else np.where(size <= contract.limit, radius, np.inf)
+    return Ball(centre, limited(size, contract.limit, radius), contract)
 
 
 def _bound_products(contract: Contract, a: Ball, centre: Any, multiply: Callable[[Any], Any], factors: Any) -> Ball:
@@ -60,7 +56,7 @@ def _bound_products(contract: Contract, a: Ball, centre: Any, multiply: Callable
     # up what underflowed.
     upward = multiply(np.maximum(_magnitude(a), 1.0))
     radius += roundings * contract.underflow * upward
-    return Ball(centre, _bound_window(contract, upward, np.where(np.isnan(radius), np.inf, radius)), contract)
+    return Ball(centre, limited(upward, contract.limit, np.where(np.isnan(radius), np.inf, radius)), contract)
 
 
 def _cumprod(contract: Contract, a: Ball, axis: int) -> Ball:
@@ -129,7 +125,7 @@ def _bound_overlap(contract: Contract, a: Ball, shape: Any, sizes: Any, stride: 
         radius += summed(a.radii()) * slack
     elif not additions.any():
         return Ball(centre, None, contract)
-    return Ball(centre, _bound_window(contract, size, radius), contract)
+    return Ball(centre, limited(size, contract.limit, radius), contract)
 
 
 RULES.update(

@@ -2,7 +2,6 @@
 
 from . import activations as activations  # The modules enter their rules into the table.
 from . import alignment as alignment
-from . import conditions as conditions
 from . import counting as counting
 from . import elementwise as elementwise
 from . import images as images
@@ -12,7 +11,7 @@ from . import norms as norms
 from . import ordering as ordering
 from . import products as products
 from . import reductions as reductions
-from . import slopes as slopes  # after the rules that it has more of
+from . import slopes as slopes
 from . import steps as steps
 from . import structure as structure
 from .elementwise import truth_of as truth_of

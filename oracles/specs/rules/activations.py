@@ -10,15 +10,12 @@ import math
 from typing import Any
 
 import numpy as np
-import torch
 
 from ....reference import activations
 from ....reference.algorithms import STORED, Algorithm
 from ....reference.array import TWO_OVER_ROOT_PI, among, attach_slopes, constant, erf, sigmoid, store
 from ....reference.condition import possibly
-from .table import RULES, Rule, enter, may_store
-
-aten = torch.ops.aten
+from .table import Rule, enter, may_store
 
 #: Of GELU's approximation by tanh: √(2/π) and the factor of the cube.
 _ROOT, _CUBE = math.sqrt(2.0 / math.pi), 0.044715
@@ -146,37 +143,29 @@ def _of_saved(slope: Rule) -> Rule:
     return lambda g, y: among(ways, g, y)
 
 
-def _log_sigmoid_forward(x: Any) -> tuple[Any, Any]:
-    return activations.log_sigmoid(x), np.ravel(x * 0.0)[:0]
-
-
-def _log_sigmoid_backward(g: Any, x: Any, buffer: Any) -> Any:
-    return activations.log_sigmoid_backward(g, x, buffer)
-
-
-enter(_rrelu, aten.rrelu_with_noise.default)
-enter(_shrunk_backward, aten.hardshrink_backward.default, aten.softshrink_backward.default)
-RULES.update(
+enter(
     {
-        aten.gelu.default: _gelu,
-        aten.gelu_backward.default: _gelu_backward,
-        aten.silu.default: lambda x: x * sigmoid(x),
-        aten.softplus.default: _softplus,
-        aten.logit.default: _logit,
-        aten.mish.default: _mish,
-        aten.elu.default: _elu,
-        aten.leaky_relu.default: _leaky,
-        aten.hardswish.default: _hardswish,
-        aten.hardsigmoid.default: _hardsigmoid,
-        aten.hardtanh.default: _hardtanh,
-        aten.threshold.default: lambda x, least, value: np.where(x <= least, value, x),
-        aten.softshrink.default: lambda x, at=0.5: np.where(x > at, x - at, np.where(x < -at, x + at, x * 0.0)),
-        aten.hardshrink.default: lambda x, at=0.5: np.where((x >= -at) & (x <= at), 0.0, x),
-        aten.rrelu_with_noise_functional.default: lambda x, noise, *rest: (_rrelu(x, noise, *rest), noise),
-        aten.rrelu_with_noise_backward.default: _rrelu_backward,
-        aten.glu_backward.default: _glu_backward,
-        aten.sigmoid_backward.default: _of_saved(lambda g, y: g * (y * (1.0 - y))),
-        aten.log_sigmoid_forward.default: _log_sigmoid_forward,
-        aten.log_sigmoid_backward.default: _log_sigmoid_backward,
+        "gelu": _gelu,
+        "gelu_backward": _gelu_backward,
+        "silu": lambda x: x * sigmoid(x),
+        "softplus": _softplus,
+        "logit": _logit,
+        "mish": _mish,
+        "elu": _elu,
+        "leaky_relu": _leaky,
+        "hardswish": _hardswish,
+        "hardsigmoid": _hardsigmoid,
+        "hardtanh": _hardtanh,
+        "threshold": lambda x, least, value: np.where(x <= least, value, x),
+        "softshrink": lambda x, at=0.5: np.where(x > at, x - at, np.where(x < -at, x + at, x * 0.0)),
+        "hardshrink": lambda x, at=0.5: np.where((x >= -at) & (x <= at), 0.0, x),
+        "hardshrink_backward softshrink_backward": _shrunk_backward,
+        "rrelu_with_noise": _rrelu,
+        "rrelu_with_noise_functional": lambda x, noise, *rest: (_rrelu(x, noise, *rest), noise),
+        "rrelu_with_noise_backward": _rrelu_backward,
+        "glu_backward": _glu_backward,
+        "sigmoid_backward": _of_saved(lambda g, y: g * (y * (1.0 - y))),
+        "log_sigmoid_forward": activations.log_sigmoid_forward,
+        "log_sigmoid_backward": activations.log_sigmoid_backward,
     }
 )

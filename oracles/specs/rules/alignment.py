@@ -18,7 +18,7 @@ import torch
 
 from ....reference.algorithms import Algorithm, Reverse
 from ....reference.array import Array, among, attach
-from .table import DECOMPOSED, LIBRARY, RULES
+from .table import DECOMPOSED, LIBRARY, RULES, enter
 
 #: torch's own operation returns a table whose shape hangs on the lengths, so that it cannot be traced without them.
 LIBRARY.define("ctc_loss(Tensor x, Tensor labels, Tensor steps, Tensor lengths, int blank, bool zeroed) -> Tensor")
@@ -168,6 +168,5 @@ def _ctc_loss(x: Any, labels: Any, steps: Any, lengths: Any, blank: int, zeroed:
     return vector if np.ndim(x) == 3 else np.reshape(vector, ())
 
 
-DECOMPOSED[torch.ops.aten._ctc_loss.default] = _replace_ctc_loss
-DECOMPOSED[torch.ops.aten._ctc_loss.Tensor] = _replace_ctc_loss
+enter({"_ctc_loss _ctc_loss.Tensor": _replace_ctc_loss}, DECOMPOSED)
 RULES[_OPERATION] = _ctc_loss

@@ -5,17 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import torch
 
 from ....reference.array import Array, amax, constant
 from ....reference.choice import Choice
 from ....reference.condition import condition, possibly, surely
-from .table import RULES
-
-aten = torch.ops.aten
+from .table import enter
 
 
-def _search_sorted(bounds: Any, x: Any, right: bool = False, side: str | None = None, sorter: Any = None) -> Any:
+def _search_sorted(
+    bounds: Any, x: Any, right: bool = False, side: str | None = None, sorter: Any = None, **kwargs: Any
+) -> Any:
     """searchsorted: how many bounds, in ascending order along their last dim, are below a number.
 
     Where a comparison is open, so is the place; of bounds that are in no order, any place is right.
@@ -36,14 +35,6 @@ def _search_sorted(bounds: Any, x: Any, right: bool = False, side: str | None = 
     if np.array_equal(fewest, most):
         return fewest
     return Choice(fewest.shape, lambda places: (fewest <= places) & (places <= most), lambda: (fewest, fewest == most))
-
-
-def _bucketize(x: Any, bounds: Any, right: bool = False, **kwargs: Any) -> Any:
-    return _search_sorted(bounds, x, right)
-
-
-def _searchsorted(bounds: Any, x: Any, right: bool = False, side: Any = None, sorter: Any = None, **kwargs: Any) -> Any:
-    return _search_sorted(bounds, x, right, side, sorter)
 
 
 def _ends(x: Any, least: float, most: float) -> tuple[Any, Any]:
@@ -76,12 +67,10 @@ def _histogram(x: Any, bins: int = 100, least: float = 0.0, most: float = 0.0) -
     return np.stack(counts, axis=0)
 
 
-RULES.update(
+enter(
     {
-        aten.bucketize.Tensor: _bucketize,
-        aten.bucketize.Scalar: _bucketize,
-        aten.searchsorted.Tensor: _searchsorted,
-        aten.searchsorted.Scalar: _searchsorted,
-        aten.histc.default: _histogram,
+        "bucketize.Tensor bucketize.Scalar": lambda x, bounds, right=False, **kwargs: _search_sorted(bounds, x, right),
+        "searchsorted.Tensor searchsorted.Scalar": _search_sorted,
+        "histc": _histogram,
     }
 )

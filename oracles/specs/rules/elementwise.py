@@ -11,9 +11,7 @@ import torch
 from ....reference.algorithms import STORED, Algorithm
 from ....reference.array import Array, among, attach_slopes, constant, erf, erfc, sigmoid, store
 from ....reference.condition import Condition, condition, possibly, surely
-from .table import DECOMPOSED, RULES, Rule, enter, may_store, with_numbers
-
-aten = torch.ops.aten
+from .table import DECOMPOSED, Rule, enter, may_store, with_numbers
 
 #: A float32 number that needs at most 16 of its 24 bits, such as 0.75, is taken to be what was written, not rounded.
 _FEW_DIGITS = 2.0**16
@@ -54,10 +52,6 @@ def _read_power(x: Any, exponent: Any) -> Any:
         -0.5: lambda x: 1.0 / may_store(np.sqrt(x)),
     }
     return among([Algorithm(whole, ""), Algorithm(in_steps[exponent], STORED)], x) if exponent in in_steps else whole(x)
-
-
-def _inverse(x: Any) -> Any:
-    return 1.0 / x
 
 
 # Of a spec in torch's words the slope at a kink is the one that torch takes there, and no other.
@@ -192,84 +186,62 @@ def _times_power_of_two(x: Any, exponent: Any) -> Any:
     return x * (np.ldexp(1.0, exponent) if np.asarray(exponent).dtype.kind in "iu" else np.exp2(exponent))
 
 
-def _round(x: Any, decimals: int = 0) -> Any:
-    return np.round(x, decimals)
-
-
-# A formula is about real numbers. So operations that change only the dtype, the memory or the graph leave a value as
-# it is, and the rounding that comes with a dtype is the business of the contract.
-enter(
-    _identity, aten.clone.default, aten.detach.default, aten.alias.default, aten._to_copy.default,
-    aten.lift_fresh.default, aten.lift_fresh_copy.default, aten.contiguous.default, aten.positive.default,
-)  # fmt: skip
-enter(_with_alpha(np.add), aten.add.Tensor, aten.add.Scalar)
-enter(_with_alpha(np.subtract), aten.sub.Tensor, aten.sub.Scalar)
-enter(lambda a, b, alpha=1: b - (a if alpha == 1 else a * alpha), aten.rsub.Scalar, aten.rsub.Tensor)
-enter(with_numbers(_multiply), aten.mul.Tensor, aten.mul.Scalar)
-enter(with_numbers(np.divide), aten.div.Scalar)
-enter(np.greater, aten.gt.Scalar, aten.gt.Tensor)
-enter(np.greater_equal, aten.ge.Scalar, aten.ge.Tensor)
-enter(np.less, aten.lt.Scalar, aten.lt.Tensor)
-enter(np.less_equal, aten.le.Scalar, aten.le.Tensor)
-enter(np.equal, aten.eq.Scalar, aten.eq.Tensor)
-enter(np.not_equal, aten.ne.Scalar, aten.ne.Tensor)
-enter(_of_truths(np.logical_not), aten.logical_not.default, aten.bitwise_not.default)
-enter(_of_truths(np.logical_and), aten.logical_and.default, aten.bitwise_and.Tensor)
-enter(_of_truths(np.logical_or), aten.logical_or.default, aten.bitwise_or.Tensor)
-enter(_of_truths(_exclusive), aten.logical_xor.default, aten.bitwise_xor.Tensor)
-enter(np.fmod, aten.fmod.Tensor)
-enter(np.remainder, aten.remainder.Tensor, aten.remainder.Scalar_Tensor)
-enter(lambda a, b: np.fmod(a, _scalar(a, b)), aten.fmod.Scalar)
-enter(lambda a, b: np.remainder(a, _scalar(a, b)), aten.remainder.Scalar)
-enter(_floor_divide, aten.floor_divide.default, aten.floor_divide.Scalar)
-enter(_xlogy, aten.xlogy.Tensor, aten.xlogy.Scalar_Self, aten.xlogy.Scalar_Other)
-enter(_xlog1py, *(getattr(aten.special_xlog1py, name) for name in ("default", "self_scalar", "other_scalar")))
-enter(np.sign, aten.sign.default, aten.sgn.default)
-enter(np.where, aten.where.self, aten.where.ScalarOther, aten.where.ScalarSelf)
-RULES.update(
-    {
-        aten.neg.default: np.negative,
-        aten.abs.default: _absolute,
-        aten.exp.default: np.exp,
-        aten.expm1.default: np.expm1,
-        aten.log.default: np.log,
-        aten.log1p.default: np.log1p,
-        aten.sqrt.default: np.sqrt,
-        aten.reciprocal.default: _inverse,
-        aten.erf.default: erf,
-        aten.erfc.default: erfc,
-        aten.pow.Scalar: lambda base, x: np.power(_scalar(x, base), x),
-        aten.pow.Tensor_Tensor: np.power,
-        aten.div.Tensor_mode: _divide,
-        aten.div.Scalar_mode: _divide,
-        aten.ldexp.Tensor: _times_power_of_two,
-        aten.round.decimals: _round,
-        aten.isnan.default: np.isnan,
-        aten.isinf.default: np.isinf,
-        aten.isfinite.default: np.isfinite,
-        aten.signbit.default: _is_negative,
-        aten.fmax.default: _fmax,
-        aten.fmin.default: _fmin,
-        aten.tanh.default: np.tanh,
-        aten.sigmoid.default: sigmoid,
-        aten.square.default: np.square,
-        aten.pow.Tensor_Scalar: _read_power,
-        aten.relu.default: _relu,
-        aten.clamp.default: _clamp,
-        aten.clamp.Tensor: _clamp,
-        aten.clamp_min.default: _clamp,
-        aten.clamp_min.Tensor: _clamp,
-        aten.clamp_max.default: lambda x, most: _clamp(x, None, most),
-        aten.clamp_max.Tensor: lambda x, most: _clamp(x, None, most),
-        aten.maximum.default: _share_slope(np.maximum),
-        aten.minimum.default: _share_slope(np.minimum),
-    }
-)
 #: Functions of one argument that torch and NumPy name alike, or by another name.
 _NAMES = {
-    **{name: name for name in ("sin", "cos", "tan", "sinh", "cosh", "log2", "log10", "floor", "ceil", "trunc")},
-    **{f"a{name}": f"arc{name}" for name in ("sin", "cos", "tan", "sinh", "cosh", "tanh")},
-    "round": "rint",
+    **{name: name for name in ("exp", "expm1", "log", "log1p", "log2", "log10", "sqrt", "square")},
+    **{name: name for name in ("sin", "cos", "tan", "sinh", "cosh", "tanh", "floor", "ceil", "trunc")},
+    **{name: name for name in ("isnan", "isinf", "isfinite")},
+    **{"atan": "arctan", "atanh": "arctanh", "round": "rint", "neg": "negative"},
 }
-DECOMPOSED.update(dict.fromkeys((aten.copysign.Tensor, aten.copysign.Scalar), _copysign))
-RULES.update({getattr(aten, name).default: getattr(np, word) for name, word in _NAMES.items()})
+enter({name: getattr(np, word) for name, word in _NAMES.items()})
+enter({"copysign.Tensor copysign.Scalar": _copysign}, DECOMPOSED)
+enter(
+    {
+        # A formula is about real numbers. So operations that change only the dtype, the memory or the graph leave a
+        # value as it is, and the rounding that comes with a dtype is the business of the contract.
+        "clone alias _to_copy lift_fresh lift_fresh_copy contiguous positive": _identity,
+        "add.Tensor add.Scalar": _with_alpha(np.add),
+        "sub.Tensor sub.Scalar": _with_alpha(np.subtract),
+        "rsub.Scalar rsub.Tensor": lambda a, b, alpha=1: b - (a if alpha == 1 else a * alpha),
+        "mul.Tensor mul.Scalar": with_numbers(_multiply),
+        "div.Scalar": with_numbers(np.divide),
+        "div.Tensor_mode div.Scalar_mode": _divide,
+        "gt.Scalar gt.Tensor": np.greater,
+        "ge.Scalar ge.Tensor": np.greater_equal,
+        "lt.Scalar lt.Tensor": np.less,
+        "le.Scalar le.Tensor": np.less_equal,
+        "eq.Scalar eq.Tensor": np.equal,
+        "ne.Scalar ne.Tensor": np.not_equal,
+        "logical_not bitwise_not": _of_truths(np.logical_not),
+        "logical_and bitwise_and.Tensor": _of_truths(np.logical_and),
+        "logical_or bitwise_or.Tensor": _of_truths(np.logical_or),
+        "logical_xor bitwise_xor.Tensor": _of_truths(_exclusive),
+        "fmod.Tensor": np.fmod,
+        "fmod.Scalar": lambda a, b: np.fmod(a, _scalar(a, b)),
+        "remainder.Tensor remainder.Scalar_Tensor": np.remainder,
+        "remainder.Scalar": lambda a, b: np.remainder(a, _scalar(a, b)),
+        "floor_divide floor_divide.Scalar": _floor_divide,
+        "xlogy.Tensor xlogy.Scalar_Self xlogy.Scalar_Other": _xlogy,
+        "special_xlog1py special_xlog1py.self_scalar special_xlog1py.other_scalar": _xlog1py,
+        "sign sgn": np.sign,
+        "where.self where.ScalarOther where.ScalarSelf": np.where,
+        "abs": _absolute,
+        "reciprocal": lambda x: 1.0 / x,
+        "erf": erf,
+        "erfc": erfc,
+        "sigmoid": sigmoid,
+        "pow.Scalar": lambda base, x: np.power(_scalar(x, base), x),
+        "pow.Tensor_Tensor": np.power,
+        "pow.Tensor_Scalar": _read_power,
+        "ldexp.Tensor": _times_power_of_two,
+        "round.decimals": np.round,
+        "signbit": _is_negative,
+        "fmax": _fmax,
+        "fmin": _fmin,
+        "relu": _relu,
+        "clamp clamp.Tensor clamp_min clamp_min.Tensor": _clamp,
+        "clamp_max clamp_max.Tensor": lambda x, most: _clamp(x, None, most),
+        "maximum": _share_slope(np.maximum),
+        "minimum": _share_slope(np.minimum),
+    }
+)

@@ -11,7 +11,7 @@ import torch
 from ....reference.array import Array, amax, attach, choose, constant, scatter
 from ....reference.condition import condition
 from .norms import vector_norm
-from .table import REPEATING, RULES, enter_move, may_store, overloads
+from .table import REPEATING, enter, enter_moves, may_store, overloads
 
 aten = torch.ops.aten
 
@@ -194,14 +194,6 @@ def _index_fill(x: Any, dim: int, index: Any, value: Any) -> Any:
     return np.where(chosen, value, x)
 
 
-def _slice_scatter(x: Any, source: Any, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Any:
-    return _write_elements(x, source, lambda places: places[_index_along(x, dim, slice(start, end, step))])
-
-
-def _select_scatter(x: Any, source: Any, dim: int, index: int) -> Any:
-    return _write_elements(x, source, lambda places: places[_index_along(x, dim, index)])
-
-
 def _by_view(view: Any) -> Callable[..., Any]:
     """x with a source in place of what a view of it shows."""
 
@@ -290,40 +282,35 @@ def _embedding_bag(
     return may_store(total) / np.maximum(counts, 1.0)[:, None] if mode == 1 else total, bag, counts, bag
 
 
-for _names, _rule in (
-    ("index.Tensor _unsafe_index.Tensor", _index),
-    ("gather", _read_gather),
-    ("index_select", _index_select),
-    ("take", _take),
-    ("masked_select", _masked_select),
-    ("embedding", _embedding),
-    ("scatter.src", _read_scatter),
-    ("index_copy", _index_copy),
-    ("slice_scatter", _slice_scatter),
-    ("select_scatter", _select_scatter),
-    ("diagonal_scatter", _by_view(aten.diagonal)),
-    ("as_strided_scatter", _by_view(aten.as_strided)),
-):
-    enter_move(_rule, *overloads(_names))
-
-REPEATING.update(overloads("index.Tensor _unsafe_index.Tensor gather index_select take embedding"))
-RULES.update(
+enter_moves(
     {
-        aten.scatter.value: _read_scatter,
-        aten.index_fill.int_Scalar: _index_fill,
-        aten.index_fill.int_Tensor: _index_fill,
-        aten.scatter.reduce: lambda x, dim, index, source, *, reduce: _read_scatter(x, dim, index, source, reduce),
-        aten.scatter.value_reduce: lambda x, dim, index, value, *, reduce: _read_scatter(x, dim, index, value, reduce),
-        aten.scatter_add.default: _scatter_add,
-        aten.scatter_reduce.two: _scatter_reduce,
-        aten.index_put.default: _index_put,
-        aten._unsafe_index_put.default: _index_put,
-        aten.put.default: _put,
-        aten.masked_scatter.default: _masked_scatter,
-        aten.index_add.default: _index_add,
-        aten.index_reduce.default: _index_reduce,
-        aten.embedding_renorm.default: _renorm_rows,
-        aten._embedding_bag.default: _embedding_bag,
-        aten._embedding_bag_forward_only.default: _embedding_bag,
+        "index.Tensor _unsafe_index.Tensor": _index,
+        "gather": _read_gather,
+        "index_select": _index_select,
+        "take": _take,
+        "masked_select": _masked_select,
+        "embedding": _embedding,
+        "scatter.src": _read_scatter,
+        "index_copy": _index_copy,
+        "slice_scatter": _by_view(aten.slice),
+        "select_scatter": _by_view(aten.select),
+        "diagonal_scatter": _by_view(aten.diagonal),
+        "as_strided_scatter": _by_view(aten.as_strided),
+    }
+)
+REPEATING.update(overloads("index.Tensor _unsafe_index.Tensor gather index_select take embedding"))
+enter(
+    {
+        "index_fill.int_Scalar index_fill.int_Tensor": _index_fill,
+        "scatter.value scatter.reduce scatter.value_reduce": _read_scatter,
+        "scatter_add": _scatter_add,
+        "scatter_reduce.two": _scatter_reduce,
+        "index_put _unsafe_index_put": _index_put,
+        "put": _put,
+        "masked_scatter": _masked_scatter,
+        "index_add": _index_add,
+        "index_reduce": _index_reduce,
+        "embedding_renorm": _renorm_rows,
+        "_embedding_bag _embedding_bag_forward_only": _embedding_bag,
     }
 )

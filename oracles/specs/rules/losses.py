@@ -11,35 +11,29 @@ from ....reference import losses
 from ....reference.activations import log_sigmoid
 from ....reference.algorithms import STORED, Algorithm
 from ....reference.array import among, attach_slopes, constant, scatter, sigmoid
+from ....reference.losses import MEAN, NONE, SUM
 from .activations import softplus
+from .steps import reduce_loss
 from .table import LIBRARY, RULES, Rule, enter, may_store
 
 aten = torch.ops.aten
 
-#: aten's numbers for how the losses of all elements become one.
-_NONE, _MEAN, _SUM = 0, 1, 2
 #: The least divisor x (1 − x) in the slope of a binary cross entropy; torch clamps it there.
 _LEAST_DIVISOR = 1e-12
-
-
-def _reduce_loss(loss: Any, reduction: int) -> Any:
-    if reduction == _NONE:
-        return loss
-    return np.mean(loss) if reduction == _MEAN else np.sum(loss)
 
 
 def _of_targets(formula: Rule) -> Rule:
     def rule(x: Any, target: Any, weight: Any, reduction: int, ignore_index: int) -> Any:
         at = np.asarray(target)
         output, total_weight = formula(x, at, weight, reduction, ignore_index)
-        if reduction == _NONE:
+        if reduction == NONE:
             return [output, total_weight]
 
         def add_one_by_one(x: Any, *weights: Any) -> Any:
-            each = np.ravel(formula(x, at, *(weights or (None,)), _NONE, ignore_index)[0])
+            each = np.ravel(formula(x, at, *(weights or (None,)), NONE, ignore_index)[0])
             total = may_store(scatter(each, np.zeros(np.size(each), dtype=np.int64), (1,), in_place=True)[0])
             count = formula(x, at, *(weights or (None,)), reduction, ignore_index)[1]
-            return total / count if reduction == _MEAN else total
+            return total / count if reduction == MEAN else total
 
         def whole(x: Any, *weights: Any) -> Any:
             return formula(x, at, *(weights or (None,)), reduction, ignore_index)[0]
@@ -50,10 +44,10 @@ def _of_targets(formula: Rule) -> Rule:
     return rule
 
 
-def _binary_cross_entropy(x: Any, target: Any, weight: Any = None, reduction: int = _MEAN) -> Any:
+def _binary_cross_entropy(x: Any, target: Any, weight: Any = None, reduction: int = MEAN) -> Any:
     ways = [Algorithm(_cross_entropy_of_two, ""), Algorithm(_cross_entropy_by_one_quotient, "")]
     loss = among(ways, x, target)
-    return _reduce_loss(loss if weight is None else loss * weight, reduction)
+    return reduce_loss(loss if weight is None else loss * weight, reduction)
 
 
 def _cross_entropy_of_two(x: Any, target: Any) -> Any:
@@ -72,7 +66,7 @@ def _cross_entropy_by_one_quotient(x: Any, target: Any) -> Any:
 
 
 def _binary_cross_entropy_with_logits(
-    x: Any, target: Any, weight: Any = None, pos_weight: Any = None, reduction: int = _MEAN
+    x: Any, target: Any, weight: Any = None, pos_weight: Any = None, reduction: int = MEAN
 ) -> Any:
     """torch's text, (1 − t) x − v log σ(x) with v = (p − 1) t + 1, and the other texts that are in use.
 
@@ -82,7 +76,7 @@ def _binary_cross_entropy_with_logits(
     texts = [_of_log_sigmoid, _of_largest, _of_softplus, _with_slope_of_sigmoid]
     ways = [*(Algorithm(text, "") for text in texts), Algorithm(_of_stored_parts, STORED)]
     loss = among(ways, *(each for each in (x, target, pos_weight) if each is not None))
-    return _reduce_loss(may_store(loss if weight is None else loss * weight), reduction)
+    return reduce_loss(may_store(loss if weight is None else loss * weight), reduction)
 
 
 def _weight_of_positives(t: Any, p: Any) -> Any:
@@ -124,9 +118,7 @@ def _with_slope_of_sigmoid(x: Any, t: Any, p: Any = None) -> Any:
     return attach_slopes(value, *zip((x, t, p), slopes, strict=True))
 
 
-def _multi_margin(
-    x: Any, target: Any, p: Any = 1, margin: Any = 1.0, weight: Any = None, reduction: int = _MEAN
-) -> Any:
+def _multi_margin(x: Any, target: Any, p: Any = 1, margin: Any = 1.0, weight: Any = None, reduction: int = MEAN) -> Any:
     """Σ w_t max(0, m − x_t + x_j)^p / C over all j but t; its slope is 0 where the margin is just kept."""
     rows, classes = np.reshape(x, (-1, np.shape(x)[-1])), np.shape(x)[-1]
     index = np.reshape(np.asarray(target), (-1, 1))
@@ -136,7 +128,7 @@ def _multi_margin(
     each = excess if p == 1 else np.square(excess)
     each = each if weight is None else each * np.reshape(weight[index], (-1, 1))
     loss = np.sum(each, axis=1) / float(classes)
-    return np.reshape(loss, np.shape(target)) if reduction == _NONE else _reduce_loss(loss, reduction)
+    return np.reshape(loss, np.shape(target)) if reduction == NONE else reduce_loss(loss, reduction)
 
 
 def _multilabel_margin(x: Any, target: Any, reduction: int) -> tuple[Any, Any]:
@@ -151,7 +143,7 @@ def _multilabel_margin(x: Any, target: Any, reduction: int) -> tuple[Any, Any]:
     gap = 1.0 - (np.take_along_axis(rows, indices, 1)[:, :, None] - rows[:, None, :])
     in_sum = counts[:, :, None] & ~is_target[:, None, :]
     each = np.sum(np.where(in_sum, np.where(gap <= 0, 0.0, gap), 0.0), axis=(1, 2)) / float(classes)
-    loss = each if reduction == _NONE and np.ndim(x) > 1 else _reduce_loss(each, reduction or _SUM)
+    loss = each if reduction == NONE and np.ndim(x) > 1 else reduce_loss(each, reduction or SUM)
     return loss, np.reshape(is_target, np.shape(x)).astype(np.float64)
 
 
@@ -161,10 +153,14 @@ LIBRARY.define(f"{_NAME}(Tensor x, Tensor target, Tensor? weight, Tensor? pos_we
 for _key in ("CPU", "Meta"):
     LIBRARY.impl(_NAME, lambda *args: aten.binary_cross_entropy_with_logits.default(*args), _key)
 
-enter(_of_targets(losses.nll_loss_forward), aten.nll_loss_forward.default, aten.nll_loss2d_forward.default)
-RULES[aten.binary_cross_entropy.default] = _binary_cross_entropy
 RULES[torch.ops.opassay_specs.binary_cross_entropy_with_logits.default] = _binary_cross_entropy_with_logits
-# torch's decomposition of it takes the slope of a clamp where the margin is just kept, and its own kernels take 0.
-RULES[aten.multi_margin_loss.default] = _multi_margin
-# torch's decomposition of it counts targets beyond the first −1, which the operation itself does not.
-RULES[aten.multilabel_margin_loss_forward.default] = _multilabel_margin
+enter(
+    {
+        "nll_loss_forward nll_loss2d_forward": _of_targets(losses.nll_loss_forward),
+        "binary_cross_entropy": _binary_cross_entropy,
+        # torch's decomposition takes the slope of a clamp where the margin is just kept, and its own kernels take 0.
+        "multi_margin_loss": _multi_margin,
+        # torch's decomposition counts targets beyond the first −1, which the operation itself does not.
+        "multilabel_margin_loss_forward": _multilabel_margin,
+    }
+)

@@ -13,7 +13,7 @@ from ....reference.algorithms import STORED, Algorithm, Inapplicable, Reverse, d
 from ....reference.array import Array, amax, among, constant
 from ....reference.condition import Condition
 from ....reference.norms import batch_norm, group_norm, layer_norm
-from .table import DECOMPOSED, RULES, axes_of, may_store
+from .table import DECOMPOSED, axes_of, enter, may_store
 
 aten = torch.ops.aten
 
@@ -262,21 +262,21 @@ def _weight_norm(v: Any, g: Any, dim: int = 0) -> tuple[Any, Any]:
     return v * (g / length), length
 
 
-DECOMPOSED[aten.native_batch_norm.default] = as_functions
-RULES.update(
+enter({"native_batch_norm": as_functions}, DECOMPOSED)
+enter(
     {
-        aten._native_batch_norm_legit_functional.default: _batch_norm,
-        aten.native_layer_norm.default: _layer_norm,
-        aten.native_group_norm.default: _group_norm,
-        aten._native_batch_norm_legit.no_stats: _batch_norm_without_statistics,
-        aten._native_batch_norm_legit_no_training.default: _batch_norm_in_evaluation,
-        aten.var.correction: _var,
-        aten.std.correction: lambda *args, **kwargs: safe_root(_var(*args, **kwargs)),
-        aten.var_mean.correction: _var_mean,
-        aten.std_mean.correction: _std_mean,
-        aten.linalg_vector_norm.default: vector_norm,
-        aten._cdist_forward.default: _distances,
-        aten._pdist_forward.default: _distances_of_pairs,
-        aten._weight_norm_interface.default: _weight_norm,
+        "_native_batch_norm_legit_functional": _batch_norm,
+        "native_layer_norm": _layer_norm,
+        "native_group_norm": _group_norm,
+        "_native_batch_norm_legit.no_stats": _batch_norm_without_statistics,
+        "_native_batch_norm_legit_no_training": _batch_norm_in_evaluation,
+        "var.correction": _var,
+        "std.correction": lambda *args, **kwargs: safe_root(_var(*args, **kwargs)),
+        "var_mean.correction": _var_mean,
+        "std_mean.correction": _std_mean,
+        "linalg_vector_norm": vector_norm,
+        "_cdist_forward": _distances,
+        "_pdist_forward": _distances_of_pairs,
+        "_weight_norm_interface": _weight_norm,
     }
 )

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import torch
 
 from ....reference.algorithms import Algorithm, Inapplicable, Reverse
 from ....reference.array import among, constant, largest_at, scanned, sorting_order
 from ....reference.choice import Choice
 from ....reference.condition import Condition
-from .table import MOVES, RULES, enter_move, may_store
-
-aten = torch.ops.aten
+from .table import Rule, enter, enter_moves, may_store
 
 
 def _elements_at_places(x: Any, dim: int, start: int, end: int, descending: bool) -> tuple[Any, Any]:
@@ -31,10 +27,6 @@ def _sort(x: Any, dim: int = -1, descending: bool = False, **kwargs: Any) -> Any
     if np.ndim(x) == 0:
         return x, np.zeros((), dtype=np.int64)
     return _elements_at_places(x, dim, 0, np.shape(x)[dim], descending)
-
-
-def _stable_sort(x: Any, stable: Any = None, dim: int = -1, descending: bool = False) -> Any:
-    return _sort(x, dim, descending)
 
 
 def _topk(x: Any, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
@@ -66,32 +58,24 @@ def _median(x: Any) -> Any:
     return _median_along(np.reshape(x, (-1,)), 0)[0]
 
 
-def _extreme_along(sign: float) -> Callable[..., Any]:
-    def rule(x: Any, dim: int, keepdim: bool = False) -> Any:
-        signed = x if sign > 0 else -x
-        values = np.max(signed, axis=dim, keepdims=keepdim)
-        return (values if sign > 0 else -values), largest_at(signed, dim, keepdim)
+def _of_least(rule: Rule) -> Rule:
+    """The rule for the least elements and their indices, from that for the largest."""
 
-    return rule
+    def of_least(x: Any, *args: Any, **kwargs: Any) -> Any:
+        values, indices = rule(-x, *args, **kwargs)
+        return -values, indices
 
-
-def _position(sign: float) -> Callable[..., Any]:
-    def rule(x: Any, dim: int | None = None, keepdim: bool = False) -> Any:
-        return largest_at(x if sign > 0 else -x, dim, keepdim)
-
-    return rule
+    return of_least
 
 
-def _running(sign: float) -> Callable[..., Any]:
-    """cummax and cummin: the largest so far, and the index of an element that may be it."""
+def _largest_along(x: Any, dim: int, keepdim: bool = False) -> Any:
+    return np.max(x, axis=dim, keepdims=keepdim), largest_at(x, dim, keepdim)
 
-    def rule(x: Any, dim: int) -> Any:
-        signed = x if sign > 0 else -x
-        dim %= max(np.ndim(x), 1)
-        values = scanned(signed, dim, np.maximum)
-        return (values if sign > 0 else -values), _running_index(constant(signed), dim)
 
-    return rule
+def _running_largest(x: Any, dim: int) -> Any:
+    """cummax: the largest so far, and the index of an element that may be it."""
+    dim %= max(np.ndim(x), 1)
+    return scanned(x, dim, np.maximum), _running_index(constant(x), dim)
 
 
 def _running_index(base: Any, dim: int) -> Choice:
@@ -149,30 +133,30 @@ def _cotangent_by_logarithms(x: Any, g: Any, dim: int) -> Any:
     return parts[0] - parts[1]
 
 
-RULES.update(
+enter(
     {
-        aten.sort.default: _sort,
-        aten.sort.stable: _stable_sort,
-        aten.argsort.default: lambda x, dim=-1, descending=False: _sort(x, dim, descending)[1],
-        aten.topk.default: _topk,
-        aten.kthvalue.default: _kthvalue,
-        aten.median.dim: _median_along,
-        aten.median.default: _median,
-        aten.max.dim: _extreme_along(1.0),
-        aten.min.dim: _extreme_along(-1.0),
-        aten.argmax.default: _position(1.0),
-        aten.argmin.default: _position(-1.0),
-        aten.cummax.default: _running(1.0),
-        aten.cummin.default: _running(-1.0),
-        aten.cumsum.default: lambda x, dim, dtype=None: np.cumsum(x, axis=dim),
-        aten.cumprod.default: lambda x, dim, dtype=None: np.cumprod(x, axis=dim),
-        aten.prod.dim_int: lambda x, dim, keepdim=False, dtype=None: np.prod(x, axis=dim, keepdims=keepdim),
-        aten.prod.default: lambda x, dtype=None: np.prod(x),
-        aten.logcumsumexp.default: _logcumsumexp,
+        "argsort": lambda x, dim=-1, descending=False: _sort(x, dim, descending)[1],
+        "argmax": lambda x, dim=None, keepdim=False: largest_at(x, dim, keepdim),
+        "argmin": lambda x, dim=None, keepdim=False: largest_at(-x, dim, keepdim),
+        "cumsum": lambda x, dim, dtype=None: np.cumsum(x, axis=dim),
+        "cumprod": lambda x, dim, dtype=None: np.cumprod(x, axis=dim),
+        "prod.dim_int": lambda x, dim, keepdim=False, dtype=None: np.prod(x, axis=dim, keepdims=keepdim),
+        "prod": lambda x, dtype=None: np.prod(x),
+        "logcumsumexp": _logcumsumexp,
     }
 )
-enter_move(lambda x: -np.max(-x), aten.min.default)
-MOVES.update(
-    {aten.sort.default, aten.sort.stable, aten.topk.default, aten.kthvalue.default, aten.median.dim}
-    | {aten.median.default, aten.max.dim, aten.min.dim, aten.cummax.default, aten.cummin.default}
+enter_moves(
+    {
+        "sort": _sort,
+        "sort.stable": lambda x, stable=None, dim=-1, descending=False: _sort(x, dim, descending),
+        "topk": _topk,
+        "kthvalue": _kthvalue,
+        "median.dim": _median_along,
+        "median": _median,
+        "max.dim": _largest_along,
+        "min.dim": _of_least(_largest_along),
+        "cummax": _running_largest,
+        "cummin": _of_least(_running_largest),
+        "min": lambda x: -np.max(-x),
+    }
 )

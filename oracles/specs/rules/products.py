@@ -14,8 +14,6 @@ from ....reference.derivative import vjp
 from ...bound.contract import SCALED
 from .table import LIBRARY, RULES, Rule, enter, may_store
 
-aten = torch.ops.aten
-
 
 def _add_product(product: Rule) -> Rule:
     """β c + α (a b). With β = 0, c is not used at all: a NaN in it does not reach the result.
@@ -93,15 +91,13 @@ def _scores(q: Any, k: Any, scale: float) -> Any:
     """
     root = math.sqrt(abs(scale))
     ways = [
-        Algorithm(lambda q, k: np.matmul(q, np.swapaxes(k, -1, -2)) * scale, ""),
-        Algorithm(
-            lambda q, k: _multiply_scaled(may_store(q * math.copysign(root, scale)), may_store(k * root)), SCALED
-        ),
+        Algorithm(lambda q, k: _pair_up(q, k) * scale, ""),
+        Algorithm(lambda q, k: _pair_up(may_store(q * math.copysign(root, scale)), may_store(k * root)), SCALED),
     ]
     return among(ways, q, k)
 
 
-def _multiply_scaled(q: Any, k: Any) -> Any:
+def _pair_up(q: Any, k: Any) -> Any:
     return np.matmul(q, np.swapaxes(k, -1, -2))
 
 
@@ -121,7 +117,11 @@ torch.library.register_autograd(
     lib=LIBRARY,
 )
 RULES[torch.ops.opassay_specs.attention_scores.default] = _scores
-enter(np.matmul, aten.mm.default, aten.bmm.default, aten.mv.default, aten.dot.default, aten.vdot.default)
-enter(_add_product(np.matmul), aten.addmm.default, aten.baddbmm.default, aten.addmv.default)
-enter(_product_by_product, aten.addbmm.default)
-RULES[aten._grouped_mm.default] = _multiply_groups
+enter(
+    {
+        "mm bmm mv dot vdot": np.matmul,
+        "addmm baddbmm addmv": _add_product(np.matmul),
+        "addbmm": _product_by_product,
+        "_grouped_mm": _multiply_groups,
+    }
+)

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import torch
 
 from ....reference.algorithms import STORED, Algorithm, Reverse
 from ....reference.array import amax, among, constant
+from ....reference.condition import Condition, condition, possibly, surely
 from ....reference.softmax import less_log_sum, log_softmax, log_softmax_by, of_stored_sum, softmax
 from ...bound.contract import LOG_SUM
-from .table import RULES, Rule, axes_of, enter, may_store
-
-aten = torch.ops.aten
+from .elementwise import truth_of
+from .table import Rule, axes_of, enter, may_store
 
 
 def _over_dims(f: Rule) -> Rule:
@@ -65,15 +65,29 @@ def _log_softmax(x: Any, dim: int, half_to_float: bool = False) -> Any:
     return among([Algorithm(lambda x: log_softmax(x, dim), ""), *others], x)
 
 
-enter(_over_dims(np.sum), aten.sum.default, aten.sum.dim_IntList)
-enter(_over_dims(np.mean), aten.mean.default, aten.mean.dim)
-RULES.update(
+def _over(reduce: Callable[..., Any]) -> Rule:
+    """`any` or `all` of truth values that hang on floating numbers, and so may be open."""
+
+    def rule(x: Any, dim: Any = None, keepdim: bool = False) -> Any:
+        axes, x = axes_of(dim), truth_of(x)
+        if not isinstance(x, Condition):
+            return reduce(np.asarray(x), axis=axes, keepdims=keepdim)
+        every, some = (reduce(part, axis=axes, keepdims=keepdim) for part in (surely(x), possibly(x)))
+        return condition(every, some, x.reading)
+
+    return rule
+
+
+enter(
     {
-        aten.amax.default: _amax,
-        aten.max.default: _amax,
-        aten.amin.default: _amin,
-        aten.logsumexp.default: _logsumexp,
-        aten._softmax.default: _softmax,
-        aten._log_softmax.default: _log_softmax,
+        "sum sum.dim_IntList": _over_dims(np.sum),
+        "mean mean.dim": _over_dims(np.mean),
+        "any any.dim any.dims": _over(np.any),
+        "all all.dim all.dims": _over(np.all),
+        "amax max": _amax,
+        "amin": _amin,
+        "logsumexp": _logsumexp,
+        "_softmax": _softmax,
+        "_log_softmax": _log_softmax,
     }
 )

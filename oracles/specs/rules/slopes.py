@@ -11,14 +11,11 @@ import math
 from typing import Any
 
 import numpy as np
-import torch
 
 from ....reference.algorithms import STORED, Algorithm, Reverse
 from ....reference.array import Array, among
 from ....reference.derivative import unbroadcast
-from .table import DECOMPOSED, RULES, Rule, enter, may_store, with_numbers
-
-aten = torch.ops.aten
+from .table import DECOMPOSED, Rule, enter, may_store, with_numbers
 
 _LOG_2 = math.log(2.0)
 
@@ -116,31 +113,29 @@ def _add_outer(c: Any, a: Any, b: Any, *, beta: float = 1, alpha: float = 1) -> 
 
 
 _quotient = _with_slopes(np.divide, lambda x, y, g: g / y, lambda x, y, g: -g * may_store(may_store(x / y) / y))
-
-enter(with_numbers(_quotient), aten.div.Tensor)
-RULES.update(
+enter(
     {
-        aten.asin.default: _over_root(np.arcsin, lambda square: 1.0 - square),
-        aten.acos.default: _over_root(np.arccos, lambda square: 1.0 - square, -1.0),
-        aten.asinh.default: _over_root(np.arcsinh, lambda square: 1.0 + square),
-        aten.acosh.default: _over_root(np.arccosh, lambda square: square - 1.0),
-        aten.exp2.default: _with_slopes(np.exp2, lambda x, g: may_store(g * may_store(np.exp2(x))) * _LOG_2),
-        aten.special_exp2.default: _with_slopes(np.exp2, lambda x, g: may_store(g * may_store(np.exp2(x))) * _LOG_2),
-        aten.logaddexp.default: _with_slopes(np.logaddexp, *_softmax_share(np.exp)),
-        aten.logaddexp2.default: _with_slopes(_logaddexp2, *_softmax_share(np.exp2)),
-        aten.hypot.default: _with_slopes(
+        "div.Tensor": with_numbers(_quotient),
+        "asin": _over_root(np.arcsin, lambda square: 1.0 - square),
+        "acos": _over_root(np.arccos, lambda square: 1.0 - square, -1.0),
+        "asinh": _over_root(np.arcsinh, lambda square: 1.0 + square),
+        "acosh": _over_root(np.arccosh, lambda square: square - 1.0),
+        "exp2 special_exp2": _with_slopes(np.exp2, lambda x, g: may_store(g * may_store(np.exp2(x))) * _LOG_2),
+        "logaddexp": _with_slopes(np.logaddexp, *_softmax_share(np.exp)),
+        "logaddexp2": _with_slopes(_logaddexp2, *_softmax_share(np.exp2)),
+        "hypot": _with_slopes(
             np.hypot, lambda x, y, g: _part_of_length(x, x, y, g), lambda x, y, g: _part_of_length(y, x, y, g)
         ),
-        aten.atan2.default: _with_slopes(
+        "atan2": _with_slopes(
             np.arctan2, lambda x, y, g: _part_of_angle(y, x, y, g), lambda x, y, g: -_part_of_angle(x, x, y, g)
         ),
-        aten.sinc.default: _with_slopes(_sinc, _slope_of_sinc),
-        aten.lerp.Tensor: _with_slopes(
+        "sinc": _with_slopes(_sinc, _slope_of_sinc),
+        "lerp.Tensor": _with_slopes(
             _lerp, lambda x, end, w, g: g * may_store(1.0 - w), lambda x, end, w, g: g * w,
             lambda x, end, w, g: g * may_store(end - x),
         ),
-        aten.addcdiv.default: _addcdiv,
-        aten.addcmul.default: _addcmul,
+        "addcdiv": _addcdiv,
+        "addcmul": _addcmul,
     }
 )  # fmt: skip
-DECOMPOSED[aten.addr.default] = _add_outer
+enter({"addr": _add_outer}, DECOMPOSED)

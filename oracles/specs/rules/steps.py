@@ -16,39 +16,36 @@ from torch import Tensor
 
 from ....reference.algorithms import STORED, Algorithm, Reverse
 from ....reference.array import among
-from .table import DECOMPOSED, RULES, may_store
-
-aten = torch.ops.aten
-
-#: aten's numbers for how the losses of all elements become one.
-_NONE, _MEAN = 0, 1
+from ....reference.losses import MEAN, NONE
+from .table import DECOMPOSED, enter, may_store
 
 
-def _reduce_steps(loss: Tensor, reduction: int) -> Tensor:
-    if reduction == _NONE:
+def reduce_loss(loss: Any, reduction: int) -> Any:
+    """The losses of all elements, of a tensor or of an array, or one loss: aten numbers how they become one."""
+    if reduction == NONE:
         return loss
-    return loss.mean() if reduction == _MEAN else loss.sum()
+    return loss.mean() if reduction == MEAN else loss.sum()
 
 
-def _squared_error(x: Tensor, target: Tensor, reduction: int = _MEAN) -> Tensor:
-    return _reduce_steps((x - target).square(), reduction)
+def _squared_error(x: Tensor, target: Tensor, reduction: int = MEAN) -> Any:
+    return reduce_loss((x - target).square(), reduction)
 
 
-def _smooth(x: Tensor, target: Tensor, reduction: int = _MEAN, beta: float = 1.0) -> Tensor:
+def _smooth(x: Tensor, target: Tensor, reduction: int = MEAN, beta: float = 1.0) -> Any:
     size = (x - target).abs()
-    return _reduce_steps(
+    return reduce_loss(
         size if beta == 0 else torch.where(size < beta, 0.5 * size * size / beta, size - 0.5 * beta), reduction
     )
 
 
-def _huber(x: Tensor, target: Tensor, reduction: int = _MEAN, delta: float = 1.0) -> Tensor:
+def _huber(x: Tensor, target: Tensor, reduction: int = MEAN, delta: float = 1.0) -> Any:
     size = (x - target).abs()
-    return _reduce_steps(torch.where(size < delta, 0.5 * size * size, delta * (size - 0.5 * delta)), reduction)
+    return reduce_loss(torch.where(size < delta, 0.5 * size * size, delta * (size - 0.5 * delta)), reduction)
 
 
-def _soft_margin(x: Tensor, target: Tensor, reduction: int = _MEAN) -> Tensor:
+def _soft_margin(x: Tensor, target: Tensor, reduction: int = MEAN) -> Any:
     # torch computes it in the dtype of x, whatever that of the target is.
-    return _reduce_steps((-x * target).to(x.dtype).exp().log1p(), reduction)
+    return reduce_loss((-x * target).to(x.dtype).exp().log1p(), reduction)
 
 
 def _entropy(x: Tensor) -> Tensor:
@@ -102,19 +99,15 @@ def _expand_factors(factors: Any, axes: Any) -> list[Any]:
     return arrays
 
 
-DECOMPOSED.update(
+enter(
     {
-        aten.mse_loss.default: _squared_error,
-        aten.smooth_l1_loss.default: _smooth,
-        aten.huber_loss.default: _huber,
-        aten.soft_margin_loss.default: _soft_margin,
-        aten.special_entr.default: _entropy,
-        aten.linalg_cross.default: _cross,
-    }
+        "mse_loss": _squared_error,
+        "smooth_l1_loss": _smooth,
+        "huber_loss": _huber,
+        "soft_margin_loss": _soft_margin,
+        "special_entr": _entropy,
+        "linalg_cross": _cross,
+    },
+    DECOMPOSED,
 )
-RULES.update(
-    {
-        aten.rsqrt.default: _inverse_root,
-        aten._trilinear.default: _trilinear,
-    }
-)
+enter({"rsqrt": _inverse_root, "_trilinear": _trilinear})

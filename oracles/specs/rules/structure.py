@@ -10,7 +10,7 @@ import torch
 
 from ....reference.array import Array, constant
 from .images.convolution import insert_zeros
-from .table import MOVES, REPEATING, RULES, Rule, enter_move, overloads
+from .table import MOVES, REPEATING, RULES, Rule, enter, enter_moves, overloads
 
 aten = torch.ops.aten
 
@@ -33,10 +33,6 @@ def _squeeze(x: Any, dim: Any = None) -> Any:
     dims = range(np.ndim(x)) if dim is None else [dim] if isinstance(dim, int) else dim
     axes = tuple(d for d in dims if np.shape(x)[d] == 1)
     return np.squeeze(x, axis=axes) if axes else x
-
-
-def _fill_with(value: float) -> Rule:
-    return lambda shape, **kwargs: np.full(tuple(shape), value)
 
 
 def _split(x: Any, size: Any, dim: int = 0) -> list[Any]:
@@ -89,46 +85,44 @@ def _triangle(keep: Any) -> Rule:
 
 # The elements of a copy are stored already, as those of its operand are.
 MOVES.update(overloads("clone alias lift_fresh lift_fresh_copy contiguous positive"))
-enter_move(constant, aten.detach.default)
-
-#: Moves for which NumPy has no function.
-for _operation in (
-    aten.flip.default, aten.roll.default, aten.repeat.default, aten.unfold.default, aten.as_strided.default,
-    aten.diagonal.default, aten.pixel_shuffle.default, aten.pixel_unshuffle.default, aten.channel_shuffle.default,
-    aten.movedim.int, aten.rot90.default, aten.repeat_interleave.self_int,
-):  # fmt: skip
-    enter_move(_by_places(_operation), _operation)
-
-for _names, _rule in (
-    ("view reshape _unsafe_view view_copy _reshape_copy", lambda x, shape: np.reshape(x, tuple(shape))),
-    ("expand expand_copy", _expand),
-    ("squeeze squeeze.dim squeeze.dims squeeze_copy", _squeeze),
-    ("permute permute_copy", lambda x, dims: np.transpose(x, tuple(dims))),
-    ("transpose.int", np.swapaxes),
-    ("t", np.transpose),
-    ("unsqueeze", lambda x, dim: np.expand_dims(x, dim)),
-    ("slice.Tensor", _slice),
-    ("select.int", _select),
-    ("split.Tensor split_with_sizes", _split),
-    ("unbind.int", _unbind),
-    ("tril", _triangle(np.tril)),
-    ("triu", _triangle(np.triu)),
-):
-    enter_move(_rule, *overloads(_names))
 REPEATING.update(overloads("expand expand_copy unfold as_strided repeat repeat_interleave.self_int"))
-RULES.update(
+enter_moves(
     {
-        aten.constant_pad_nd.default: _pad,
-        aten.copy.default: _copy,
-        aten.copy_.default: _copy,
-        aten.ones_like.default: lambda x, **kwargs: np.ones(np.shape(x)),
-        aten.zeros_like.default: lambda x, **kwargs: np.zeros(np.shape(x)),
-        aten.full_like.default: lambda x, value, **kwargs: np.full(np.shape(x), float(value)),
-        aten.full.default: lambda shape, value, **kwargs: np.full(tuple(shape), float(value)),
-        aten.ones.default: _fill_with(1.0),
-        aten.zeros.default: _fill_with(0.0),
-        aten.scalar_tensor.default: lambda value, **kwargs: np.float64(value),
-        aten.cat.default: lambda tensors, dim=0: np.concatenate(tensors, axis=dim),
-        aten.stack.default: lambda tensors, dim=0: np.stack(tensors, axis=dim),
+        "detach": constant,
+        "view reshape _unsafe_view view_copy _reshape_copy": lambda x, shape: np.reshape(x, tuple(shape)),
+        "expand expand_copy": _expand,
+        "squeeze squeeze.dim squeeze.dims squeeze_copy": _squeeze,
+        "permute permute_copy": lambda x, dims: np.transpose(x, tuple(dims)),
+        "transpose.int": np.swapaxes,
+        "t": np.transpose,
+        "unsqueeze": lambda x, dim: np.expand_dims(x, dim),
+        "slice.Tensor": _slice,
+        "select.int": _select,
+        "split.Tensor split_with_sizes": _split,
+        "unbind.int": _unbind,
+        "tril": _triangle(np.tril),
+        "triu": _triangle(np.triu),
+    }
+)
+#: Moves for which NumPy has no function.
+for _operation in overloads(
+    "flip roll repeat unfold as_strided diagonal pixel_shuffle pixel_unshuffle channel_shuffle movedim.int rot90"
+    " repeat_interleave.self_int"
+):
+    MOVES.add(_operation)
+    RULES[_operation] = _by_places(_operation)
+enter(
+    {
+        "constant_pad_nd": _pad,
+        "copy copy_": _copy,
+        "ones_like": lambda x, **kwargs: np.ones(np.shape(x)),
+        "zeros_like": lambda x, **kwargs: np.zeros(np.shape(x)),
+        "full_like": lambda x, value, **kwargs: np.full(np.shape(x), float(value)),
+        "full": lambda shape, value, **kwargs: np.full(tuple(shape), float(value)),
+        "ones": lambda shape, **kwargs: np.ones(tuple(shape)),
+        "zeros": lambda shape, **kwargs: np.zeros(tuple(shape)),
+        "scalar_tensor": lambda value, **kwargs: np.float64(value),
+        "cat": lambda tensors, dim=0: np.concatenate(tensors, axis=dim),
+        "stack": lambda tensors, dim=0: np.stack(tensors, axis=dim),
     }
 )

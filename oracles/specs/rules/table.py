@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -16,7 +16,6 @@ Rule = Callable[..., Any]
 
 #: The modules beside this one enter their rules here.
 RULES: dict[Any, Rule] = {}
-
 
 #: Operations that only move elements: what they return is stored already as it is.
 MOVES: set[Any] = set()
@@ -31,11 +30,6 @@ DECOMPOSED: dict[Any, Rule] = {}
 LIBRARY = torch.library.Library("opassay_specs", "FRAGMENT")
 
 
-def enter(rule: Rule, *operations: Any) -> None:
-    """Enter one rule for several operations."""
-    RULES.update(dict.fromkeys(operations, rule))
-
-
 def overloads(names: str) -> list[Any]:
     """The aten operations of these names; a name without an overload means the one that is called "default"."""
     operations = []
@@ -45,10 +39,16 @@ def overloads(names: str) -> list[Any]:
     return operations
 
 
-def enter_move(rule: Rule, *operations: Any) -> None:
-    """Enter one rule for several operations that only move elements."""
-    enter(rule, *operations)
-    MOVES.update(operations)
+def enter(rules: Mapping[str, Rule], table: dict[Any, Rule] = RULES) -> None:
+    """Enter rules by the names of their aten operations (`overloads`)."""
+    for names, rule in rules.items():
+        table.update(dict.fromkeys(overloads(names), rule))
+
+
+def enter_moves(rules: Mapping[str, Rule]) -> None:
+    """Enter rules of operations that only move elements."""
+    enter(rules)
+    MOVES.update(overloads(" ".join(rules)))
 
 
 def may_store(x: Any) -> Any:

@@ -20,7 +20,7 @@ import torch
 from ....oracles import process
 from ....oracles.op.bits import same_results
 from ....oracles.process import interrupt
-from ....oracles.specs.buffers import buffers_of
+from ....oracles.specs.calls import buffers_of
 from ....oracles.verdicts.violation import error_lines, error_name
 from ..arguments import CallArguments, State, Tensor
 from ..layouts import place

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from opassay.oracles.bound.contract import contract
+from opassay.oracles.bound.contract import Products, contract
 from opassay.oracles.bound.rounding import balls, products
 from opassay.oracles.specs import traced
 from opassay.reference.exact import evaluate, to_float_pair
@@ -122,7 +122,7 @@ def test_rounded_factors_are_in_the_ball_where_the_contract_has_them() -> None:
         return ((x.double() / unit).round() * unit).float()
 
     tf32 = short(a, 11) @ short(b, 11)
-    (strict,), (wide,) = read(torch.mm, (a, b)), read(torch.mm, (a, b), factors=2.0**-11)
+    (strict,), (wide,) = read(torch.mm, (a, b)), read(torch.mm, (a, b), products=Products(factors=2.0**-11))
     assert accepted(tf32, wide).all()
     assert not accepted(tf32, strict).all()
     assert not accepted(short(a, 4) @ short(b, 4), wide).all()
@@ -131,7 +131,7 @@ def test_rounded_factors_are_in_the_ball_where_the_contract_has_them() -> None:
 def test_partial_sums_in_a_half_format_are_in_the_ball_where_the_contract_has_them() -> None:
     a, b = drawn((5, 64), (64, 4))
     parts = [(x @ y).bfloat16().float() for x, y in zip(a.chunk(8, 1), b.chunk(8, 0), strict=True)]
-    (strict,), (wide,) = read(torch.mm, (a, b)), read(torch.mm, (a, b), partials=BFLOAT16)
+    (strict,), (wide,) = read(torch.mm, (a, b)), read(torch.mm, (a, b), products=Products(partials=BFLOAT16))
     assert accepted(sum(parts, torch.zeros(5, 4)), wide).all()
     assert not accepted(sum(parts, torch.zeros(5, 4)), strict).all()
 

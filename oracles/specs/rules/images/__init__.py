@@ -5,4 +5,3 @@ from . import convolution as convolution
 from . import grids as grids
 from . import interpolation as interpolation
 from . import pooling as pooling
-from . import windows as windows

@@ -6,14 +6,14 @@ does not matter on which side of the end rounding puts a pixel.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from .....reference.array import Array
-from ..table import RULES, Rule, overloads
-from .interpolation import as_constant, keep_in_format, scale_of, scales_of
+from ..table import Rule, enter
+from .interpolation import as_constant, keep_in_format, resized_dims, scale_of, scales_of, with_lists
 
 _Filter = Callable[[Any], Any]
 
@@ -69,12 +69,7 @@ def _resize(x: Any, dim: int, new_length: int, ratio: tuple[float, float], of_fi
 
 def _antialias(form: _Filter, reach: float) -> Rule:
     def rule(x: Any, sizes: Any, corners: bool, *scales: Any) -> Any:
-        listed: Sequence[Any] = scales_of(scales)
-        count = len(listed if sizes is None else sizes)
-        for dim in reversed(range(np.ndim(x) - count, np.ndim(x))):
-            place = dim - np.ndim(x) + count
-            scale, length = listed[place] if listed else None, np.shape(x)[dim]
-            new_length = int(length * scale) if sizes is None else int(sizes[place])
+        for dim, length, new_length, scale in reversed(resized_dims(x, sizes, scales_of(scales))):
             if new_length == length and scale in (None, 1.0):
                 continue  # Every pixel is itself.
             x = _resize(x, dim, new_length, scale_of(length, new_length, scale, corners), (form, reach))
@@ -84,9 +79,10 @@ def _antialias(form: _Filter, reach: float) -> Rule:
     return rule
 
 
-for _name, _form, _reach in (
-    ("_upsample_bilinear2d_aa", _triangle, 1.0),
-    ("_upsample_bicubic2d_aa", _cubic_weight, 2.0),
-    ("_upsample_lanczos2d_aa", _lanczos, 3.0),
-):
-    RULES.update(dict.fromkeys(overloads(f"{_name} {_name}.vec"), _antialias(_form, _reach)))
+enter(
+    {
+        with_lists("_upsample_bilinear2d_aa"): _antialias(_triangle, 1.0),
+        with_lists("_upsample_bicubic2d_aa"): _antialias(_cubic_weight, 2.0),
+        with_lists("_upsample_lanczos2d_aa"): _antialias(_lanczos, 3.0),
+    }
+)

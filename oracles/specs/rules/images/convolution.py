@@ -1,18 +1,16 @@
-"""Convolutions in aten, along any number of axes: the primitive `correlate`, and zeros around its operand."""
+"""Convolutions in aten, along any number of axes: the primitive `correlate`, zeros around its operand, and windows."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import torch
 
 from .....reference.algorithms import STORED, Algorithm
-from .....reference.array import Array, among, bind, scatter, store
-from ..table import RULES
-
-aten = torch.ops.aten
+from .....reference.array import Array, among, bind, scatter, store, windows
+from ..table import enter, enter_moves
 
 
 def for_each_axis(values: Sequence[int], axes: int) -> tuple[int, ...]:
@@ -94,5 +92,31 @@ def _by_time(x: Any, weight: Any, bias: Any, pad: int = 0) -> Any:
     return among([Algorithm(at_once, ""), Algorithm(in_stored_steps, STORED)], x, weight, bias)
 
 
-RULES[aten.convolution.default] = _convolution
-RULES[aten.conv_tbc.default] = _by_time
+def _im2col(
+    x: Any, sizes: Sequence[int], dilation: Sequence[int], padding: Sequence[int], stride: Sequence[int]
+) -> Any:
+    """torch.nn.functional.unfold: (N, C · elements, windows); also without N."""
+    view = windows(insert_zeros(x, padding, padding, (1, 1)), sizes, stride, dilation)
+    lead, counts = np.shape(view)[:-4], np.shape(view)[-4:-2]
+    columns = np.moveaxis(np.reshape(view, (*lead, math.prod(counts), math.prod(sizes))), -1, -2)
+    return np.reshape(columns, (*lead[:-1], lead[-1] * math.prod(sizes), math.prod(counts)))
+
+
+def _col2im(
+    x: Any, output_size: Sequence[int], sizes: Sequence[int], dilation: Sequence[int], padding: Sequence[int],
+    stride: Sequence[int],
+) -> Any:  # fmt: skip
+    """torch.nn.functional.fold: the sum of the windows where they overlap."""
+    wide = [n + 2 * p for n, p in zip(output_size, padding, strict=True)]
+    each = zip(wide, sizes, stride, dilation, strict=True)
+    counts = [(n - d * (k - 1) - 1) // s + 1 for n, k, s, d in each]
+    lead, channels = np.shape(x)[:-2], np.shape(x)[-2] // math.prod(sizes)
+    columns = np.moveaxis(np.reshape(x, (*lead, channels, math.prod(sizes), math.prod(counts))), -2, -1)
+    params = {"shape": (*lead, channels, *wide), "sizes": tuple(sizes), "stride": tuple(stride)}
+    params["dilation"] = tuple(dilation)
+    out = bind("overlap", (np.reshape(columns, (*lead, channels, *counts, *sizes)),), params)
+    return out[(..., *(slice(p, n - p) for n, p in zip(wide, padding, strict=True)))]
+
+
+enter_moves({"im2col": _im2col})
+enter({"convolution": _convolution, "conv_tbc": _by_time, "col2im": _col2im})

@@ -11,15 +11,12 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 
 from .....reference.array import Array, constant
 from .....reference.condition import Condition, condition
 from .....reference.exact import Exact, to_float_pair
-from ..table import RULES, enter
+from ..table import enter
 from .interpolation import CUBIC, as_constant, keep_in_format
-
-aten = torch.ops.aten
 
 #: aten's numbers for how a point is interpolated, and for what is beyond the image.
 _LINEAR, _NEAREST, _CUBIC = 0, 1, 2
@@ -224,5 +221,4 @@ def _affine_grid(theta: Any, size: Sequence[int], corners: bool) -> Any:
     return np.reshape(grid, (np.shape(theta)[0], *lengths, len(lengths)))
 
 
-RULES[aten.affine_grid_generator.default] = _affine_grid
-enter(_sample_grid, aten.grid_sampler_2d.default, aten.grid_sampler_3d.default)
+enter({"affine_grid_generator": _affine_grid, "grid_sampler_2d grid_sampler_3d": _sample_grid})

@@ -12,13 +12,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-import torch
 
 from .....reference.array import Array, constant, store
 from .....reference.condition import Condition
-from ..table import RULES, Rule, overloads
-
-aten = torch.ops.aten
+from ..table import Rule, enter
 
 #: The parameter of cubic convolution that torch has; R. Keys, Cubic convolution interpolation for digital image
 #: processing, IEEE Trans. ASSP 29, 1981, has −1/2.
@@ -106,6 +103,16 @@ def scale_of(length: int, new_length: int, scale: Any, corners: bool) -> tuple[f
     return (float(length), float(new_length)) if scale is None else (1.0, float(scale))
 
 
+def resized_dims(x: Any, sizes: Any, scales: Sequence[Any]) -> list[tuple[int, int, int, Any]]:
+    """For each of the last dims its number, its length before and after, and the scale that was given, or None."""
+    count = len(scales if sizes is None else sizes)
+    dims = []
+    for place, dim in enumerate(range(np.ndim(x) - count, np.ndim(x))):
+        scale, length = scales[place] if scales else None, np.shape(x)[dim]
+        dims.append((dim, length, int(length * scale) if sizes is None else int(sizes[place]), scale))
+    return dims
+
+
 def _upsample(
     x: Any, sizes: Any, scales: Sequence[Any], between: Callable[..., Any], corners: bool, middle: float, shift: float
 ) -> Any:
@@ -116,11 +123,7 @@ def _upsample(
         between: how. corners: whether the corners of both images agree.
         middle, shift: 1/2 where a pixel has a width, else 0.
     """
-    first = np.ndim(x) - len(scales if sizes is None else sizes)
-    for dim in range(first, np.ndim(x)):
-        scale = scales[dim - first] if scales else None
-        length = np.shape(x)[dim]
-        new_length = int(length * scale) if sizes is None else int(sizes[dim - first])
+    for dim, length, new_length, scale in resized_dims(x, sizes, scales):
         ratio = scale_of(length, new_length, scale, corners)
         coordinate, plain = _coordinates(x, np.arange(new_length) + middle, ratio, shift)
         if between is _linear:
@@ -151,16 +154,16 @@ def scales_of(scales: Sequence[Any]) -> Sequence[Any]:
     return [] if None in scales else list(scales)
 
 
-for _name, _rule in (
-    ("upsample_linear1d", _with_corners(_linear)),
-    ("upsample_bilinear2d", _with_corners(_linear)),
-    ("upsample_trilinear3d", _with_corners(_linear)),
-    ("upsample_bicubic2d", _with_corners(_interpolate_cubic)),
-    ("upsample_nearest1d", _of_nearest(0.0)),
-    ("upsample_nearest2d", _of_nearest(0.0)),
-    ("upsample_nearest3d", _of_nearest(0.0)),
-    ("_upsample_nearest_exact1d", _of_nearest(0.5)),
-    ("_upsample_nearest_exact2d", _of_nearest(0.5)),
-    ("_upsample_nearest_exact3d", _of_nearest(0.5)),
-):
-    RULES.update(dict.fromkeys(overloads(f"{_name} {_name}.vec"), _rule))
+def with_lists(*names: str) -> str:
+    """The names of operations that take a scale for each dim, with those that take a list of scales."""
+    return " ".join(f"{name} {name}.vec" for name in names)
+
+
+enter(
+    {
+        with_lists("upsample_linear1d", "upsample_bilinear2d", "upsample_trilinear3d"): _with_corners(_linear),
+        with_lists("upsample_bicubic2d"): _with_corners(_interpolate_cubic),
+        with_lists(*(f"upsample_nearest{axes}d" for axes in (1, 2, 3))): _of_nearest(0.0),
+        with_lists(*(f"_upsample_nearest_exact{axes}d" for axes in (1, 2, 3))): _of_nearest(0.5),
+    }
+)

@@ -9,17 +9,14 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 
 from .....reference.algorithms import STORED, Algorithm
 from .....reference.array import among, bind, choose, constant, largest_at, scatter, windows
 from .....reference.choice import Choice
 from .....reference.condition import surely
 from ....bound.rounding.rows import Recorded
-from ..table import enter, enter_move, may_store
+from ..table import enter, enter_moves, may_store
 from .convolution import for_each_axis, insert_zeros
-
-aten = torch.ops.aten
 
 
 class _Windows(NamedTuple):
@@ -231,16 +228,13 @@ def _positions_of_cells(x: Any, lengths: Sequence[int], counts: Sequence[int]) -
     return Choice(shape, accepts, likely)
 
 
-enter(_average(1), aten.avg_pool1d.default)
-enter(_average(2), aten.avg_pool2d.default)
-enter(_average(3), aten.avg_pool3d.default)
-enter(_adaptive_average(1), aten.adaptive_avg_pool1d.default)
-enter(_adaptive_average(2), aten._adaptive_avg_pool2d.default, aten.adaptive_avg_pool2d.default)
-enter(_adaptive_average(3), aten._adaptive_avg_pool3d.default, aten.adaptive_avg_pool3d.default)
-enter_move(_largest(1), aten.max_pool1d_with_indices.default)
-enter_move(_largest(2), aten.max_pool2d_with_indices.default)
-enter_move(_largest(3), aten.max_pool3d_with_indices.default)
-enter_move(_adaptive_largest(1), aten.adaptive_max_pool1d.default)
-enter_move(_adaptive_largest(2), aten.adaptive_max_pool2d.default)
-enter_move(_adaptive_largest(3), aten.adaptive_max_pool3d.default)
-enter_move(lambda *args, **kwargs: _largest(1)(*args, **kwargs)[0], aten.max_pool1d.default)
+for _axes in (1, 2, 3):
+    _own = "" if _axes == 1 else f" _adaptive_avg_pool{_axes}d"
+    enter({f"avg_pool{_axes}d": _average(_axes), f"adaptive_avg_pool{_axes}d{_own}": _adaptive_average(_axes)})
+    enter_moves(
+        {
+            f"max_pool{_axes}d_with_indices": _largest(_axes),
+            f"adaptive_max_pool{_axes}d": _adaptive_largest(_axes),
+        }
+    )
+enter_moves({"max_pool1d": lambda *args, **kwargs: _largest(1)(*args, **kwargs)[0]})
