@@ -128,6 +128,6 @@ PAGE = Path(__file__).parents[2] / "docs" / "words.md"
 
 
 def test_the_page_lists_every_word() -> None:
-    from opassay.reference.array.listing import page
+    from workshop.words import page
 
-    assert PAGE.read_text() == page(), "run python -m opassay.reference.array.listing > docs/words.md"
+    assert PAGE.read_text() == page(), "run python -m workshop.words > docs/words.md"

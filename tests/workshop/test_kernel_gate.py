@@ -16,12 +16,12 @@ import pytest
 import torch
 
 from opassay import impl
-from opassay.oracles.machine.compiler import ARCHITECTURES, MachineCode, accesses
-from opassay.oracles.machine.recorder import Recorder
 from opassay.oracles.op.declaration import Op
 from opassay.properties.catalog.loading import load_op, op_names
 from workshop.kernels import classes
 from workshop.kernels.classes import CLASSES, first_of_each, select_classes
+from workshop.kernels.compiler import ARCHITECTURES, MachineCode, accesses
+from workshop.kernels.recorder import Recorder
 
 pytestmark = pytest.mark.slow
 
@@ -185,7 +185,7 @@ def test_more_rows_than_32_bits_count_are_all_rows() -> None:
         "import torch\n"
         "from opassay import impl\n"
         "from opassay.impl.gpu import launching\n"
-        "from opassay.oracles.machine.recorder import Recorder\n"
+        "from workshop.kernels.recorder import Recorder\n"
         "from workshop.kernels import recording\n"
         "recording._serve_meta()\n"
         "recorder = Recorder()\n"

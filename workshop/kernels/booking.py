@@ -11,9 +11,9 @@ from torch import Tensor
 from opassay.impl.gpu import launching
 from opassay.impl.operator.operator import Operator
 from opassay.oracles.machine.interpreter import Machine
-from opassay.oracles.machine.recorder import Recorder
 
 from .classes import ShapeClass
+from .recorder import Recorder
 from .recording import Pass, passes
 from .source import Source
 

@@ -15,7 +15,9 @@ from typing import Any
 def rows(question: dict[str, Any]) -> Iterator[dict[str, object]]:
     """The rows of a table; see the module."""
     # Imports stand here, because the process must be told what it is before Triton is imported.
-    from opassay.oracles.machine import compiler, interpreter
+    from opassay.oracles.machine import interpreter
+
+    from . import compiler
 
     traffic = question["table"] == "traffic"
     (interpreter.prepare if traffic else compiler.prepare_to_compile)()

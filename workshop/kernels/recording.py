@@ -16,9 +16,9 @@ from torch.autograd import forward_ad
 from opassay import impl
 from opassay.impl.gpu import launching
 from opassay.impl.operator.operator import Operator
-from opassay.oracles.machine.recorder import Launch, Recorder
 
 from .classes import ShapeClass
+from .recorder import Launch, Recorder
 from .source import Source, gradients, outputs_of
 
 #: Torch drops what a library registered when it is collected.

@@ -8,11 +8,11 @@ from dataclasses import asdict, dataclass
 import torch
 
 from opassay.impl.gpu import launching
-from opassay.oracles.machine import compiler, kernel_limits
-from opassay.oracles.machine.recorder import Launch
 from opassay.properties.catalog.loading import load_op
 
+from . import compiler, kernel_limits
 from .classes import ONCE, ShapeClass
+from .recorder import Launch
 from .recording import Pass, record_launches
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import torch
 
-from opassay.oracles.machine import compiler, kernel_limits
-from opassay.oracles.machine.recorder import Recorder
+from workshop.kernels import compiler, kernel_limits
+from workshop.kernels.recorder import Recorder
 
 ON = compiler.ARCHITECTURES["sm_90"]
 

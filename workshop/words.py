@@ -1,4 +1,4 @@
-"""`python -m opassay.reference.array.listing`: the page docs/words.md, from the tables of words."""
+"""`python -m workshop.words`: the page docs/words.md, from the tables of words."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from . import SPECIAL, WORDS
-from .methods import OWN, SAME_NAME
+from opassay.reference.array import SPECIAL, WORDS
+from opassay.reference.array.methods import OWN, SAME_NAME
 
 _HEAD = """\
 # What a formula may say

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from ..op.declaration import Tensor, dtype_name
+from opassay.oracles.op.declaration import Tensor, dtype_name
 
 #: Ints up to this pass as 32 bits.
 _INT32 = (1 << 31) - 1
