@@ -12,6 +12,8 @@ from ..layout import Layout
 
 Outputs = tuple[Tensor, Tensor, Tensor]
 MaskedOutputs = tuple[Tensor | None, Tensor | None, Tensor | None]
+Moved = tuple[Tensor, Tensor | None, Tensor | None]
+"""Tangents of out, mean and rstd; None where the call does not ask for one, or where it is zero."""
 
 L = TypeVar("L", bound=Layout)
 

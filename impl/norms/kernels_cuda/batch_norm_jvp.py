@@ -11,11 +11,9 @@ from torch import Tensor
 
 from ...gpu.launching import as_operand, empty, launch, solid
 from ...operator.precision import compute_dtype
+from ..kernels_cpu.operands import Moved
 from ..layout import memory_format
 from .batch_norm import Cut, cut_of
-
-Moved = tuple[Tensor, Tensor | None, Tensor | None]
-"""Tangents of out, mean and rstd; None where the call does not ask for one, or where it is zero."""
 
 #: Warps of the kernel that combines partial results.
 _COMBINING_WARPS = 8

@@ -21,7 +21,7 @@ from ...gpu import blocks
 from ...gpu.launching import as_operand, by_triton, empty, launch, solid
 from ...operator.precision import HALF, compute_dtype
 from ..kernels_cpu import group_norm as cpu
-from ..kernels_cpu.operands import MaskedOutputs, Operands, Outputs
+from ..kernels_cpu.operands import MaskedOutputs, Moved, Operands, Outputs
 from ..layout import Groups
 from . import partial_sums
 
@@ -43,7 +43,7 @@ def group_norm_jvp(
     groups: int,
     eps: float,
     statistics: bool,
-) -> tuple[Tensor, Tensor | None, Tensor | None] | None:
+) -> Moved | None:
     """Tangents of (out, mean, rstd); those that are zero are None, and all of it where x is not read.
 
     Args:

@@ -19,7 +19,7 @@ from ...gpu.launching import as_operand, by_triton, empty, launch, solid
 from ...operator.precision import compute_dtype
 from ..kernels_cpu import layer_norm as cpu
 from ..kernels_cpu import rms_norm as cpu_rms
-from ..kernels_cpu.operands import MaskedOutputs, Outputs
+from ..kernels_cpu.operands import MaskedOutputs, Moved, Outputs
 from ..layout import Rows, rows_of
 from . import partial_sums
 
@@ -124,7 +124,7 @@ def layer_norm_jvp(
     row_ndim: int,
     eps: float,
     statistics: bool,
-) -> tuple[Tensor, Tensor | None, Tensor | None] | None:
+) -> Moved | None:
     """Tangents of (out, mean, rstd); those that are zero are None, and all of it where x is not read.
 
     Args:
