@@ -162,12 +162,10 @@ def native_batch_norm_backward(
     Raises:
         TypeError, RuntimeError, IndexError, NotImplementedError: as `batch_norm`.
     """
-    # The names go into error messages, which thus speak of the arguments as this signature calls them.
-    statistics = {
-        "running_mean": running_mean, "running_var": running_var, "save_mean": save_mean, "save_invstd": save_invstd,
-    }  # fmt: skip
+    statistics = (running_mean, running_var, save_mean, save_invstd)
     name = "native_batch_norm_backward"
-    return run_backward(name, grad_out, input, weight, statistics, train, eps, checked_mask(name, output_mask))
+    mask = checked_mask(name, output_mask)
+    return run_backward(name, grad_out, input, weight, statistics, train, eps, mask, "save_invstd")
 
 
 def batch_norm_backward(
@@ -192,9 +190,7 @@ def batch_norm_backward(
         update: whether the statistics are those of the batch.
         reserve: any tensor.
     """
-    statistics = {
-        "running_mean": running_mean, "running_var": running_var, "save_mean": save_mean, "save_var": save_var,
-    }  # fmt: skip
+    statistics = (running_mean, running_var, save_mean, save_var)
     name = "batch_norm_backward"
     return run_backward(name, grad_out, input, weight, statistics, update, eps, checked_mask(name, output_mask))
 
@@ -219,9 +215,7 @@ def cudnn_batch_norm_backward(
         epsilon: eps.
         reserveSpace: any tensor.
     """
-    statistics = {
-        "running_mean": running_mean, "running_var": running_var, "save_mean": save_mean, "save_var": save_var,
-    }  # fmt: skip
+    statistics = (running_mean, running_var, save_mean, save_var)
     return run_backward(
         "cudnn_batch_norm_backward", grad_output, input, weight, statistics, True, epsilon, (True, True, True)
     )
@@ -242,9 +236,7 @@ def miopen_batch_norm_backward(
     Args:
         input, ..., epsilon: as for `cudnn_batch_norm_backward`.
     """
-    statistics = {
-        "running_mean": running_mean, "running_var": running_var, "save_mean": save_mean, "save_var": save_var,
-    }  # fmt: skip
+    statistics = (running_mean, running_var, save_mean, save_var)
     return run_backward(
         "miopen_batch_norm_backward", grad_output, input, weight, statistics, True, epsilon, (True, True, True)
     )

@@ -103,12 +103,17 @@ def require_like(op: str, label: str, value: Any, other_label: str, other: Tenso
 
 def require_parameter(op: str, label: str, parameter: Tensor, x: Tensor) -> None:
     """RuntimeError unless a weight, a bias or a statistic is on the input's device, in a dtype that goes with it."""
+    require_parameter_dtype(op, label, parameter, x)
+    require_device(op, label, parameter, "input", x)
+
+
+def require_parameter_dtype(op: str, label: str, parameter: Tensor, x: Tensor) -> None:
+    """RuntimeError unless a parameter has the input's dtype, or float32 beside a half type."""
     if parameter.dtype is not x.dtype and not (parameter.dtype is torch.float32 and x.dtype in HALF):
         raise RuntimeError(
             f"{op}: got {label} of dtype={parameter.dtype} and input of dtype={x.dtype},"
             " need the input's dtype, or float32 with a bfloat16 or float16 input."
         )
-    require_device(op, label, parameter, "input", x)
 
 
 def require_int(op: str, label: str, value: object) -> None:

@@ -289,54 +289,34 @@ def _masked_gradients(
         statistics, eps: see `Statistics`.
     """
     mask = (output_mask[0], output_mask[1], output_mask[2])
-    dtype = compute_dtype(x.dtype)
-    memory = memory_format(x)
+    dtype, memory, channels = compute_dtype(x.dtype), memory_format(x), x.shape[1]
+    d_input: Tensor | None
     if x.numel() == 0:
         # A sum over no elements is 0, in contrast to the statistics, which are NaN.
-        sums = x.new_zeros(x.shape[1], dtype=dtype)
-        grads: MaskedOutputs = (torch.empty_like(x, memory_format=torch.contiguous_format), sums, sums.clone())
-        grads = (grads[0] if mask[0] else None, grads[1] if mask[1] else None, grads[2] if mask[2] else None)
+        d_input = torch.empty_like(x, memory_format=torch.contiguous_format) if mask[0] else None
+        sums = [x.new_zeros(channels, dtype=dtype) if needed else None for needed in mask[1:]]
     else:
         weight, mean, scale = _parameters(weight, *statistics[:2], dtype=dtype)
         assert mean is not None
         assert scale is not None
         inner = (mean, scale, *statistics[2:])
-        grads = _backward_laid(grad_out, x, weight, inner, eps, mask, memory)
-    d_input, d_weight, d_bias = grads
+        run = _backward_half if x.dtype in HALF else _backward_wide
+        deterministic = torch.are_deterministic_algorithms_enabled()
+        if deterministic and (x.shape[2:].numel() == 1 or memory is not torch.contiguous_format):
+            # ATen sums such inputs per thread; one long row per channel it does not.
+            rows = [t.movedim(1, 0).reshape(1, channels, -1).contiguous() for t in (grad_out, x)]
+            d_input, *sums = run(rows[0], rows[1], weight, inner, eps, mask)
+            if d_input is not None:
+                d_input = d_input.view(channels, x.shape[0], *x.shape[2:]).movedim(0, 1)
+        else:
+            d_input, *sums = run(_laid(grad_out, memory), _laid(x, memory), weight, inner, eps, mask)
+            d_input = d_input if d_input is None or d_input.dim() != 3 else d_input.view_as(x)
+    d_weight, d_bias = sums
     return (
         None if d_input is None else d_input.contiguous(memory_format=memory),
         None if d_weight is None else d_weight.to(weight_dtype),
         None if d_bias is None else d_bias.to(bias_dtype),
     )
-
-
-def _backward_laid(
-    grad_out: Tensor,
-    x: Tensor,
-    weight: Tensor | None,
-    statistics: Statistics,
-    eps: float | None,
-    mask: Mask,
-    memory: torch.memory_format,
-) -> MaskedOutputs:
-    """The gradients in whatever layout the kernels write them.
-
-    Args:
-        grad_out, ..., mask: as for `_masked_gradients`, the parameters dense and in the dtype of the sums.
-        memory: the memory format to hand to ATen.
-    """
-    run = _backward_half if x.dtype in HALF else _backward_wide
-    deterministic = torch.are_deterministic_algorithms_enabled()
-    if deterministic and (x.shape[2:].numel() == 1 or memory is not torch.contiguous_format):
-        # ATen sums such inputs per thread; one long row per channel it does not.
-        channels = x.shape[1]
-        rows = [t.movedim(1, 0).reshape(1, channels, -1).contiguous() for t in (grad_out, x)]
-        d_input, *sums = run(rows[0], rows[1], weight, statistics, eps, mask)
-        if d_input is not None:
-            d_input = d_input.view(channels, x.shape[0], *x.shape[2:]).movedim(0, 1)
-        return d_input, sums[0], sums[1]
-    d_input, *sums = run(_laid(grad_out, memory), _laid(x, memory), weight, statistics, eps, mask)
-    return d_input if d_input is None else d_input.view_as(x) if d_input.dim() == 3 else d_input, sums[0], sums[1]
 
 
 def _backward_wide(

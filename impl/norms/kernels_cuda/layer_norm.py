@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from ...gpu import blocks
-from ...gpu.launching import as_operand, by_triton, empty, launch, solid
+from ...gpu.launching import as_operand, by_triton, dense, empty, launch, solid
 from ...operator.precision import compute_dtype
 from ..kernels_cpu import layer_norm as cpu
 from ..kernels_cpu import rms_norm as cpu_rms
@@ -101,14 +101,10 @@ def _forward(
     launch(
         texts.layer_norm_forward if tile.whole else texts.layer_norm_forward_long,
         (blocks.ceil_div(rows, tile.rows),),
-        (x.contiguous(), *map(_contiguous, operands), *results, rows, length, as_operand(eps, wide)),
+        (x.contiguous(), *map(dense, operands), *results, rows, length, as_operand(eps, wide)),
         {"DOUBLE": wide is torch.float64, "ROWS": tile.rows, "BLOCK": tile.block},
         min(32, 2 * tile.warps) if twice else tile.warps,
     )
-
-
-def _contiguous(t: Tensor | None) -> Tensor | None:
-    return None if t is None else t.contiguous()
 
 
 #: The mean of a row that holds an infinity is as mathematics has it, for both.
@@ -143,7 +139,7 @@ def layer_norm_jvp(
     t_mean = t_rstd = None
     if statistics and t_input is not None:
         t_mean, t_rstd = (empty(shape, wide, x.device) for _ in range(2))
-    operands = [None if t is None else solid(t).contiguous() for t in (t_input, weight, t_weight, t_bias)]
+    operands = [dense(solid(t)) for t in (t_input, weight, t_weight, t_bias)]
     tile = _tile(length, _BACKWARD_MOST * 4 // wide.itemsize)
     launch(
         texts.layer_norm_jvp if tile.whole else texts.layer_norm_jvp_long,
@@ -197,8 +193,8 @@ def _gradients_of_rows(
     d_input, *sums = results = partial_sums.allocate(x, weight, layout, mask, bias_dtype)
     if not any(mask) or x.numel() == 0:
         return results
-    operands = [*map(_contiguous, (*operands[:4], weight))]
-    grad_mean, grad_rstd, grad_x = (None if d_input is None else _contiguous(t) for t in through)
+    operands = [*map(dense, (*operands[:4], weight))]
+    grad_mean, grad_rstd, grad_x = (None if d_input is None else dense(t) for t in through)
     slices = math.prod(x.shape[: layout.batch_ndim])
     rows = rstd.numel() // slices
     length = x.numel() // rstd.numel()
