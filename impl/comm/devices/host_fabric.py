@@ -20,9 +20,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from .clocks import Event, LogicalStream
 from .fabric import DeviceName, Stream
-from .logical import BookedFabric, Buffer, LogicalTensor
+from .logical import BookedFabric, Buffer, Event, LogicalStream, LogicalTensor
 
 HOST = torch.device("cpu")
 

@@ -4,6 +4,8 @@ What is hard here: torch must take it for a tensor of another device, and everyt
 a wrapper subclass, whose every operation arrives at `__torch_dispatch__` below autograd; there operands of other
 devices are refused, as torch refuses them, and the operation runs on the host tensors inside. The schema of the
 operation says which arguments it reads and which it writes.
+
+A stream has a vector clock: of the events of other streams, it has those that it has waited for.
 """
 
 from __future__ import annotations
@@ -17,7 +19,6 @@ from torch import Tensor
 from torch._ops import OpOverload
 from torch.utils._python_dispatch import return_and_correct_aliasing
 
-from .clocks import Event, LogicalStream
 from .fabric import Fabric, Stream
 
 #: Arguments and results of an operation of torch, tensors and others, in whatever its schema says.
@@ -25,6 +26,39 @@ Value: TypeAlias = Any
 Arguments: TypeAlias = tuple[Value, ...]
 
 META = torch.device("meta")  # of tensors without data, which torch itself compares shapes with
+
+
+class LogicalStream:
+    """A queue of a logical device, whose events happen in order.
+
+    Attributes:
+        clock: for every stream, the number of its events that come before the next event of this stream.
+    """
+
+    def __init__(self, device: torch.device, name: str) -> None:
+        self.device, self.name = device, name
+        self.clock: dict[LogicalStream, int] = {self: 0}
+
+    def __repr__(self) -> str:
+        return f"{self.device}/{self.name}"
+
+    def tick(self) -> int:
+        """Count a new event; returns its number."""
+        self.clock[self] += 1
+        return self.clock[self]
+
+    def wait_stream(self, other: LogicalStream) -> None:
+        """Order all later events of this stream after the events that the other one has by now."""
+        # For every stream the larger count: events that come before either of the two come before this one from now on.
+        for stream, count in other.clock.items():
+            self.clock[stream] = max(self.clock.get(stream, 0), count)
+
+    def has_seen(self, stream: LogicalStream, event: int) -> bool:
+        return self.clock.get(stream, 0) >= event
+
+
+#: A stream, the number of its event, and what was done.
+Event: TypeAlias = "tuple[LogicalStream, int, str]"
 
 
 class Buffer:

@@ -15,7 +15,7 @@ from ..changed_source import changed
 from .fault import WRONG, Fault
 
 OF_RANKS = ("call", "base", "lockstep", "collective")
-OF_DEVICES = ("planner", "fabric", "clocks", "logical", "host_fabric", "movement", "differentiable")
+OF_DEVICES = ("planner", "fabric", "logical", "host_fabric", "movement", "differentiable")
 #: Of ranks whose calls differ, of races, of tensors on other devices than promised.
 NOTICED = (*WRONG, Code.RAISED, Code.NOT_RAISED, Code.ATTRIBUTE, Code.MEMORY, Code.MUTATED)
 
