@@ -90,15 +90,10 @@ def _log_softmax_slope(args: Record) -> Tensor:
     return softmax.softmax_gradient(True, raised(args.grad_output), args.output, None, args.dim)
 
 
-def _nll_loss_slope(args: Record) -> Tensor:
-    """The gradient of nll_loss in its input; differentiable in grad_output, weight and total_weight."""
-    return nll_loss.scores_gradient(*args)
-
-
 _softmax_backward_data = _adapter(aten._softmax_backward_data.default, _softmax_slope)
 _log_softmax_backward_data = _adapter(aten._log_softmax_backward_data.default, _log_softmax_slope)
-nll_loss_backward = _adapter(aten.nll_loss_backward.default, _nll_loss_slope)
-nll_loss2d_backward = _adapter(aten.nll_loss2d_backward.default, _nll_loss_slope)
+nll_loss_backward = _adapter(aten.nll_loss_backward.default, nll_loss.scores_gradient)
+nll_loss2d_backward = _adapter(aten.nll_loss2d_backward.default, nll_loss.scores_gradient)
 
 
 def _layer_norm_slopes(args: Record) -> norms.Gradients:

@@ -102,8 +102,7 @@ def cudnn_batch_norm(
         exponential_average_factor: cudnn's name for momentum.
         epsilon: its name for eps.
     """
-    momentum, eps = exponential_average_factor, epsilon
-    arguments = Arguments(input, weight, bias, running_mean, running_var, training, momentum, eps)
+    arguments = Arguments(input, weight, bias, running_mean, running_var, training, exponential_average_factor, epsilon)
     outputs = _outputs("cudnn_batch_norm", arguments)
     # cudnn's backward reads intermediates from its reserve. The backward here computes from the input, so
     # the reserve is there for the signature alone.
@@ -125,8 +124,7 @@ def miopen_batch_norm(
     Args:
         input, ..., epsilon: as for `cudnn_batch_norm`.
     """
-    momentum, eps = exponential_average_factor, epsilon
-    arguments = Arguments(input, weight, bias, running_mean, running_var, training, momentum, eps)
+    arguments = Arguments(input, weight, bias, running_mean, running_var, training, exponential_average_factor, epsilon)
     return _outputs("miopen_batch_norm", arguments)
 
 

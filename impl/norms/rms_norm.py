@@ -131,8 +131,7 @@ def fused_add_rms_norm(
 
 def _check(name: str, x: Any, shape: Any, weight: Any, eps: Any) -> tuple[tuple[int, ...], float]:
     """The normalized shape as a tuple and eps as a number; what is wrong with the arguments is raised."""
-    shape = tuple(shape) if type(shape) is list else shape
-    check_rows(name, x, shape, (("weight", weight),), 0.0 if eps is None else eps)
+    shape = check_rows(name, x, shape, (("weight", weight),), 0.0 if eps is None else eps)
     return shape, torch.finfo(compute_dtype(x.dtype)).eps if eps is None else eps
 
 

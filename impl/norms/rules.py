@@ -113,7 +113,8 @@ class SavedNorm(NamedTuple, Generic[L]):
     """What a forward op keeps for its backward rule; the tensors are None where only the bias needs a gradient.
 
     Attributes:
-        input, weight, mean, rstd: as the op has them; the weight only where the input needs a gradient.
+        input, weight, mean, scale: as the op has them; the weight only where the input needs a gradient. The scale is
+            rstd, or the variance of constant statistics.
         weight_dtype, bias_dtype: None where there is no such parameter.
         layout: the op's.
         eps: added to the variance.
@@ -122,7 +123,7 @@ class SavedNorm(NamedTuple, Generic[L]):
     input: Tensor | None
     weight: Tensor | None
     mean: Tensor | None
-    rstd: Tensor | None
+    scale: Tensor | None
     weight_dtype: torch.dtype | None
     bias_dtype: torch.dtype | None
     layout: L
@@ -188,7 +189,7 @@ class Forward(Generic[L]):
             grad_out = torch.zeros_like(saved.input, memory_format=torch.contiguous_format)
         mask = (needs.input, needs.weight, needs.bias)
         d_input, d_weight, d_bias = self.backward_op(
-            grad_out, cotangents.mean, cotangents.rstd, saved.input, saved.mean, saved.rstd, *self.operands(saved),
+            grad_out, cotangents.mean, cotangents.rstd, saved.input, saved.mean, saved.scale, *self.operands(saved),
             mask,
         )  # fmt: skip
         return {"input": d_input, "weight": d_weight, "bias": d_bias}
@@ -216,25 +217,12 @@ def weight_or_zeros(saved: SavedNorm[Any]) -> Tensor | None:
 # ------------------------------------------------------------------------------------- statistics that are constants
 
 
-class SavedConstants(NamedTuple):
-    """What batch norm by running statistics keeps; the tensors are None where only the bias needs a gradient."""
-
-    input: Tensor | None
-    weight: Tensor | None
-    mean: Tensor | None
-    var: Tensor | None
-    weight_dtype: torch.dtype
-    bias_dtype: torch.dtype
-    layout: Channels
-    eps: float
-
-
 def constants_rules(
     backward_op: Operator[*tuple[Any, ...], Any], jvp_op: Operator[*tuple[Any, ...], Tensor]
-) -> Rules[SavedConstants]:
+) -> Rules[SavedNorm[Channels]]:
     """The rules of batch norm by running statistics, which take no gradient: an affine map per channel."""
 
-    def save(args: Record, outputs: Record, needs: Record) -> SavedConstants:
+    def save(args: Record, outputs: Record, needs: Record) -> SavedNorm[Channels]:
         """Copies of the statistics: a later call in training mode writes to the originals."""
         x = args.input
         weight_dtype, bias_dtype = (x.dtype if t is None else t.dtype for t in (args.weight, args.bias))
@@ -243,9 +231,9 @@ def constants_rules(
         if needs.input or needs.weight:
             saved_x, weight = x, args.weight if needs.input else None
             mean, var = args.running_mean.detach().clone(), args.running_var.detach().clone()
-        return SavedConstants(saved_x, weight, mean, var, weight_dtype, bias_dtype, channels_in(args), args.eps)
+        return SavedNorm(saved_x, weight, mean, var, weight_dtype, bias_dtype, channels_in(args), args.eps)
 
-    def backward(saved: SavedConstants, needs: Record, cotangents: Record) -> Grads:
+    def backward(saved: SavedNorm[Channels], needs: Record, cotangents: Record) -> Grads:
         grad_out = cotangents.out
         if saved.input is None:
             if not needs.bias:
@@ -253,7 +241,7 @@ def constants_rules(
             return {"bias": saved.layout.collect(saved.layout.view(grad_out)).to(saved.bias_dtype)}
         mask = (needs.input, needs.weight, needs.bias)
         d_input, d_weight, d_bias = backward_op(
-            grad_out, saved.input, saved.mean, saved.var, saved.weight, saved.weight_dtype, saved.bias_dtype, saved.eps,
+            grad_out, saved.input, saved.mean, saved.scale, saved.weight, saved.weight_dtype, saved.bias_dtype, saved.eps,
             mask,
         )  # fmt: skip
         return {"input": d_input, "weight": d_weight, "bias": d_bias}
@@ -264,7 +252,7 @@ def constants_rules(
             tangents.bias, args.eps,
         )  # fmt: skip
 
-    return Rules(SavedConstants, save, backward, jvp)
+    return Rules(SavedNorm, save, backward, jvp)
 
 
 def constants_gradients(args: Record) -> Gradients:

@@ -59,17 +59,8 @@ class Kernels(Generic[*Ts, Outputs]):
     autocast: tuple[tuple[str, torch.dtype], ...] = ()
 
 
-def on_all_devices(
-    kernel: Callable[[*Ts], Outputs],
-    fake: Callable[[Record], object],
-    autocast: tuple[tuple[str, torch.dtype], ...] = (),
-) -> Kernels[*Ts, Outputs]:
-    """`Kernels` of which one serves every device."""
-    return Kernels(kernel, kernel, fake, autocast)
-
-
 class Derivatives(ABC):
-    """The derivatives of an op: `rules.Rules`, `expression.Expression` or `linear.Linear`."""
+    """The derivatives of an op: `rules.Rules`, `rules.Linear` or `expression.Expression`."""
 
     @abstractmethod
     def around(self, op: Shortcut[*tuple[Any, ...], Any], values: Callable[..., Any], level: str) -> Callable[..., Any]:

@@ -104,7 +104,9 @@ def _plan_launch(
     """
     from . import kernels_triton as texts
 
-    scores, direct = _scores(shape, strides, batch_ndim)
+    x = torch.empty_strided(shape, strides, device="meta")
+    scores = _rows_of_classes(x, batch_ndim)
+    direct = scores.untyped_storage()._cdata == x.untyped_storage()._cdata  # a view of the logits
     wide = compute_dtype(dtype)
     constants: dict[str, object] = {}
     if back is None:
@@ -134,10 +136,3 @@ def _rows_of_classes(x: Tensor, batch_ndim: int) -> Tensor:
     """Scores of which a program can read neighbours: a row's classes without gaps, or several rows side by side."""
     scores = nll.table(x, class_dim(x.dim(), batch_ndim))
     return scores.contiguous() if scores.shape[2] == 1 and scores.stride(1) != 1 else scores
-
-
-def _scores(shape: torch.Size, strides: tuple[int, ...], batch_ndim: int) -> tuple[Tensor, bool]:
-    """`_rows_of_classes` of logits, as a tensor without memory, and whether it is a view of them."""
-    x = torch.empty_strided(shape, strides, device="meta")
-    scores = _rows_of_classes(x, batch_ndim)
-    return scores, scores.untyped_storage()._cdata == x.untyped_storage()._cdata

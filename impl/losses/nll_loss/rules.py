@@ -158,31 +158,16 @@ def _forward_jvp(args: Record, tangents: Record) -> tuple[Tensor, Tensor]:
     return out.to(x.dtype), t_total
 
 
-def scores_gradient(
-    g: Tensor,
-    x: Tensor,
-    target: Tensor,
-    weight: Tensor | None,
-    reduction: int,
-    ignore_index: int,
-    total: Tensor,
-) -> Tensor:
-    """The cotangent of the scores x for the cotangent g of the loss, by the backward op; float32 for the half types.
-
-    Args:
-        g: of no dims, or of the target's shape without a reduction.
-        x: scores (C), (N, C) or (N, C, d1, ..., dk).
-        target: classes, of any dtype of integers, shaped as x without C.
-        weight: (C), or None for ones.
-        reduction: NONE, MEAN or SUM.
-        ignore_index: the target that is no class.
-        total: the total weight, which a mean is divided by and which counts as independent of the weight.
-    """
-    g = raised(g).reshape(() if reduction else target.shape)
-    if reduction == MEAN:
-        g = g / raised(total).reshape(())
+def scores_gradient(args: Record) -> Tensor:
+    """The gradient of nll_loss in its input; differentiable in grad_output, weight and total_weight."""
+    # The names are those of aten's backward op. A mean is divided by its total weight, which counts as independent of
+    # the weight.
+    g = raised(args.grad_output).reshape(() if args.reduction else args.target.shape)
+    if args.reduction == MEAN:
+        g = g / raised(args.total_weight).reshape(())
+    x = args.self
     classes = x.shape[class_dim(x.dim(), 0)]
-    return nll_loss_backward(g, target.long(), raised(weight), classes, ignore_index, 0, g.dtype)
+    return nll_loss_backward(g, args.target.long(), raised(args.weight), classes, args.ignore_index, 0, g.dtype)
 
 
 def moved(

@@ -28,6 +28,8 @@ _aten_out = without_wrapper(torch.ops.aten.native_batch_norm.out)
 _aten_backward = without_wrapper(torch.ops.aten.native_batch_norm_backward.default)
 
 Mask = tuple[bool, bool, bool]
+Trained = tuple[Tensor, Tensor, Tensor, Tensor]
+"""out, mean, invstd, and moments (2, C): mean and unbiased variance, for the running statistics."""
 
 
 def _laid(t: Tensor, memory: torch.memory_format) -> Tensor:
@@ -39,10 +41,8 @@ def _laid(t: Tensor, memory: torch.memory_format) -> Tensor:
     return t if memory_format(t) is memory else torch.empty_like(t, memory_format=memory).copy_(t)
 
 
-def batch_norm_training(
-    x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """(out, mean, invstd, moments): moments (2, C) are mean and unbiased variance, for the running statistics."""
+def batch_norm_training(x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float) -> Trained:
+    """Normalises by the statistics of the batch."""
     dtype, channels = compute_dtype(x.dtype), x.shape[1]
     # The mean of nothing is 0 / 0, so all statistics of an empty batch are NaN.
     if x.numel() == 0:
@@ -85,9 +85,7 @@ def _parameters(*parameters: Tensor | None, dtype: torch.dtype) -> list[Tensor |
     ]
 
 
-def _training_rows(
-    x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _training_rows(x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float) -> Trained:
     """x (N, C, L), contiguous: by blocks where these are faster, and with eps = 0, where ATen takes 1 / sqrt(0) for 0.
 
     Blocks are no faster than ATen's kernel for the half types, nor for short rows or small inputs.
@@ -97,9 +95,7 @@ def _training_rows(
     return _training_aten(x, weight, bias, eps)
 
 
-def _training_few(
-    x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _training_few(x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float) -> Trained:
     """The training forward for few elements per channel, in the formula's order of operations."""
     dims = (0, *range(2, x.dim()))
     mean = x.mean(dims, dtype=compute_dtype(x.dtype))
@@ -116,9 +112,7 @@ def _training_few(
     return out.contiguous(memory_format=memory_format(x)), mean, invstd, moments
 
 
-def _training_aten(
-    x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _training_aten(x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float) -> Trained:
     """ATen's kernel; with momentum 1 its running statistics are those of the batch."""
     # ATen writes (1 - momentum) running + momentum statistic. From zeros and with momentum 1 this is the
     # statistic itself, so the unbiased variance needs no pass of its own over x.
@@ -128,9 +122,7 @@ def _training_aten(
     return out, mean, invstd, moments
 
 
-def _training_blocks(
-    x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _training_blocks(x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float) -> Trained:
     """Moments of every row of x (N, C, L) from ATen's group norm, combined over N; two to three times as fast.
 
     Group norm is called with eps = 0, so that rstd^-2 is the variance whatever its size. Equal counts combine as
@@ -236,9 +228,7 @@ class BatchBackward(NamedTuple):
 
 def batch_norm_backward(args: BatchBackward) -> MaskedOutputs:
     """(d_input, d_weight, d_bias) from the given batch statistics; None where masked."""
-    grad_out, grad_mean, grad_invstd, x, mean, invstd, weight, weight_dtype, bias_dtype, _, output_mask = args
-    statistics = (mean, invstd, grad_mean, grad_invstd)
-    return _masked_gradients(grad_out, x, weight, statistics, None, weight_dtype, bias_dtype, output_mask)
+    return _masked_gradients(args, (args.mean, args.invstd, args.grad_mean, args.grad_invstd), None)
 
 
 class ConstantsBackward(NamedTuple):
@@ -263,9 +253,7 @@ class ConstantsBackward(NamedTuple):
 
 def batch_norm_evaluation_backward(args: ConstantsBackward) -> MaskedOutputs:
     """(d_input, d_weight, d_bias) from constant statistics; None where masked."""
-    grad_out, x, running_mean, running_var, weight, weight_dtype, bias_dtype, eps, output_mask = args
-    statistics = (running_mean, running_var, None, None)
-    return _masked_gradients(grad_out, x, weight, statistics, eps, weight_dtype, bias_dtype, output_mask)
+    return _masked_gradients(args, (args.running_mean, args.running_var, None, None), args.eps)
 
 
 Statistics = tuple[Tensor, Tensor, Tensor | None, Tensor | None]
@@ -273,21 +261,14 @@ Statistics = tuple[Tensor, Tensor, Tensor | None, Tensor | None]
 
 
 def _masked_gradients(
-    grad_out: Tensor,
-    x: Tensor,
-    weight: Tensor | None,
-    statistics: Statistics,
-    eps: float | None,
-    weight_dtype: torch.dtype,
-    bias_dtype: torch.dtype,
-    output_mask: Sequence[bool],
+    args: BatchBackward | ConstantsBackward, statistics: Statistics, eps: float | None
 ) -> MaskedOutputs:
     """The backward of both kinds of statistics; lays out the operands.
 
     Args:
-        grad_out, ..., output_mask: as for `batch_norm_backward`.
-        statistics, eps: see `Statistics`.
+        args: of either op. statistics, eps: see `Statistics`.
     """
+    grad_out, x, weight, output_mask = args.grad_out, args.x, args.weight, args.output_mask
     mask = (output_mask[0], output_mask[1], output_mask[2])
     dtype, memory, channels = compute_dtype(x.dtype), memory_format(x), x.shape[1]
     d_input: Tensor | None
@@ -314,8 +295,8 @@ def _masked_gradients(
     d_weight, d_bias = sums
     return (
         None if d_input is None else d_input.contiguous(memory_format=memory),
-        None if d_weight is None else d_weight.to(weight_dtype),
-        None if d_bias is None else d_bias.to(bias_dtype),
+        None if d_weight is None else d_weight.to(args.weight_dtype),
+        None if d_bias is None else d_bias.to(args.bias_dtype),
     )
 
 
@@ -325,7 +306,7 @@ def _backward_wide(
     """ATen's kernel on float32 or float64.
 
     Args:
-        grad_out, ..., mask: as for `_masked_gradients`, laid out.
+        grad_out, x, weight, statistics, eps: as in `_masked_gradients`, laid out. mask: which gradients to compute.
     """
     mean, scale, grad_mean, grad_invstd = statistics
     # eps comes only with constant statistics, where `scale` is the variance. With those of the batch
@@ -351,7 +332,7 @@ def _backward_half(
     """ATen computes in float32 and rounds once, if its parameters are float32; what is added to that must be, too.
 
     Args:
-        grad_out, ..., mask: as for `_masked_gradients`, laid out.
+        grad_out, ..., mask: as for `_backward_wide`.
     """
     if statistics[2] is None and statistics[3] is None:
         # Ones change no value. They are float32, as the statistics are, and so choose ATen's kernel with

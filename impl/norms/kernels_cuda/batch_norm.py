@@ -159,10 +159,8 @@ def _apply(cut: Cut, constant: bool, eps: float | int) -> Prepared:
 
 
 @by_triton("batch_norm_training", cpu.batch_norm_training)
-def batch_norm_training(
-    x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """(out, mean, invstd, moments): moments (2, C) are mean and unbiased variance, for the running statistics."""
+def batch_norm_training(x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float) -> cpu.Trained:
+    """Normalises by the statistics of the batch."""
     if not x.numel():
         return cpu.batch_norm_training(x, weight, bias, eps)
     moments = empty((2, x.shape[1]), compute_dtype(x.dtype), x.device)
