@@ -12,9 +12,8 @@ from torch import Tensor
 
 from ..operator.arguments import checked_mask
 from ..operator.precision import compute_dtype
-from .batch_norm import Arguments, Gradients, check, evaluate, run_backward, train
-
-Outputs = tuple[Tensor, Tensor, Tensor]
+from .batch_norm import Arguments, check, evaluate, run_backward, train
+from .kernels_cpu.operands import Gradients, Outputs
 
 
 def native_batch_norm(
@@ -184,9 +183,6 @@ def batch_norm_backward(
 
     Args:
         grad_out, ..., save_mean, eps, output_mask: as for `native_batch_norm_backward`.
-        save_var: 1 / sqrt(var + eps), (C,).
-        update: whether the statistics are those of the batch.
-        reserve: any tensor.
     """
     statistics = (running_mean, running_var, save_mean, save_var)
     name = "batch_norm_backward"
@@ -208,10 +204,7 @@ def cudnn_batch_norm_backward(
     `reserveSpace` is ignored.
 
     Args:
-        input, grad_output, ..., save_mean: as for `native_batch_norm_backward`.
-        save_var: 1 / sqrt(var + eps), (C,).
-        epsilon: eps.
-        reserveSpace: any tensor.
+        input, grad_output, ..., save_mean: as for `native_batch_norm_backward`. epsilon: eps.
     """
     statistics = (running_mean, running_var, save_mean, save_var)
     return run_backward(

@@ -16,6 +16,7 @@ from ..operator.arguments import (
 )
 from ..operator.precision import FLOATING
 from . import operators as ops
+from .kernels_cpu.operands import Gradients, Outputs
 from .running import Running
 
 
@@ -103,7 +104,7 @@ def _normalize_nothing(arguments: Arguments, name: str) -> Tensor:
     return out if arguments.bias is None else out + arguments.bias[0]
 
 
-def train(arguments: Arguments, name: str = "batch_norm") -> tuple[Tensor, Tensor, Tensor]:
+def train(arguments: Arguments, name: str = "batch_norm") -> Outputs:
     """(out, mean, invstd) of the batch; updates running statistics that are given.
 
     Args:
@@ -184,9 +185,6 @@ def require_channels(name: str, label: str, parameter: Tensor, x: Tensor, shape:
             f" need one element per channel, shape={list(shape)}."
         )
     require_parameter(name, label, parameter, x)
-
-
-Gradients = tuple[Tensor | None, Tensor | None, Tensor | None]
 
 
 def run_backward(

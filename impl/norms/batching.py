@@ -173,16 +173,12 @@ def _fold(
     return outputs, out_dims(outputs, [dim for dim, _ in places])
 
 
-def _batched_parameters(dims: Record) -> bool:
-    return any(dim is not None for name, dim in zip(dims._fields, dims, strict=True) if name in _PARAMETERS)
-
-
 def group_norm(op: Any, size: int, dims: Record, args: Record) -> Batched:
     """The rule of forward and tangent: folds the batch into N, or, where a parameter is batched, into the channels."""
     n, channels = slice_shape(args.input, dims.input)[:2]
     # Samples are independent and share the parameters, so the batch can become more samples. Where a parameter is
     # batched it becomes more channels, and each slice has its own parameters and groups.
-    if not _batched_parameters(dims):
+    if all(dim is None for name, dim in zip(dims._fields, dims, strict=True) if name in _PARAMETERS):
         return _fold(op, size, dims, args, 0, 0, ((0, n), (0, n), (0, n)))
     return _fold(op, size, dims, args, 1, 1, ((1, channels), (1, args.groups), (1, args.groups)))
 

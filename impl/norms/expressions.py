@@ -30,10 +30,8 @@ from torch import Tensor
 
 from ..operator import sums
 from ..operator.precision import compute_dtype, raised
+from .kernels_cpu.operands import Gradients
 from .layout import Layout
-
-Gradients = tuple[Tensor | None, Tensor | None, Tensor | None]
-"""Of input, weight and bias; None where the mask leaves one out."""
 
 
 class Row(NamedTuple):

@@ -25,13 +25,14 @@ from . import batching, rules
 from .kernels_cpu import batch_norm as batch_cpu
 from .kernels_cpu import group_norm as group_cpu
 from .kernels_cpu import layer_norm as layer_cpu
+from .kernels_cpu.operands import Outputs
 from .kernels_cuda import batch_norm as batch_cuda
 from .kernels_cuda import batch_norm_jvp as batch_cuda_jvp
 from .kernels_cuda import group_norm as group_cuda
 from .kernels_cuda import layer_norm as layer_cuda
 from .layout import Channels, Groups, Rows, channels_in, groups_in, rows_in, rows_of
 from .rules import Forward, Norm, SavedNorm, channels, groups, rows
-from .running import Running, Statistics, updating
+from .running import Running, updating
 
 _AUTOCAST = (("cuda", torch.float32),)  # as torch: layer and group norm autocast to float32 on CUDA, not on CPU
 _OUTPUTS = ("out", "mean", "rstd")
@@ -205,7 +206,7 @@ batch_norm_training = Operator(
 
 
 #: (input, weight, bias, eps, running) -> (out, mean, invstd); in a plain call one kernel writes the running statistics.
-batch_norm_training_and_update: Shortcut[Tensor, Tensor | None, Tensor | None, float, Running, Statistics] = Shortcut(
+batch_norm_training_and_update: Shortcut[Tensor, Tensor | None, Tensor | None, float, Running, Outputs] = Shortcut(
     "batch_norm_training",
     (("input", "weight", "bias", "eps", "running"), _OUTPUTS),
     (0, 1, 2),

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple
 
 import torch
 from torch import Tensor
@@ -22,11 +22,8 @@ from ..operator.precision import compute_dtype
 from ..operator.records import Grads, Record, new
 from ..operator.rules import Rules
 from . import expressions
-from .expressions import Gradients
-from .kernels_cpu.operands import Moved
-from .layout import Channels, Layout, channels_in, groups_in, rows_in
-
-L = TypeVar("L", bound=Layout)
+from .kernels_cpu.operands import Gradients, L, Moved
+from .layout import Channels, channels_in, groups_in, rows_in
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +154,14 @@ class Forward(Generic[L]):
         """
 
         def jvp(args: Record, tangents: Record) -> tuple[Tensor | None, ...]:
-            out, mean, rstd = self._tangents(args, tangents, statistics)
+            x = args.input
+            out, mean, rstd = self.jvp_op(
+                x, args.weight, tangents.input, tangents.weight, tangents.bias, *self.extents(args), args.eps,
+                statistics,
+            )  # fmt: skip
+            if statistics and mean is None:  # they depend on x alone
+                shape, dtype = self.layout(args).statistics_shape(x.shape), compute_dtype(x.dtype)
+                mean, rstd = x.new_zeros(shape, dtype=dtype), x.new_zeros(shape, dtype=dtype)
             return out, mean, rstd, *(None for _ in others)
 
         apart = (*(() if statistics else ("mean", "rstd")), *others)
@@ -194,18 +198,6 @@ class Forward(Generic[L]):
         )  # fmt: skip
         return {"input": d_input, "weight": d_weight, "bias": d_bias}
 
-    def _tangents(
-        self, args: Record, tangents: Record, statistics: bool
-    ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-        x = args.input
-        out, mean, rstd = self.jvp_op(
-            x, args.weight, tangents.input, tangents.weight, tangents.bias, *self.extents(args), args.eps, statistics
-        )
-        if statistics and mean is None:  # they depend on x alone
-            shape, dtype = self.layout(args).statistics_shape(x.shape), compute_dtype(x.dtype)
-            return out, x.new_zeros(shape, dtype=dtype), x.new_zeros(shape, dtype=dtype)
-        return out, mean, rstd
-
 
 def weight_or_zeros(saved: SavedNorm[Any]) -> Tensor | None:
     """The weight for a call of the backward op: for d_weight alone, which needs no more than shape and dtype, zeros."""
@@ -241,8 +233,8 @@ def constants_rules(
             return {"bias": saved.layout.collect(saved.layout.view(grad_out)).to(saved.bias_dtype)}
         mask = (needs.input, needs.weight, needs.bias)
         d_input, d_weight, d_bias = backward_op(
-            grad_out, saved.input, saved.mean, saved.scale, saved.weight, saved.weight_dtype, saved.bias_dtype, saved.eps,
-            mask,
+            grad_out, saved.input, saved.mean, saved.scale, saved.weight, saved.weight_dtype, saved.bias_dtype,
+            saved.eps, mask,
         )  # fmt: skip
         return {"input": d_input, "weight": d_weight, "bias": d_bias}
 

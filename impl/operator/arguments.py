@@ -59,8 +59,7 @@ def require_device(op: str, label: str, tensor: Tensor, other_label: str, other:
     """RuntimeError unless both tensors are on one device.
 
     Args:
-        op: the name of the function that was called, for the message.
-        label, other_label: the names of the arguments, for the message.
+        op, label, other_label: the names of the function that was called and of the arguments, for the message.
         tensor, other: the arguments.
     """
     if tensor.device != other.device:
@@ -73,8 +72,7 @@ def require_shape(op: str, label: str, tensor: Tensor, shape: tuple[int, ...], r
     """RuntimeError unless `tensor` has `shape`.
 
     Args:
-        op: the name of the function that was called, for the message.
-        label: the name of the argument, for the message.
+        op, label: the names of the function that was called and of the argument, for the message.
         tensor: the argument.
         shape: what its shape must be, a tuple.
         rule: where that shape comes from, for the message.
@@ -87,8 +85,7 @@ def require_like(op: str, label: str, value: Any, other_label: str, other: Tenso
     """Unless `value` is a Tensor on the device, of the shape and of the dtype of `other`: TypeError or RuntimeError.
 
     Args:
-        op: the name of the function that was called, for the message.
-        label, other_label: the names of the arguments, for the message.
+        op, label, other_label: the names of the function that was called and of the arguments, for the message.
         value: the argument, of any type.
         other: the tensor that it must be like.
     """

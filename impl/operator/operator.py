@@ -131,12 +131,10 @@ class Shortcut(Generic[*Ts, Outputs]):
         """A shortcut.
 
         Args:
-            name: for messages, and of the nodes in a graph.
+            name, kernels, derivatives: see the class.
             names: of the arguments, and of the outputs.
             tensors: positions of the arguments that are tensors or None. A tensor in another argument carries no
                 derivative, and may be of any type.
-            kernels: what computes the values.
-            derivatives: of the values.
             otherwise: the function that serves all calls but the plain ones.
         """
         self.name, self.tensors = name, tensors

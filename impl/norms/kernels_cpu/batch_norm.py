@@ -15,7 +15,7 @@ from ...operator import sums
 from ...operator.precision import HALF, compute_dtype
 from ...operator.torch_private import without_wrapper
 from ..layout import memory_format
-from .operands import MaskedOutputs
+from .operands import Gradients
 from .scaling import find_out_of_range, per_channel, replace_out_of_range, scale_and_shift
 
 _FEW = 8
@@ -226,7 +226,7 @@ class BatchBackward(NamedTuple):
     output_mask: Sequence[bool]
 
 
-def batch_norm_backward(args: BatchBackward) -> MaskedOutputs:
+def batch_norm_backward(args: BatchBackward) -> Gradients:
     """(d_input, d_weight, d_bias) from the given batch statistics; None where masked."""
     return _masked_gradients(args, (args.mean, args.invstd, args.grad_mean, args.grad_invstd), None)
 
@@ -251,7 +251,7 @@ class ConstantsBackward(NamedTuple):
     output_mask: Sequence[bool]
 
 
-def batch_norm_evaluation_backward(args: ConstantsBackward) -> MaskedOutputs:
+def batch_norm_evaluation_backward(args: ConstantsBackward) -> Gradients:
     """(d_input, d_weight, d_bias) from constant statistics; None where masked."""
     return _masked_gradients(args, (args.running_mean, args.running_var, None, None), args.eps)
 
@@ -260,9 +260,7 @@ Statistics = tuple[Tensor, Tensor, Tensor | None, Tensor | None]
 """Mean and invstd of the batch with cotangents of both; or running mean and variance, where eps is given."""
 
 
-def _masked_gradients(
-    args: BatchBackward | ConstantsBackward, statistics: Statistics, eps: float | None
-) -> MaskedOutputs:
+def _masked_gradients(args: BatchBackward | ConstantsBackward, statistics: Statistics, eps: float | None) -> Gradients:
     """The backward of both kinds of statistics; lays out the operands.
 
     Args:
@@ -302,7 +300,7 @@ def _masked_gradients(
 
 def _backward_wide(
     grad_out: Tensor, x: Tensor, weight: Tensor | None, statistics: Statistics, eps: float | None, mask: Mask
-) -> MaskedOutputs:
+) -> Gradients:
     """ATen's kernel on float32 or float64.
 
     Args:
@@ -312,7 +310,7 @@ def _backward_wide(
     # eps comes only with constant statistics, where `scale` is the variance. With those of the batch
     # `scale` is 1 / sqrt(var + eps) already, and ATen needs no eps.
     if eps is not None:
-        grads: MaskedOutputs = _aten_backward(grad_out, x, weight, mean, scale, None, None, False, eps, mask)
+        grads: Gradients = _aten_backward(grad_out, x, weight, mean, scale, None, None, False, eps, mask)
         return grads
     grads = _aten_backward(grad_out, x, weight, None, None, mean, scale, True, 0.0, mask)
     d_input, count = grads[0], x.numel() // x.shape[1]
@@ -328,7 +326,7 @@ def _backward_wide(
 
 def _backward_half(
     grad_out: Tensor, x: Tensor, weight: Tensor | None, statistics: Statistics, eps: float | None, mask: Mask
-) -> MaskedOutputs:
+) -> Gradients:
     """ATen computes in float32 and rounds once, if its parameters are float32; what is added to that must be, too.
 
     Args:

@@ -21,9 +21,9 @@ from ...gpu.blocks import ceil_div, power_of_two, warps
 from ...gpu.launching import Prepared, as_operand, by_triton, dense, empty
 from ...operator.precision import compute_dtype
 from ..kernels_cpu import batch_norm as cpu
-from ..kernels_cpu.operands import MaskedOutputs
+from ..kernels_cpu.operands import Gradients, Outputs
 from ..layout import memory_format
-from ..running import Running, Statistics, in_place, updating
+from ..running import Running, in_place, updating
 
 #: Elements of the largest tile, by operands that a program holds: one forward, two backward.
 _ALONG_LINES = {1: 8192, 2: 4096}
@@ -170,7 +170,7 @@ def batch_norm_training(x: Tensor, weight: Tensor | None, bias: Tensor | None, e
 @by_triton("batch_norm_training with running statistics", updating(cpu.batch_norm_training))
 def batch_norm_training_and_update(
     x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float, running: Running
-) -> Statistics:
+) -> Outputs:
     """(out, mean, invstd); the kernel that computes the moments also updates the running statistics.
 
     Args:
@@ -188,7 +188,7 @@ def batch_norm_training_and_update(
     return outputs
 
 
-def _train(x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float, moved: tuple[object, ...]) -> Statistics:
+def _train(x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float, moved: tuple[object, ...]) -> Outputs:
     """(out, mean, invstd).
 
     Args:
@@ -292,7 +292,7 @@ def _backward(
 
 
 @by_triton("batch_norm_backward", cpu.batch_norm_backward)
-def batch_norm_backward(args: cpu.BatchBackward) -> MaskedOutputs:
+def batch_norm_backward(args: cpu.BatchBackward) -> Gradients:
     """(d_input, d_weight, d_bias) from the given batch statistics; None where masked."""
     grad_out, grad_mean, grad_invstd, x, mean, invstd, weight, weight_dtype, bias_dtype, _, output_mask = args
     if not x.numel():
@@ -319,7 +319,7 @@ def batch_norm_backward(args: cpu.BatchBackward) -> MaskedOutputs:
 
 
 @by_triton("batch_norm_evaluation_backward", cpu.batch_norm_evaluation_backward)
-def batch_norm_evaluation_backward(args: cpu.ConstantsBackward) -> MaskedOutputs:
+def batch_norm_evaluation_backward(args: cpu.ConstantsBackward) -> Gradients:
     """(d_input, d_weight, d_bias) from constant statistics; None where masked."""
     grad_out, x, running_mean, running_var, weight, weight_dtype, bias_dtype, eps, output_mask = args
     if not x.numel():
@@ -349,7 +349,7 @@ def output_like(x: Tensor, memory: torch.memory_format) -> Tensor:
 
 def _gradients(
     x: Tensor, memory: torch.memory_format, dtypes: tuple[torch.dtype, torch.dtype], mask: Sequence[bool]
-) -> MaskedOutputs:
+) -> Gradients:
     """Tensors for the gradients that the mask asks for.
 
     Args:

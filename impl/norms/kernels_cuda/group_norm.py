@@ -21,7 +21,7 @@ from ...gpu import blocks
 from ...gpu.launching import as_operand, by_triton, dense, empty, launch, solid
 from ...operator.precision import HALF, compute_dtype
 from ..kernels_cpu import group_norm as cpu
-from ..kernels_cpu.operands import MaskedOutputs, Moved, Outputs
+from ..kernels_cpu.operands import Gradients, Moved, Outputs
 from ..layout import Groups
 from . import partial_sums
 
@@ -90,7 +90,7 @@ def _in_float32(norm: Forward) -> Forward:
     return rounded
 
 
-def _backward_in_float32(args: cpu.GroupBackward) -> MaskedOutputs:
+def _backward_in_float32(args: cpu.GroupBackward) -> Gradients:
     """The same backward.
 
     The parameters' gradients come back in the parameters' dtypes, which the kernel knows from weight and bias_dtype. It
@@ -177,7 +177,7 @@ native_group_norm = by_triton("native_group_norm", _in_float32(cpu.native_group_
 
 
 @by_triton("group_norm_backward", _backward_in_float32)
-def group_norm_backward(args: cpu.GroupBackward) -> MaskedOutputs:
+def group_norm_backward(args: cpu.GroupBackward) -> Gradients:
     """(d_input, d_weight, d_bias) from the given mean and rstd; None where masked or without such a parameter."""
     from ..kernels_triton import group_norm as texts
 

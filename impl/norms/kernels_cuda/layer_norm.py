@@ -19,7 +19,7 @@ from ...gpu.launching import as_operand, by_triton, dense, empty, launch, solid
 from ...operator.precision import compute_dtype
 from ..kernels_cpu import layer_norm as cpu
 from ..kernels_cpu import rms_norm as cpu_rms
-from ..kernels_cpu.operands import MaskedOutputs, Moved, Outputs
+from ..kernels_cpu.operands import Gradients, Moved, Outputs
 from ..layout import Rows, rows_of
 from . import partial_sums
 
@@ -56,9 +56,7 @@ def layer_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, row_ndim: 
 
 
 @by_triton("rms_norm", cpu_rms.rms_norm)
-def rms_norm(
-    x: Tensor, residual: Tensor | None, weight: Tensor | None, row_ndim: int, eps: float
-) -> tuple[Tensor, Tensor | None, Tensor]:
+def rms_norm(x: Tensor, residual: Tensor | None, weight: Tensor | None, row_ndim: int, eps: float) -> cpu_rms.Outputs:
     """(out, total, rstd) of a norm without a mean, by the kernels of layer norm.
 
     Args:
@@ -152,7 +150,7 @@ def layer_norm_jvp(
 
 
 @by_triton("layer_norm_backward", cpu.layer_norm_backward)
-def layer_norm_backward(args: cpu.LayerBackward) -> MaskedOutputs:
+def layer_norm_backward(args: cpu.LayerBackward) -> Gradients:
     """(d_input, d_weight, d_bias) from the given mean and rstd; None where masked or without such a parameter."""
     operands = args.operands()
     return _gradients_of_rows(
@@ -161,7 +159,7 @@ def layer_norm_backward(args: cpu.LayerBackward) -> MaskedOutputs:
 
 
 @by_triton("rms_norm_backward", cpu_rms.rms_norm_backward)
-def rms_norm_backward(args: cpu_rms.RmsBackward) -> tuple[Tensor | None, Tensor | None]:
+def rms_norm_backward(args: cpu_rms.RmsBackward) -> cpu_rms.Gradients:
     """(d_input, d_weight) from the given rstd; None where masked or without a weight."""
     output_mask = args.output_mask
     mask = (output_mask[0], output_mask[1] and args.weight is not None, False)
@@ -176,7 +174,7 @@ def _gradients_of_rows(
     mask: tuple[bool, bool, bool],
     through: Sequence[Tensor | None],
     bias_dtype: torch.dtype | None,
-) -> MaskedOutputs:
+) -> Gradients:
     """(d_input, d_weight, d_bias), None where masked.
 
     Args:
