@@ -16,6 +16,7 @@ from torch import Tensor
 from ..linalg.trace import trace as our_trace
 from ..losses.nll_loss import rules as nll_loss
 from ..norms import expressions as norms
+from ..norms.kernels_cpu.operands import Gradients
 from ..norms.layout import Channels, Rows
 from ..operator import records
 from ..operator.expression import attached, values_of
@@ -96,7 +97,7 @@ nll_loss_backward = _adapter(aten.nll_loss_backward.default, nll_loss.scores_gra
 nll_loss2d_backward = _adapter(aten.nll_loss2d_backward.default, nll_loss.scores_gradient)
 
 
-def _layer_norm_slopes(args: Record) -> norms.Gradients:
+def _layer_norm_slopes(args: Record) -> Gradients:
     """Gradients of layer_norm; mean and rstd count as functions of the input. None where the op returns nothing.
 
     The bias is not read by the derivatives.
@@ -108,7 +109,7 @@ def _layer_norm_slopes(args: Record) -> norms.Gradients:
     return norms.gradients(layout, args.grad_out, args.input, args.weight, eps=None, rstd=rstd, mask=mask)
 
 
-def _batch_norm_slopes(args: Record) -> norms.Gradients:
+def _batch_norm_slopes(args: Record) -> Gradients:
     """Gradients of batch norm; in training the saved statistics count as functions of the input.
 
     What save_var holds, where the op has an argument of that name, is 1 / sqrt(var + eps).
