@@ -113,19 +113,19 @@ def native_layer_norm_backward(
     )  # fmt: skip
 
 
-def check_rows(name: str, x: Any, shape: Any, parameters: arguments.Labelled, eps: Any) -> tuple[int, ...]:
+def check_rows(name: str, x: Any, normalized_shape: Any, parameters: arguments.Labelled, eps: Any) -> tuple[int, ...]:
     """The normalized shape as a tuple; raises the exception for the first wrong argument.
 
     Messages are made on failure alone, to save right calls time.
 
     Args:
         name: the function that messages speak of.
-        x, shape, eps: as for `layer_norm`, of any type.
+        x, normalized_shape, eps: as for `layer_norm`, of any type.
         parameters: weight and bias, as far as the function has them.
     """
     arguments.require_tensors(name, x, parameters)
     # Only a list is converted. A torch.Size is a tuple already, and anything else is refused.
-    shape = tuple(shape) if type(shape) is list else shape
+    shape: tuple[int, ...] = tuple(normalized_shape) if type(normalized_shape) is list else normalized_shape
     right = isinstance(shape, tuple)
     for size in shape if right else ():
         right = right and isinstance(size, _INTS)  # 4.0 == 4, and torch takes no floats here
