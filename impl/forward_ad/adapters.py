@@ -16,6 +16,7 @@ from torch import Tensor
 from ..linalg.trace import trace as our_trace
 from ..losses.nll_loss import rules as nll_loss
 from ..norms import expressions as norms
+from ..norms.kernels_cpu.operands import Gradients
 from ..norms.layout import Channels, Rows
 from ..operator import records
 from ..operator.expression import attached, values_of
@@ -90,18 +91,13 @@ def _log_softmax_slope(args: Record) -> Tensor:
     return softmax.softmax_gradient(True, raised(args.grad_output), args.output, None, args.dim)
 
 
-def _nll_loss_slope(args: Record) -> Tensor:
-    """The gradient of nll_loss in its input; differentiable in grad_output, weight and total_weight."""
-    return nll_loss.scores_gradient(*args)
-
-
 _softmax_backward_data = _adapter(aten._softmax_backward_data.default, _softmax_slope)
 _log_softmax_backward_data = _adapter(aten._log_softmax_backward_data.default, _log_softmax_slope)
-nll_loss_backward = _adapter(aten.nll_loss_backward.default, _nll_loss_slope)
-nll_loss2d_backward = _adapter(aten.nll_loss2d_backward.default, _nll_loss_slope)
+nll_loss_backward = _adapter(aten.nll_loss_backward.default, nll_loss.scores_gradient)
+nll_loss2d_backward = _adapter(aten.nll_loss2d_backward.default, nll_loss.scores_gradient)
 
 
-def _layer_norm_slopes(args: Record) -> norms.Gradients:
+def _layer_norm_slopes(args: Record) -> Gradients:
     """Gradients of layer_norm; mean and rstd count as functions of the input. None where the op returns nothing.
 
     The bias is not read by the derivatives.
@@ -113,7 +109,7 @@ def _layer_norm_slopes(args: Record) -> norms.Gradients:
     return norms.gradients(layout, args.grad_out, args.input, args.weight, eps=None, rstd=rstd, mask=mask)
 
 
-def _batch_norm_slopes(args: Record) -> norms.Gradients:
+def _batch_norm_slopes(args: Record) -> Gradients:
     """Gradients of batch norm; in training the saved statistics count as functions of the input.
 
     What save_var holds, where the op has an argument of that name, is 1 / sqrt(var + eps).

@@ -118,13 +118,18 @@ def put_on(launcher: Launcher) -> None:
     _on.append(launcher)
 
 
-def solid(t: Tensor) -> Tensor:
-    """A tangent with memory that a kernel can read.
+def dense(t: Tensor | None, memory: torch.memory_format = torch.contiguous_format) -> Tensor | None:
+    """An operand without gaps, in a memory format; None for one that a call does not have."""
+    return None if t is None else t.contiguous(memory_format=memory)
+
+
+def solid(t: Tensor | None) -> Tensor | None:
+    """A tangent with memory that a kernel can read, if there is one.
 
     Where a function does not depend on its argument, torch may pass a tangent of zeros without memory, which is copied
     here into zeros that have memory.
     """
-    return t.clone() if t._is_zerotensor() else t
+    return t.clone() if t is not None and t._is_zerotensor() else t
 
 
 # ----------------------------------------------------------------------------------------------------------- fallbacks

@@ -7,9 +7,9 @@ from torch import Tensor
 
 from ..operator.arguments import require_floating_tensor
 from ..operator.batching import one_more_dim
-from ..operator.linear import Linear
 from ..operator.operator import Kernels, Operator
 from ..operator.precision import HALF, compute_dtype
+from ..operator.rules import Linear
 from . import kernels_cuda
 
 

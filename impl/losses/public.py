@@ -5,7 +5,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..operator.arguments import require_device, require_floating, require_int, require_tensor
+from ..operator.arguments import (
+    require_device,
+    require_floating,
+    require_int,
+    require_parameter_dtype,
+    require_tensor,
+)
 from ..operator.precision import FLOATING, HALF, compute_dtype
 from .cross_entropy import rules as cross_entropy_rules
 from .nll_loss import rules as nll_rules
@@ -179,7 +185,7 @@ def _gradient_of_scores(name: str, loss: _Loss, grad_output: Tensor, total_weigh
     for label, value in (("grad_output", grad_output), ("total_weight", total_weight)):
         require_tensor(name, label, value)
         require_device(name, label, value, "self", x)
-        _require_dtype(name, label, value, x)
+        require_parameter_dtype(name, label, value, x)
     single = reduction != NONE
     if tuple(grad_output.shape) not in (((), (1,)) if single else (tuple(target.shape),)):
         need = "one element" if single else f"the target's shape={list(target.shape)}"
@@ -290,7 +296,7 @@ def _fit_target(name: str, label: str, x: Tensor, target: Tensor, weight: Tensor
                 f"{name}: got weight of shape={list(weight.shape)}, need one weight per class: [{classes}]."
             )
         require_device(name, "weight", weight, label, x)
-        _require_dtype(name, "weight", weight, x)
+        require_parameter_dtype(name, "weight", weight, x)
     return target
 
 
@@ -309,14 +315,6 @@ def _describe_shapes(name: str, label: str, x: Tensor, target: Tensor) -> str:
 def _batch_error(label: str) -> type[Exception]:
     """Where the batch does not fit, torch's functional losses raise ValueError, and its aten ops RuntimeError."""
     return RuntimeError if label == "self" else ValueError
-
-
-def _require_dtype(name: str, label: str, value: Tensor, x: Tensor) -> None:
-    if value.dtype is not x.dtype and not (value.dtype is torch.float32 and x.dtype in HALF):
-        raise RuntimeError(
-            f"{name}: got {label} of dtype={value.dtype} and input of dtype={x.dtype},"
-            " need the input's dtype, or float32 with a bfloat16 or float16 input."
-        )
 
 
 def _float_of(name: str, smoothing: object) -> float:

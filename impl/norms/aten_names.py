@@ -12,9 +12,8 @@ from torch import Tensor
 
 from ..operator.arguments import checked_mask
 from ..operator.precision import compute_dtype
-from .batch_norm import Arguments, Gradients, check, evaluate, run_backward, train
-
-Outputs = tuple[Tensor, Tensor, Tensor]
+from .batch_norm import Arguments, check, evaluate, run_backward, train
+from .kernels_cpu.operands import Gradients, Outputs
 
 
 def native_batch_norm(
@@ -102,8 +101,7 @@ def cudnn_batch_norm(
         exponential_average_factor: cudnn's name for momentum.
         epsilon: its name for eps.
     """
-    momentum, eps = exponential_average_factor, epsilon
-    arguments = Arguments(input, weight, bias, running_mean, running_var, training, momentum, eps)
+    arguments = Arguments(input, weight, bias, running_mean, running_var, training, exponential_average_factor, epsilon)
     outputs = _outputs("cudnn_batch_norm", arguments)
     # cudnn's backward reads intermediates from its reserve. The backward here computes from the input, so
     # the reserve is there for the signature alone.
@@ -125,8 +123,7 @@ def miopen_batch_norm(
     Args:
         input, ..., epsilon: as for `cudnn_batch_norm`.
     """
-    momentum, eps = exponential_average_factor, epsilon
-    arguments = Arguments(input, weight, bias, running_mean, running_var, training, momentum, eps)
+    arguments = Arguments(input, weight, bias, running_mean, running_var, training, exponential_average_factor, epsilon)
     return _outputs("miopen_batch_norm", arguments)
 
 
@@ -162,12 +159,10 @@ def native_batch_norm_backward(
     Raises:
         TypeError, RuntimeError, IndexError, NotImplementedError: as `batch_norm`.
     """
-    # The names go into error messages, which thus speak of the arguments as this signature calls them.
-    statistics = {
-        "running_mean": running_mean, "running_var": running_var, "save_mean": save_mean, "save_invstd": save_invstd,
-    }  # fmt: skip
+    statistics = (running_mean, running_var, save_mean, save_invstd)
     name = "native_batch_norm_backward"
-    return run_backward(name, grad_out, input, weight, statistics, train, eps, checked_mask(name, output_mask))
+    mask = checked_mask(name, output_mask)
+    return run_backward(name, grad_out, input, weight, statistics, train, eps, mask, "save_invstd")
 
 
 def batch_norm_backward(
@@ -188,13 +183,8 @@ def batch_norm_backward(
 
     Args:
         grad_out, ..., save_mean, eps, output_mask: as for `native_batch_norm_backward`.
-        save_var: 1 / sqrt(var + eps), (C,).
-        update: whether the statistics are those of the batch.
-        reserve: any tensor.
     """
-    statistics = {
-        "running_mean": running_mean, "running_var": running_var, "save_mean": save_mean, "save_var": save_var,
-    }  # fmt: skip
+    statistics = (running_mean, running_var, save_mean, save_var)
     name = "batch_norm_backward"
     return run_backward(name, grad_out, input, weight, statistics, update, eps, checked_mask(name, output_mask))
 
@@ -214,14 +204,9 @@ def cudnn_batch_norm_backward(
     `reserveSpace` is ignored.
 
     Args:
-        input, grad_output, ..., save_mean: as for `native_batch_norm_backward`.
-        save_var: 1 / sqrt(var + eps), (C,).
-        epsilon: eps.
-        reserveSpace: any tensor.
+        input, grad_output, ..., save_mean: as for `native_batch_norm_backward`. epsilon: eps.
     """
-    statistics = {
-        "running_mean": running_mean, "running_var": running_var, "save_mean": save_mean, "save_var": save_var,
-    }  # fmt: skip
+    statistics = (running_mean, running_var, save_mean, save_var)
     return run_backward(
         "cudnn_batch_norm_backward", grad_output, input, weight, statistics, True, epsilon, (True, True, True)
     )
@@ -242,9 +227,7 @@ def miopen_batch_norm_backward(
     Args:
         input, ..., epsilon: as for `cudnn_batch_norm_backward`.
     """
-    statistics = {
-        "running_mean": running_mean, "running_var": running_var, "save_mean": save_mean, "save_var": save_var,
-    }  # fmt: skip
+    statistics = (running_mean, running_var, save_mean, save_var)
     return run_backward(
         "miopen_batch_norm_backward", grad_output, input, weight, statistics, True, epsilon, (True, True, True)
     )

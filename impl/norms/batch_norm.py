@@ -16,6 +16,7 @@ from ..operator.arguments import (
 )
 from ..operator.precision import FLOATING
 from . import operators as ops
+from .kernels_cpu.operands import Gradients, Outputs
 from .running import Running
 
 
@@ -103,7 +104,7 @@ def _normalize_nothing(arguments: Arguments, name: str) -> Tensor:
     return out if arguments.bias is None else out + arguments.bias[0]
 
 
-def train(arguments: Arguments, name: str = "batch_norm") -> tuple[Tensor, Tensor, Tensor]:
+def train(arguments: Arguments, name: str = "batch_norm") -> Outputs:
     """(out, mean, invstd) of the batch; updates running statistics that are given.
 
     Args:
@@ -186,21 +187,18 @@ def require_channels(name: str, label: str, parameter: Tensor, x: Tensor, shape:
     require_parameter(name, label, parameter, x)
 
 
-Gradients = tuple[Tensor | None, Tensor | None, Tensor | None]
-
-
 def run_backward(
     name: str,
     grad_out: Tensor,
     x: Tensor,
     weight: Tensor | None,
-    statistics: dict[str, Any],
+    statistics: tuple[Any, ...],
     training: bool,
     eps: float,
     mask: tuple[bool, bool, bool],
+    saved_invstd: str = "save_var",
 ) -> Gradients:
-    """The one backward behind all signatures; `statistics` maps running_mean, running_var and the names that `name`
-    gives to the saved mean and invstd, in this order, to their values.
+    """The one backward behind all signatures.
 
     Args:
         name: the function that messages speak of.
@@ -210,11 +208,12 @@ def run_backward(
         training: whether the saved statistics are used.
         eps: added to the running variance.
         mask: which of the three gradients to compute.
+        saved_invstd: what `name` calls the saved invstd, for messages.
     """
     # In training the saved statistics are read, else the running ones. Those that are not read are not
     # checked, because callers pass empty tensors or None for them.
     used = slice(2, 4) if training else slice(2)
-    labels, values = tuple(statistics)[used], tuple(statistics.values())[used]
+    labels, values = ("running_mean", "running_var", "save_mean", saved_invstd)[used], statistics[used]
     require_tensor(name, "input", x)
     require_tensor(name, "grad_out", grad_out)
     require_floating(name, "input", x)

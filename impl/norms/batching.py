@@ -12,13 +12,27 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..operator.batching import fold, in_front, out_dims, raised_for_sum, slice_shape, unfold
-from ..operator.precision import compute_dtype
+from ..operator.batching import fold, in_front, out_dims, slice_shape, unfold
+from ..operator.operator import VmapRule
+from ..operator.precision import compute_dtype, raised
 from ..operator.records import Record
 from .layout import Rows
 
 Batched = tuple[tuple[Tensor | None, ...], tuple[int | None, ...]]
 """Outputs and where the batch is in each."""
+
+#: Arguments shaped as the input, statistics, and those of shape (C,).
+_INPUTS = frozenset(("grad_out", "input", "t_input"))
+_STATISTICS = frozenset(("mean", "rstd", "grad_mean", "grad_rstd"))
+_PARAMETERS = frozenset(("weight", "bias", "t_weight", "t_bias", "running_mean", "running_var"))
+
+
+def _raised_together(dims: Record, args: Record) -> list[tuple[str, Any, int | None]]:
+    """(name, argument, batch dim) of all; those shaped as the input in the dtype of sums where one has no batch."""
+    triples = list(zip(args._fields, args, dims, strict=True))
+    if None not in [dim for name, t, dim in triples if t is not None and name in _INPUTS]:
+        return triples
+    return [(name, raised(t) if name in _INPUTS else t, dim) for name, t, dim in triples]
 
 
 # ------------------------------------------------------------------------------------------------------ layer norm
@@ -55,26 +69,62 @@ def layer_norm(op: Any, size: int, dims: Record, args: Record) -> Batched:
     return (out.to(x.dtype), mean, rstd), (0, 0, 0)
 
 
-def layer_norm_backward(op: Any, size: int, dims: Record, args: Record) -> Batched:
-    """One more batch dim in front: the op itself keeps one d_weight and d_bias per batch index."""
-    dtype, weight = args.input.dtype, args.weight
-    grad_out, x = raised_for_sum(args.grad_out, args.input, dims=(dims.grad_out, dims.input))
-    if weight is not None:
-        weight = weight_in_front(weight, dims.weight, args.row_ndim, args.batch_ndim)
-    d_input, *sums = op(
-        in_front(grad_out, dims.grad_out, size),
-        in_front(args.grad_mean, dims.grad_mean, size),
-        in_front(args.grad_rstd, dims.grad_rstd, size),
-        in_front(x, dims.input, size),
-        in_front(args.mean, dims.mean, size),
-        in_front(args.rstd, dims.rstd, size),
-        weight, args.bias_dtype, args.row_ndim, args.eps, args.batch_ndim + 1, args.output_mask,
-    )  # fmt: skip
-    outputs = (None if d_input is None else d_input.to(dtype), *sums)
+def layer_norm_jvp(op: Any, size: int, dims: Record, args: Record) -> Batched:
+    """One more lead dim; parameters with a batch are applied outside of the kernel, in float32 for the half types."""
+    dtype, row_ndim = args.input.dtype, args.row_ndim
+    x, t = args.input, args.t_input
+    # An operand that is repeated along the batch is raised, and the other follows it: the derivative of repeating is a
+    # sum.
+    if dims.input is None or (t is not None and dims.t_input is None):
+        x, t = raised(x), raised(t)
+    if dims.weight is None and dims.t_weight is None and dims.t_bias is None:
+        x, t = in_front(x, dims.input, size), in_front(t, dims.t_input, size)
+        out, *moved = op(x, args.weight, t, args.t_weight, args.t_bias, row_ndim, args.eps, args.statistics)
+        outputs = (out.to(dtype), *moved)
+        return outputs, out_dims(outputs)
+    # Where only parameters have a batch, the normalised rows and their tangents are computed once for all slices.
+    together = 1 if dims.input is None and (t is None or dims.t_input is None) else size
+    x = raised(x).unsqueeze(0) if together == 1 else in_front(raised(x), dims.input, size)
+    if t is not None:
+        t = raised(t).unsqueeze(0) if together == 1 else in_front(raised(t), dims.t_input, size)
+
+    def parameter(p: Tensor, dim: int | None) -> Tensor:
+        """A parameter to go with x."""
+        return raised(p) if dim is None else Rows(row_ndim, 1).spread(raised(p).movedim(dim, 0), x.dim())
+
+    total, moved = x.new_zeros(()), [None, None]
+    if t is not None:
+        out, *moved = op(x, None, t, None, None, row_ndim, args.eps, args.statistics)
+        total = out if args.weight is None else out * parameter(args.weight, dims.weight)
+    if args.t_weight is not None:
+        # The tangent along a weight of ones is xh.
+        ones = x.new_ones(x.shape[x.dim() - row_ndim :])
+        normalized = op(x, None, None, ones, None, row_ndim, args.eps, False)[0]
+        total = total + normalized * parameter(args.t_weight, dims.t_weight)
+    if args.t_bias is not None:
+        total = total + parameter(args.t_bias, dims.t_bias)
+    moved = [None if m is None else m.expand(size, *m.shape[1:]) for m in moved]
+    outputs = (total.expand(size, *x.shape[1:]).to(dtype), *moved)
     return outputs, out_dims(outputs)
 
 
-def weight_in_front(weight: Tensor, dim: int | None, row_ndim: int, batch_ndim: int) -> Tensor:
+def one_more_slice(op: Any, size: int, dims: Record, args: Record) -> Batched:
+    """The rule of a backward op of rows: one more batch dim in front, for each index of which the op keeps sums."""
+    operands = []
+    for name, t, dim in _raised_together(dims, args):
+        if name == "batch_ndim":
+            t += 1
+        elif name == "weight" and t is not None:
+            t = _weight_in_front(t, dim, args.row_ndim, args.batch_ndim)
+        elif isinstance(t, Tensor):
+            t = in_front(t, dim, size)
+        operands.append(t)
+    d_input, *sums = op(*operands)
+    outputs = (None if d_input is None else d_input.to(args.input.dtype), *sums)
+    return outputs, out_dims(outputs)
+
+
+def _weight_in_front(weight: Tensor, dim: int | None, row_ndim: int, batch_ndim: int) -> Tensor:
     """The weight of a backward op of rows with this batch in front of the `batch_ndim` dims of the inner ones."""
     if dim is not None:
         weight = weight.movedim(dim, 0)
@@ -87,77 +137,72 @@ def weight_in_front(weight: Tensor, dim: int | None, row_ndim: int, batch_ndim: 
     return weight
 
 
-# ------------------------------------------------------------------------------------------------------ group norm
+# ------------------------------------------------------------------------------------------- batch norm and group norm
+
+
+def _fold(
+    op: Any, size: int, dims: Record, args: Record, at: int, of_statistics: int, places: tuple[tuple[int, int], ...]
+) -> Batched:
+    """Outputs and out_dims of an op whose batch is folded into a dim that it has.
+
+    Args:
+        op, size, dims, args: as for every vmap rule.
+        at: the dim of what is shaped as the input, into which its batch goes: 0 for samples; or 1 for channels, which
+            each slice then has of its own, with parameters for them.
+        of_statistics: the same of statistics.
+        places: for each output the dim that holds the batch, and its length in a slice. The first output is rounded to
+            the input's dtype.
+    """
+    operands = []
+    for name, t, dim in _raised_together(dims, args):
+        if name in _INPUTS:
+            t = fold(t, dim, size, at)
+        elif name in _STATISTICS:
+            t = fold(t, dim, size, of_statistics)
+        elif at == 1 and name in _PARAMETERS:
+            # Parameters are raised even where they have a batch: an op takes no half ones beside a raised input.
+            t = fold(raised(t), dim, size, 0)
+        elif at == 1 and name == "groups":
+            t = size * t
+        operands.append(t)
+    results = op(*operands)
+    first, *others = (results,) if isinstance(results, Tensor) else results
+    first = None if first is None else first.to(args.input.dtype)
+    pairs = zip((first, *others), places, strict=True)
+    outputs = tuple(unfold(t, dim, size, length) for t, (dim, length) in pairs)
+    return outputs, out_dims(outputs, [dim for dim, _ in places])
 
 
 def group_norm(op: Any, size: int, dims: Record, args: Record) -> Batched:
-    """Folds the batch into N, or, where a parameter is batched, into the channels and groups."""
-    x, dtype = args.input, args.input.dtype
-    n, channels = slice_shape(x, dims.input)[:2]
-    # Samples are independent and share the parameters, so the batch can become more samples. Where a
-    # parameter is batched it becomes more channels, and each slice has its own parameters and groups.
-    if dims.weight is None and dims.bias is None:
-        folded = op(fold(x, dims.input, size, 0), args.weight, args.bias, args.groups, args.eps)
-        return tuple(unfold(t, 0, size, n) for t in folded), (0, 0, 0)
-    up, shared = compute_dtype(dtype), dims.input is None
-
-    def parameter(t: Tensor | None, dim: int | None) -> Tensor | None:
-        # A parameter that is repeated is raised for the sum that the derivative of repeating is. Where x is
-        # raised, the parameters follow it, for the op takes no half-precision ones beside float32.
-        return None if t is None else fold(t.to(up) if shared or dim is None else t, dim, size, 0)
-
-    out, mean, rstd = op(
-        fold(x.to(up) if shared else x, dims.input, size, 1),
-        parameter(args.weight, dims.weight),
-        parameter(args.bias, dims.bias),
-        size * args.groups,
-        args.eps,
-    )
-    lengths = (channels, args.groups, args.groups)
-    return tuple(unfold(t, 1, size, n) for t, n in zip((out.to(dtype), mean, rstd), lengths, strict=True)), (1, 1, 1)
+    """The rule of forward and tangent: folds the batch into N, or, where a parameter is batched, into the channels."""
+    n, channels = slice_shape(args.input, dims.input)[:2]
+    # Samples are independent and share the parameters, so the batch can become more samples. Where a parameter is
+    # batched it becomes more channels, and each slice has its own parameters and groups.
+    if all(dim is None for name, dim in zip(dims._fields, dims, strict=True) if name in _PARAMETERS):
+        return _fold(op, size, dims, args, 0, 0, ((0, n), (0, n), (0, n)))
+    return _fold(op, size, dims, args, 1, 1, ((1, channels), (1, args.groups), (1, args.groups)))
 
 
 def group_norm_backward(op: Any, size: int, dims: Record, args: Record) -> Batched:
     """Folds the batch into N for d_input alone, else into the channels, where each slice has sums of its own."""
-    dtype, weight, mask = args.input.dtype, args.weight, args.output_mask
-    weight_dtype = None if weight is None else weight.dtype
-    grad_out, x = raised_for_sum(args.grad_out, args.input, dims=(dims.grad_out, dims.input))
+    weight, mask, shape = args.weight, args.output_mask, slice_shape(args.input, dims.input)
     sums = (mask[1] and weight is not None) or (mask[2] and args.bias_dtype is not None)
     at = 1 if sums or dims.weight is not None else 0
-    if at == 1 and weight is not None:
-        weight = fold(weight.to(compute_dtype(dtype)) if dims.weight is None else weight, dims.weight, size, 0)
-    d_input, d_weight, d_bias = op(
-        fold(grad_out, dims.grad_out, size, at),
-        fold(args.grad_mean, dims.grad_mean, size, at),
-        fold(args.grad_rstd, dims.grad_rstd, size, at),
-        fold(x, dims.input, size, at),
-        fold(args.mean, dims.mean, size, at),
-        fold(args.rstd, dims.rstd, size, at),
-        weight, args.bias_dtype, size * args.groups if at == 1 else args.groups, args.eps, mask,
-    )  # fmt: skip
-    shape = slice_shape(args.input, dims.input)
-    d_input = None if d_input is None else unfold(d_input.to(dtype), at, size, shape[at])
-    d_weight = None if d_weight is None else unfold(d_weight.to(weight_dtype), 0, size, shape[1])
-    outputs = (d_input, d_weight, unfold(d_bias, 0, size, shape[1]))
-    return outputs, out_dims(outputs, (at, 0, 0))
+    (d_input, d_weight, d_bias), places = _fold(
+        op, size, dims, args, at, at, ((at, shape[at]), (0, shape[1]), (0, shape[1]))
+    )
+    return (d_input, None if d_weight is None else d_weight.to(weight.dtype), d_bias), places
 
 
-# ------------------------------------------------------------------------------------------------------ batch norm
+def into_channels(*places: int) -> VmapRule:
+    """The rule of an op of batch norm: the batch folds into the channels. `places` has each output's batch dim."""
 
+    def rule(op: Any, size: int, dims: Record, args: Record) -> tuple[Any, Any]:
+        channels = slice_shape(args.input, dims.input)[1]
+        outputs, batch_dims = _fold(op, size, dims, args, 1, 0, tuple((place, channels) for place in places))
+        return (outputs, batch_dims) if len(places) > 1 else (outputs[0], places[0])
 
-def _channels(t: Tensor | None, dim: int | None, size: int) -> Tensor | None:
-    """t (C,), folded to (size C,)."""
-    return fold(t, dim, size, 0)
-
-
-def _unfolded(grads: tuple[Tensor | None, ...], size: int, dims: Record, args: Record) -> Batched:
-    """Outputs and out_dims of a backward rule from (d_input, d_weight, d_bias) of folded channels."""
-    d_input, *sums = grads
-    channels = slice_shape(args.input, dims.input)[1]
-    if d_input is not None:
-        d_input = d_input.unflatten(1, (size, channels)).to(args.input.dtype)
-    outputs = (d_input, *(unfold(t, 0, size, channels) for t in sums))
-    return outputs, out_dims(outputs, (1, 0, 0))
+    return rule
 
 
 def batch_norm_training(op: Any, size: int, dims: Record, args: Record) -> Batched:
@@ -166,64 +211,7 @@ def batch_norm_training(op: Any, size: int, dims: Record, args: Record) -> Batch
 
     The other outputs are batched although equal: torch's vmap misplaces an unbatched output for out_dims=-1.
     """
-    x, dtype, up = args.input, args.input.dtype, compute_dtype(args.input.dtype)
-    channels = slice_shape(x, dims.input)[1]
-    (x,) = raised_for_sum(x, dims=(dims.input,))
-    # The parameters of each slice become channels of their own. They are raised even where they are
-    # batched, because x may have been raised and takes no half-precision parameters then.
-    weight, bias = (
-        None if t is None else _channels(t.to(up), dim, size)
-        for t, dim in ((args.weight, dims.weight), (args.bias, dims.bias))
-    )
-    out, mean, rstd, moments = op(fold(x, dims.input, size, 1), weight, bias, args.eps)
-    out = out.unflatten(1, (size, channels)).to(dtype)
-    mean, rstd, moments = (t.unflatten(-1, (size, channels)) for t in (mean, rstd, moments))
+    (*outputs, moments), places = into_channels(1, 0, 0, 1)(op, size, dims, args)
     if dims.input is None:
-        return (out, mean, rstd, moments[:, 0]), (1, 0, 0, None)
-    return (out, mean, rstd, moments), (1, 0, 0, 1)
-
-
-def batch_norm_backward(op: Any, size: int, dims: Record, args: Record) -> Batched:
-    """Folds the batch into the channels."""
-    dtype, weight = args.input.dtype, args.weight
-    grad_out, x = raised_for_sum(args.grad_out, args.input, dims=(dims.grad_out, dims.input))
-    grads = op(
-        fold(grad_out, dims.grad_out, size, 1),
-        _channels(args.grad_mean, dims.grad_mean, size),
-        _channels(args.grad_rstd, dims.grad_rstd, size),
-        fold(x, dims.input, size, 1),
-        _channels(args.mean, dims.mean, size),
-        _channels(args.rstd, dims.rstd, size),
-        None if weight is None else _channels(weight.to(compute_dtype(dtype)), dims.weight, size),
-        args.weight_dtype, args.bias_dtype, args.eps, args.output_mask,
-    )  # fmt: skip
-    return _unfolded(grads, size, dims, args)
-
-
-def _raised_channels(args: Record, dims: Record, size: int) -> list[Tensor | None]:
-    """Statistics and parameters of a norm by constant statistics in the dtype of its sums, folded."""
-    up = compute_dtype(args.input.dtype)
-    pairs = (
-        (args.running_mean, dims.running_mean), (args.running_var, dims.running_var), (args.weight, dims.weight),
-    )  # fmt: skip
-    return [None if t is None else _channels(t.to(up), dim, size) for t, dim in pairs]
-
-
-def batch_norm_evaluation(op: Any, size: int, dims: Record, args: Record) -> tuple[Tensor, int]:
-    """Folds the batch into the channels."""
-    dtype = args.input.dtype
-    (x,) = raised_for_sum(args.input, dims=(dims.input,))
-    mean, var, weight = _raised_channels(args, dims, size)
-    bias = None if args.bias is None else _channels(args.bias.to(compute_dtype(dtype)), dims.bias, size)
-    out = op(fold(x, dims.input, size, 1), weight, bias, mean, var, args.eps)
-    return out.unflatten(1, (size, slice_shape(args.input, dims.input)[1])).to(dtype), 1
-
-
-def batch_norm_evaluation_backward(op: Any, size: int, dims: Record, args: Record) -> Batched:
-    """Folds the batch into the channels."""
-    grad_out, x = raised_for_sum(args.grad_out, args.input, dims=(dims.grad_out, dims.input))
-    grads = op(
-        fold(grad_out, dims.grad_out, size, 1), fold(x, dims.input, size, 1), *_raised_channels(args, dims, size),
-        args.weight_dtype, args.bias_dtype, args.eps, args.output_mask,
-    )  # fmt: skip
-    return _unfolded(grads, size, dims, args)
+        moments, places = moments[:, 0], (*places[:-1], None)
+    return (*outputs, moments), places

@@ -30,10 +30,8 @@ from torch import Tensor
 
 from ..operator import sums
 from ..operator.precision import compute_dtype, raised
+from .kernels_cpu.operands import Gradients
 from .layout import Layout
-
-Gradients = tuple[Tensor | None, Tensor | None, Tensor | None]
-"""Of input, weight and bias; None where the mask leaves one out."""
 
 
 class Row(NamedTuple):
@@ -265,15 +263,8 @@ def gradients_by_constants(
     """(d_input, d_weight, d_bias) of a norm by constant statistics: dy w r, sum(dy xh), sum(dy).
 
     Args:
-        layout: which elements share statistics and parameters.
-        grad_out: the cotangent of out, viewed by the layout as x is.
-        x: the input.
-        weight: the weight, or None for ones.
-        mean, var: the statistics, (C,).
-        eps: added to the variance.
-
-    Returns:
-        As `gradients`, all of them.
+        layout, grad_out, x, weight: as for `gradients`, which returns the same.
+        mean, var, eps: as for `constant_scale`.
     """
     xh, r = constant_scale(layout, x, mean, var, eps)
     dy = raised(grad_out)
@@ -290,18 +281,11 @@ def moved_by_constants(
     eps: float,
     tangents: tuple[Tensor | None, Tensor | None, Tensor | None],
 ) -> Tensor:
-    """The tangent of a norm by constant statistics: tx r w + xh tw + tb.
+    """The tangent of a norm by constant statistics, shaped as x and in its dtype: tx r w + xh tw + tb.
 
     Args:
-        layout: which elements share statistics and parameters.
-        x: the input, as the layout views it.
-        weight: the weight, or None for ones.
-        mean, var: the statistics, (C,).
-        eps: added to the variance.
-        tangents: of x, weight and bias; None for zero.
-
-    Returns:
-        The tangent, shaped as x and in its dtype.
+        layout, x, weight, tangents: as for `moved_outputs`.
+        mean, var, eps: as for `constant_scale`.
     """
     tx, tw, tb = map(raised, tangents)
     out = None

@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from ..operator import arguments
@@ -126,11 +125,6 @@ def native_group_norm_backward(
     return d_input, d_weight, d_bias
 
 
-def _is_int(value: object) -> bool:
-    # A bool is an int to Python, but True is no number of groups.
-    return type(value) is int or (isinstance(value, (int, torch.SymInt)) and not isinstance(value, bool))
-
-
 def _check_groups(name: str, label: str, x: Any, groups: Any, weight: Any, bias: Any, eps: Any) -> None:
     """Raises the exception for the first wrong argument. Messages are made on failure alone, to save right calls time.
 
@@ -140,8 +134,8 @@ def _check_groups(name: str, label: str, x: Any, groups: Any, weight: Any, bias:
     """
     if not isinstance(x, Tensor):
         arguments.require_tensor(name, "input", x)
-    if not _is_int(groups):
-        raise TypeError(f"{name}: got {label}={groups!r}, need an int.")
+    if type(groups) is not int:
+        arguments.require_int(name, label, groups)
     if type(eps) is not float:
         arguments.require_number(name, "eps", eps)
     if x.dtype not in FLOATING:
@@ -181,8 +175,7 @@ def _as_channels(name: str, label: str, t: Tensor, n: int, channels: int, positi
     """
     arguments.require_tensor(name, label, t)
     for size_label, size in (("N", n), ("C", channels), ("HxW", positions)):
-        if not _is_int(size):
-            raise TypeError(f"{name}: got {size_label}={size!r}, need an int.")
+        arguments.require_int(name, size_label, size)
     shape = t.shape
     if len(shape) >= 2 and shape[0] == n and shape[1] == channels and math.prod(shape[2:]) == positions:
         return t

@@ -42,9 +42,7 @@ def layer_norm(
 
     Source: J. L. Ba, J. R. Kiros, G. E. Hinton, Layer Normalization, arXiv:1607.06450, eq. 3-4.
     """
-    # Only a list is converted. A torch.Size is a tuple already, and `check_rows` refuses anything else.
-    shape = tuple(normalized_shape) if type(normalized_shape) is list else normalized_shape
-    check_rows("layer_norm", input, shape, (("weight", weight), ("bias", bias)), eps)
+    shape = check_rows("layer_norm", input, normalized_shape, (("weight", weight), ("bias", bias)), eps)
     return ops.layer_norm(input, weight, bias, len(shape), eps)[0]
 
 
@@ -68,8 +66,7 @@ def native_layer_norm(
     Raises:
         As `layer_norm`.
     """
-    shape = tuple(normalized_shape) if type(normalized_shape) is list else normalized_shape
-    check_rows("native_layer_norm", input, shape, (("weight", weight), ("bias", bias)), eps)
+    shape = check_rows("native_layer_norm", input, normalized_shape, (("weight", weight), ("bias", bias)), eps)
     return ops.native_layer_norm(input, weight, bias, len(shape), eps)
 
 
@@ -104,10 +101,9 @@ def native_layer_norm_backward(
     Raises:
         As `layer_norm`, and RuntimeError when grad_out, mean, rstd or output_mask do not fit.
     """
-    shape = tuple(normalized_shape) if type(normalized_shape) is list else normalized_shape
     name = "native_layer_norm_backward"
     # This op has no argument eps, so 0 takes its place in the checks, which are those of the forward op.
-    check_rows(name, input, shape, (("weight", weight), ("bias", bias)), 0.0)
+    shape = check_rows(name, input, normalized_shape, (("weight", weight), ("bias", bias)), 0.0)
     arguments.require_backward_operands(
         name, grad_out, input, (("mean", mean), ("rstd", rstd)), Rows(len(shape)).statistics_shape(input.shape)
     )
@@ -117,15 +113,19 @@ def native_layer_norm_backward(
     )  # fmt: skip
 
 
-def check_rows(name: str, x: Any, shape: Any, parameters: arguments.Labelled, eps: Any) -> None:
-    """Raises the exception for the first wrong argument. Messages are made on failure alone, to save right calls time.
+def check_rows(name: str, x: Any, normalized_shape: Any, parameters: arguments.Labelled, eps: Any) -> tuple[int, ...]:
+    """The normalized shape as a tuple; raises the exception for the first wrong argument.
+
+    Messages are made on failure alone, to save right calls time.
 
     Args:
         name: the function that messages speak of.
-        x, shape, eps: as for `layer_norm`, of any type, the shape no list.
+        x, normalized_shape, eps: as for `layer_norm`, of any type.
         parameters: weight and bias, as far as the function has them.
     """
     arguments.require_tensors(name, x, parameters)
+    # Only a list is converted. A torch.Size is a tuple already, and anything else is refused.
+    shape: tuple[int, ...] = tuple(normalized_shape) if type(normalized_shape) is list else normalized_shape
     right = isinstance(shape, tuple)
     for size in shape if right else ():
         right = right and isinstance(size, _INTS)  # 4.0 == 4, and torch takes no floats here
@@ -143,6 +143,7 @@ def check_rows(name: str, x: Any, shape: Any, parameters: arguments.Labelled, ep
             " need the input's trailing dims to be normalized_shape."
         )
     arguments.require_parameters(name, parameters, x, shape, _require_row)
+    return shape
 
 
 def _require_row(name: str, label: str, parameter: Any, x: Tensor, shape: Any) -> None:

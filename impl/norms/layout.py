@@ -9,53 +9,14 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from ..operator import sums
 from ..operator.precision import compute_dtype
-
-
-class Layout(Protocol):
-    """How a norm lays out x, its statistics and its affine parameters."""
-
-    def view(self, x: Tensor) -> Tensor:
-        """x, or a tensor of its shape, as `dims`, `spread` and `collect` speak of it."""
-        ...
-
-    def view_statistics(self, t: Tensor) -> Tensor:
-        """A mean or rstd as the op returns it, viewed to broadcast against `view(x)`."""
-        ...
-
-    def flat_statistics(self, t: Tensor) -> Tensor:
-        """The inverse of `view_statistics`."""
-        ...
-
-    def dims(self, ndim: int) -> tuple[int, ...]:
-        """The dims of `view(x)`, which has `ndim` dims, that statistics are taken over."""
-        ...
-
-    def spread(self, affine: Tensor, ndim: int) -> Tensor:
-        """A weight, a bias or a cotangent of theirs, viewed to broadcast against `view(x)` of `ndim` dims."""
-        ...
-
-    def collect(self, t: Tensor) -> Tensor:
-        """The adjoint of `spread`: t, shaped as `view(x)`, summed to `affine_shape`; float32 for the half types."""
-        ...
-
-    def statistics_shape(self, shape: torch.Size) -> tuple[int, ...]:
-        """The shape of a mean or rstd for x of `shape`."""
-        ...
-
-    def affine_shape(self, shape: torch.Size) -> tuple[int, ...]:
-        """The shape of d_weight and d_bias for x of `shape`."""
-        ...
-
-    def empty_like(self, x: Tensor) -> Tensor:
-        """An output shaped as x, without values, in the memory format that the kernels write."""
-        ...
+from ..operator.records import Record
 
 
 class Rows(NamedTuple):
@@ -65,18 +26,23 @@ class Rows(NamedTuple):
     batch_ndim: int = 0
 
     def view(self, x: Tensor) -> Tensor:
+        """x, or a tensor of its shape, as `dims`, `spread` and `collect` speak of it."""
         return x
 
     def view_statistics(self, t: Tensor) -> Tensor:
+        """A mean or rstd as the op returns it, viewed to broadcast against `view(x)`."""
         return t
 
     def flat_statistics(self, t: Tensor) -> Tensor:
+        """The inverse of `view_statistics`."""
         return t
 
     def dims(self, ndim: int) -> tuple[int, ...]:
+        """The dims of `view(x)`, which has `ndim` dims, that statistics are taken over."""
         return tuple(range(ndim - self.row_ndim, ndim))
 
     def spread(self, affine: Tensor, ndim: int) -> Tensor:
+        """A weight, a bias or a cotangent of theirs, viewed to broadcast against `view(x)` of `ndim` dims."""
         # Without batch dims the weight broadcasts from the right as it is. With them it needs dims of size
         # 1 in place of the lead dims, which it does not have.
         if affine.dim() == self.row_ndim:
@@ -85,15 +51,19 @@ class Rows(NamedTuple):
         return affine.reshape(*batch, *(1,) * (ndim - self.batch_ndim - self.row_ndim), *row)
 
     def collect(self, t: Tensor) -> Tensor:
+        """The adjoint of `spread`: t, shaped as `view(x)`, summed to `affine_shape`; float32 for the half types."""
         return _summed(t, range(self.batch_ndim, t.dim() - self.row_ndim))
 
     def statistics_shape(self, shape: torch.Size) -> tuple[int, ...]:
+        """The shape of a mean or rstd for x of `shape`."""
         return (*shape[: len(shape) - self.row_ndim], *(1,) * self.row_ndim)
 
     def affine_shape(self, shape: torch.Size) -> tuple[int, ...]:
+        """The shape of d_weight and d_bias for x of `shape`."""
         return (*shape[: self.batch_ndim], *shape[len(shape) - self.row_ndim :])
 
     def empty_like(self, x: Tensor) -> Tensor:
+        """An output shaped as x, without values, in the memory format that the kernels write."""
         return x.new_empty(x.shape)
 
 
@@ -102,7 +72,10 @@ rows_of = functools.cache(Rows)
 
 
 class Groups(NamedTuple):
-    """Group norm: x is (N, C, *), viewed as (N, groups, channels per group, positions); a weight is (C,)."""
+    """Group norm: x is (N, C, *), viewed as (N, groups, channels per group, positions); a weight is (C,).
+
+    The methods are those of `Rows`.
+    """
 
     groups: int
 
@@ -120,10 +93,9 @@ class Groups(NamedTuple):
         return (2, 3)
 
     def spread(self, affine: Tensor, ndim: int) -> Tensor:
-        # unflatten, not reshape with -1: zero channels have a shape, too
+        # The length is written out, and not as -1: zero channels have a shape, too.
         each = affine.shape[0] // self.groups if self.groups else 1
-        spread: Tensor = affine.unflatten(0, (self.groups, each)).unsqueeze(-1)
-        return spread
+        return affine.reshape(self.groups, each, 1)
 
     def collect(self, t: Tensor) -> Tensor:
         # Without samples and positions the shape is (groups, channels per group). Groups are contiguous runs of
@@ -140,15 +112,8 @@ class Groups(NamedTuple):
         return x.new_empty(x.shape)
 
 
-class Channels(NamedTuple):
-    """Batch norm: x is (N, C, *), viewed as (N, C, 1, positions); statistics and a weight are (C,)."""
-
-    channels: int
-
-    def view(self, x: Tensor) -> Tensor:
-        # The dim of size 1 stands where group norm has the channels of a group, so both have four dims in
-        # the expressions.
-        return x[:, :, None, None] if x.dim() == 2 else x.flatten(2).unsqueeze(2)
+class Channels(Groups):
+    """Batch norm: every channel is a group, over all samples; statistics are (C,). Memory may be channels_last."""
 
     def view_statistics(self, t: Tensor) -> Tensor:
         return t[None, :, None, None]
@@ -159,21 +124,29 @@ class Channels(NamedTuple):
     def dims(self, ndim: int) -> tuple[int, ...]:
         return (0, 2, 3)
 
-    def spread(self, affine: Tensor, ndim: int) -> Tensor:
-        return affine[:, None, None]
-
-    def collect(self, t: Tensor) -> Tensor:
-        # The dim of channels per group, of size 1, goes with the flattening.
-        return _summed(t, (0, 3)).flatten()
-
     def statistics_shape(self, shape: torch.Size) -> tuple[int, ...]:
-        return (self.channels,)
-
-    def affine_shape(self, shape: torch.Size) -> tuple[int, ...]:
-        return (self.channels,)
+        return (self.groups,)
 
     def empty_like(self, x: Tensor) -> Tensor:
         return torch.empty_like(x, memory_format=memory_format(x))
+
+
+Layout = Rows | Groups
+
+
+def rows_in(args: Record) -> Rows:
+    """The layout of layer norm for the arguments of a forward op, or of its tangent."""
+    return rows_of(args.row_ndim)
+
+
+def groups_in(args: Record) -> Groups:
+    """The layout of group norm for the arguments of an op."""
+    return Groups(args.groups)
+
+
+def channels_in(args: Record) -> Channels:
+    """The layout of batch norm for the arguments of an op."""
+    return Channels(args.input.shape[1])
 
 
 def memory_format(x: Tensor) -> torch.memory_format:

@@ -7,6 +7,9 @@ only. The backward op is one for both.
 Batch norm is two ops. `batch_norm_training` takes statistics of the batch and is functional: running statistics are
 updated by an op of their own, from its last output, or in a plain call by a kernel that does both.
 `batch_norm_evaluation` takes statistics that are constants.
+
+The tangents are ops, too, of which CUDA has a kernel and the CPU the expression; the rules of the forward ops call
+them. Those of the statistics are None where a call does not ask for them, or where the input has no tangent.
 """
 
 from __future__ import annotations
@@ -14,44 +17,58 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from ..operator.composed import Composed
+from ..operator.expression import Expression
 from ..operator.operator import Kernels, Operator, Shortcut, taking
 from ..operator.records import Record
-from . import batching, rules, tangents
+from . import batching, rules
 from .kernels_cpu import batch_norm as batch_cpu
 from .kernels_cpu import group_norm as group_cpu
 from .kernels_cpu import layer_norm as layer_cpu
+from .kernels_cpu.operands import Outputs
 from .kernels_cuda import batch_norm as batch_cuda
+from .kernels_cuda import batch_norm_jvp as batch_cuda_jvp
 from .kernels_cuda import group_norm as group_cuda
 from .kernels_cuda import layer_norm as layer_cuda
-from .layout import Channels, Groups, Rows, rows_of
-from .rules import Backward, Norm, SavedNorm
-from .running import Running, Statistics, updating
+from .layout import Channels, Groups, Rows, channels_in, groups_in, rows_in, rows_of
+from .rules import Forward, Norm, SavedNorm, channels, groups, rows
+from .running import Running, updating
 
 _AUTOCAST = (("cuda", torch.float32),)  # as torch: layer and group norm autocast to float32 on CUDA, not on CPU
 _OUTPUTS = ("out", "mean", "rstd")
 _GRADIENTS = ("input", "weight", "bias")
+#: The operands of a tangent, each of which may be missing, but for the input: that of the argument is zero then.
+_MOVED = "Tensor input, Tensor? weight, Tensor? t_input, Tensor? t_weight, Tensor? t_bias"
 
 # ------------------------------------------------------------------------------------------------------ layer norm
 
 
-def _rows(args: Record) -> Rows:
-    return rows_of(args.row_ndim)
-
-
-def _batched_rows(args: Record) -> Rows:
+def _with_batch(args: Record) -> Rows:
     return rows_of(args.row_ndim, args.batch_ndim)
 
 
-_rows_backward = Backward(_batched_rows)
+_slices = Norm(_with_batch)
 
 layer_norm_backward = Operator(
     "layer_norm_backward(Tensor grad_out, Tensor? grad_mean, Tensor? grad_rstd, Tensor input,"
     " Tensor mean, Tensor rstd, Tensor? weight, ScalarType? bias_dtype, int row_ndim, float? eps,"
     " int batch_ndim, bool[3] output_mask) -> (Tensor, Tensor, Tensor)",
-    taking(layer_cpu.LayerBackward, layer_cpu.layer_norm_backward, layer_cuda.layer_norm_backward, _rows_backward.fake),
-    batching.layer_norm_backward,
-    _rows_backward.derivatives(),
+    taking(
+        layer_cpu.LayerBackward, layer_cpu.layer_norm_backward, layer_cuda.layer_norm_backward, _slices.fake_gradients
+    ),
+    batching.one_more_slice,
+    Expression(_slices.gradients),
     outputs=_GRADIENTS,
+)
+
+
+layer_norm_jvp = Composed(
+    f"layer_norm_jvp({_MOVED}, int row_ndim, float eps, bool statistics) -> (Tensor, Tensor, Tensor)",
+    rows.tangents,
+    layer_cuda.layer_norm_jvp,
+    rows.fake_tangents,
+    batching.layer_norm_jvp,
+    outputs=_OUTPUTS,
 )
 
 
@@ -61,11 +78,11 @@ def _of_rows(saved: SavedNorm[Rows]) -> tuple[object, ...]:
     return rules.weight_or_zeros(saved), saved.bias_dtype, saved.layout.row_ndim, saved.eps, 0
 
 
-_layer = Norm(_rows, layer_norm_backward, _of_rows, tangents.layer_norm_jvp, lambda args: (args.row_ndim,))
+_layer = Forward(rows_in, layer_norm_backward, _of_rows, layer_norm_jvp, lambda args: (args.row_ndim,))
 
 layer_norm = Operator(
     "layer_norm(Tensor input, Tensor? weight, Tensor? bias, int row_ndim, float eps) -> (Tensor, Tensor, Tensor)",
-    Kernels(layer_cpu.layer_norm, layer_cuda.layer_norm, _layer.fake, _AUTOCAST),
+    Kernels(layer_cpu.layer_norm, layer_cuda.layer_norm, rows.fake, _AUTOCAST),
     batching.layer_norm,
     _layer.forward_rules(statistics=False),
     outputs=_OUTPUTS,
@@ -73,7 +90,7 @@ layer_norm = Operator(
 native_layer_norm = Operator(
     "native_layer_norm(Tensor input, Tensor? weight, Tensor? bias, int row_ndim, float eps)"
     " -> (Tensor, Tensor, Tensor)",
-    Kernels(layer_cpu.native_layer_norm, layer_cuda.native_layer_norm, _layer.fake, _AUTOCAST),
+    Kernels(layer_cpu.native_layer_norm, layer_cuda.native_layer_norm, rows.fake, _AUTOCAST),
     batching.layer_norm,
     _layer.forward_rules(statistics=True),
     outputs=_OUTPUTS,
@@ -82,22 +99,29 @@ native_layer_norm = Operator(
 # ------------------------------------------------------------------------------------------------------ group norm
 
 
-def _groups(args: Record) -> Groups:
-    return Groups(args.groups)
-
-
-_groups_backward = Backward(_groups)
-
 group_norm_backward = Operator(
     "group_norm_backward(Tensor grad_out, Tensor? grad_mean, Tensor? grad_rstd, Tensor input, Tensor mean, Tensor rstd,"
     " Tensor? weight, ScalarType? bias_dtype, int groups, float? eps, bool[3] output_mask)"
     " -> (Tensor, Tensor, Tensor)",
     taking(
-        group_cpu.GroupBackward, group_cpu.group_norm_backward, group_cuda.group_norm_backward, _groups_backward.fake
+        group_cpu.GroupBackward,
+        group_cpu.group_norm_backward,
+        group_cuda.group_norm_backward,
+        groups.fake_gradients,
     ),
     batching.group_norm_backward,
-    _groups_backward.derivatives(),
+    Expression(groups.gradients),
     outputs=_GRADIENTS,
+)
+
+
+group_norm_jvp = Composed(
+    f"group_norm_jvp({_MOVED}, int groups, float eps, bool statistics) -> (Tensor, Tensor, Tensor)",
+    groups.tangents,
+    group_cuda.group_norm_jvp,
+    groups.fake_tangents,
+    batching.group_norm,
+    outputs=_OUTPUTS,
 )
 
 
@@ -105,11 +129,11 @@ def _of_groups(saved: SavedNorm[Groups]) -> tuple[object, ...]:
     return rules.weight_or_zeros(saved), saved.bias_dtype, saved.layout.groups, saved.eps
 
 
-_group = Norm(_groups, group_norm_backward, _of_groups, tangents.group_norm_jvp, lambda args: (args.groups,))
+_group = Forward(groups_in, group_norm_backward, _of_groups, group_norm_jvp, lambda args: (args.groups,))
 
 group_norm = Operator(
     "group_norm(Tensor input, Tensor? weight, Tensor? bias, int groups, float eps) -> (Tensor, Tensor, Tensor)",
-    Kernels(group_cpu.group_norm, group_cuda.group_norm, _group.fake, _AUTOCAST),
+    Kernels(group_cpu.group_norm, group_cuda.group_norm, groups.fake, _AUTOCAST),
     batching.group_norm,
     _group.forward_rules(statistics=False),
     outputs=_OUTPUTS,
@@ -117,7 +141,7 @@ group_norm = Operator(
 native_group_norm = Operator(
     "native_group_norm(Tensor input, Tensor? weight, Tensor? bias, int groups, float eps) -> (Tensor, Tensor, Tensor)",
     # torch's native_group_norm does not autocast.
-    Kernels(group_cpu.native_group_norm, group_cuda.native_group_norm, _group.fake),
+    Kernels(group_cpu.native_group_norm, group_cuda.native_group_norm, groups.fake),
     batching.group_norm,
     _group.forward_rules(statistics=True),
     outputs=_OUTPUTS,
@@ -126,23 +150,30 @@ native_group_norm = Operator(
 # ------------------------------------------------------------------------------------------------------ batch norm
 
 
-def _channels(args: Record) -> Channels:
-    return Channels(args.input.shape[1])
-
-
-_channels_backward = Backward(_channels)
-
 batch_norm_backward = Operator(
     "batch_norm_backward(Tensor grad_out, Tensor? grad_mean, Tensor? grad_invstd, Tensor input, Tensor mean,"
     " Tensor invstd, Tensor? weight, ScalarType weight_dtype, ScalarType bias_dtype, float? eps, bool[3] output_mask)"
     " -> (Tensor, Tensor, Tensor)",
     taking(
-        batch_cpu.BatchBackward, batch_cpu.batch_norm_backward, batch_cuda.batch_norm_backward, _channels_backward.fake
+        batch_cpu.BatchBackward,
+        batch_cpu.batch_norm_backward,
+        batch_cuda.batch_norm_backward,
+        channels.fake_gradients,
     ),
-    batching.batch_norm_backward,
-    _channels_backward.derivatives(),
+    batching.into_channels(1, 0, 0),
+    Expression(channels.gradients),
     outputs=_GRADIENTS,
     renamed={"invstd": "rstd", "grad_invstd": "grad_rstd"},  # batch norm's name for what the other norms call rstd
+)
+
+
+batch_norm_jvp = Composed(
+    f"batch_norm_jvp({_MOVED}, float eps, bool statistics) -> (Tensor, Tensor, Tensor)",
+    channels.tangents,
+    batch_cuda_jvp.batch_norm_jvp,
+    channels.fake_tangents,
+    batching.into_channels(1, 0, 0),
+    outputs=_OUTPUTS,
 )
 
 
@@ -154,11 +185,11 @@ def _of_channels(saved: SavedNorm[Channels]) -> tuple[object, ...]:
     return saved.weight, saved.weight_dtype or dtype, saved.bias_dtype or dtype, saved.eps
 
 
-_batch = Norm(_channels, batch_norm_backward, _of_channels, tangents.batch_norm_jvp, lambda args: ())
+_batch = Forward(channels_in, batch_norm_backward, _of_channels, batch_norm_jvp, lambda args: ())
 
 
 def _training_fake(args: Record) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    out, mean, rstd = _batch.fake(args)
+    out, mean, rstd = channels.fake(args)
     # The moments are mean and unbiased variance, one row each, in the dtype of the statistics.
     return out, mean, rstd, mean.new_empty((2, mean.shape[0]))
 
@@ -175,20 +206,16 @@ batch_norm_training = Operator(
 
 
 #: (input, weight, bias, eps, running) -> (out, mean, invstd); in a plain call one kernel writes the running statistics.
-batch_norm_training_and_update: Shortcut[Tensor, Tensor | None, Tensor | None, float, Running, Statistics] = Shortcut(
+batch_norm_training_and_update: Shortcut[Tensor, Tensor | None, Tensor | None, float, Running, Outputs] = Shortcut(
     "batch_norm_training",
     (("input", "weight", "bias", "eps", "running"), _OUTPUTS),
     (0, 1, 2),
-    Kernels(updating(batch_cpu.batch_norm_training), batch_cuda.batch_norm_training_and_update, _batch.fake),
+    Kernels(updating(batch_cpu.batch_norm_training), batch_cuda.batch_norm_training_and_update, channels.fake),
     _batch.forward_rules(statistics=True),
     updating(batch_norm_training),
 )
 
 # ---------------------------------------------------------------------------------- batch norm by running statistics
-
-
-def _evaluation_fake(args: Record) -> Tensor:
-    return _channels(args).empty_like(args.input)
 
 
 batch_norm_evaluation_backward = Operator(
@@ -199,16 +226,24 @@ batch_norm_evaluation_backward = Operator(
         batch_cpu.ConstantsBackward,
         batch_cpu.batch_norm_evaluation_backward,
         batch_cuda.batch_norm_evaluation_backward,
-        _channels_backward.fake,
+        channels.fake_gradients,
     ),
-    batching.batch_norm_evaluation_backward,
-    rules.constants_derivatives(_channels),
+    batching.into_channels(1, 0, 0),
+    Expression(rules.constants_gradients),
     outputs=_GRADIENTS,
+)
+batch_norm_evaluation_jvp = Composed(
+    "batch_norm_evaluation_jvp(Tensor input, Tensor? weight, Tensor running_mean, Tensor running_var, Tensor? t_input,"
+    " Tensor? t_weight, Tensor? t_bias, float eps) -> Tensor",
+    rules.constants_tangent,
+    batch_cuda_jvp.batch_norm_evaluation_jvp,
+    channels.fake_output,
+    batching.into_channels(1),
 )
 batch_norm_evaluation = Operator(
     "batch_norm_evaluation(Tensor input, Tensor? weight, Tensor? bias, Tensor running_mean, Tensor running_var,"
     " float eps) -> Tensor",
-    Kernels(batch_cpu.batch_norm_evaluation, batch_cuda.batch_norm_evaluation, _evaluation_fake),
-    batching.batch_norm_evaluation,
-    rules.constants_rules(_channels, batch_norm_evaluation_backward, tangents.batch_norm_evaluation_jvp),
+    Kernels(batch_cpu.batch_norm_evaluation, batch_cuda.batch_norm_evaluation, channels.fake_output),
+    batching.into_channels(1),
+    rules.constants_rules(batch_norm_evaluation_backward, batch_norm_evaluation_jvp),
 )

@@ -19,7 +19,7 @@ from ..operator.precision import compute_dtype, raised
 from ..operator.records import Grads, Record, new
 from ..operator.rules import Rules
 from . import expressions
-from .batching import Batched, weight_in_front
+from .batching import Batched, one_more_slice
 from .kernels_cpu import rms_norm as cpu
 from .kernels_cuda import layer_norm as cuda
 from .layer_norm import check_rows
@@ -131,8 +131,7 @@ def fused_add_rms_norm(
 
 def _check(name: str, x: Any, shape: Any, weight: Any, eps: Any) -> tuple[tuple[int, ...], float]:
     """The normalized shape as a tuple and eps as a number; what is wrong with the arguments is raised."""
-    shape = tuple(shape) if type(shape) is list else shape
-    check_rows(name, x, shape, (("weight", weight),), 0.0 if eps is None else eps)
+    shape = check_rows(name, x, shape, (("weight", weight),), 0.0 if eps is None else eps)
     return shape, torch.finfo(compute_dtype(x.dtype)).eps if eps is None else eps
 
 
@@ -159,29 +158,11 @@ def _slopes(args: Record) -> cpu.Gradients:
     return d_input, d_weight
 
 
-def _batched_backward(op: Any, size: int, dims: Record, args: Record) -> Batched:
-    """One more batch dim in front: the op itself keeps one d_weight per batch index."""
-    dtype, weight = args.input.dtype, args.weight
-    grad_out, x = raised_for_sum(args.grad_out, args.input, dims=(dims.grad_out, dims.input))
-    if weight is not None:
-        weight = weight_in_front(weight, dims.weight, args.row_ndim, args.batch_ndim)
-    operands = [
-        in_front(t, dim, size)
-        for t, dim in (
-            (grad_out, dims.grad_out), (args.grad_total, dims.grad_total), (args.grad_rstd, dims.grad_rstd),
-            (x, dims.input), (args.rstd, dims.rstd),
-        )
-    ]  # fmt: skip
-    d_input, d_weight = op(*operands, weight, args.row_ndim, args.eps, args.batch_ndim + 1, args.output_mask)
-    outputs = (None if d_input is None else d_input.to(dtype), d_weight)
-    return outputs, out_dims(outputs)
-
-
 _rms_norm_backward = Operator(
     "rms_norm_backward(Tensor grad_out, Tensor? grad_total, Tensor? grad_rstd, Tensor input, Tensor rstd,"
     " Tensor? weight, int row_ndim, float? eps, int batch_ndim, bool[2] output_mask) -> (Tensor, Tensor)",
     taking(cpu.RmsBackward, cpu.rms_norm_backward, cuda.rms_norm_backward, _backward_fake),
-    _batched_backward,
+    one_more_slice,
     Expression(_slopes),
     outputs=("input", "weight"),
 )

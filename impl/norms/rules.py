@@ -12,28 +12,106 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple
 
 import torch
 from torch import Tensor
 
-from ..operator.expression import Expression
 from ..operator.operator import Operator
 from ..operator.precision import compute_dtype
 from ..operator.records import Grads, Record, new
 from ..operator.rules import Rules
 from . import expressions
-from .expressions import Gradients
-from .layout import Layout
+from .kernels_cpu.operands import Gradients, L, Moved
+from .layout import Channels, channels_in, groups_in, rows_in
 
-L = TypeVar("L", bound=Layout)
+
+@dataclass(frozen=True, slots=True)
+class Norm(Generic[L]):
+    """The fakes and the expressions of a norm whose statistics are functions of the input.
+
+    Attributes:
+        layout: the layout for the arguments of an op.
+    """
+
+    layout: Callable[[Record], L]
+
+    def fake(self, args: Record) -> tuple[Tensor, Tensor, Tensor]:
+        """Fake (out, mean, rstd)."""
+        x, layout = args.input, self.layout(args)
+        shape, dtype = layout.statistics_shape(x.shape), compute_dtype(x.dtype)
+        return layout.empty_like(x), x.new_empty(shape, dtype=dtype), x.new_empty(shape, dtype=dtype)
+
+    def fake_output(self, args: Record) -> Tensor:
+        """Fake out."""
+        return self.layout(args).empty_like(args.input)
+
+    def fake_tangents(self, args: Record) -> Moved:
+        """Fake tangents of (out, mean, rstd)."""
+        if args.t_input is None or not args.statistics:
+            return self.fake_output(args), None, None
+        return self.fake(args)
+
+    def fake_gradients(self, args: Record) -> Gradients:
+        """Fake (d_input, d_weight, d_bias), None where the mask leaves one out."""
+        x, layout, mask = args.input, self.layout(args), _read_mask(args)
+        shape, weight = layout.affine_shape(x.shape), args.weight
+        dtype = args.weight_dtype if hasattr(args, "weight_dtype") else None if weight is None else weight.dtype
+        return (
+            layout.empty_like(x) if mask[0] else None,
+            x.new_empty(shape, dtype=dtype) if mask[1] else None,
+            x.new_empty(shape, dtype=args.bias_dtype) if mask[2] else None,
+        )
+
+    def tangents(self, args: Record) -> Moved:
+        """The tangents of (out, mean, rstd) as an expression."""
+        x, layout = args.input, self.layout(args)
+        t_input = None if args.t_input is None else layout.view(args.t_input)
+        out, mean, rstd = expressions.moved_outputs(
+            layout.view(x), args.weight, layout, args.eps, (t_input, args.t_weight, args.t_bias)
+        )
+        out = out.reshape(x.shape)
+        if mean is None or rstd is None or not args.statistics:
+            return out, None, None
+        return out, layout.flat_statistics(mean), layout.flat_statistics(rstd)
+
+    def gradients(self, args: Record) -> Gradients:
+        """The backward op as an expression of grad_out, input, weight and the cotangents of the statistics."""
+        layout = self.layout(args)
+        grad_mean, grad_rstd = (
+            None if t is None else layout.view_statistics(t) for t in (args.grad_mean, args.grad_rstd)
+        )
+        d_input, d_weight, d_bias = expressions.gradients(
+            layout,
+            layout.view(args.grad_out),
+            layout.view(args.input),
+            args.weight,
+            eps=args.eps,
+            rstd=layout.view_statistics(args.rstd),
+            grad_mean=grad_mean,
+            grad_rstd=grad_rstd,
+            mask=_read_mask(args),
+        )
+        return None if d_input is None else d_input.reshape(args.input.shape), d_weight, d_bias
+
+
+rows, groups, channels = Norm(rows_in), Norm(groups_in), Norm(channels_in)
+
+
+def _read_mask(args: Record) -> tuple[bool, bool, bool]:
+    """The gradients that a call of a backward op asks for, and that it has a parameter for."""
+    mask = args.output_mask
+    # Batch norm's backward op has `weight_dtype` in its schema and returns d_weight without a weight, too.
+    has_weight = args.weight is not None or hasattr(args, "weight_dtype")
+    return mask[0], mask[1] and has_weight, mask[2] and args.bias_dtype is not None
 
 
 class SavedNorm(NamedTuple, Generic[L]):
     """What a forward op keeps for its backward rule; the tensors are None where only the bias needs a gradient.
 
     Attributes:
-        input, weight, mean, rstd: as the op has them; the weight only where the input needs a gradient.
+        input, weight, mean, scale: as the op has them; the weight only where the input needs a gradient. The scale is
+            rstd, or the variance of constant statistics.
         weight_dtype, bias_dtype: None where there is no such parameter.
         layout: the op's.
         eps: added to the variance.
@@ -42,7 +120,7 @@ class SavedNorm(NamedTuple, Generic[L]):
     input: Tensor | None
     weight: Tensor | None
     mean: Tensor | None
-    rstd: Tensor | None
+    scale: Tensor | None
     weight_dtype: torch.dtype | None
     bias_dtype: torch.dtype | None
     layout: L
@@ -50,7 +128,7 @@ class SavedNorm(NamedTuple, Generic[L]):
 
 
 @dataclass(frozen=True, slots=True)
-class Norm(Generic[L]):
+class Forward(Generic[L]):
     """The rules of one norm's forward ops.
 
     Attributes:
@@ -67,12 +145,6 @@ class Norm(Generic[L]):
     jvp_op: Operator[*tuple[Any, ...], Any]
     extents: Callable[[Record], tuple[object, ...]]
 
-    def fake(self, args: Record) -> tuple[Tensor, Tensor, Tensor]:
-        """Fake (out, mean, rstd)."""
-        x, layout = args.input, self.layout(args)
-        shape, dtype = layout.statistics_shape(x.shape), compute_dtype(x.dtype)
-        return layout.empty_like(x), x.new_empty(shape, dtype=dtype), x.new_empty(shape, dtype=dtype)
-
     def forward_rules(self, *, statistics: bool, others: tuple[str, ...] = ()) -> Rules[SavedNorm[L]]:
         """The rules of a forward op.
 
@@ -82,7 +154,14 @@ class Norm(Generic[L]):
         """
 
         def jvp(args: Record, tangents: Record) -> tuple[Tensor | None, ...]:
-            out, mean, rstd = self._tangents(args, tangents, statistics)
+            x = args.input
+            out, mean, rstd = self.jvp_op(
+                x, args.weight, tangents.input, tangents.weight, tangents.bias, *self.extents(args), args.eps,
+                statistics,
+            )  # fmt: skip
+            if statistics and mean is None:  # they depend on x alone
+                shape, dtype = self.layout(args).statistics_shape(x.shape), compute_dtype(x.dtype)
+                mean, rstd = x.new_zeros(shape, dtype=dtype), x.new_zeros(shape, dtype=dtype)
             return out, mean, rstd, *(None for _ in others)
 
         apart = (*(() if statistics else ("mean", "rstd")), *others)
@@ -114,74 +193,10 @@ class Norm(Generic[L]):
             grad_out = torch.zeros_like(saved.input, memory_format=torch.contiguous_format)
         mask = (needs.input, needs.weight, needs.bias)
         d_input, d_weight, d_bias = self.backward_op(
-            grad_out, cotangents.mean, cotangents.rstd, saved.input, saved.mean, saved.rstd, *self.operands(saved),
+            grad_out, cotangents.mean, cotangents.rstd, saved.input, saved.mean, saved.scale, *self.operands(saved),
             mask,
         )  # fmt: skip
         return {"input": d_input, "weight": d_weight, "bias": d_bias}
-
-    def _tangents(
-        self, args: Record, tangents: Record, statistics: bool
-    ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-        x = args.input
-        out, mean, rstd = self.jvp_op(
-            x, args.weight, tangents.input, tangents.weight, tangents.bias, *self.extents(args), args.eps, statistics
-        )
-        if statistics and mean is None:  # they depend on x alone
-            shape, dtype = self.layout(args).statistics_shape(x.shape), compute_dtype(x.dtype)
-            return out, x.new_zeros(shape, dtype=dtype), x.new_zeros(shape, dtype=dtype)
-        return out, mean, rstd
-
-
-@dataclass(frozen=True, slots=True)
-class Backward:
-    """The rules of one norm's backward op.
-
-    Attributes:
-        layout: the layout for its arguments.
-    """
-
-    layout: Callable[[Record], Layout]
-
-    def fake(self, args: Record) -> Gradients:
-        """Fake (d_input, d_weight, d_bias), None where the mask leaves one out."""
-        x, layout, mask = args.input, self.layout(args), _read_mask(args)
-        shape, weight = layout.affine_shape(x.shape), args.weight
-        dtype = args.weight_dtype if hasattr(args, "weight_dtype") else None if weight is None else weight.dtype
-        return (
-            layout.empty_like(x) if mask[0] else None,
-            x.new_empty(shape, dtype=dtype) if mask[1] else None,
-            x.new_empty(shape, dtype=args.bias_dtype) if mask[2] else None,
-        )
-
-    def derivatives(self) -> Expression:
-        """The op as an expression of grad_out, input, weight and the cotangents of the statistics."""
-        return Expression(self._slopes)
-
-    def _slopes(self, args: Record) -> Gradients:
-        layout = self.layout(args)
-        grad_mean, grad_rstd = (
-            None if t is None else layout.view_statistics(t) for t in (args.grad_mean, args.grad_rstd)
-        )
-        d_input, d_weight, d_bias = expressions.gradients(
-            layout,
-            layout.view(args.grad_out),
-            layout.view(args.input),
-            args.weight,
-            eps=args.eps,
-            rstd=layout.view_statistics(args.rstd),
-            grad_mean=grad_mean,
-            grad_rstd=grad_rstd,
-            mask=_read_mask(args),
-        )
-        return None if d_input is None else d_input.reshape(args.input.shape), d_weight, d_bias
-
-
-def _read_mask(args: Record) -> tuple[bool, bool, bool]:
-    """The gradients that a call of a backward op asks for, and that it has a parameter for."""
-    mask = args.output_mask
-    # Batch norm's backward op has `weight_dtype` in its schema and returns d_weight without a weight, too.
-    has_weight = args.weight is not None or hasattr(args, "weight_dtype")
-    return mask[0], mask[1] and has_weight, mask[2] and args.bias_dtype is not None
 
 
 def weight_or_zeros(saved: SavedNorm[Any]) -> Tensor | None:
@@ -194,27 +209,12 @@ def weight_or_zeros(saved: SavedNorm[Any]) -> Tensor | None:
 # ------------------------------------------------------------------------------------- statistics that are constants
 
 
-class SavedConstants(NamedTuple):
-    """What batch norm by running statistics keeps; the tensors are None where only the bias needs a gradient."""
-
-    input: Tensor | None
-    weight: Tensor | None
-    mean: Tensor | None
-    var: Tensor | None
-    weight_dtype: torch.dtype
-    bias_dtype: torch.dtype
-    layout: Layout
-    eps: float
-
-
 def constants_rules(
-    layout: Callable[[Record], Layout],
-    backward_op: Operator[*tuple[Any, ...], Any],
-    jvp_op: Operator[*tuple[Any, ...], Tensor],
-) -> Rules[SavedConstants]:
-    """The rules of a norm by running statistics, which take no gradient: an affine map per channel."""
+    backward_op: Operator[*tuple[Any, ...], Any], jvp_op: Operator[*tuple[Any, ...], Tensor]
+) -> Rules[SavedNorm[Channels]]:
+    """The rules of batch norm by running statistics, which take no gradient: an affine map per channel."""
 
-    def save(args: Record, outputs: Record, needs: Record) -> SavedConstants:
+    def save(args: Record, outputs: Record, needs: Record) -> SavedNorm[Channels]:
         """Copies of the statistics: a later call in training mode writes to the originals."""
         x = args.input
         weight_dtype, bias_dtype = (x.dtype if t is None else t.dtype for t in (args.weight, args.bias))
@@ -223,9 +223,9 @@ def constants_rules(
         if needs.input or needs.weight:
             saved_x, weight = x, args.weight if needs.input else None
             mean, var = args.running_mean.detach().clone(), args.running_var.detach().clone()
-        return SavedConstants(saved_x, weight, mean, var, weight_dtype, bias_dtype, layout(args), args.eps)
+        return SavedNorm(saved_x, weight, mean, var, weight_dtype, bias_dtype, channels_in(args), args.eps)
 
-    def backward(saved: SavedConstants, needs: Record, cotangents: Record) -> Grads:
+    def backward(saved: SavedNorm[Channels], needs: Record, cotangents: Record) -> Grads:
         grad_out = cotangents.out
         if saved.input is None:
             if not needs.bias:
@@ -233,8 +233,8 @@ def constants_rules(
             return {"bias": saved.layout.collect(saved.layout.view(grad_out)).to(saved.bias_dtype)}
         mask = (needs.input, needs.weight, needs.bias)
         d_input, d_weight, d_bias = backward_op(
-            grad_out, saved.input, saved.mean, saved.var, saved.weight, saved.weight_dtype, saved.bias_dtype, saved.eps,
-            mask,
+            grad_out, saved.input, saved.mean, saved.scale, saved.weight, saved.weight_dtype, saved.bias_dtype,
+            saved.eps, mask,
         )  # fmt: skip
         return {"input": d_input, "weight": d_weight, "bias": d_bias}
 
@@ -244,23 +244,30 @@ def constants_rules(
             tangents.bias, args.eps,
         )  # fmt: skip
 
-    return Rules(SavedConstants, save, backward, jvp)
+    return Rules(SavedNorm, save, backward, jvp)
 
 
-def constants_derivatives(layout: Callable[[Record], Layout]) -> Expression:
-    """The backward op of a norm by running statistics, as an expression."""
+def constants_gradients(args: Record) -> Gradients:
+    """The backward op of batch norm by running statistics, as an expression."""
+    layout = channels_in(args)
+    d_input, d_weight, d_bias = expressions.gradients_by_constants(
+        layout,
+        layout.view(args.grad_out),
+        layout.view(args.input),
+        args.weight,
+        mean=args.running_mean,
+        var=args.running_var,
+        eps=args.eps,
+    )
+    return d_input.reshape(args.input.shape), d_weight, d_bias
 
-    def slopes(args: Record) -> Gradients:
-        laid = layout(args)
-        d_input, d_weight, d_bias = expressions.gradients_by_constants(
-            laid,
-            laid.view(args.grad_out),
-            laid.view(args.input),
-            args.weight,
-            mean=args.running_mean,
-            var=args.running_var,
-            eps=args.eps,
-        )
-        return d_input.reshape(args.input.shape), d_weight, d_bias
 
-    return Expression(slopes)
+def constants_tangent(args: Record) -> Tensor:
+    """The tangent of batch norm by running statistics, as an expression."""
+    layout = channels_in(args)
+    t_input = None if args.t_input is None else layout.view(args.t_input)
+    out = expressions.moved_by_constants(
+        layout, layout.view(args.input), args.weight, args.running_mean, args.running_var, args.eps,
+        (t_input, args.t_weight, args.t_bias),
+    )  # fmt: skip
+    return out.reshape(args.input.shape)

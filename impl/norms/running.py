@@ -16,6 +16,7 @@ from torch.autograd import forward_ad
 from ..operator import torch_private as private
 from ..operator.operator import LIBRARY
 from ..operator.precision import HALF
+from .kernels_cpu.operands import Outputs
 
 # These are torch's own words for the same mistake, so that a user who knows the message, or searches for
 # it, finds the same explanation.
@@ -145,17 +146,14 @@ class Running(NamedTuple):
     momentum: float
 
 
-Statistics = tuple[Tensor, Tensor, Tensor]
-"""out, mean and invstd, as training returns them."""
-
 Training = Callable[[Tensor, Tensor | None, Tensor | None, float], tuple[Tensor, Tensor, Tensor, Tensor]]
-TrainingAndUpdate = Callable[[Tensor, Tensor | None, Tensor | None, float, Running], Statistics]
+TrainingAndUpdate = Callable[[Tensor, Tensor | None, Tensor | None, float, Running], Outputs]
 
 
 def updating(training: Training) -> TrainingAndUpdate:
     """A training forward, or its kernel, and then the update by its moments."""
 
-    def trained(x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float, running: Running) -> Statistics:
+    def trained(x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float, running: Running) -> Outputs:
         out, mean, invstd, moments = training(x, weight, bias, eps)
         mean_of_batch, var_of_batch = moments.unbind()
         update(running.mean, running.var, mean_of_batch, var_of_batch, running.momentum)

@@ -59,8 +59,7 @@ def require_device(op: str, label: str, tensor: Tensor, other_label: str, other:
     """RuntimeError unless both tensors are on one device.
 
     Args:
-        op: the name of the function that was called, for the message.
-        label, other_label: the names of the arguments, for the message.
+        op, label, other_label: the names of the function that was called and of the arguments, for the message.
         tensor, other: the arguments.
     """
     if tensor.device != other.device:
@@ -73,8 +72,7 @@ def require_shape(op: str, label: str, tensor: Tensor, shape: tuple[int, ...], r
     """RuntimeError unless `tensor` has `shape`.
 
     Args:
-        op: the name of the function that was called, for the message.
-        label: the name of the argument, for the message.
+        op, label: the names of the function that was called and of the argument, for the message.
         tensor: the argument.
         shape: what its shape must be, a tuple.
         rule: where that shape comes from, for the message.
@@ -87,8 +85,7 @@ def require_like(op: str, label: str, value: Any, other_label: str, other: Tenso
     """Unless `value` is a Tensor on the device, of the shape and of the dtype of `other`: TypeError or RuntimeError.
 
     Args:
-        op: the name of the function that was called, for the message.
-        label, other_label: the names of the arguments, for the message.
+        op, label, other_label: the names of the function that was called and of the arguments, for the message.
         value: the argument, of any type.
         other: the tensor that it must be like.
     """
@@ -103,12 +100,17 @@ def require_like(op: str, label: str, value: Any, other_label: str, other: Tenso
 
 def require_parameter(op: str, label: str, parameter: Tensor, x: Tensor) -> None:
     """RuntimeError unless a weight, a bias or a statistic is on the input's device, in a dtype that goes with it."""
+    require_parameter_dtype(op, label, parameter, x)
+    require_device(op, label, parameter, "input", x)
+
+
+def require_parameter_dtype(op: str, label: str, parameter: Tensor, x: Tensor) -> None:
+    """RuntimeError unless a parameter has the input's dtype, or float32 beside a half type."""
     if parameter.dtype is not x.dtype and not (parameter.dtype is torch.float32 and x.dtype in HALF):
         raise RuntimeError(
             f"{op}: got {label} of dtype={parameter.dtype} and input of dtype={x.dtype},"
             " need the input's dtype, or float32 with a bfloat16 or float16 input."
         )
-    require_device(op, label, parameter, "input", x)
 
 
 def require_int(op: str, label: str, value: object) -> None:

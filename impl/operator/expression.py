@@ -10,16 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, overload
+from typing import Any, NamedTuple, overload
 
 import torch
 from torch import Tensor
 from torch.autograd import Function, forward_ad
 
 from . import torch_private as private
-from .attach import attach
-from .operator import Derivatives, Shortcut
-from .records import Record
+from .batching import each_in_front
+from .operator import Derivatives, Kernels, Operator, Shortcut
+from .records import Grads, Record
+from .rules import Rules
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +91,40 @@ def _differentiable(tensors: Sequence[Tensor | None]) -> bool:
         return False
     # A compiled graph opens dual levels of which `forward_ad` does not know. The level of all duals is 0.
     return any(forward_ad.unpack_dual(t, level=0).tangent is not None for t in present)
+
+
+class _SlopeType(NamedTuple):
+    dtype: torch.dtype
+
+
+def _copy(value: Tensor, slope: Tensor) -> Tensor:
+    return value.clone()
+
+
+def _empty(args: Record) -> Tensor:
+    return torch.empty_like(args.value)
+
+
+def _slope_type(args: Record, outputs: Record, needs: Record) -> _SlopeType:
+    return _SlopeType(args.slope.dtype)
+
+
+def _to_slope(saved: _SlopeType, needs: Record, cotangents: Record) -> Grads:
+    return {"slope": cotangents.out.to(saved.dtype)}
+
+
+def _from_slope(args: Record, tangents: Record) -> Tensor:
+    return torch.zeros_like(args.value) if tangents.slope is None else tangents.slope.to(args.value.dtype)
+
+
+#: (value, slope of the same shape) -> `value`, a copy of it, whose tangents and cotangents are those of `slope`. So the
+#: result of a kernel becomes differentiable by way of an expression that is equal to it, and keeps its bits.
+attach = Operator(
+    "attach(Tensor value, Tensor slope) -> Tensor",
+    Kernels(_copy, _copy, _empty),
+    each_in_front,
+    Rules(_SlopeType, _slope_type, _to_slope, _from_slope),
+)
 
 
 class _Attached(Function):

@@ -59,17 +59,8 @@ class Kernels(Generic[*Ts, Outputs]):
     autocast: tuple[tuple[str, torch.dtype], ...] = ()
 
 
-def on_all_devices(
-    kernel: Callable[[*Ts], Outputs],
-    fake: Callable[[Record], object],
-    autocast: tuple[tuple[str, torch.dtype], ...] = (),
-) -> Kernels[*Ts, Outputs]:
-    """`Kernels` of which one serves every device."""
-    return Kernels(kernel, kernel, fake, autocast)
-
-
 class Derivatives(ABC):
-    """The derivatives of an op: `rules.Rules`, `expression.Expression` or `linear.Linear`."""
+    """The derivatives of an op: `rules.Rules`, `rules.Linear` or `expression.Expression`."""
 
     @abstractmethod
     def around(self, op: Shortcut[*tuple[Any, ...], Any], values: Callable[..., Any], level: str) -> Callable[..., Any]:
@@ -140,12 +131,10 @@ class Shortcut(Generic[*Ts, Outputs]):
         """A shortcut.
 
         Args:
-            name: for messages, and of the nodes in a graph.
+            name, kernels, derivatives: see the class.
             names: of the arguments, and of the outputs.
             tensors: positions of the arguments that are tensors or None. A tensor in another argument carries no
                 derivative, and may be of any type.
-            kernels: what computes the values.
-            derivatives: of the values.
             otherwise: the function that serves all calls but the plain ones.
         """
         self.name, self.tensors = name, tensors

@@ -3,7 +3,7 @@
 The names below exist and behave alike in every torch that `opassay doctor` has for tested; they are private, so a
 later torch may move them. Importing this module then fails with an ImportError that says which
 name is missing, and `tests/impl/test_transforms.py` (the transform matrix) tells whether a name
-that still exists still means the same.
+that still exists still means the same. What the functions below are for stands in their docstrings.
 
 | name here | torch name | what for |
 |---|---|---|
@@ -19,7 +19,6 @@ that still exists still means the same.
 | VMAP_MODE | torch._C._parse_dispatch_key("VmapMode") | the key of torch.autograd.grad(is_grads_batched=True) |
 | transforms_active | torch._C._are_functorch_transforms_active | is a grad, jvp or vmap level open |
 | dispatch_mode_count | torch._C._len_torch_dispatch_stack | is a dispatch mode (fake tensors, tracing, counting) open |
-| top_jvp_level | torch._C._functorch.peek_interpreter_stack, TransformType.Jvp | is the innermost level a jvp |
 | register_jit_decomposition | torch.jit._register_decomposition | what forward AD runs of an op without a formula |
 | wrap_for_grad, unwrap_for_grad | torch._C._functorch._wrap_for_grad, _unwrap_for_grad | one level of grad or jvp |
 | level_of | torch._C._functorch.maybe_get_level | the outermost level that wraps a tensor |
@@ -28,16 +27,9 @@ that still exists still means the same.
 | unwrap_batched, restore_vmap | torch._functorch.vmap | the tensors inside, the function on slices |
 | broadcast_to_and_flatten | torch._functorch.vmap._broadcast_to_and_flatten | out_dims as a prefix of the outputs |
 | TransformType, HigherOrderOperator | torch._C._functorch, torch._ops | an operator with a rule per transform |
-| preserve_versions | torch.autograd._unsafe_preserve_version_counter | give a tangent in place, the value being there |
-| preserve_versions | torch._C._functorch.get_unwrapped, is_functorch_wrapped_tensor | every level of a tensor |
-| keep_out_of_graphs | torch._C._dynamo.eval_frame.set_code_exec_strategy | torch.compiler.disable, free per call |
-| keep_out_of_graphs | torch._C._dynamo.eval_frame._FrameExecStrategy, _FrameAction; _torchdynamo_disable | the same |
-| forward_mode_for_threads | torch._functorch.eager_transforms.JVP_NESTING | one dual level for several threads |
 | softmax_backward_data | torch._softmax_backward_data | ATen's op, in half the time of `torch.ops` |
 | log_softmax_backward_data | torch._log_softmax_backward_data | the same |
-| without_wrapper | torch._ops.OpOverload._op | ATen's op, half a microsecond sooner than its overload |
 | pytree | torch.utils._pytree | containers of outputs |
-| constant_at | torch._C._functorch._unwrap_for_grad, _wrap_for_grad | a primal without its innermost tangent |
 """
 
 from __future__ import annotations

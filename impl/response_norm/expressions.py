@@ -17,9 +17,9 @@ from typing import NamedTuple
 from torch import Tensor
 
 from ..operator.batching import one_more_dim
-from ..operator.linear import Linear
 from ..operator.operator import Kernels, Operator
 from ..operator.precision import raised
+from ..operator.rules import Linear
 from . import kernels_cpu, kernels_cuda
 
 

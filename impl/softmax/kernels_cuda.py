@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from ..gpu import blocks
-from ..gpu.launching import by_triton, empty, launch, solid
+from ..gpu.launching import by_triton, dense, empty, launch, solid
 from ..operator.precision import HALF, compute_dtype
 from . import expressions, kernels_cpu
 
@@ -73,7 +74,7 @@ def jvp_kernel(log: bool) -> Callable[[Tensor, Tensor, int, torch.dtype], Tensor
 
         out = empty(x.shape, dtype, x.device)
         kernels = texts.softmax_jvp, texts.softmax_jvp_long
-        tensors = (x.contiguous(), solid(t).contiguous(), out)
+        tensors = (x.contiguous(), dense(solid(t)), out)
         _launch_rows(kernels, _BACKWARD_MOST, tensors, dim, log, kernels_cpu.wider(x.dtype, dtype))
         return out
 
@@ -81,7 +82,7 @@ def jvp_kernel(log: bool) -> Callable[[Tensor, Tensor, int, torch.dtype], Tensor
 
 
 def _launch_rows(
-    kernels: tuple[object, object], most: int, tensors: tuple[Tensor, ...], dim: int, log: bool, wide: torch.dtype
+    kernels: tuple[object, object], most: int, tensors: tuple[Any, ...], dim: int, log: bool, wide: torch.dtype
 ) -> None:
     """One kernel over all rows.
 

@@ -31,6 +31,14 @@ def _rows_of(rows, K, inner, tiles, ROWS: tl.constexpr, LAST: tl.constexpr, DENS
 
 
 @triton.jit
+def _piece(start, there, first, K, inner, LAST: tl.constexpr, BLOCK: tl.constexpr):
+    """Where a piece of the program's rows is, and which of its elements there are."""
+    k = first + tl.arange(0, BLOCK)
+    at = start[:, None] + (k if LAST else k.to(tl.int64) * inner)[None, :]
+    return at, there[:, None] & (k < K)[None, :]
+
+
+@triton.jit
 def softmax_forward(
     X, Y, rows, K, inner, tiles,
     LOG: tl.constexpr, DOUBLE: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, LAST: tl.constexpr,
@@ -64,14 +72,11 @@ def softmax_forward_long(
     top = tl.full((ROWS,), float("-inf"), ACC)
     total = tl.zeros((ROWS,), ACC)
     for first in range(0, K, BLOCK):
-        k = first + tl.arange(0, BLOCK)
-        at = start[:, None] + (k if LAST else k.to(tl.int64) * inner)[None, :]
-        x = tl.load(X + at, mask=there[:, None] & (k < K)[None, :], other=float("-inf")).to(ACC)
+        at, taken = _piece(start, there, first, K, inner, LAST, BLOCK)
+        x = tl.load(X + at, mask=taken, other=float("-inf")).to(ACC)
         top, total = online(top, total, x)
     for first in range(0, K, BLOCK):
-        k = first + tl.arange(0, BLOCK)
-        at = start[:, None] + (k if LAST else k.to(tl.int64) * inner)[None, :]
-        taken = there[:, None] & (k < K)[None, :]
+        at, taken = _piece(start, there, first, K, inner, LAST, BLOCK)
         shifted = tl.load(X + at, mask=taken, other=0.0).to(ACC) - top[:, None]
         y = shifted - tl.log(total)[:, None] if LOG else divide(exp(shifted), total[:, None])
         tl.store(Y + at, y.to(Y.dtype.element_ty), mask=taken)
@@ -86,9 +91,7 @@ def softmax_backward(
     """d = y (g - Σ y g), or g - e^y Σ g of log-softmax, in rows that fit."""
     ACC: tl.constexpr = tl.float64 if DOUBLE else tl.float32
     start, there = _rows_of(rows, K, inner, tiles, ROWS, LAST, DENSE)
-    k = tl.arange(0, BLOCK)
-    at = start[:, None] + (k if LAST else k.to(tl.int64) * inner)[None, :]
-    taken = there[:, None] & (k < K)[None, :]
+    at, taken = _piece(start, there, 0, K, inner, LAST, BLOCK)
     g = tl.load(G + at, mask=taken, other=0.0).to(ACC)
     y = tl.load(Y + at, mask=taken, other=0.0).to(ACC)
     d = g - exp(y) * tl.sum(g, 1)[:, None] if LOG else y * (g - tl.sum(y * g, 1)[:, None])
@@ -106,17 +109,13 @@ def softmax_backward_long(
     start, there = _rows_of(rows, K, inner, tiles, ROWS, LAST, DENSE)
     total = tl.zeros((ROWS,), ACC)
     for first in range(0, K, BLOCK):
-        k = first + tl.arange(0, BLOCK)
-        at = start[:, None] + (k if LAST else k.to(tl.int64) * inner)[None, :]
-        taken = there[:, None] & (k < K)[None, :]
+        at, taken = _piece(start, there, first, K, inner, LAST, BLOCK)
         g = tl.load(G + at, mask=taken, other=0.0).to(ACC)
         if not LOG:
             g *= tl.load(Y + at, mask=taken, other=0.0).to(ACC)
         total += tl.sum(g, 1)
     for first in range(0, K, BLOCK):
-        k = first + tl.arange(0, BLOCK)
-        at = start[:, None] + (k if LAST else k.to(tl.int64) * inner)[None, :]
-        taken = there[:, None] & (k < K)[None, :]
+        at, taken = _piece(start, there, first, K, inner, LAST, BLOCK)
         g = tl.load(G + at, mask=taken, other=0.0).to(ACC)
         y = tl.load(Y + at, mask=taken, other=0.0).to(ACC)
         d = g - exp(y) * total[:, None] if LOG else y * (g - total[:, None])
@@ -132,9 +131,7 @@ def softmax_jvp(
     """p (t - Σ p t) for the probabilities p of x, or t - Σ p t of log-softmax, in rows that fit."""
     ACC: tl.constexpr = tl.float64 if DOUBLE else tl.float32
     start, there = _rows_of(rows, K, inner, tiles, ROWS, LAST, DENSE)
-    k = tl.arange(0, BLOCK)
-    at = start[:, None] + (k if LAST else k.to(tl.int64) * inner)[None, :]
-    taken = there[:, None] & (k < K)[None, :]
+    at, taken = _piece(start, there, 0, K, inner, LAST, BLOCK)
     x = tl.load(X + at, mask=taken, other=float("-inf")).to(ACC)
     t = tl.load(T + at, mask=taken, other=0.0).to(ACC)
     e = exp(x - tl.max(x, 1)[:, None])
@@ -158,9 +155,7 @@ def softmax_jvp_long(
     total = tl.zeros((ROWS,), ACC)
     mean = tl.zeros((ROWS,), ACC)
     for first in range(0, K, BLOCK):
-        k = first + tl.arange(0, BLOCK)
-        at = start[:, None] + (k if LAST else k.to(tl.int64) * inner)[None, :]
-        taken = there[:, None] & (k < K)[None, :]
+        at, taken = _piece(start, there, first, K, inner, LAST, BLOCK)
         x = tl.load(X + at, mask=taken, other=float("-inf")).to(ACC)
         t = tl.load(T + at, mask=taken, other=0.0).to(ACC)
         higher = tl.maximum(top, tl.max(x, 1))
@@ -176,9 +171,7 @@ def softmax_jvp_long(
     # A row of nothing but -inf has no probabilities at all.
     mean = tl.where(total == 0.0, float("nan"), mean)
     for first in range(0, K, BLOCK):
-        k = first + tl.arange(0, BLOCK)
-        at = start[:, None] + (k if LAST else k.to(tl.int64) * inner)[None, :]
-        taken = there[:, None] & (k < K)[None, :]
+        at, taken = _piece(start, there, first, K, inner, LAST, BLOCK)
         d = tl.load(T + at, mask=taken, other=0.0).to(ACC) - mean[:, None]
         if not LOG:
             x = tl.load(X + at, mask=taken, other=0.0).to(ACC)

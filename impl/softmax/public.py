@@ -36,14 +36,7 @@ def softmax(input: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tensor
 def log_softmax(input: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tensor:
     """x - log(sum(exp(x))) along `dim`: the logarithm of `softmax`, without its overflow and underflow.
 
-    Args:
-        input, dim, dtype: as for `softmax`.
-
-    Returns:
-        As `softmax`; an element of -inf stays -inf.
-
-    Raises:
-        As `softmax`.
+    Arguments, result and errors are as those of `softmax`, but an element of -inf stays -inf.
     """
     return _checked_softmax("log_softmax", ops.log_softmax, input, dim, dtype)
 
@@ -73,14 +66,7 @@ def softmax_backward_data(grad_output: Tensor, output: Tensor, dim: int, input_d
 def log_softmax_backward_data(grad_output: Tensor, output: Tensor, dim: int, input_dtype: torch.dtype) -> Tensor:
     """The cotangent of log-softmax's input: grad_output - exp(output) sum(grad_output), the sum along `dim`.
 
-    Args:
-        grad_output, output, dim, input_dtype: as for `softmax_backward_data`, of `log_softmax`.
-
-    Returns:
-        As `softmax_backward_data`.
-
-    Raises:
-        As `softmax_backward_data`.
+    Arguments, result and errors are as those of `softmax_backward_data`; `output` is what `log_softmax` returned.
     """
     return _checked_backward(
         "log_softmax_backward_data", ops.log_softmax_backward, grad_output, output, dim, input_dtype

@@ -6,8 +6,7 @@ from collections.abc import Callable
 
 import torch
 
-from ...impl.comm import DryComm
-from ...impl.comm.ranks import sync_batch_norm
+from ...impl.comm import DryComm, sync_batch_norm
 from ...impl.comm.ranks.predicted import Entry
 
 RANKS = (8, 64, 512, 4096)

@@ -10,7 +10,7 @@ import torch
 
 from opassay.impl import decompositions
 from opassay.impl.forward_ad import registry as decomposition_registry
-from opassay.impl.operator.attach import attach
+from opassay.impl.operator.expression import attach
 
 pytestmark = pytest.mark.slow
 

@@ -11,9 +11,8 @@ import pytest
 from opassay import impl
 from opassay.impl.operator.composed import Composed
 from opassay.impl.operator.expression import Expression
-from opassay.impl.operator.linear import Linear
 from opassay.impl.operator.operator import Operator
-from opassay.impl.operator.rules import Rules
+from opassay.impl.operator.rules import Linear, Rules
 
 IMPL = Path(__file__).resolve().parents[2] / "impl"
 FAMILIES = ("linalg", "losses", "norms", "pointwise", "response_norm", "softmax")

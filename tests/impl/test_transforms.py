@@ -23,7 +23,7 @@ from torch.utils._pytree import tree_leaves
 
 from opassay.impl import layer_norm, native_layer_norm, native_layer_norm_backward
 from opassay.impl.operator.batching import in_front
-from opassay.impl.operator.operator import Operator, on_all_devices
+from opassay.impl.operator.operator import Kernels, Operator
 from opassay.impl.operator.records import Grads, Record
 from opassay.impl.operator.rules import Rules
 
@@ -132,7 +132,7 @@ def _log_sigmoid_jvp(args: Record, tangents: Record) -> Tensor:
 
 opaque_op = Operator(
     "scaled_log_sigmoid(Tensor x, Tensor? w, float scale) -> Tensor",
-    on_all_devices(_scaled_log_sigmoid, lambda args: args.x.new_empty(args.x.shape)),
+    Kernels(_scaled_log_sigmoid, _scaled_log_sigmoid, lambda args: args.x.new_empty(args.x.shape)),
     _log_sigmoid_vmap,
     Rules(_Saved, _log_sigmoid_save, _log_sigmoid_backward, _log_sigmoid_jvp),
     library=torch.library.Library("opassay_test_transforms", "DEF"),

@@ -21,6 +21,7 @@ from torch.autograd import forward_ad as _forward_ad
 
 from ...function import Function, VmapInfo
 from ...function.static_types import Ctx, LeafDims, Leaves
+from ...operator.batching import in_front
 from . import movement
 from .fabric import DeviceName, current
 
@@ -147,7 +148,7 @@ class ReduceAddCoalesced(Function):
     ) -> Batched:
         _, _, *dims = in_dims
         batched = zip(grads, dims, strict=True)
-        moved = [None if g is None else _batch_first(g, dim, info.batch_size) for g, dim in batched]
+        moved = [in_front(g, dim, info.batch_size) for g, dim in batched]
         sums: Tensors = ReduceAddCoalesced.apply(destination, num_inputs, *moved)
         return sums, tuple(None if s is None else 0 for s in sums)
 
@@ -191,12 +192,12 @@ class Gather(Function):
 
     @staticmethod
     def vmap(info: VmapInfo, in_dims: LeafDims, target: DeviceName, dim: int, *tensors: Tensor) -> tuple[Tensor, int]:
-        moved = [_batch_first(x, d, info.batch_size) for x, d in zip(tensors, in_dims[2:], strict=True)]
+        moved = [in_front(x, d, info.batch_size) for x, d in zip(tensors, in_dims[2:], strict=True)]
         # Tensors that have no dims in a slice have only that of the batch here. They get an axis along which they can
         # be put one after the other.
         if all(x.dim() == 1 for x in moved) and dim in (0, -1):
             moved = [x.unsqueeze(1) for x in moved]
-        return Gather.apply(target, _behind_batch(dim, moved[0]), *moved), 0
+        return Gather.apply(target, _behind_batch(dim), *moved), 0
 
 
 class Scatter(Function):
@@ -238,7 +239,7 @@ class Scatter(Function):
         *_, batch_dim = in_dims
         assert batch_dim is not None, "the only tensor among the arguments is batched"
         moved = x.movedim(batch_dim, 0)
-        parts: tuple[Tensor, ...] = Scatter.apply(targets, sizes, _behind_batch(dim, moved), moved)
+        parts: tuple[Tensor, ...] = Scatter.apply(targets, sizes, _behind_batch(dim), moved)
         return parts, (0,) * len(parts)
 
 
@@ -264,11 +265,6 @@ def _copies(places: Sequence[torch.device | None], g: Tensor | None) -> list[Ten
     return [None if place is None else next(copies) for place in places]
 
 
-def _batch_first(x: Tensor, dim: int | None, size: int) -> Tensor:
-    """`x` with its batch at axis 0; expanded to `size` where it has no batch."""
-    return x.expand(size, *x.shape) if dim is None else x.movedim(dim, 0)
-
-
-def _behind_batch(dim: int, batched: Tensor) -> int:
+def _behind_batch(dim: int) -> int:
     """The dim of a batched tensor, batch at axis 0, that a slice calls `dim`."""
     return dim if dim < 0 else dim + 1

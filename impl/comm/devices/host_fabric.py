@@ -20,15 +20,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from .clocks import Event, LogicalStream
 from .fabric import DeviceName, Stream
-from .logical import BookedFabric, Buffer, LogicalTensor
+from .logical import BookedFabric, Buffer, LogicalStream, LogicalTensor
 
 HOST = torch.device("cpu")
-
-
-class RaceError(RuntimeError):
-    """Two uses of a buffer that nothing orders; the text names both, and their streams."""
 
 
 @dataclass(frozen=True)
@@ -49,15 +44,14 @@ class HostFabric(BookedFabric):
 
     Attributes:
         ledger: a `Transfer` for every copy between devices so far.
-        races: a text for each buffer that was freed too early; `check` raises them.
     """
 
     def __init__(self, size: int) -> None:
         if size < 1:
             raise ValueError(f"HostFabric: got size={size}, need at least 1.")
+        super().__init__()
         self.devices = tuple(torch.device("cpu", i) for i in range(size))
         self.ledger: list[Transfer] = []
-        self.races: list[str] = []
         self._now = {device: LogicalStream(device, "main") for device in self.devices}
         self._side: dict[tuple[torch.device, int], LogicalStream] = {}
         self._buffers: weakref.WeakValueDictionary[int, Buffer] = weakref.WeakValueDictionary()  # by their storage
@@ -106,14 +100,7 @@ class HostFabric(BookedFabric):
         return self.on_device(torch.empty(shape, dtype=like.dtype), device, "")
 
     def on_device(self, raw: Tensor, device: torch.device, what: str, stream: Stream = None) -> Tensor:
-        """A tensor of the host as a tensor of a device; for the host itself, the same tensor.
-
-        Args:
-            raw: a tensor of the host.
-            device: the device of the result.
-            what: the operation that wrote its elements; "" where nothing has written them yet.
-            stream: the stream of that operation; the current one if None.
-        """
+        """As `BookedFabric` says; for the host itself, the same tensor."""
         if device not in self._now:
             return raw
         runs = stream or self._now[device]
@@ -160,39 +147,3 @@ class HostFabric(BookedFabric):
         """Bytes that went from one device to another."""
         names = (str(source), str(destination))
         return sum(entry.size for entry in self.ledger if (entry.source, entry.destination) == names)
-
-    def check(self) -> None:
-        """RaceError if a buffer was freed while a stream that its owner knows nothing of might have used it."""
-        if self.races:
-            raise RaceError("; ".join(self.races))
-
-    # ------------------------------------------------------------------------------- events, told by the tensors
-
-    def read(self, buffer: Buffer, stream: Stream, what: str) -> None:
-        """Note a read of a buffer; RaceError unless it comes after the last write."""
-        self._require(buffer.last_write, stream, f"{what} on {stream} reads a buffer that is written")
-        # The last read of each stream stands for those before it, which have happened before it on that stream.
-        buffer.reads[stream] = (stream, stream.tick(), what)
-
-    def write(self, buffer: Buffer, stream: Stream, what: str) -> None:
-        """Note a write to a buffer; RaceError unless it comes after the last write and all reads since."""
-        self._require(buffer.last_write, stream, f"{what} on {stream} writes a buffer that is written")
-        for event in buffer.reads.values():
-            self._require(event, stream, f"{what} on {stream} writes a buffer that is read")
-        buffer.last_write, buffer.reads = (stream, stream.tick(), what), {}
-
-    def freed(self, buffer: Buffer) -> None:
-        """Note the end of a buffer, whose memory is then used again on the stream that it was made on."""
-        for stream, event, what in (*((buffer.last_write,) if buffer.last_write else ()), *buffer.reads.values()):
-            if stream not in buffer.keepers and not buffer.owner.has_seen(stream, event):
-                self.races.append(
-                    f"the memory of a buffer of {buffer.owner} is used again while {what} on {stream} may use it: "
-                    "no wait, and not kept for that stream"
-                )
-
-    def _require(self, event: Event | None, stream: Stream, text: str) -> None:
-        if event is None:
-            return
-        other, number, what = event
-        if not stream.has_seen(other, number):
-            raise RaceError(f"{text} by {what} on {other}: no wait in between")

@@ -4,6 +4,8 @@ What is hard here: torch must take it for a tensor of another device, and everyt
 a wrapper subclass, whose every operation arrives at `__torch_dispatch__` below autograd; there operands of other
 devices are refused, as torch refuses them, and the operation runs on the host tensors inside. The schema of the
 operation says which arguments it reads and which it writes.
+
+A stream has a vector clock: of the events of other streams, it has those that it has waited for.
 """
 
 from __future__ import annotations
@@ -17,7 +19,6 @@ from torch import Tensor
 from torch._ops import OpOverload
 from torch.utils._python_dispatch import return_and_correct_aliasing
 
-from .clocks import Event, LogicalStream
 from .fabric import Fabric, Stream
 
 #: Arguments and results of an operation of torch, tensors and others, in whatever its schema says.
@@ -25,6 +26,39 @@ Value: TypeAlias = Any
 Arguments: TypeAlias = tuple[Value, ...]
 
 META = torch.device("meta")  # of tensors without data, which torch itself compares shapes with
+
+
+class LogicalStream:
+    """A queue of a logical device, whose events happen in order.
+
+    Attributes:
+        clock: for every stream, the number of its events that come before the next event of this stream.
+    """
+
+    def __init__(self, device: torch.device, name: str) -> None:
+        self.device, self.name = device, name
+        self.clock: dict[LogicalStream, int] = {self: 0}
+
+    def __repr__(self) -> str:
+        return f"{self.device}/{self.name}"
+
+    def tick(self) -> int:
+        """Count a new event; returns its number."""
+        self.clock[self] += 1
+        return self.clock[self]
+
+    def wait_stream(self, other: LogicalStream) -> None:
+        """Order all later events of this stream after the events that the other one has by now."""
+        # For every stream the larger count: events that come before either of the two come before this one from now on.
+        for stream, count in other.clock.items():
+            self.clock[stream] = max(self.clock.get(stream, 0), count)
+
+    def has_seen(self, stream: LogicalStream, event: int) -> bool:
+        return self.clock.get(stream, 0) >= event
+
+
+#: A stream, the number of its event, and what was done.
+Event: TypeAlias = "tuple[LogicalStream, int, str]"
 
 
 class Buffer:
@@ -49,24 +83,64 @@ class Buffer:
             fabric.freed(self)
 
 
+class RaceError(RuntimeError):
+    """Two uses of a buffer that nothing orders; the text names both, and their streams."""
+
+
 class BookedFabric(Fabric):
-    """A fabric that notes every use of a buffer."""
+    """A fabric that notes every use of a buffer.
+
+    Attributes:
+        races: a text for each buffer that was freed too early; `check` raises them.
+    """
+
+    def __init__(self) -> None:
+        self.races: list[str] = []
 
     @abstractmethod
     def on_device(self, raw: Tensor, device: torch.device, what: str, stream: Stream = None) -> Tensor:
-        """A tensor of the host as a tensor of a device."""
+        """A tensor of the host as a tensor of a device.
 
-    @abstractmethod
+        Args:
+            raw: a tensor of the host.
+            device: the device of the result.
+            what: the operation that wrote its elements; "" where nothing has written them yet.
+            stream: the stream of that operation; the current one if None.
+        """
+
+    def check(self) -> None:
+        """RaceError if a buffer was freed while a stream that its owner knows nothing of might have used it."""
+        if self.races:
+            raise RaceError("; ".join(self.races))
+
     def read(self, buffer: Buffer, stream: Stream, what: str) -> None:
-        """Note a read of a buffer."""
+        """Note a read of a buffer; RaceError unless it comes after the last write."""
+        self._require(buffer.last_write, stream, f"{what} on {stream} reads a buffer that is written")
+        # The last read of each stream stands for those before it, which have happened before it on that stream.
+        buffer.reads[stream] = (stream, stream.tick(), what)
 
-    @abstractmethod
     def write(self, buffer: Buffer, stream: Stream, what: str) -> None:
-        """Note a write to a buffer."""
+        """Note a write to a buffer; RaceError unless it comes after the last write and all reads since."""
+        self._require(buffer.last_write, stream, f"{what} on {stream} writes a buffer that is written")
+        for event in buffer.reads.values():
+            self._require(event, stream, f"{what} on {stream} writes a buffer that is read")
+        buffer.last_write, buffer.reads = (stream, stream.tick(), what), {}
 
-    @abstractmethod
     def freed(self, buffer: Buffer) -> None:
-        """Note the end of a buffer."""
+        """Note the end of a buffer, whose memory is then used again on the stream that it was made on."""
+        for stream, event, what in (*((buffer.last_write,) if buffer.last_write else ()), *buffer.reads.values()):
+            if stream not in buffer.keepers and not buffer.owner.has_seen(stream, event):
+                self.races.append(
+                    f"the memory of a buffer of {buffer.owner} is used again while {what} on {stream} may use it: "
+                    "no wait, and not kept for that stream"
+                )
+
+    def _require(self, event: Event | None, stream: Stream, text: str) -> None:
+        if event is None:
+            return
+        other, number, what = event
+        if not stream.has_seen(other, number):
+            raise RaceError(f"{text} by {what} on {other}: no wait in between")
 
 
 class LogicalTensor(Tensor):

@@ -107,7 +107,7 @@ def place_parts(
             continue
         # From the host all copies are started at once, each on a background stream of its destination. The main stream
         # of a destination waits below, when all copies are under way, so that its earlier work does not wait.
-        side = fabric.side_stream(device, lane) if _on_host(x) else None
+        side = fabric.side_stream(device, lane) if x.device == torch.device("cpu") else None
         copy = fabric.copy(part, device, side)
         parts.append(copy)
         waits.append((copy, side, fabric.stream(device)))
@@ -143,10 +143,6 @@ def place_whole(fabric: Fabric, tensors: Sequence[Tensor], destination: Device, 
         else:
             fabric.copy(x, destination, out=part)
     return out
-
-
-def _on_host(x: Tensor) -> bool:
-    return x.device == torch.device("cpu")
 
 
 def _plan_buckets(tensors: Sequence[Tensor], kinds: Sequence[object], limit: int) -> list[list[int]]:

@@ -21,8 +21,7 @@ import torch
 from torch import Tensor
 
 from ...operator import torch_private as private
-from .base import Comm, carry_out
-from .call import Call, CommError
+from .base import Call, Comm, CommError, carry_out
 
 
 class _Stopped(BaseException):

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from .base import Comm, carry_out
-from .call import Call
+from .base import Call, Comm, carry_out
 
 
 @dataclass(frozen=True)

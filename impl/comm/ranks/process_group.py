@@ -17,9 +17,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from .base import Comm, SoloComm
+from .base import Call, Comm, CommError, SoloComm
 from .board import Board
-from .call import Call, CommError
 
 #: Bytes of the digest that is compared, and of a fingerprint: the digest, then the call's text, cut off at the end.
 _DIGEST, _BYTES = 32, 256

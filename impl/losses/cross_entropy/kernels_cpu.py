@@ -107,7 +107,7 @@ def cross_entropy_backward(args: SmoothedLossBackward) -> Tensor:
     Raises:
         IndexError: a target is neither a class nor ignore_index.
     """
-    grad_output, x, target, weight, ignore_index, smoothing, batch_ndim = args
+    grad_output, x, target, _, ignore_index, _, batch_ndim = args
     dim = class_dim(x.dim(), batch_ndim)
     index, ignored = check_index("cross_entropy", target, x.shape[dim], ignore_index)
     # Targets were checked all the same: whether one is wrong must not depend on the size of another dim.
@@ -117,7 +117,7 @@ def cross_entropy_backward(args: SmoothedLossBackward) -> Tensor:
     g = spread(grad_output, target).expand(target.shape)
     if ignored is not None:
         g = g.masked_fill(ignored, 0.0)
-    terms = _terms(g, x, index, ignored, weight, smoothing, batch_ndim)
+    terms = _terms(args, g, index, ignored)
     view = _class_table(x, dim)
     if x.dtype is up:
         return _gradient(view, terms, slice(None)).reshape(x.shape)
@@ -145,23 +145,14 @@ class _Terms(NamedTuple):
     weights: Tensor | None
 
 
-def _terms(
-    g: Tensor,
-    x: Tensor,
-    index: Tensor,
-    ignored: Tensor | None,
-    weight: Tensor | None,
-    smoothing: float,
-    batch_ndim: int,
-) -> _Terms:
+def _terms(args: SmoothedLossBackward, g: Tensor, index: Tensor, ignored: Tensor | None) -> _Terms:
     """The terms from which `_gradient` computes the gradient.
 
     Args:
-        g: the cotangent of every position's loss, 0 where ignored.
-        x: the logits.
+        args: of the backward op. g: the cotangent of every position's loss, 0 where ignored.
         index, ignored: of `check_index`.
-        weight, smoothing, batch_ndim: as for `cross_entropy`.
     """
+    _, x, _, weight, _, smoothing, batch_ndim = args
     dim = class_dim(x.dim(), batch_ndim)
     shape = _positions(x, dim)
     hit = g if weight is None else g * weights_at(weight, index, batch_ndim)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -30,12 +30,11 @@ class LossLaunch(NamedTuple):
     """What the shapes of a call decide: the launch of a kernel, forward or backward, and how it reads the logits.
 
     Attributes:
-        kernel: the launch. programs: the shape of the marks of wrong targets, one per program.
+        kernel: the launch, of which every program marks whether it has seen a wrong target.
         classes: C. direct: whether the kernel can read x where it is; else it reads `_rows_of_classes` of x.
     """
 
     kernel: Prepared
-    programs: tuple[int]
     classes: int
     direct: bool
 
@@ -46,14 +45,14 @@ def cross_entropy(args: SmoothedLoss) -> tuple[Tensor, Tensor]:
     x, target, weight, reduction, ignore_index, smoothing, batch_ndim = args
     each, dtype, device = reduction == NONE, x.dtype, x.device
     up, batched = compute_dtype(dtype), weight is not None and weight.dim() > 1
-    kernel, programs, classes, direct = _plan_launch(
+    kernel, classes, direct = _plan_launch(
         x.shape, x.stride(), dtype, target.shape, batched, ignore_index, smoothing, batch_ndim, None
     )
     scores = x if direct else _rows_of_classes(x, batch_ndim)
     targets = new(nll.Targets, ("cross_entropy", target, weight, classes, ignore_index, batch_ndim))
     losses = empty(target.shape, dtype if each else up, device)
     # With a reduction the kernel that sums looks at the targets, too, and has fewer programs.
-    wrong = empty(programs, torch.int32, device) if each else None
+    wrong = empty(kernel.grid, torch.int32, device) if each else None
     kernel.run(scores, target.contiguous(), targets.class_weights(), losses, wrong)
     total = targets.total(reduction, up)
     if wrong is not None:
@@ -73,12 +72,12 @@ def cross_entropy_backward(args: SmoothedLossBackward) -> Tensor:
         check_index("cross_entropy", target, 0, ignore_index)
         return d_input
     batched, back = weight is not None and weight.dim() > 1, (weight is not None, grad_output.dim() == target.dim())
-    kernel, programs, classes, direct = _plan_launch(
+    kernel, classes, direct = _plan_launch(
         x.shape, x.stride(), x.dtype, target.shape, batched, ignore_index, smoothing, batch_ndim, back
     )
     scores = x if direct else _rows_of_classes(x, batch_ndim)
     targets = new(nll.Targets, ("cross_entropy", target, weight, classes, ignore_index, batch_ndim))
-    wrong = empty(programs, torch.int32, x.device)
+    wrong = empty(kernel.grid, torch.int32, x.device)
     kernel.run(grad_output.contiguous(), scores, target.contiguous(), targets.class_weights(), d_input, wrong)
     targets.require_classes(wrong)
     return d_input
@@ -105,8 +104,10 @@ def _plan_launch(
     """
     from . import kernels_triton as texts
 
-    scores, direct = _scores(shape, strides, batch_ndim)
-    wide, count = compute_dtype(dtype), math.prod(positions[batch_ndim:])
+    x = torch.empty_strided(shape, strides, device="meta")
+    scores = _rows_of_classes(x, batch_ndim)
+    direct = scores.untyped_storage()._cdata == x.untyped_storage()._cdata  # a view of the logits
+    wide = compute_dtype(dtype)
     constants: dict[str, object] = {}
     if back is None:
         dense, most = scores.stride(1) == 1 or scores.shape[2] == 1, _FORWARD_MOST
@@ -118,52 +119,20 @@ def _plan_launch(
         dense = scores.shape[2] == 1
         most = _BACKWARD_MOST >> ((wide is torch.float64) + (bool(smoothing) and weighted) + (not dense))
         kernels = texts.cross_entropy_backward, texts.cross_entropy_backward_long
-    kernel = _prepared(kernels, most, dense, scores, count, ignore_index, smoothing, batched, wide)
-    kernel = kernel._replace(constants={**constants, **kernel.constants})
-    return LossLaunch(kernel, (kernel.grid[0],), scores.shape[1], direct)
+    outer, classes, inner = scores.shape
+    tile, tiles, programs, last = nll.tiles_of(outer, classes, inner, most, dense)
+    numbers = (
+        outer * inner, math.prod(positions[batch_ndim:]), classes, inner, tiles, *scores.stride(), ignore_index,
+        as_operand(1.0 - smoothing, wide), as_operand(smoothing / max(classes, 1), wide),
+    )  # fmt: skip
+    constants |= {
+        "SMOOTH": bool(smoothing), "BATCHED": batched, "DOUBLE": wide is torch.float64,
+        "ROWS": tile.rows, "BLOCK": tile.block, "LAST": last,
+    }  # fmt: skip
+    return LossLaunch(Prepared(kernels[not tile.whole], (programs,), numbers, constants, tile.warps), classes, direct)
 
 
 def _rows_of_classes(x: Tensor, batch_ndim: int) -> Tensor:
     """Scores of which a program can read neighbours: a row's classes without gaps, or several rows side by side."""
     scores = nll.table(x, class_dim(x.dim(), batch_ndim))
     return scores.contiguous() if scores.shape[2] == 1 and scores.stride(1) != 1 else scores
-
-
-def _scores(shape: torch.Size, strides: tuple[int, ...], batch_ndim: int) -> tuple[Tensor, bool]:
-    """`_rows_of_classes` of logits, as a tensor without memory, and whether it is a view of them."""
-    x = torch.empty_strided(shape, strides, device="meta")
-    scores = _rows_of_classes(x, batch_ndim)
-    return scores, scores.untyped_storage()._cdata == x.untyped_storage()._cdata
-
-
-def _prepared(
-    kernels: tuple[Any, Any],
-    most: int,
-    dense: bool,
-    scores: Tensor,
-    count: int,
-    ignore_index: int,
-    smoothing: float,
-    batched: bool,
-    wide: torch.dtype,
-) -> Prepared:
-    """The launch of either direction, whose operands that are numbers are the same.
-
-    Args:
-        kernels: for rows that fit into registers, and for others.
-        most, dense: as for `nll_loss.kernels_cuda.tiles_of`.
-        scores: (outer, C, inner), of which shape and strides count. count: positions of a batch index.
-        ignore_index, smoothing: as for the kernels.
-        batched: whether weights have batch dims. wide: the dtype of the sums.
-    """
-    outer, classes, inner = scores.shape
-    tile, tiles, programs, last = nll.tiles_of(outer, classes, inner, most, dense)
-    numbers = (
-        outer * inner, count, classes, inner, tiles, *scores.stride(), ignore_index,
-        as_operand(1.0 - smoothing, wide), as_operand(smoothing / max(classes, 1), wide),
-    )  # fmt: skip
-    constants = {
-        "SMOOTH": bool(smoothing), "BATCHED": batched, "DOUBLE": wide is torch.float64,
-        "ROWS": tile.rows, "BLOCK": tile.block, "LAST": last,
-    }  # fmt: skip
-    return Prepared(kernels[not tile.whole], (programs,), numbers, constants, tile.warps)

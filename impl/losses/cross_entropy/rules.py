@@ -10,21 +10,21 @@ The backward op computes p from x, as its expression does.
 
 from __future__ import annotations
 
+import functools
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from ...operator import sums
-from ...operator.batching import in_front
 from ...operator.expression import Expression
 from ...operator.operator import Operator, taking
-from ...operator.precision import compute_dtype, raised
+from ...operator.precision import raised
 from ...operator.records import Grads, Record
 from ...operator.rules import Rules
 from ..nll_loss import rules as nll
 from ..nll_loss.expressions import Form, masked_scores
-from ..nll_loss.kernels_cpu import MEAN, NONE, class_dim
+from ..nll_loss.kernels_cpu import MEAN, class_dim
 from . import kernels_cpu as kernels
 from . import kernels_cuda
 
@@ -56,12 +56,6 @@ def _form(x: Tensor, target: Tensor, ignore_index: int, smoothing: float, batch_
 def _centred(t: Tensor, p: Tensor, dim: int) -> Tensor:
     """t - <p t>: the derivative of log-softmax."""
     return t - sums.everywhere(p * t, (dim,))
-
-
-def _forward_fake(args: Record) -> Outputs:
-    x, batch = args.input, args.input.shape[: args.batch_ndim]
-    out = x.new_empty(args.target.shape if args.reduction == NONE else batch)
-    return out, x.new_empty(batch, dtype=compute_dtype(x.dtype))
 
 
 def _save_logits(args: Record, outputs: Record, needs: Record) -> _SavedLogits:
@@ -101,18 +95,6 @@ def _tangents_of_loss(args: Record, tangents: Record) -> Outputs:
     return out.to(dtype), t_total
 
 
-def _batched_cross_entropy(op: Any, size: int, dims: Record, args: Record) -> tuple[Any, Any]:
-    x = args.input
-    out, total = op(
-        nll.batched(x, dims.input, size, compute_dtype(x.dtype)), nll.batched(args.target, dims.target, size),
-        in_front(args.weight, dims.weight, size), args.reduction, args.ignore_index,
-        args.label_smoothing, args.batch_ndim + 1,
-    )  # fmt: skip
-    # An input that was repeated came in float32, and so did the loss. It is rounded to the dtype that a
-    # call without vmap has.
-    return (out.to(nll.output_dtype(x, True)), total), (0, 0)
-
-
 def _logits_gradient(args: Record) -> Tensor:
     """D - p <D>."""
     x = raised(args.input)
@@ -129,21 +111,14 @@ def _logits_gradient(args: Record) -> Tensor:
 
 
 def _batched_cross_entropy_backward(op: Any, size: int, dims: Record, args: Record) -> tuple[Any, Any]:
-    up = compute_dtype(args.input.dtype)
-    out = op(
-        nll.batched(args.grad_output, dims.grad_output, size, up), nll.batched(args.input, dims.input, size, up),
-        nll.batched(args.target, dims.target, size),
-        in_front(args.weight, dims.weight, size),
-        args.ignore_index, args.label_smoothing, args.batch_ndim + 1,
-    )  # fmt: skip
-    return out.to(args.input.dtype), 0
+    return op(*nll.with_one_more_batch(size, dims, args)).to(args.input.dtype), 0
 
 
 cross_entropy: Operator[Tensor, Tensor, Tensor | None, int, int, float, int, Outputs] = Operator(
     "cross_entropy(Tensor input, Tensor target, Tensor? weight, int reduction, SymInt ignore_index,"
     " float label_smoothing, int batch_ndim) -> (Tensor, Tensor)",
-    taking(kernels.SmoothedLoss, kernels.cross_entropy, kernels_cuda.cross_entropy, _forward_fake, nll.AUTOCAST),
-    _batched_cross_entropy,
+    taking(kernels.SmoothedLoss, kernels.cross_entropy, kernels_cuda.cross_entropy, nll.forward_fake, nll.AUTOCAST),
+    functools.partial(nll.batched_loss, True),
     Rules(_SavedLogits, _save_logits, _cotangents_of_logits, _tangents_of_loss),
     outputs=("out", "total"),
 )

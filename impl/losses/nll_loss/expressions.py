@@ -76,7 +76,7 @@ class Form(NamedTuple):
         # to 0 instead.
         smooth = smooth.masked_fill(self.ignored(), 0.0)
         if reduction != NONE:
-            smooth = self._sum(smooth)
+            smooth = sums.total(smooth, range(self.batch_ndim, smooth.dim()))
         if reduction == MEAN:
             smooth = smooth / self.total(weight, total)
         # Without classes all positions are ignored and the term is 0; the divisor of 1 avoids Python's
@@ -149,9 +149,6 @@ class Form(NamedTuple):
         """The sum of t, shaped as scores, to (*batch, C)."""
         dims = tuple(d for d in range(self.batch_ndim, t.dim()) if d != self.dim)
         return sums.total(t, dims)
-
-    def _sum(self, t: Tensor) -> Tensor:
-        return sums.total(t, range(self.batch_ndim, t.dim()))
 
 
 def masked_scores(x: Tensor, form: Form) -> Tensor:

@@ -45,14 +45,13 @@ class Sums(NamedTuple):
     """The launches that gather and sum; looked up by shapes, because a small call costs what Python does.
 
     Attributes:
-        gather: of every position. fold: of partial sums, None where there are none.
-        partial: the shape of partial sums. programs: that of the marks of wrong targets, one per program.
+        gather: of every position; every program marks whether it has seen a wrong target.
+        fold: of partial sums, None where there are none. partial: the shape of partial sums.
     """
 
     gather: Prepared
     fold: Prepared | None
     partial: tuple[int, int, int]
-    programs: tuple[int]
 
 
 class Targets(NamedTuple):
@@ -160,12 +159,12 @@ def fill_sums(
     """
     scores, out, total = tensors
     target, wide = targets.target, total.dtype
-    gather, fold, shape, programs = _gathering(
+    gather, fold, shape = _gathering(
         target.shape, picks, targets.classes, targets.ignore_index, targets.batch_ndim, reduction, targets.batched,
         targets.weight is None, wide is torch.float64,
     )  # fmt: skip
     partial = empty(shape, wide, target.device) if fold is not None else None
-    wrong = empty(programs, torch.int32, target.device)
+    wrong = empty(gather.grid, torch.int32, target.device)
     gather.run(target.contiguous(), scores, targets.class_weights(), out, total, partial, wrong)
     if fold is not None:
         fold.run(partial, out, total)
@@ -208,7 +207,7 @@ def _gathering(
     if tile.parts > 1 and not each:
         folding = {"COUNT": ones, "MEAN": reduction == MEAN, "BLOCK": block}
         fold = Prepared(texts.nll_loss_fold, (batch,), (batch, tile.parts), folding, blocks.warps(block))
-    return Sums(gather, fold, (2, batch, tile.parts), (programs,))
+    return Sums(gather, fold, (2, batch, tile.parts))
 
 
 @by_triton("nll_loss_backward", kernels_cpu.nll_loss_backward)

@@ -62,7 +62,8 @@ class _SavedTotal(NamedTuple):
     batch_ndim: int
 
 
-def _forward_fake(args: Record) -> tuple[Tensor, Tensor]:
+def forward_fake(args: Record) -> tuple[Tensor, Tensor]:
+    """Fake (output, total weight) of a forward op."""
     x, batch = args.input, args.input.shape[: args.batch_ndim]
     total = x.new_empty(batch, dtype=compute_dtype(x.dtype))
     return x.new_empty(args.target.shape if args.reduction == NONE else batch), total
@@ -157,31 +158,16 @@ def _forward_jvp(args: Record, tangents: Record) -> tuple[Tensor, Tensor]:
     return out.to(x.dtype), t_total
 
 
-def scores_gradient(
-    g: Tensor,
-    x: Tensor,
-    target: Tensor,
-    weight: Tensor | None,
-    reduction: int,
-    ignore_index: int,
-    total: Tensor,
-) -> Tensor:
-    """The cotangent of the scores x for the cotangent g of the loss, by the backward op; float32 for the half types.
-
-    Args:
-        g: of no dims, or of the target's shape without a reduction.
-        x: scores (C), (N, C) or (N, C, d1, ..., dk).
-        target: classes, of any dtype of integers, shaped as x without C.
-        weight: (C), or None for ones.
-        reduction: NONE, MEAN or SUM.
-        ignore_index: the target that is no class.
-        total: the total weight, which a mean is divided by and which counts as independent of the weight.
-    """
-    g = raised(g).reshape(() if reduction else target.shape)
-    if reduction == MEAN:
-        g = g / raised(total).reshape(())
+def scores_gradient(args: Record) -> Tensor:
+    """The gradient of nll_loss in its input; differentiable in grad_output, weight and total_weight."""
+    # The names are those of aten's backward op. A mean is divided by its total weight, which counts as independent of
+    # the weight.
+    g = raised(args.grad_output).reshape(() if args.reduction else args.target.shape)
+    if args.reduction == MEAN:
+        g = g / raised(args.total_weight).reshape(())
+    x = args.self
     classes = x.shape[class_dim(x.dim(), 0)]
-    return nll_loss_backward(g, target.long(), raised(weight), classes, ignore_index, 0, g.dtype)
+    return nll_loss_backward(g, args.target.long(), raised(args.weight), classes, args.ignore_index, 0, g.dtype)
 
 
 def moved(
@@ -212,31 +198,36 @@ def moved(
     return out, t_total
 
 
-def batched(t: Tensor, dim: int | None, size: int, dtype: torch.dtype | None = None) -> Tensor:
-    """`t` with its batch in front; expanded where it has none, in `dtype`, which the gradient then sums in."""
-    return in_front(t.to(dtype) if dim is None and dtype is not None else t, dim, size)
+def with_one_more_batch(size: int, dims: Record, args: Record) -> list[Any]:
+    """The arguments of an op of losses with one more batch dim in front; the op keeps a loss per batch index.
+
+    A tensor without the batch is expanded, in the dtype of sums, for the derivative of expanding is a sum.
+    """
+    operands = []
+    for name, value, dim in zip(args._fields, args, dims, strict=True):
+        if isinstance(value, Tensor):
+            value = in_front(raised(value) if dim is None else value, dim, size)
+        operands.append(value + 1 if name == "batch_ndim" else value)
+    return operands
 
 
-def output_dtype(x: Tensor, autocast: bool) -> torch.dtype:
-    """The dtype of a loss of x without vmap: float32 where autocast is on, for an op that it applies to."""
-    autocast = autocast and x.dtype in HALF and torch.is_autocast_enabled(x.device.type)
-    return torch.float32 if autocast else x.dtype
-
-
-def _batched_nll_loss(autocast: bool, op: Any, size: int, dims: Record, args: Record) -> tuple[Any, Any]:
-    """One more batch dim in front; the op keeps a loss per batch index.
+def batched_loss(autocast: bool, op: Any, size: int, dims: Record, args: Record) -> tuple[Any, Any]:
+    """The vmap rule of a forward op.
 
     Args:
         autocast: whether autocast applies to the op, whose loss is float32 then.
         op, size, dims, args: as for every vmap rule.
     """
+    out, total = op(*with_one_more_batch(size, dims, args))
+    # An input that was repeated came in float32, and so did the loss. It is rounded to the dtype that a call without
+    # vmap has.
     x = args.input
-    out, total = op(
-        batched(x, dims.input, size, compute_dtype(x.dtype)), batched(args.target, dims.target, size),
-        in_front(args.weight, dims.weight, size), args.reduction, args.ignore_index,
-        args.batch_ndim + 1,
-    )  # fmt: skip
-    return (out.to(output_dtype(x, autocast)), total), (0, 0)
+    autocast = autocast and x.dtype in HALF and torch.is_autocast_enabled(x.device.type)
+    return (out.to(torch.float32 if autocast else x.dtype), total), (0, 0)
+
+
+def _batched(op: Any, size: int, dims: Record, args: Record) -> tuple[Any, Any]:
+    return op(*with_one_more_batch(size, dims, args)), 0
 
 
 def _backward_fake(args: Record) -> Tensor:
@@ -291,16 +282,6 @@ def _backward_jvp(args: Record, tangents: Record) -> Tensor:
     return (along(t, args.weight, up) + along(args.grad_output, t_weight, up)).to(dtype)
 
 
-def _batched_nll_loss_backward(op: Any, size: int, dims: Record, args: Record) -> tuple[Any, Any]:
-    g = args.grad_output
-    out = op(
-        batched(g, dims.grad_output, size, compute_dtype(g.dtype)), batched(args.target, dims.target, size),
-        in_front(args.weight, dims.weight, size), args.classes, args.ignore_index,
-        args.batch_ndim + 1, args.dtype,
-    )  # fmt: skip
-    return out, 0
-
-
 def _total_fake(args: Record) -> Tensor:
     weight = args.weight
     out: Tensor = weight.new_empty(args.target.shape[: args.batch_ndim], dtype=weight.dtype)
@@ -322,11 +303,6 @@ def _total_jvp(args: Record, tangents: Record) -> Tensor:
     return total_weight(tangents.weight, args.target, args.ignore_index, args.batch_ndim)
 
 
-def _total_vmap(op: Any, size: int, dims: Record, args: Record) -> tuple[Any, Any]:
-    weight = in_front(args.weight, dims.weight, size)
-    return op(weight, batched(args.target, dims.target, size), args.ignore_index, args.batch_ndim + 1), 0
-
-
 AUTOCAST = (("cpu", torch.float32), ("cuda", torch.float32))
 """As torch: losses autocast to float32 on both."""
 
@@ -344,8 +320,8 @@ def _define_forward(
     return Operator(
         f"{name}(Tensor input, Tensor target, Tensor? weight, int reduction, SymInt ignore_index, int batch_ndim)"
         " -> (Tensor, Tensor)",
-        taking(kernels.Loss, cpu, cuda, _forward_fake, autocast),
-        functools.partial(_batched_nll_loss, bool(autocast)),
+        taking(kernels.Loss, cpu, cuda, forward_fake, autocast),
+        functools.partial(batched_loss, bool(autocast)),
         Rules(_SavedScores, _forward_save, _forward_backward, _forward_jvp),
         outputs=("out", "total"),
     )
@@ -361,12 +337,12 @@ nll_loss_backward: Operator[Tensor, Tensor, Tensor | None, int, int, int, torch.
     "nll_loss_backward(Tensor grad_output, Tensor target, Tensor? weight, SymInt classes, SymInt ignore_index,"
     " int batch_ndim, ScalarType dtype) -> Tensor",
     taking(kernels.LossBackward, kernels.nll_loss_backward, kernels_cuda.nll_loss_backward, _backward_fake),
-    _batched_nll_loss_backward,
+    _batched,
     Rules(_SavedAdjoint, _backward_save, _backward_backward, _backward_jvp),
 )
 total_weight: Operator[Tensor, Tensor, int, int, Tensor] = Operator(
     "nll_loss_total_weight(Tensor weight, Tensor target, SymInt ignore_index, int batch_ndim) -> Tensor",
     Kernels(kernels.total_weight, kernels_cuda.total_weight, _total_fake),
-    _total_vmap,
+    _batched,
     Rules(_SavedTotal, _total_save, _total_backward, _total_jvp),
 )

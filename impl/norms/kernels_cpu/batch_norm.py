@@ -15,7 +15,7 @@ from ...operator import sums
 from ...operator.precision import HALF, compute_dtype
 from ...operator.torch_private import without_wrapper
 from ..layout import memory_format
-from .operands import MaskedOutputs
+from .operands import Gradients
 from .scaling import find_out_of_range, per_channel, replace_out_of_range, scale_and_shift
 
 _FEW = 8
@@ -28,6 +28,8 @@ _aten_out = without_wrapper(torch.ops.aten.native_batch_norm.out)
 _aten_backward = without_wrapper(torch.ops.aten.native_batch_norm_backward.default)
 
 Mask = tuple[bool, bool, bool]
+Trained = tuple[Tensor, Tensor, Tensor, Tensor]
+"""out, mean, invstd, and moments (2, C): mean and unbiased variance, for the running statistics."""
 
 
 def _laid(t: Tensor, memory: torch.memory_format) -> Tensor:
@@ -39,10 +41,8 @@ def _laid(t: Tensor, memory: torch.memory_format) -> Tensor:
     return t if memory_format(t) is memory else torch.empty_like(t, memory_format=memory).copy_(t)
 
 
-def batch_norm_training(
-    x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """(out, mean, invstd, moments): moments (2, C) are mean and unbiased variance, for the running statistics."""
+def batch_norm_training(x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float) -> Trained:
+    """Normalises by the statistics of the batch."""
     dtype, channels = compute_dtype(x.dtype), x.shape[1]
     # The mean of nothing is 0 / 0, so all statistics of an empty batch are NaN.
     if x.numel() == 0:
@@ -85,9 +85,7 @@ def _parameters(*parameters: Tensor | None, dtype: torch.dtype) -> list[Tensor |
     ]
 
 
-def _training_rows(
-    x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _training_rows(x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float) -> Trained:
     """x (N, C, L), contiguous: by blocks where these are faster, and with eps = 0, where ATen takes 1 / sqrt(0) for 0.
 
     Blocks are no faster than ATen's kernel for the half types, nor for short rows or small inputs.
@@ -97,9 +95,7 @@ def _training_rows(
     return _training_aten(x, weight, bias, eps)
 
 
-def _training_few(
-    x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _training_few(x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float) -> Trained:
     """The training forward for few elements per channel, in the formula's order of operations."""
     dims = (0, *range(2, x.dim()))
     mean = x.mean(dims, dtype=compute_dtype(x.dtype))
@@ -116,9 +112,7 @@ def _training_few(
     return out.contiguous(memory_format=memory_format(x)), mean, invstd, moments
 
 
-def _training_aten(
-    x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _training_aten(x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float) -> Trained:
     """ATen's kernel; with momentum 1 its running statistics are those of the batch."""
     # ATen writes (1 - momentum) running + momentum statistic. From zeros and with momentum 1 this is the
     # statistic itself, so the unbiased variance needs no pass of its own over x.
@@ -128,9 +122,7 @@ def _training_aten(
     return out, mean, invstd, moments
 
 
-def _training_blocks(
-    x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _training_blocks(x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float) -> Trained:
     """Moments of every row of x (N, C, L) from ATen's group norm, combined over N; two to three times as fast.
 
     Group norm is called with eps = 0, so that rstd^-2 is the variance whatever its size. Equal counts combine as
@@ -234,11 +226,9 @@ class BatchBackward(NamedTuple):
     output_mask: Sequence[bool]
 
 
-def batch_norm_backward(args: BatchBackward) -> MaskedOutputs:
+def batch_norm_backward(args: BatchBackward) -> Gradients:
     """(d_input, d_weight, d_bias) from the given batch statistics; None where masked."""
-    grad_out, grad_mean, grad_invstd, x, mean, invstd, weight, weight_dtype, bias_dtype, _, output_mask = args
-    statistics = (mean, invstd, grad_mean, grad_invstd)
-    return _masked_gradients(grad_out, x, weight, statistics, None, weight_dtype, bias_dtype, output_mask)
+    return _masked_gradients(args, (args.mean, args.invstd, args.grad_mean, args.grad_invstd), None)
 
 
 class ConstantsBackward(NamedTuple):
@@ -261,97 +251,66 @@ class ConstantsBackward(NamedTuple):
     output_mask: Sequence[bool]
 
 
-def batch_norm_evaluation_backward(args: ConstantsBackward) -> MaskedOutputs:
+def batch_norm_evaluation_backward(args: ConstantsBackward) -> Gradients:
     """(d_input, d_weight, d_bias) from constant statistics; None where masked."""
-    grad_out, x, running_mean, running_var, weight, weight_dtype, bias_dtype, eps, output_mask = args
-    statistics = (running_mean, running_var, None, None)
-    return _masked_gradients(grad_out, x, weight, statistics, eps, weight_dtype, bias_dtype, output_mask)
+    return _masked_gradients(args, (args.running_mean, args.running_var, None, None), args.eps)
 
 
 Statistics = tuple[Tensor, Tensor, Tensor | None, Tensor | None]
 """Mean and invstd of the batch with cotangents of both; or running mean and variance, where eps is given."""
 
 
-def _masked_gradients(
-    grad_out: Tensor,
-    x: Tensor,
-    weight: Tensor | None,
-    statistics: Statistics,
-    eps: float | None,
-    weight_dtype: torch.dtype,
-    bias_dtype: torch.dtype,
-    output_mask: Sequence[bool],
-) -> MaskedOutputs:
+def _masked_gradients(args: BatchBackward | ConstantsBackward, statistics: Statistics, eps: float | None) -> Gradients:
     """The backward of both kinds of statistics; lays out the operands.
 
     Args:
-        grad_out, ..., output_mask: as for `batch_norm_backward`.
-        statistics, eps: see `Statistics`.
+        args: of either op. statistics, eps: see `Statistics`.
     """
+    grad_out, x, weight, output_mask = args.grad_out, args.x, args.weight, args.output_mask
     mask = (output_mask[0], output_mask[1], output_mask[2])
-    dtype = compute_dtype(x.dtype)
-    memory = memory_format(x)
+    dtype, memory, channels = compute_dtype(x.dtype), memory_format(x), x.shape[1]
+    d_input: Tensor | None
     if x.numel() == 0:
         # A sum over no elements is 0, in contrast to the statistics, which are NaN.
-        sums = x.new_zeros(x.shape[1], dtype=dtype)
-        grads: MaskedOutputs = (torch.empty_like(x, memory_format=torch.contiguous_format), sums, sums.clone())
-        grads = (grads[0] if mask[0] else None, grads[1] if mask[1] else None, grads[2] if mask[2] else None)
+        d_input = torch.empty_like(x, memory_format=torch.contiguous_format) if mask[0] else None
+        sums = [x.new_zeros(channels, dtype=dtype) if needed else None for needed in mask[1:]]
     else:
         weight, mean, scale = _parameters(weight, *statistics[:2], dtype=dtype)
         assert mean is not None
         assert scale is not None
         inner = (mean, scale, *statistics[2:])
-        grads = _backward_laid(grad_out, x, weight, inner, eps, mask, memory)
-    d_input, d_weight, d_bias = grads
+        run = _backward_half if x.dtype in HALF else _backward_wide
+        deterministic = torch.are_deterministic_algorithms_enabled()
+        if deterministic and (x.shape[2:].numel() == 1 or memory is not torch.contiguous_format):
+            # ATen sums such inputs per thread; one long row per channel it does not.
+            rows = [t.movedim(1, 0).reshape(1, channels, -1).contiguous() for t in (grad_out, x)]
+            d_input, *sums = run(rows[0], rows[1], weight, inner, eps, mask)
+            if d_input is not None:
+                d_input = d_input.view(channels, x.shape[0], *x.shape[2:]).movedim(0, 1)
+        else:
+            d_input, *sums = run(_laid(grad_out, memory), _laid(x, memory), weight, inner, eps, mask)
+            d_input = d_input if d_input is None or d_input.dim() != 3 else d_input.view_as(x)
+    d_weight, d_bias = sums
     return (
         None if d_input is None else d_input.contiguous(memory_format=memory),
-        None if d_weight is None else d_weight.to(weight_dtype),
-        None if d_bias is None else d_bias.to(bias_dtype),
+        None if d_weight is None else d_weight.to(args.weight_dtype),
+        None if d_bias is None else d_bias.to(args.bias_dtype),
     )
-
-
-def _backward_laid(
-    grad_out: Tensor,
-    x: Tensor,
-    weight: Tensor | None,
-    statistics: Statistics,
-    eps: float | None,
-    mask: Mask,
-    memory: torch.memory_format,
-) -> MaskedOutputs:
-    """The gradients in whatever layout the kernels write them.
-
-    Args:
-        grad_out, ..., mask: as for `_masked_gradients`, the parameters dense and in the dtype of the sums.
-        memory: the memory format to hand to ATen.
-    """
-    run = _backward_half if x.dtype in HALF else _backward_wide
-    deterministic = torch.are_deterministic_algorithms_enabled()
-    if deterministic and (x.shape[2:].numel() == 1 or memory is not torch.contiguous_format):
-        # ATen sums such inputs per thread; one long row per channel it does not.
-        channels = x.shape[1]
-        rows = [t.movedim(1, 0).reshape(1, channels, -1).contiguous() for t in (grad_out, x)]
-        d_input, *sums = run(rows[0], rows[1], weight, statistics, eps, mask)
-        if d_input is not None:
-            d_input = d_input.view(channels, x.shape[0], *x.shape[2:]).movedim(0, 1)
-        return d_input, sums[0], sums[1]
-    d_input, *sums = run(_laid(grad_out, memory), _laid(x, memory), weight, statistics, eps, mask)
-    return d_input if d_input is None else d_input.view_as(x) if d_input.dim() == 3 else d_input, sums[0], sums[1]
 
 
 def _backward_wide(
     grad_out: Tensor, x: Tensor, weight: Tensor | None, statistics: Statistics, eps: float | None, mask: Mask
-) -> MaskedOutputs:
+) -> Gradients:
     """ATen's kernel on float32 or float64.
 
     Args:
-        grad_out, ..., mask: as for `_masked_gradients`, laid out.
+        grad_out, x, weight, statistics, eps: as in `_masked_gradients`, laid out. mask: which gradients to compute.
     """
     mean, scale, grad_mean, grad_invstd = statistics
     # eps comes only with constant statistics, where `scale` is the variance. With those of the batch
     # `scale` is 1 / sqrt(var + eps) already, and ATen needs no eps.
     if eps is not None:
-        grads: MaskedOutputs = _aten_backward(grad_out, x, weight, mean, scale, None, None, False, eps, mask)
+        grads: Gradients = _aten_backward(grad_out, x, weight, mean, scale, None, None, False, eps, mask)
         return grads
     grads = _aten_backward(grad_out, x, weight, None, None, mean, scale, True, 0.0, mask)
     d_input, count = grads[0], x.numel() // x.shape[1]
@@ -367,11 +326,11 @@ def _backward_wide(
 
 def _backward_half(
     grad_out: Tensor, x: Tensor, weight: Tensor | None, statistics: Statistics, eps: float | None, mask: Mask
-) -> MaskedOutputs:
+) -> Gradients:
     """ATen computes in float32 and rounds once, if its parameters are float32; what is added to that must be, too.
 
     Args:
-        grad_out, ..., mask: as for `_masked_gradients`, laid out.
+        grad_out, ..., mask: as for `_backward_wide`.
     """
     if statistics[2] is None and statistics[3] is None:
         # Ones change no value. They are float32, as the statistics are, and so choose ATen's kernel with

@@ -18,7 +18,7 @@ from ...operator.precision import HALF, compute_dtype
 from ...operator.records import new
 from ...operator.torch_private import without_wrapper
 from ..layout import Groups
-from .operands import MaskedOutputs, Operands, Outputs, complete_gradients
+from .operands import Gradients, Operands, Outputs, complete_gradients
 from .scaling import find_out_of_range, per_channel
 
 _aten_backward = without_wrapper(torch.ops.aten.native_group_norm_backward.default)
@@ -160,7 +160,7 @@ class GroupBackward(NamedTuple):
         return operands
 
 
-def group_norm_backward(args: GroupBackward) -> MaskedOutputs:
+def group_norm_backward(args: GroupBackward) -> Gradients:
     """(d_input, d_weight, d_bias) from the given mean and rstd; None where masked or without such a parameter.
 
     Returns:
@@ -198,7 +198,7 @@ def _by_aten(x: Tensor, groups: int) -> bool:
     return not torch.are_deterministic_algorithms_enabled() and math.prod(x.shape[1:]) != groups
 
 
-def _gradients_without_statistics(operands: GroupOperands) -> MaskedOutputs:
+def _gradients_without_statistics(operands: GroupOperands) -> Gradients:
     """The three gradients without the part that comes through mean and rstd; those of parameters in the sums' dtype."""
     grad_out, x, mean, rstd, weight, (groups,), mask = operands
     channels, up = x.shape[1], compute_dtype(x.dtype)
@@ -232,7 +232,7 @@ def _gradients_by_aten(
     weight: Tensor | None,
     groups: int,
     mask: tuple[bool, bool, bool],
-) -> MaskedOutputs:
+) -> Gradients:
     """ATen's kernel; with float32 statistics and weight, that for the half types sums in float32 and rounds once.
 
     Args:
@@ -241,7 +241,7 @@ def _gradients_by_aten(
     n, channels, *lengths = x.shape
     # ATen takes the memory of weight and statistics to be dense whatever their strides say.
     weight = None if weight is None else weight.contiguous()
-    grads: MaskedOutputs = _aten_backward(
+    grads: Gradients = _aten_backward(
         _dense(grad_out), _dense(x), mean.contiguous(), rstd.contiguous(), weight, n, channels, math.prod(lengths),
         groups, mask,
     )  # fmt: skip
@@ -264,7 +264,7 @@ def _by_layer_norm(operands: GroupOperands, weight: Tensor | None) -> Tensor:
     return d_input.view(x.shape)
 
 
-def _gradients_of_single(operands: GroupOperands, weight: Tensor | None) -> MaskedOutputs:
+def _gradients_of_single(operands: GroupOperands, weight: Tensor | None) -> Gradients:
     """Groups of one element, centred before they are scaled, as `_single_element`; the weight is in the sums' dtype."""
     grad_out, x, mask = operands.grad_out, operands.x, operands.mask
     mean, rstd = operands.mean.reshape(x.shape), operands.rstd.reshape(x.shape)

@@ -12,12 +12,12 @@ from ...operator.precision import HALF, compute_dtype
 from ...operator.records import new
 from ...operator.torch_private import without_wrapper
 from ..layout import Rows, rows_of
-from .operands import MaskedOutputs, Operands, Outputs, complete_gradients
+from .operands import Gradients, Operands, Outputs, complete_gradients
 
 _CHUNK = 1 << 18
 """Elements of a half-precision operand that are taken to float32 at a time: the copies stay in cache."""
 
-_aten_backward: Callable[..., MaskedOutputs] = without_wrapper(torch.ops.aten.native_layer_norm_backward.default)
+_aten_backward: Callable[..., Gradients] = without_wrapper(torch.ops.aten.native_layer_norm_backward.default)
 
 RowOperands = Operands[Rows]
 """grad_out and x are (*batch, *lead, *row), mean and rstd (*batch, *lead, 1, ..., 1)."""
@@ -124,7 +124,7 @@ class LayerBackward(NamedTuple):
         return operands
 
 
-def layer_norm_backward(args: LayerBackward) -> MaskedOutputs:
+def layer_norm_backward(args: LayerBackward) -> Gradients:
     """(d_input, d_weight, d_bias) from the given mean and rstd; None where masked or without such a parameter.
 
     Returns:
@@ -157,7 +157,7 @@ def layer_norm_backward(args: LayerBackward) -> MaskedOutputs:
     return complete_gradients(gradients, operands, (grad_mean, grad_rstd), dtype, bias_dtype)
 
 
-def _gradients_by_aten(operands: RowOperands) -> MaskedOutputs:
+def _gradients_by_aten(operands: RowOperands) -> Gradients:
     """ATen's kernel on float32 or float64, one weight (*row) for all; parameter gradients come back in that dtype.
 
     ATen sums parameter gradients per thread, so their last bits depend on the number of threads. Under
@@ -181,7 +181,7 @@ def _gradients_by_aten(operands: RowOperands) -> MaskedOutputs:
     return _aten_backward(grad_out, x, row, mean, rstd, weight, bias, mask)
 
 
-def _gradients_of_single(operands: RowOperands, weight: Tensor | None) -> MaskedOutputs:
+def _gradients_of_single(operands: RowOperands, weight: Tensor | None) -> Gradients:
     """Rows of one element, centred before they are scaled, as `_single_element`; the weight is in the sums' dtype."""
     d_input = None
     if operands.mask[0]:
@@ -195,7 +195,7 @@ def _gradients_of_single(operands: RowOperands, weight: Tensor | None) -> Masked
     return d_input, *_parameter_sums(operands, rows_of(operands.layout.row_ndim))
 
 
-def _gradients_by_chunks(operands: RowOperands) -> MaskedOutputs:
+def _gradients_by_chunks(operands: RowOperands) -> Gradients:
     """The float32 kernel on a few half-precision rows at a time: d_input rounded once, parameter gradients summed in
     float32. ATen's own half kernel rounds parameter gradients along the way.
     """
@@ -228,7 +228,7 @@ def _gradients_by_chunks(operands: RowOperands) -> MaskedOutputs:
     return d_input, d_weight, d_bias
 
 
-def _gradients_per_slice(operands: RowOperands) -> MaskedOutputs:
+def _gradients_per_slice(operands: RowOperands) -> Gradients:
     """One weight, d_weight and d_bias per batch index: d_input by the kernel without affine, the others by sums."""
     d_input, weight = None, operands.weight
     if operands.mask[0]:

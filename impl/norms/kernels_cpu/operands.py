@@ -11,7 +11,11 @@ from ...operator.precision import HALF
 from ..layout import Layout
 
 Outputs = tuple[Tensor, Tensor, Tensor]
-MaskedOutputs = tuple[Tensor | None, Tensor | None, Tensor | None]
+"""out, mean and rstd."""
+Gradients = tuple[Tensor | None, Tensor | None, Tensor | None]
+"""Of input, weight and bias; None where the mask leaves one out."""
+Moved = tuple[Tensor, Tensor | None, Tensor | None]
+"""Tangents of out, mean and rstd; None where the call does not ask for one, or where it is zero."""
 
 L = TypeVar("L", bound=Layout)
 
@@ -43,12 +47,12 @@ class Operands(NamedTuple, Generic[L]):
 
 
 def complete_gradients(
-    gradients: MaskedOutputs,
+    gradients: Gradients,
     operands: Operands[L],
     through: tuple[Tensor | None, Tensor | None],
     dtype: torch.dtype,
     bias_dtype: torch.dtype | None,
-) -> MaskedOutputs:
+) -> Gradients:
     """The gradients with the part that comes through mean and rstd, each rounded once.
 
     ATen's kernels take no cotangents of mean and rstd, which are differentiable outputs here. The gradient through them

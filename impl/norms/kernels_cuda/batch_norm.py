@@ -18,12 +18,12 @@ import torch
 from torch import Tensor
 
 from ...gpu.blocks import ceil_div, power_of_two, warps
-from ...gpu.launching import Prepared, as_operand, by_triton, empty
+from ...gpu.launching import Prepared, as_operand, by_triton, dense, empty
 from ...operator.precision import compute_dtype
 from ..kernels_cpu import batch_norm as cpu
-from ..kernels_cpu.operands import MaskedOutputs
+from ..kernels_cpu.operands import Gradients, Outputs
 from ..layout import memory_format
-from ..running import Running, Statistics, in_place, updating
+from ..running import Running, in_place, updating
 
 #: Elements of the largest tile, by operands that a program holds: one forward, two backward.
 _ALONG_LINES = {1: 8192, 2: 4096}
@@ -36,7 +36,7 @@ _SIDE_BY_SIDE, _LINES_MOST = 32, 1024
 #: Positions fewer than these are lines of their own, where there are so many samples that partial results are few.
 _SHORT, _MANY_SAMPLES = 32, 64
 #: Partial results of how many channels, and how many of each, a program adds at a time, and its warps.
-_COMBINED_CHANNELS, _COMBINED_PARTS, _COMBINING_WARPS = 8, 128, 8
+_COMBINED_CHANNELS, _COMBINED_PARTS, COMBINING_WARPS = 8, 128, 8
 
 
 class Cut(NamedTuple):
@@ -145,7 +145,7 @@ def _forward(shape: torch.Size, memory: torch.memory_format, dtype: torch.dtype,
         None if cut.whole else (2, cut.pieces, lines), (cut.channels,), wide,
         Prepared(texts.batch_norm_whole, cut.tiles, (*cut.extents, *last), cut.constants, cut.warps),
         Prepared(texts.batch_norm_moments, cut.tiles, (*cut.extents, results), cut.constants, cut.warps),
-        Prepared(texts.batch_norm_combine, cut.combining, (*extents, *last), combined, _COMBINING_WARPS),
+        Prepared(texts.batch_norm_combine, cut.combining, (*extents, *last), combined, COMBINING_WARPS),
         _apply(cut, False, added),
     )  # fmt: skip
 
@@ -159,10 +159,8 @@ def _apply(cut: Cut, constant: bool, eps: float | int) -> Prepared:
 
 
 @by_triton("batch_norm_training", cpu.batch_norm_training)
-def batch_norm_training(
-    x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """(out, mean, invstd, moments): moments (2, C) are mean and unbiased variance, for the running statistics."""
+def batch_norm_training(x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float) -> cpu.Trained:
+    """Normalises by the statistics of the batch."""
     if not x.numel():
         return cpu.batch_norm_training(x, weight, bias, eps)
     moments = empty((2, x.shape[1]), compute_dtype(x.dtype), x.device)
@@ -172,7 +170,7 @@ def batch_norm_training(
 @by_triton("batch_norm_training with running statistics", updating(cpu.batch_norm_training))
 def batch_norm_training_and_update(
     x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float, running: Running
-) -> Statistics:
+) -> Outputs:
     """(out, mean, invstd); the kernel that computes the moments also updates the running statistics.
 
     Args:
@@ -190,7 +188,7 @@ def batch_norm_training_and_update(
     return outputs
 
 
-def _train(x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float, moved: tuple[object, ...]) -> Statistics:
+def _train(x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float, moved: tuple[object, ...]) -> Outputs:
     """(out, mean, invstd).
 
     Args:
@@ -199,7 +197,7 @@ def _train(x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float, mo
     memory = memory_format(x)
     partial, statistic, wide, whole, moments, combine, apply = _forward(x.shape, memory, x.dtype, eps)
     device = x.device
-    x, out = x.contiguous(memory_format=memory), _output(x, memory)
+    x, out = x.contiguous(memory_format=memory), output_like(x, memory)
     mean, invstd = empty(statistic, wide, device), empty(statistic, wide, device)
     if weight is not None:
         weight = weight.contiguous()
@@ -241,8 +239,8 @@ def batch_norm_evaluation(
     if not x.numel():
         return cpu.batch_norm_evaluation(x, weight, bias, running_mean, running_var, eps)
     memory = memory_format(x)
-    x, out = x.contiguous(memory_format=memory), _output(x, memory)
-    parameters = [_dense(t) for t in (running_mean, running_var, weight, bias)]
+    x, out = x.contiguous(memory_format=memory), output_like(x, memory)
+    parameters = [dense(t) for t in (running_mean, running_var, weight, bias)]
     _evaluation(x.shape, memory, x.dtype, eps).run(x, *parameters, out)
     return out
 
@@ -287,14 +285,14 @@ def _backward(
         Prepared(texts.batch_norm_backward_sums, cut.tiles, (*cut.extents, cut.each, number), constants, cut.warps),
         Prepared(
             texts.batch_norm_backward_combine, cut.combining, (cut.channels, cut.each, cut.pieces), cut.parts,
-            _COMBINING_WARPS,
+            COMBINING_WARPS,
         ),
         Prepared(texts.batch_norm_backward_apply, cut.tiles, extents, cut.constants, cut.warps),
     )  # fmt: skip
 
 
 @by_triton("batch_norm_backward", cpu.batch_norm_backward)
-def batch_norm_backward(args: cpu.BatchBackward) -> MaskedOutputs:
+def batch_norm_backward(args: cpu.BatchBackward) -> Gradients:
     """(d_input, d_weight, d_bias) from the given batch statistics; None where masked."""
     grad_out, grad_mean, grad_invstd, x, mean, invstd, weight, weight_dtype, bias_dtype, _, output_mask = args
     if not x.numel():
@@ -306,7 +304,7 @@ def batch_norm_backward(args: cpu.BatchBackward) -> MaskedOutputs:
     grad_out, x = grad_out.contiguous(memory_format=memory), x.contiguous(memory_format=memory)
     outputs = d_input, d_weight, d_bias = _gradients(x, memory, (weight_dtype, bias_dtype), output_mask)
     operands = (grad_out, x, mean.contiguous(), invstd.contiguous())
-    factors = (_dense(weight), _dense(grad_mean), _dense(grad_invstd))
+    factors = (dense(weight), dense(grad_mean), dense(grad_invstd))
     if partial is None:
         whole.run(*operands, *factors, *outputs)
         return outputs
@@ -321,7 +319,7 @@ def batch_norm_backward(args: cpu.BatchBackward) -> MaskedOutputs:
 
 
 @by_triton("batch_norm_evaluation_backward", cpu.batch_norm_evaluation_backward)
-def batch_norm_evaluation_backward(args: cpu.ConstantsBackward) -> MaskedOutputs:
+def batch_norm_evaluation_backward(args: cpu.ConstantsBackward) -> Gradients:
     """(d_input, d_weight, d_bias) from constant statistics; None where masked."""
     grad_out, x, running_mean, running_var, weight, weight_dtype, bias_dtype, eps, output_mask = args
     if not x.numel():
@@ -335,17 +333,13 @@ def batch_norm_evaluation_backward(args: cpu.ConstantsBackward) -> MaskedOutputs
     outputs = d_input, d_weight, d_bias = _gradients(x, memory, (weight_dtype, bias_dtype), output_mask)
     summed = d_weight is not None or d_bias is not None
     parts = [empty(partial, wide, x.device) if needed else None for needed in (summed, d_weight is not None)]
-    sums.run(grad_out, x, running_mean.contiguous(), running_var.contiguous(), _dense(weight), d_input, *parts)
+    sums.run(grad_out, x, running_mean.contiguous(), running_var.contiguous(), dense(weight), d_input, *parts)
     if summed:
         combine.run(*parts, None, d_weight, d_bias)
     return outputs
 
 
-def _dense(t: Tensor | None) -> Tensor | None:
-    return None if t is None else t.contiguous()
-
-
-def _output(x: Tensor, memory: torch.memory_format) -> Tensor:
+def output_like(x: Tensor, memory: torch.memory_format) -> Tensor:
     """A tensor shaped as x, in its dtype and in a memory format."""
     if memory is torch.contiguous_format:
         return empty(x.shape, x.dtype, x.device)
@@ -355,7 +349,7 @@ def _output(x: Tensor, memory: torch.memory_format) -> Tensor:
 
 def _gradients(
     x: Tensor, memory: torch.memory_format, dtypes: tuple[torch.dtype, torch.dtype], mask: Sequence[bool]
-) -> MaskedOutputs:
+) -> Gradients:
     """Tensors for the gradients that the mask asks for.
 
     Args:
@@ -364,4 +358,4 @@ def _gradients(
     d_weight, d_bias = (
         empty(x.shape[1:2], dtype, x.device) if needed else None for dtype, needed in zip(dtypes, mask[1:], strict=True)
     )
-    return _output(x, memory) if mask[0] else None, d_weight, d_bias
+    return output_like(x, memory) if mask[0] else None, d_weight, d_bias

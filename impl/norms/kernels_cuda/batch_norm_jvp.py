@@ -9,16 +9,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ...gpu.launching import as_operand, empty, launch, solid
+from ...gpu.launching import as_operand, dense, empty, launch, solid
 from ...operator.precision import compute_dtype
+from ..kernels_cpu.operands import Moved
 from ..layout import memory_format
-from .batch_norm import Cut, cut_of
-
-Moved = tuple[Tensor, Tensor | None, Tensor | None]
-"""Tangents of out, mean and rstd; None where the call does not ask for one, or where it is zero."""
-
-#: Warps of the kernel that combines partial results.
-_COMBINING_WARPS = 8
+from .batch_norm import COMBINING_WARPS, Cut, cut_of, output_like
 
 
 def batch_norm_jvp(
@@ -43,9 +38,9 @@ def batch_norm_jvp(
 
     wide, memory = compute_dtype(x.dtype), memory_format(x)
     cut = _cut(x, memory)
-    out = _output(x, memory)
-    x, t = x.contiguous(memory_format=memory), _laid(t_input, memory)
-    factors = [None if p is None else solid(p).contiguous() for p in (weight, t_weight, t_bias)]
+    out = output_like(x, memory)
+    x, t = x.contiguous(memory_format=memory), dense(solid(t_input), memory)
+    factors = [dense(solid(p)) for p in (weight, t_weight, t_bias)]
     numbers = as_operand(float(cut.elements), wide), as_operand(eps, wide)
     moves = statistics and t is not None
     t_mean, t_invstd = (_wide(x, cut.channels) if moves else None for _ in range(2))
@@ -81,13 +76,13 @@ def batch_norm_evaluation_jvp(
 
     memory = memory_format(x)
     cut = _cut(x, memory)
-    out = _output(x, memory)
+    out = output_like(x, memory)
     # Without a tangent of the weight x is an operand that the kernel does not read, and need not be dense for it.
     x = x if t_weight is None else x.contiguous(memory_format=memory)
-    factors = [None if p is None else solid(p).contiguous() for p in (weight, t_weight, t_bias)]
+    factors = [dense(solid(p)) for p in (weight, t_weight, t_bias)]
     constants = running_mean.contiguous(), running_var.contiguous(), None, None
     operands: tuple[object, ...] = (
-        x, _laid(t_input, memory), *constants, *factors, out, *cut.extents, cut.each,
+        x, dense(solid(t_input), memory), *constants, *factors, out, *cut.extents, cut.each,
         as_operand(eps, compute_dtype(x.dtype)),
     )  # fmt: skip
     launch(texts.batch_norm_jvp_apply, cut.tiles, operands, {"CONSTANT": True, **cut.constants}, cut.warps)
@@ -122,7 +117,7 @@ def _statistics(
     extents = (cut.channels, cut.each, cut.pieces, samples, length, over)
     tile = {name: cut.constants[name] for name in ("SAMPLES", "POSITIONS")}
     operands: tuple[object, ...] = (*partial, mean, invstd, bar, slope, t_invstd, *extents, *numbers)
-    launch(texts.batch_norm_jvp_combine, cut.combining, operands, {**cut.parts, **tile}, _COMBINING_WARPS)
+    launch(texts.batch_norm_jvp_combine, cut.combining, operands, {**cut.parts, **tile}, COMBINING_WARPS)
     return mean, invstd, bar, slope
 
 
@@ -130,17 +125,5 @@ def _cut(x: Tensor, memory: torch.memory_format) -> Cut:
     return cut_of(x.shape, memory is not torch.contiguous_format, x.dtype is torch.float64, 2)
 
 
-def _laid(t: Tensor | None, memory: torch.memory_format) -> Tensor | None:
-    """A tangent of the input in a memory format."""
-    return None if t is None else solid(t).contiguous(memory_format=memory)
-
-
 def _wide(x: Tensor, *shape: int) -> Tensor:
     return empty(shape, compute_dtype(x.dtype), x.device)
-
-
-def _output(x: Tensor, memory: torch.memory_format) -> Tensor:
-    if memory is torch.contiguous_format:
-        return empty(x.shape, x.dtype, x.device)
-    batch, channels, *positions = x.shape
-    return empty((batch, *positions, channels), x.dtype, x.device).movedim(-1, 1)

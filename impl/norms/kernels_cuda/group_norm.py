@@ -18,10 +18,10 @@ import torch
 from torch import Tensor
 
 from ...gpu import blocks
-from ...gpu.launching import as_operand, by_triton, empty, launch, solid
+from ...gpu.launching import as_operand, by_triton, dense, empty, launch, solid
 from ...operator.precision import HALF, compute_dtype
 from ..kernels_cpu import group_norm as cpu
-from ..kernels_cpu.operands import MaskedOutputs, Operands, Outputs
+from ..kernels_cpu.operands import Gradients, Moved, Outputs
 from ..layout import Groups
 from . import partial_sums
 
@@ -43,7 +43,7 @@ def group_norm_jvp(
     groups: int,
     eps: float,
     statistics: bool,
-) -> tuple[Tensor, Tensor | None, Tensor | None] | None:
+) -> Moved | None:
     """Tangents of (out, mean, rstd); those that are zero are None, and all of it where x is not read.
 
     Args:
@@ -60,7 +60,7 @@ def group_norm_jvp(
     t_mean = t_rstd = None
     if statistics and t_input is not None:
         t_mean, t_rstd = (empty(shape, wide, x.device) for _ in range(2))
-    operands = [None if t is None else solid(t).contiguous() for t in (t_input, weight, t_weight, t_bias)]
+    operands = [dense(solid(t)) for t in (t_input, weight, t_weight, t_bias)]
     sizes = _sizes(x, groups)
     rows, _, each, positions, _ = sizes
     tile = _tile(each, positions, _BACKWARD_MOST * 4 // wide.itemsize)
@@ -90,7 +90,7 @@ def _in_float32(norm: Forward) -> Forward:
     return rounded
 
 
-def _backward_in_float32(args: cpu.GroupBackward) -> MaskedOutputs:
+def _backward_in_float32(args: cpu.GroupBackward) -> Gradients:
     """The same backward.
 
     The parameters' gradients come back in the parameters' dtypes, which the kernel knows from weight and bias_dtype. It
@@ -161,11 +161,10 @@ def group_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, groups: in
     sizes = _sizes(x, groups)
     rows, _, each, positions, _ = sizes
     tile = _tile(each, positions, _FORWARD_MOST * 4 // wide.itemsize)
-    weight, bias = (None if t is None else t.contiguous() for t in (weight, bias))
     launch(
         texts.group_norm_forward if tile.whole else texts.group_norm_forward_long,
         (blocks.ceil_div(rows, tile.rows),),
-        (x.contiguous(), weight, bias, out, mean, rstd, *sizes, as_operand(eps, wide)),
+        (x.contiguous(), dense(weight), dense(bias), out, mean, rstd, *sizes, as_operand(eps, wide)),
         {"DOUBLE": wide is torch.float64, "ROWS": tile.rows, "CHANNELS": tile.channels, "BLOCK": tile.block},
         # Every thread reads the weights of the channels that it has elements of: of many elements in few channels.
         max(4, tile.rows * tile.channels * tile.block // 2048) if tile.whole else tile.warps,
@@ -178,43 +177,31 @@ native_group_norm = by_triton("native_group_norm", _in_float32(cpu.native_group_
 
 
 @by_triton("group_norm_backward", _backward_in_float32)
-def group_norm_backward(args: cpu.GroupBackward) -> MaskedOutputs:
+def group_norm_backward(args: cpu.GroupBackward) -> Gradients:
     """(d_input, d_weight, d_bias) from the given mean and rstd; None where masked or without such a parameter."""
-    operands = args.operands()
-    results = partial_sums.allocate(operands.x, operands.weight, operands.layout, operands.mask, args.bias_dtype)
-    if any(operands.mask) and args.x.numel() != 0:
-        _gradients_of_groups(operands, (args.grad_mean, args.grad_rstd), results)
-    return results
-
-
-def _gradients_of_groups(
-    operands: Operands[Groups], through: tuple[Tensor | None, Tensor | None], results: MaskedOutputs
-) -> None:
-    """Write the gradients.
-
-    Args:
-        operands: of the backward. through: the cotangents of mean and rstd, or None for zero.
-        results: contiguous, or None where masked.
-    """
     from ..kernels_triton import group_norm as texts
 
-    d_input, *sums = results
-    tensors = [None if t is None else t.contiguous() for t in operands[:5]]
-    cotangents = [None if t is None or d_input is None else t.contiguous() for t in through]
-    sizes = _sizes(operands.x, operands.layout.groups)
+    operands = args.operands()
+    x, mask, groups = operands.x, operands.mask, operands.layout.groups
+    d_input, *sums = results = partial_sums.allocate(x, operands.weight, operands.layout, mask, args.bias_dtype)
+    if not any(mask) or x.numel() == 0:
+        return results
+    cotangents = [None if d_input is None else dense(t) for t in (args.grad_mean, args.grad_rstd)]
+    sizes = _sizes(x, groups)
     rows, _, each, positions, _ = sizes
-    wide = compute_dtype(operands.x.dtype)
+    wide = compute_dtype(x.dtype)
     tile = _tile(each, positions, _BACKWARD_MOST * 4 // wide.itemsize)
-    partial = partial_sums.places(sums, 1, operands.x.shape[0], wide)
+    partial = partial_sums.places(sums, 1, x.shape[0], wide)
     constants = {
-        "NORMALIZED": any(operands.mask[:2]), "DOUBLE": wide is torch.float64,
+        "NORMALIZED": any(mask[:2]), "DOUBLE": wide is torch.float64,
         "ROWS": tile.rows, "CHANNELS": tile.channels, "BLOCK": tile.block,
     }  # fmt: skip
     launch(
         texts.group_norm_backward if tile.whole else texts.group_norm_backward_long,
         (blocks.ceil_div(rows, tile.rows),),
-        (*tensors, *cotangents, d_input, *partial, *sizes),
+        (*map(dense, operands[:5]), *cotangents, d_input, *partial, *sizes),
         constants,
         tile.warps,
     )
     partial_sums.add_up(partial, sums)
+    return results

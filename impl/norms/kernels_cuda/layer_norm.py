@@ -15,11 +15,11 @@ import torch
 from torch import Tensor
 
 from ...gpu import blocks
-from ...gpu.launching import as_operand, by_triton, empty, launch, solid
+from ...gpu.launching import as_operand, by_triton, dense, empty, launch, solid
 from ...operator.precision import compute_dtype
 from ..kernels_cpu import layer_norm as cpu
 from ..kernels_cpu import rms_norm as cpu_rms
-from ..kernels_cpu.operands import MaskedOutputs, Outputs
+from ..kernels_cpu.operands import Gradients, Moved, Outputs
 from ..layout import Rows, rows_of
 from . import partial_sums
 
@@ -56,9 +56,7 @@ def layer_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, row_ndim: 
 
 
 @by_triton("rms_norm", cpu_rms.rms_norm)
-def rms_norm(
-    x: Tensor, residual: Tensor | None, weight: Tensor | None, row_ndim: int, eps: float
-) -> tuple[Tensor, Tensor | None, Tensor]:
+def rms_norm(x: Tensor, residual: Tensor | None, weight: Tensor | None, row_ndim: int, eps: float) -> cpu_rms.Outputs:
     """(out, total, rstd) of a norm without a mean, by the kernels of layer norm.
 
     Args:
@@ -101,14 +99,10 @@ def _forward(
     launch(
         texts.layer_norm_forward if tile.whole else texts.layer_norm_forward_long,
         (blocks.ceil_div(rows, tile.rows),),
-        (x.contiguous(), *map(_contiguous, operands), *results, rows, length, as_operand(eps, wide)),
+        (x.contiguous(), *map(dense, operands), *results, rows, length, as_operand(eps, wide)),
         {"DOUBLE": wide is torch.float64, "ROWS": tile.rows, "BLOCK": tile.block},
         min(32, 2 * tile.warps) if twice else tile.warps,
     )
-
-
-def _contiguous(t: Tensor | None) -> Tensor | None:
-    return None if t is None else t.contiguous()
 
 
 #: The mean of a row that holds an infinity is as mathematics has it, for both.
@@ -124,7 +118,7 @@ def layer_norm_jvp(
     row_ndim: int,
     eps: float,
     statistics: bool,
-) -> tuple[Tensor, Tensor | None, Tensor | None] | None:
+) -> Moved | None:
     """Tangents of (out, mean, rstd); those that are zero are None, and all of it where x is not read.
 
     Args:
@@ -143,7 +137,7 @@ def layer_norm_jvp(
     t_mean = t_rstd = None
     if statistics and t_input is not None:
         t_mean, t_rstd = (empty(shape, wide, x.device) for _ in range(2))
-    operands = [None if t is None else solid(t).contiguous() for t in (t_input, weight, t_weight, t_bias)]
+    operands = [dense(solid(t)) for t in (t_input, weight, t_weight, t_bias)]
     tile = _tile(length, _BACKWARD_MOST * 4 // wide.itemsize)
     launch(
         texts.layer_norm_jvp if tile.whole else texts.layer_norm_jvp_long,
@@ -156,7 +150,7 @@ def layer_norm_jvp(
 
 
 @by_triton("layer_norm_backward", cpu.layer_norm_backward)
-def layer_norm_backward(args: cpu.LayerBackward) -> MaskedOutputs:
+def layer_norm_backward(args: cpu.LayerBackward) -> Gradients:
     """(d_input, d_weight, d_bias) from the given mean and rstd; None where masked or without such a parameter."""
     operands = args.operands()
     return _gradients_of_rows(
@@ -165,7 +159,7 @@ def layer_norm_backward(args: cpu.LayerBackward) -> MaskedOutputs:
 
 
 @by_triton("rms_norm_backward", cpu_rms.rms_norm_backward)
-def rms_norm_backward(args: cpu_rms.RmsBackward) -> tuple[Tensor | None, Tensor | None]:
+def rms_norm_backward(args: cpu_rms.RmsBackward) -> cpu_rms.Gradients:
     """(d_input, d_weight) from the given rstd; None where masked or without a weight."""
     output_mask = args.output_mask
     mask = (output_mask[0], output_mask[1] and args.weight is not None, False)
@@ -180,7 +174,7 @@ def _gradients_of_rows(
     mask: tuple[bool, bool, bool],
     through: Sequence[Tensor | None],
     bias_dtype: torch.dtype | None,
-) -> MaskedOutputs:
+) -> Gradients:
     """(d_input, d_weight, d_bias), None where masked.
 
     Args:
@@ -197,8 +191,8 @@ def _gradients_of_rows(
     d_input, *sums = results = partial_sums.allocate(x, weight, layout, mask, bias_dtype)
     if not any(mask) or x.numel() == 0:
         return results
-    operands = [*map(_contiguous, (*operands[:4], weight))]
-    grad_mean, grad_rstd, grad_x = (None if d_input is None else _contiguous(t) for t in through)
+    operands = [*map(dense, (*operands[:4], weight))]
+    grad_mean, grad_rstd, grad_x = (None if d_input is None else dense(t) for t in through)
     slices = math.prod(x.shape[: layout.batch_ndim])
     rows = rstd.numel() // slices
     length = x.numel() // rstd.numel()

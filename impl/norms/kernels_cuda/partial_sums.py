@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ...gpu import blocks
 from ...gpu.launching import empty, launch
-from ..kernels_cpu.operands import MaskedOutputs
+from ..kernels_cpu.operands import Gradients
 from ..layout import Layout
 
 Pair = Sequence[Tensor | None]
@@ -27,7 +27,7 @@ _PARTS, _COLUMNS = 64, 32
 
 def allocate(
     x: Tensor, weight: Tensor | None, layout: Layout, mask: Sequence[bool], bias_dtype: torch.dtype | None
-) -> MaskedOutputs:
+) -> Gradients:
     """(d_input, d_weight, d_bias) for kernels to write, None where masked. Sums over no row at all are 0 already."""
     shape = layout.affine_shape(x.shape)
     d_input = empty(x.shape, x.dtype, x.device) if mask[0] else None

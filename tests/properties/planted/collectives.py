@@ -14,8 +14,8 @@ from opassay.properties.catalog.collectives.moving import Moves
 from ..changed_source import changed
 from .fault import WRONG, Fault
 
-OF_RANKS = ("call", "base", "lockstep", "collective")
-OF_DEVICES = ("planner", "fabric", "clocks", "logical", "host_fabric", "movement", "differentiable")
+OF_RANKS = ("base", "lockstep", "collective")
+OF_DEVICES = ("planner", "fabric", "logical", "host_fabric", "movement", "differentiable")
 #: Of ranks whose calls differ, of races, of tensors on other devices than promised.
 NOTICED = (*WRONG, Code.RAISED, Code.NOT_RAISED, Code.ATTRIBUTE, Code.MEMORY, Code.MUTATED)
 
@@ -205,8 +205,8 @@ FAULTS = (
         "        total = total.add_(x)\n",
         asked="PURE",
     ),
-    _fault("scatter", "no race is told", "host_fabric", "if not stream.has_seen(other, number):", "if False:"),
-    _fault("scatter", "no memory is freed", "host_fabric", "        if self.races:\n", "        if False:\n"),
+    _fault("scatter", "no race is told", "logical", "if not stream.has_seen(other, number):", "if False:"),
+    _fault("scatter", "no memory is freed", "logical", "        if self.races:\n", "        if False:\n"),
     _fault("scatter", "two fabrics mixed", "logical", "t.fabric.devices is not fabric.devices", "False"),
     _fault("scatter", "two devices mixed", "logical", "t.device != device and", "False and"),
     _fault("broadcast", "sparse tensors in a bucket", "movement", "(kind, i if sparse else -1)", "kind"),
