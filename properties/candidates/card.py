@@ -126,17 +126,14 @@ def _describe_error(outlier: Outlier, ulp: float, largest: float) -> list[str]:
     error = abs(outlier.computed - outlier.exact)
     if not np.isfinite(error):
         return [f"severity   not finite; the largest exact element is {largest:.3g}"]
+    share = f"{error / largest:.2g}" if largest else "more than all"
     most = f"; {outlier.share:.2g} where the error is largest" if np.isfinite(outlier.share) else ""
     return [
         f"error      {error:.3g}: {ulp:.4g} ulp, {outlier.ratio:.4g} times the bound {outlier.bound:.3g}",
-        f"severity   {_share_of(error, largest)} of the largest exact element, {largest:.3g}{most}",
+        f"severity   {share} of the largest exact element, {largest:.3g}{most}",
     ]
 
 
 def title_of(where: str) -> str:
     """The first line of a card about an output or an element."""
     return f"{where} is outside its accept set"
-
-
-def _share_of(error: float, largest: float) -> str:
-    return f"{error / largest:.2g}" if largest else "more than all"

@@ -13,10 +13,9 @@ from ...oracles.bound.rounding import Ball
 from ...oracles.bound.terms import Terms, terms
 from ...oracles.op.declaration import dtype_name
 from ...reference.formats import FORMATS
-from .agreement import disagreement, told_of_torch
+from .agreement import disagreement, operands_of
 from .arguments import CallArguments, Tensor
 from .comparing import Held, hold_in_turn
-from .one_order import operands_of
 from .results import SpecRun, result_of, unlike
 from .specification import Reading, SpecError, Specification, specification
 
@@ -59,7 +58,10 @@ def bound(spec: Any, *args: Any, contract: str | Terms = DEFAULT) -> Bound | tup
     run = read_spec.run(arguments, read_spec.state)
     read = read_spec.read(arguments, read_spec.state, allowed)[: len(_tensors_asked(run))]
     _require_agreement(read_spec, arguments, run, lambda _: read, allowed)
-    rows = [_bound(ball, _dtype(read_spec, run, i, ball)) for i, ball in enumerate(read) if isinstance(ball, Ball)]
+    rows = []
+    for ball, tensor in zip(read, _tensors_asked(run), strict=False):
+        if isinstance(ball, Ball):
+            rows.append(_bound(ball, ball.contract.stores.name if read_spec.numpy else dtype_name(tensor.dtype)))
     if not rows:
         dtypes = ", ".join(dtype_name(y.dtype) for y in run.outputs) or "no tensor"
         raise SpecError(f"{read_spec.name} gives {dtypes}, need a floating tensor: nothing else has a bound")
@@ -86,10 +88,6 @@ def _require_agreement(
 def _tensors_asked(run: SpecRun) -> tuple[Tensor, ...]:
     """The tensors that a spec gives, or writes where it gives none."""
     return run.outputs or run.values
-
-
-def _dtype(spec: Specification, run: SpecRun, position: int, ball: Ball) -> str:
-    return ball.contract.stores.name if spec.numpy else dtype_name(_tensors_asked(run)[position].dtype)
 
 
 def _bound(ball: Ball, dtype: str) -> Bound:
@@ -133,7 +131,6 @@ def assert_conforms(candidate_output: Any, spec: Any, *args: Any, contract: str 
         raise AssertionError(f"{read_spec.name}: {other_form}")
     operands = operands_of(read_spec, arguments, read_spec.state)
     outcomes = hold_in_turn(names, result.tensors, read, allowed, None if read_spec.numpy else native, operands)
-    outcomes = told_of_torch(outcomes, None if read_spec.numpy else native, allowed, operands)
     wrong = [str(each.wrong) for each in outcomes if each.wrong is not None]
     wrong = wrong or [text for name, each in zip(names, outcomes, strict=True) if (text := _left(name, each))]
     if wrong:

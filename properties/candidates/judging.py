@@ -97,7 +97,8 @@ def judged(session: Session, questions: Sequence[str] = (), progress: Progress |
             error = f"{code}: {err}"
             break
         except GoneError as err:
-            findings.append(_gone(code, err))
+            text = "the candidate did not answer" if err.timed_out else "the candidate's process has ended"
+            findings.append(wrong(code, Code.TIMED_OUT if err.timed_out else Code.CRASHED, f"{text}: {err}"))
             findings += [] if code == "LEFT" else [ASKING["LEFT"](session)]
             break
     misread = "" if error else _misread(session)
@@ -119,12 +120,6 @@ def _misread(session: Session) -> str:
         return session.disagreement()
     except (SpecError, ReadingError):
         return ""
-
-
-def _gone(code: str, err: GoneError) -> Finding:
-    if err.timed_out:
-        return wrong(code, Code.TIMED_OUT, f"the candidate did not answer: {err}")
-    return wrong(code, Code.CRASHED, f"the candidate's process has ended: {err}")
 
 
 def assignment_of(

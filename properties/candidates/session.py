@@ -12,14 +12,13 @@ import numpy as np
 
 from ...oracles.bound.terms import Terms
 from ...oracles.verdicts.verdict import Code
-from .agreement import disagreement, told_of_torch
+from .agreement import disagreement, operands_of
 from .arguments import CallArguments, OperandFacts, State, Tensor
 from .comparing import hold_in_turn
 from .evidence import Evidence, Records
 from .finding import Finding, raised, summed, wrong
 from .host.calls import Answer, Answering, CandidateCall, Manner, Writes
 from .layouts import MemoryLayout, own_strides, strides_of
-from .one_order import operands_of
 from .questions import OF_ARITHMETIC, OF_DATA, OF_LIKELY
 from .results import SpecRun, unlike
 from .row_sample import Part
@@ -233,7 +232,6 @@ class Session:
 
         operands = operands_of(self.spec, arguments, state)
         outcomes = hold_in_turn(names, computed, read, self.terms, native, operands, plain=not self.history.erring)
-        outcomes = told_of_torch(outcomes, native, self.terms, operands)
         self.history.erring = any(each.wrong is not None for each in outcomes)
         self.history.strayed |= self.history.erring
         if operands is OperandFacts.FINITE or question in OF_DATA:

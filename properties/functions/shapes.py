@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import re
+import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -110,19 +111,16 @@ class Shapes:
     @property
     def ordinary(self) -> int:
         """The largest number of elements of an ordinary sample's tensors."""
-        return max(ORDINARY, min(SEVERAL * self._fixed({}), strategies.MOSTLY))
-
-    @property
-    def largest(self) -> int:
-        """The elements of the largest tensor, with the largest fixed extents, and 1 for free ones."""
-        return self._fixed({})
+        return max(ORDINARY, min(SEVERAL * self.elements_of_largest(), strategies.MOSTLY))
 
     def bands(self, symbol: str) -> tuple[str, ...]:
         """The bands of a symbol in an ordinary sample; the first alone, if fixed extents leave no room for others."""
-        names = [name for name, extents in BANDS.items() if self._fixed({symbol: min(extents)}) <= self.ordinary]
+        names = [
+            name for name, extents in BANDS.items() if self.elements_of_largest({symbol: min(extents)}) <= self.ordinary
+        ]
         return tuple(names) or tuple(BANDS)[:1]
 
-    def _fixed(self, extents: Mapping[str, int]) -> int:
+    def elements_of_largest(self, extents: Mapping[str, int] = types.MappingProxyType({})) -> int:
         """Elements of the largest tensor with these extents, 1 for other free symbols, and the largest fixed ones."""
         largest = {symbol: max(self.sizes.get(symbol, (1,))) for symbol in self.symbols}
         return max(math.prod(shape) for shape in self.at(largest | dict(extents)).values())
@@ -180,7 +178,7 @@ def samples_by(shapes: Shapes, regimes: Sequence[str]) -> Callable[..., st.Searc
         return Draft(fill, ", ".join(dict.fromkeys(names)), extents)
 
     def samples(dtype: str, kind: str = "ordinary") -> st.SearchStrategy[Draft]:
-        if kind == "large" and not shapes.free and shapes.largest <= strategies.ORDINARY:
+        if kind == "large" and not shapes.free and shapes.elements_of_largest() <= strategies.ORDINARY:
             text = f"the shapes allow no tensor of more than {strategies.ORDINARY} elements"
             raise Unsupported(Code.NOT_APPLICABLE, text)
         return drafts(dtype, kind)
