@@ -7,15 +7,16 @@ What is hard here: torch's own evaluation may be outside of right bounds, too. S
 traced, run by torch, is inside, and the spec itself is outside in float64 as well: then these are two functions.
 
 And infinities that meet give a NaN or an infinity by the order in which they meet, so of a sum or a product of matrices
-nobody can ask for torch's own. Of x + 1 one can, because there is nothing to reorder.
+nobody can ask for torch's own. Of x + 1 one can, because there is nothing to reorder. A candidate owes the gradients
+that the spec gives by itself; torch gives none of a running mean, or of what was written after autograd had saved it.
 """
 
 from __future__ import annotations
 
 import contextlib
 import enum
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,8 @@ from ...oracles.bound.terms import Terms
 from ...oracles.op.declaration import is_float, to_array
 from .arguments import CallArguments, OperandFacts, State, Tensor, copied_state
 from .comparing import hold_all
-from .results import SpecRun
+from .host.calls import floating
+from .results import SpecRun, result_of
 from .specification import Reading, SpecError, Specification
 
 _ATEN = torch.ops.aten
@@ -36,6 +38,22 @@ _MOVES = frozenset(
     {_ATEN.view, _ATEN.reshape, _ATEN._unsafe_view, _ATEN.expand, _ATEN.permute, _ATEN.transpose, _ATEN.t, _ATEN.alias}
     | {_ATEN.squeeze, _ATEN.unsqueeze, _ATEN.slice, _ATEN.select, _ATEN.cat, _ATEN.copy, _ATEN._to_copy, _ATEN.clone}
 )
+#: A function of a state and arguments.
+Called = Callable[[dict[str, Tensor], tuple[Any, ...]], Any]
+
+
+@dataclass(frozen=True)
+class SpecBackward:
+    """What torch gives as gradients of a spec.
+
+    Attributes:
+        gradients: by operand, which is the position of a floating argument among those, or the name of a parameter;
+            None where no output depends on it.
+        refused: why torch gives none, by operand.
+    """
+
+    gradients: Mapping[int | str, Tensor | None]
+    refused: Mapping[int | str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -201,3 +219,50 @@ def in_one_order(graph: torch.fx.GraphModule) -> bool:
 
 def _operands(node: torch.fx.Node) -> list[Any]:
     return [leaf for leaf in pytree.tree_leaves((node.args, node.kwargs)) if isinstance(leaf, torch.fx.Node)]
+
+
+def backward(
+    spec: Specification,
+    arguments: CallArguments,
+    state: State,
+    operands: Sequence[int | str],
+    cotangents: Sequence[Tensor],
+) -> SpecBackward:
+    """Run a spec's backward, on copies.
+
+    Args:
+        spec: of torch. arguments, state: where it is run. operands: as for `SpecBackward.gradients`, at least one.
+        cotangents: one for each floating output.
+    """
+    whole = tried(spec.called, arguments, state, operands, cotangents)
+    if not isinstance(whole, str):
+        return SpecBackward(whole)
+    alone = {operand: tried(spec.called, arguments, state, [operand], cotangents) for operand in operands}
+    refused = {operand: answer for operand, answer in alone.items() if isinstance(answer, str)}
+    rest = [operand for operand in operands if operand not in refused]
+    together = tried(spec.called, arguments, state, rest, cotangents) if rest else {}
+    if isinstance(together, str):
+        return SpecBackward({}, dict.fromkeys(operands, together) | refused)
+    return SpecBackward(together, refused)
+
+
+def tried(
+    called: Called, arguments: CallArguments, state: State, operands: Sequence[int | str], cotangents: Sequence[Tensor]
+) -> dict[int | str, Tensor | None] | str:
+    """The gradients, or what torch says in their place; other arguments as for `backward`."""
+    own_arguments, own_state = arguments.copied(), copied_state(state)
+    inputs = floating(own_arguments.tensors)
+    leaves = [own_state[operand] if isinstance(operand, str) else inputs[operand] for operand in operands]
+    try:
+        with torch.enable_grad():
+            for leaf in leaves:
+                leaf.requires_grad_(True)
+            outputs = floating(result_of(called(own_state, own_arguments.args)).tensors)[: len(cotangents)]
+        tracked = [(y, g) for y, g in zip(outputs, cotangents, strict=True) if y.requires_grad]
+        if not tracked:
+            return dict.fromkeys(operands)
+        targets, weights = [y for y, _ in tracked], [g for _, g in tracked]
+        gradients = torch.autograd.grad(targets, leaves, weights, allow_unused=True)
+    except Exception as err:
+        return str(err).strip().partition("\n")[0].partition(";")[0][:200] or type(err).__name__
+    return dict(zip(operands, gradients, strict=True))

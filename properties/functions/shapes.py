@@ -14,16 +14,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 from hypothesis import strategies as st
 
 from ...oracles.op.declaration import Draft
 from ...oracles.verdicts.verdict import Code
 from ...oracles.verdicts.violation import Unsupported
-from ...reference.formats import FORMATS
 from ...reference.missing import nearest_of
-from ..declaring import strategies
+from ..declaring import drawing, strategies
 from ..declaring.choices import choose, settle
 
 #: An extent: a number, a symbol, or a multiple of one ("2*n").
@@ -171,7 +169,7 @@ def samples_by(shapes: Shapes, regimes: Sequence[str]) -> Callable[..., st.Searc
 
         def fill(rng: Any) -> tuple[torch.Tensor, ...]:
             return tuple(
-                _draw_array(rng, name, shape, dtype)
+                drawing.rows(rng, name, shape, dtype)
                 for name, shape in zip(names, shapes.at(extents).values(), strict=True)
             )
 
@@ -188,12 +186,6 @@ def samples_by(shapes: Shapes, regimes: Sequence[str]) -> Callable[..., st.Searc
 
 def _regime(kind: str, regimes: Sequence[str]) -> st.SearchStrategy[str]:
     return st.just("integers") if kind == "integers" else strategies.regimes(kind, regimes)
-
-
-def _draw_array(rng: Any, regime: str, shape: tuple[int, ...], dtype: str) -> torch.Tensor:
-    values = strategies.integers if regime == "integers" else strategies.REGIMES[regime]
-    rows = (math.prod(shape[:-1]), math.prod(shape[-1:]))
-    return strategies.to_dtype(np.reshape(values(rng, rows, FORMATS[dtype]), shape), dtype)
 
 
 @st.composite

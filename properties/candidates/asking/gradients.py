@@ -19,9 +19,18 @@ from ....oracles.bound.terms import Terms
 from ....oracles.op.bits import same_bits, same_results
 from ....oracles.op.declaration import to_array
 from ....oracles.verdicts.verdict import Code
-from ..agreement import TorchEvaluations, as_traced, doubled, fault, operands_of
+from ..agreement import (
+    Called,
+    SpecBackward,
+    TorchEvaluations,
+    as_traced,
+    backward,
+    doubled,
+    fault,
+    operands_of,
+    tried,
+)  # fmt: skip
 from ..arguments import CallArguments, State, Tensor
-from ..backward import Called, SpecBackward, backward, tried
 from ..comparing import hold_in_turn, tell_of_torch
 from ..evidence import Evidence
 from ..finding import Finding, held, not_asked, raised, summed, wrong
