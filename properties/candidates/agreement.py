@@ -106,7 +106,6 @@ def fault(found: TorchEvaluations, balls: Sequence[Reading], terms: Terms) -> Di
 def disagreement(
     spec: Specification,
     arguments: CallArguments,
-    state: State,
     run: SpecRun,
     read: Callable[[Terms], Sequence[Reading]],
     terms: Terms,
@@ -114,12 +113,12 @@ def disagreement(
     """Why the values that were read of a spec are not what torch runs of it; empty where they are.
 
     Args:
-        spec, arguments, state: what was read, and where. run: what torch computes there.
+        spec, arguments: what was read, with its own state, and where. run: what torch computes there.
         read: the readings under some terms. terms: what is allowed.
     """
     if spec.numpy:
         return ""
-    count = len(run.outputs)
+    count, state = len(run.outputs), spec.state
 
     def replayed() -> Sequence[Tensor] | None:
         with contextlib.suppress(Exception), torch.no_grad():  # of what is meant to be read alone

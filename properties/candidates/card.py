@@ -50,11 +50,6 @@ class Outlier:
     relation: str
     share: float
 
-    @property
-    def where(self) -> str:
-        """Place and relation as one text."""
-        return "; ".join(text for text in (self.place, self.relation) if text)
-
 
 @dataclass(frozen=True)
 class Wrong:
@@ -89,6 +84,7 @@ def make_card(name: str, computed: Tensor, elements: accept.Elements, accepted: 
         int(np.count_nonzero(outside)), outside.size, box_of(outside) if at else (), describe_place(outside),
         describe_relation(values, elements.value, outside), _share(values, elements.value, outside),
     )  # fmt: skip
+    where = "; ".join(text for text in (outlier.place, outlier.relation) if text)
     widths = elements.of(some_of(outside.size)).width
     widths = widths[np.isfinite(widths)]
     lines = [
@@ -97,7 +93,7 @@ def make_card(name: str, computed: Tensor, elements: accept.Elements, accepted: 
         *_describe_error(outlier, float(measures.ulp[0]), _largest(elements.value)),
         f"outside    {outlier.outside} of {outlier.elements} elements"
         f" ({outside.size - np.count_nonzero(elements.judged)} not judged)",
-        *(f"where      {text}" for text in (outlier.where,) if text),
+        *([f"where      {where}"] if where else []),
         f"allowed    {terms}",
         f"format     {dtype_name(computed.dtype)}, sums in {ball.contract.accumulate.name}",
         f"sees       errors from {np.median(widths) if widths.size else np.nan:.3g} ulp on (median),"

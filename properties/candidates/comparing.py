@@ -153,17 +153,15 @@ def _hold_whole(name: str, computed: Tensor, need: Reading) -> Held:
         shown = np.asarray(need)
         right = values == shown
     right = np.asarray(right)
-    if right.all():
+    wrong, is_open = None, False
+    if not right.all():
+        at = tuple(int(i) for i in np.argwhere(~right)[0])
+        lines = (f"outside    {np.count_nonzero(~right)} of {right.size} elements",)
+        wrong = Wrong(Code.VALUE, f"{name}{list(at) or ''} is {values[at]}, need {shown[at]}", lines)
+    elif isinstance(need, Condition):
         # A truth value that rounding leaves open is as wide as it can be.
-        is_open = isinstance(need, Condition) and 2 * int(np.count_nonzero(np.asarray(need) == EITHER)) > values.size
-        return Held(None, values.size - not_judged, not_judged, is_open)
-    at = tuple(int(i) for i in np.argwhere(~right)[0])
-    lines = (f"outside    {np.count_nonzero(~right)} of {right.size} elements",)
-    return Held(
-        Wrong(Code.VALUE, f"{name}{list(at) or ''} is {values[at]}, need {shown[at]}", lines),
-        values.size - not_judged,
-        not_judged,
-    )
+        is_open = 2 * int(np.count_nonzero(np.asarray(need) == EITHER)) > values.size
+    return Held(wrong, values.size - not_judged, not_judged, is_open)
 
 
 def _vacuous(ball: Ball, fmt: Any, judged: Any) -> bool:

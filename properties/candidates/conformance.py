@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +17,7 @@ from .agreement import disagreement, operands_of
 from .arguments import CallArguments, Tensor
 from .comparing import Held, hold_in_turn
 from .results import SpecRun, result_of, unlike
-from .specification import Reading, SpecError, Specification, specification
+from .specification import Reading, SpecError, specification
 
 #: The terms that count where a user names none.
 DEFAULT = "torch"
@@ -57,7 +57,9 @@ def bound(spec: Any, *args: Any, contract: str | Terms = DEFAULT) -> Bound | tup
     read_spec, allowed, arguments = specification(spec), terms(contract), CallArguments.of(args)
     run = read_spec.run(arguments, read_spec.state)
     read = read_spec.read(arguments, read_spec.state, allowed)[: len(_tensors_asked(run))]
-    _require_agreement(read_spec, arguments, run, lambda _: read, allowed)
+    why = disagreement(read_spec, arguments, run, lambda _: read, allowed)
+    if why:
+        raise SpecError(why)
     rows = []
     for ball, tensor in zip(read, _tensors_asked(run), strict=False):
         if isinstance(ball, Ball):
@@ -66,23 +68,6 @@ def bound(spec: Any, *args: Any, contract: str | Terms = DEFAULT) -> Bound | tup
         dtypes = ", ".join(dtype_name(y.dtype) for y in run.outputs) or "no tensor"
         raise SpecError(f"{read_spec.name} gives {dtypes}, need a floating tensor: nothing else has a bound")
     return rows[0] if len(rows) == 1 else tuple(rows)
-
-
-def _require_agreement(
-    spec: Specification,
-    arguments: CallArguments,
-    run: SpecRun,
-    read: Callable[[Terms], Sequence[Reading]],
-    terms: Terms,
-) -> None:
-    """Require that what was read of a spec is what torch runs.
-
-    Raises:
-        SpecError: it is not.
-    """
-    why = disagreement(spec, arguments, spec.state, run, read, terms)
-    if why:
-        raise SpecError(why)
 
 
 def _tensors_asked(run: SpecRun) -> tuple[Tensor, ...]:
@@ -125,7 +110,9 @@ def assert_conforms(candidate_output: Any, spec: Any, *args: Any, contract: str 
     def read(terms: Terms) -> Sequence[Reading]:
         return read_spec.read(arguments, read_spec.state, terms)[: len(native)]
 
-    _require_agreement(read_spec, arguments, run, read, allowed)
+    why = disagreement(read_spec, arguments, run, read, allowed)
+    if why:
+        raise SpecError(why)
     other_form = unlike(result.form, result.plain, run.result) if run.outputs else ""
     if other_form:
         raise AssertionError(f"{read_spec.name}: {other_form}")

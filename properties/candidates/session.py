@@ -301,9 +301,8 @@ class Session:
 
     def disagreement(self) -> str:
         """Why the spec as it was read is not what torch runs of it, at the given arguments; empty where it is."""
-        arguments, state, own = self.given_rows, self.spec.state, self.native
-        read = functools.partial(self._read, arguments, state)
-        return disagreement(self.spec, arguments, state, own, read, self.terms)
+        read = functools.partial(self._read, self.given_rows, self.spec.state)
+        return disagreement(self.spec, self.given_rows, self.native, read, self.terms)
 
     def rows_for(self, question: str, arguments: CallArguments) -> list[int]:
         """Rows that a question holds; at the given arguments they are the same for all, and are read once."""

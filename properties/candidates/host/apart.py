@@ -116,21 +116,18 @@ class CandidateApart:
         """See `calls.Answering`."""
         message = msgspec.structs.replace(call, leaves=[]) if call.stored and self._stores else call
         self._stores = self._stores or call.stored
-        # A backward pass is a call of its own.
-        return self._answered({"call": self._exchange.write(message)}, call, call.times + (call.backward is not None))
+        return self._answered({"call": self._exchange.write(message)}, call)
 
     def fetch(self, rows: Sequence[int], earlier: bool = False) -> Answer:
         """See `calls.Answering`."""
-        return self._answered({"fetch": list(rows), "earlier": earlier}, None, 0)
+        return self._answered({"fetch": list(rows), "earlier": earlier})
 
-    def _answered(self, question: dict[str, Any], call: CandidateCall | None, times: int) -> Answer:
-        """The answer to a question.
-
-        Args:
-            question: as the process reads it. call: that it is about; None for none. times: calls that it takes.
-        """
+    def _answered(self, question: dict[str, Any], call: CandidateCall | None = None) -> Answer:
+        """The answer to a question, as the process reads it; `call`: that it is about, if it is about one."""
         self._process.ask({**question, "answer": self._exchange.place()})
         size = 0 if call is None else sum(t.nbytes for t in call.arguments.tensors)
+        # A backward pass is a call of its own.
+        times = 0 if call is None else call.times + (call.backward is not None)
         self._said(times * self._seconds + _OWN + size / _RATE)
         return self._exchange.answer(call)
 

@@ -174,7 +174,7 @@ class CandidateHost:
         elif call.strides:
             tensors = [place(t, strides) for t, strides in zip(tensors, call.strides, strict=True)]
         elif call.manner is Manner.SHIFTED:
-            tensors = [_shifted(t) for t in tensors]
+            tensors = [place(t, t.stride(), offset=1) for t in tensors]
         self._given = tensors
         return arguments.with_tensors(tensors)
 
@@ -218,13 +218,6 @@ def _born_again(storage: Any, gone: int, like: Tensor, strides: tuple[int, ...])
         if id(tensors[-1]) == gone:
             break
     return tensors[-1]
-
-
-def _shifted(tensor: Tensor) -> Tensor:
-    """Equal values, contiguous, one element after the beginning of their memory."""
-    memory = torch.empty(tensor.numel() + 1, dtype=tensor.dtype, device=tensor.device)
-    values = memory[1:].view(tensor.shape)
-    return values.copy_(tensor)
 
 
 def _pull(outputs: Sequence[Tensor], leaves: Sequence[Tensor], asked: Backward) -> Pulled:
