@@ -34,7 +34,7 @@ from ..arguments import CallArguments, State, Tensor
 from ..comparing import hold_in_turn, tell_of_torch
 from ..evidence import Evidence
 from ..finding import Finding, held, not_asked, raised, summed, wrong
-from ..host.calls import Answer, Backward, floating
+from ..host.calls import Answer, BackwardCall, floating
 from ..inputs import WAYS, altered, filled
 from ..layouts import MemoryLayout, strides_of
 from ..questions import Standing
@@ -229,7 +229,7 @@ def gradients_at(session: Session, at: CallArguments, drawn: str, place: _Gradie
     writes = msgspec.structs.replace(session.writes_of(run), after=part is None)
     answer = session.call(
         cut.called, state, layout=elsewhere.operands, writes=writes, fetched=part is not None,
-        backward=Backward(request.inputs, request.names, padded, strides, rows, having),
+        backward=BackwardCall(request.inputs, request.names, padded, strides, rows, having),
     )  # fmt: skip
     if answer.raised:
         refusable = elsewhere.operands is not None or any(words in answer.raised for words in _NOT_OFFERED)

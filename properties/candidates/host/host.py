@@ -24,7 +24,19 @@ from ....oracles.verdicts.violation import error_lines, error_name
 from ..arguments import CallArguments, State, Tensor
 from ..layouts import place
 from ..results import Result, homes_of, overlaps, result_of
-from .calls import DTYPES, Aliases, Answer, Backward, CandidateCall, Manner, Pulled, Repeat, Writes, Written, floating
+from .calls import (
+    DTYPES,
+    Aliases,
+    Answer,
+    BackwardCall,
+    CandidateCall,
+    Manner,
+    Pulled,
+    Repeat,
+    Writes,
+    Written,
+    floating,
+)
 from .module_files import frames_of
 
 #: How many objects are made in search of one with the identity of an object that is gone.
@@ -220,7 +232,7 @@ def _born_again(storage: Any, gone: int, like: Tensor, strides: tuple[int, ...])
     return tensors[-1]
 
 
-def _pull(outputs: Sequence[Tensor], leaves: Sequence[Tensor], asked: Backward) -> Pulled:
+def _pull(outputs: Sequence[Tensor], leaves: Sequence[Tensor], asked: BackwardCall) -> Pulled:
     """The gradients, and those of a second backward through the same graph."""
     cotangents = asked.cotangents
     if asked.strides:
