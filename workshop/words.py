@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from opassay.reference import array
 from opassay.reference.array import SPECIAL, WORDS
 from opassay.reference.array.methods import OWN, SAME_NAME
 
@@ -49,7 +50,7 @@ stored intermediate; with `STORAGE`, of its derivatives, too), `constant` (a val
 def _home(rule: Any) -> str:
     """The module of words that a rule stands in; NumPy's own functions among the rules are elementwise ones."""
     package, _, module = str(getattr(rule, "__module__", "")).rpartition(".")
-    return module if package == __package__ else "elementwise"
+    return module if package == array.__name__ else "elementwise"
 
 
 def _name(func: Any) -> str:

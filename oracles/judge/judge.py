@@ -36,9 +36,8 @@ from ..programs.along import along_path, defer_script
 from ..programs.questions import of_equality, of_exception
 from ..verdicts.verdict import Code
 from ..verdicts.violation import Fault, Unsupported, Violation, raised
-from .card import attribute, describe_shape, describe_worst
+from .card import attribute, describe_shape, describe_worst, find_worst_alone, worst_of
 from .tally import LARGE, Tally
-from .worst_element import find_worst_alone, worst_of
 
 #: Above this many mpmath operations (elements x 4^order) the ball alone decides; it is a rigorous oracle by itself.
 EXACT_BUDGET = 3000
@@ -82,7 +81,7 @@ class Judge:
     def again(self) -> Judge:
         """A judge of the same subject and part of the cell with an empty tally, by which a failure is repeated."""
         fresh = Judge(self.op, self.subject_name, self.contract, self.device)
-        fresh.tally.begin(self.tally.part)
+        fresh.tally.part = self.tally.part
         fresh.between = self.between
         return fresh
 
@@ -144,7 +143,9 @@ class Judge:
         problem = Problem(self.op, sample.args)
         operation = problem.operation(self.subject if function is None else function)
         around = function.lines if isinstance(function, Spelt) else ()
-        make_script = None if function and not around else lambda: along_path(self._path_around(sample, around))
+        make_script = (
+            None if function and not around else lambda: along_path(replace(self.path(sample, (), ()), around=around))
+        )
         operands = *problem.passive, *problem.inputs
         outputs: tuple[Tensor, ...] = self.call(operation, *operands, what=what, make_script=make_script)
         return outputs
@@ -154,9 +155,6 @@ class Judge:
         engine = engine_for(self.op.promises.without, engine)
         path = Path.draw(self.op, sample, word, primal, engine, self.device)
         return replace(path, compiled=True) if self.compiled else path
-
-    def _path_around(self, sample: Sample, around: tuple[str, ...]) -> Path:
-        return replace(self.path(sample, (), ()), around=around)
 
     def run(self, path: Path, function: Subject | None = None, what: str = "") -> tuple[Tensor, ...]:
         """The outputs along a path of the subject, or of `function` in its place; compiled where the subject is."""
@@ -297,7 +295,9 @@ class Judge:
         """Judge computed outputs against a formula: by balls, and by exact values where these take seconds at most."""
         rounded = self.read(expected, computed)
         with self.tally.clock("reference"):
-            exactly = exactly and self.tally.part != LARGE and expected.cost(_count_elements(computed)) <= EXACT_BUDGET
+            exactly = (
+                exactly and self.tally.part != LARGE and expected.cost(sum(y.numel() for y in computed)) <= EXACT_BUDGET
+            )
             exact = evaluate(expected.formula, *expected.operands)[0] if exactly else None
         self.compare(expected, computed, rounded, exact)
 
@@ -369,10 +369,6 @@ class Judge:
     def _tells(self, expected: Expected, tensor: Tensor) -> bool:
         """Whether a failing output is read exactly as a whole for the report; the ball alone proves the failure."""
         return self.tally.part != LARGE and expected.cost(tensor.numel()) <= FAILURE_BUDGET
-
-
-def _count_elements(tensors: Sequence[Tensor]) -> int:
-    return sum(tensor.numel() for tensor in tensors)
 
 
 def gradients(

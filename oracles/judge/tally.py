@@ -39,7 +39,7 @@ class Tally:
         ratio_of_sample: the largest error/bound of the sample that is being judged; a steered search maximizes it.
         last_share: the share of the last sample's elements that were judged.
         last_blank: whether all values of the last sample are zero within their bounds, so that zeros would be right.
-        part: the part of the cell that the samples belong to: PLANNED, LARGE or MORE.
+        part: the part of the cell that the next samples belong to: PLANNED, LARGE or MORE.
         longest_sum: the number of terms of the longest sum in the last reading.
         bins: errors by magnitude and by length of sums, where the run records these; else None.
         notes: remarks to be added to the reason of the verdict.
@@ -76,10 +76,6 @@ class Tally:
 
     # --------------------------------------------------------------------------------------------- what is reported
 
-    def begin(self, part: str) -> None:
-        """The samples that follow are of this part of the cell."""
-        self.part = part
-
     def note(self, text: str) -> None:
         """Add a remark to the reason of the verdict."""
         self.notes.append(text)
@@ -108,13 +104,9 @@ class Tally:
             # totals, and the sums by regime must agree with the totals.
             judged, not_judged = self.judged - judged, self.not_judged - not_judged
             for name in regimes_of(sample.regime):
-                count = self._regime_counts.setdefault((name, self.part), [0, 0])
-                count[0] += judged
-                count[1] += not_judged
+                _add(self._regime_counts, (name, self.part), judged, not_judged)
             for pair in values:
-                count = self._value_counts.setdefault(pair, [0, 0])
-                count[0] += judged
-                count[1] += not_judged
+                _add(self._value_counts, pair, judged, not_judged)
             self.last_share = judged / (judged + not_judged) if judged + not_judged else 1.0
             if judged + not_judged:
                 self._shares.setdefault(self.part, []).append(self.last_share)
@@ -283,11 +275,15 @@ class Tally:
         """Elements judged and not judged, by regime; of more than `_REGIMES`, those with the fewest judged elements."""
         sums: dict[str, list[int]] = {}
         for (name, _), (judged, not_judged) in self._regime_counts.items():
-            total = sums.setdefault(name[:_REGIME_NAME], [0, 0])
-            total[0] += judged
-            total[1] += not_judged
+            _add(sums, name[:_REGIME_NAME], judged, not_judged)
         least = sorted(sums, key=lambda name: sums[name][0])[:_REGIMES]
         return tuple((name, sums[name][0], sums[name][1]) for name in sorted(least))
+
+
+def _add(counts: dict[Any, list[int]], key: Any, judged: int, not_judged: int) -> None:
+    """Add elements that were judged, and that were not, to the counts of a key."""
+    before = counts.get(key, [0, 0])
+    counts[key] = [before[0] + judged, before[1] + not_judged]
 
 
 def _ranges(extents: Iterable[int]) -> str:

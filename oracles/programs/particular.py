@@ -156,12 +156,9 @@ def promising(problem: Problem, way: str) -> Script:
     script = _script_call(problem)
     names = ", ".join((*operand_names(problem).values(), *(name for name in script.values if name.startswith("a"))))
     device = "str(t.device)" if way == "fake tensors" else "''"
-    change = (
-        ("    {names}, = (mode.from_tensor(t) for t in ({names},))", "with FakeTensorMode() as mode:")
-        if way == "fake tensors"
-        else ("    {names}, = (t.to('meta') for t in ({names},))", "if True:")
-    )
-    line, head = change
+    change, head = "t.to('meta')", "if True:"
+    if way == "fake tensors":
+        change, head = "mode.from_tensor(t)", "with FakeTensorMode() as mode:"
     whole = script.then(
         *_GRADIENTS,
         "def described(tensors):",
@@ -169,7 +166,7 @@ def promising(problem: Problem, way: str) -> Script:
         f"    return [(tuple(t.shape), str(t.dtype), s, {device}) for t, s in zip(tensors, strides)]",
         "need = described(called(operands))",
         head,
-        line.format(names=names),
+        f"    {names}, = ({change} for t in ({names},))",
         f"    computed = described(called([{', '.join(operand_names(problem).values())}]))",
         f'print(f"{way}: computed {{computed}}, allowed is what eager tensors have, {{need}}")',
         "sys.exit(computed != need)",

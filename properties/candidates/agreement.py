@@ -5,30 +5,55 @@ counter of its own, stands in the trace as the numbers of one moment, and bounds
 
 What is hard here: torch's own evaluation may be outside of right bounds, too. So a spec is refused only where what was
 traced, run by torch, is inside, and the spec itself is outside in float64 as well: then these are two functions.
+
+And infinities that meet give a NaN or an infinity by the order in which they meet, so of a sum or a product of matrices
+nobody can ask for torch's own. Of x + 1 one can, because there is nothing to reorder. A candidate owes the gradients
+that the spec gives by itself; torch gives none of a running mean, or of what was written after autograd had saved it.
 """
 
 from __future__ import annotations
 
 import contextlib
 import enum
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import torch
+from torch.utils import _pytree as pytree
 
 from ...oracles.bound.rounding import Ball
 from ...oracles.bound.terms import Terms
 from ...oracles.op.declaration import is_float, to_array
 from .arguments import CallArguments, OperandFacts, State, Tensor, copied_state
-from .comparing import Held, hold_all
-from .one_order import operands_of
-from .results import SpecRun
+from .comparing import hold_all
+from .host.calls import floating
+from .results import SpecRun, result_of
 from .specification import Reading, SpecError, Specification
 
-#: What a card says of an output that torch gets wrong as well.
-AS_WELL = "torch      its own evaluation of the spec is outside here as well"
+_ATEN = torch.ops.aten
+#: Operations that move elements, or round them to another dtype.
+_MOVES = frozenset(
+    {_ATEN.view, _ATEN.reshape, _ATEN._unsafe_view, _ATEN.expand, _ATEN.permute, _ATEN.transpose, _ATEN.t, _ATEN.alias}
+    | {_ATEN.squeeze, _ATEN.unsqueeze, _ATEN.slice, _ATEN.select, _ATEN.cat, _ATEN.copy, _ATEN._to_copy, _ATEN.clone}
+)
+#: A function of a state and arguments.
+Called = Callable[[dict[str, Tensor], tuple[Any, ...]], Any]
+
+
+@dataclass(frozen=True)
+class SpecBackward:
+    """What torch gives as gradients of a spec.
+
+    Attributes:
+        gradients: by operand, which is the position of a floating argument among those, or the name of a parameter;
+            None where no output depends on it.
+        refused: why torch gives none, by operand.
+    """
+
+    gradients: Mapping[int | str, Tensor | None]
+    refused: Mapping[int | str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -81,7 +106,6 @@ def fault(found: TorchEvaluations, balls: Sequence[Reading], terms: Terms) -> Di
 def disagreement(
     spec: Specification,
     arguments: CallArguments,
-    state: State,
     run: SpecRun,
     read: Callable[[Terms], Sequence[Reading]],
     terms: Terms,
@@ -89,12 +113,12 @@ def disagreement(
     """Why the values that were read of a spec are not what torch runs of it; empty where they are.
 
     Args:
-        spec, arguments, state: what was read, and where. run: what torch computes there.
+        spec, arguments: what was read, with its own state, and where. run: what torch computes there.
         read: the readings under some terms. terms: what is allowed.
     """
     if spec.numpy:
         return ""
-    count = len(run.outputs)
+    count, state = len(run.outputs), spec.state
 
     def replayed() -> Sequence[Tensor] | None:
         with contextlib.suppress(Exception), torch.no_grad():  # of what is meant to be read alone
@@ -146,24 +170,6 @@ def doubled(tensor: Tensor) -> Tensor:
     return tensor.detach().double() if is_float(tensor) else tensor
 
 
-def told_of_torch(
-    found: Sequence[Held], native: Sequence[Tensor] | None, terms: Terms, given: OperandFacts, order: int = 0
-) -> list[Held]:
-    """The same, with a line on the card of each output that torch's own evaluation of the spec gets wrong as well."""
-    if native is None or len(native) != len(found):
-        return list(found)
-    return [_describe_disagreement(held, own, terms, given, order) for held, own in zip(found, native, strict=True)]
-
-
-def _describe_disagreement(held: Held, own: Tensor, terms: Terms, given: OperandFacts, order: int) -> Held:
-    if held.wrong is None or held.ball is None:
-        return held
-    (again,) = hold_all([""], [own], [held.ball], terms, None, given, order, told=False)
-    if again.wrong is None:
-        return held
-    return replace(held, wrong=replace(held.wrong, lines=(*held.wrong.lines, AS_WELL)))
-
-
 def _differ(first: Tensor, other: Tensor, ball: Reading) -> bool:
     """Whether two outputs of one spec, of the same inputs, are farther apart than the radius of their ball.
 
@@ -178,3 +184,84 @@ def _differ(first: Tensor, other: Tensor, ball: Reading) -> bool:
     with np.errstate(all="ignore"):
         same = (one == two) | (np.isnan(one) & np.isnan(two)) | ~(np.abs(one - two) > ball.radii())
     return not bool(np.all(same))
+
+
+def operands_of(spec: Specification, arguments: CallArguments, state: State) -> OperandFacts:
+    """What is known of the operands of a call."""
+    if arguments.finite:
+        return OperandFacts.FINITE
+    if not spec.numpy and in_one_order(spec.traced_at(arguments, state).graph):
+        return OperandFacts.IN_ONE_ORDER
+    return OperandFacts.WITH_INFINITIES if arguments.infinite else OperandFacts.WITH_NANS
+
+
+def in_one_order(graph: torch.fx.GraphModule) -> bool:
+    """Whether each element is made by a chain of functions of one number each, but for one of several at most.
+
+    Where nothing is used twice, and two numbers meet once at most, no sum or product can be taken in another order. A
+    factor that is put into a bracket or taken out of it makes the same infinity.
+    """
+    meetings = 0
+    for node in graph.graph.nodes:
+        users = [user for user in node.users if user.op != "output"]
+        if node.op == "output" or (not users and node.op != "call_function"):
+            continue
+        if len(users) > 1 or sum(_operands(user).count(node) for user in users) > 1:
+            return False
+        if node.op != "call_function" or getattr(node.target, "overloadpacket", None) in _MOVES:
+            continue
+        if torch.Tag.pointwise not in getattr(node.target, "tags", ()):
+            return False
+        meetings += max(len(_operands(node)) - 1, 0)
+    return meetings <= 1
+
+
+def _operands(node: torch.fx.Node) -> list[Any]:
+    return [leaf for leaf in pytree.tree_leaves((node.args, node.kwargs)) if isinstance(leaf, torch.fx.Node)]
+
+
+def backward(
+    spec: Specification,
+    arguments: CallArguments,
+    state: State,
+    operands: Sequence[int | str],
+    cotangents: Sequence[Tensor],
+) -> SpecBackward:
+    """Run a spec's backward, on copies.
+
+    Args:
+        spec: of torch. arguments, state: where it is run. operands: as for `SpecBackward.gradients`, at least one.
+        cotangents: one for each floating output.
+    """
+    whole = tried(spec.called, arguments, state, operands, cotangents)
+    if not isinstance(whole, str):
+        return SpecBackward(whole)
+    alone = {operand: tried(spec.called, arguments, state, [operand], cotangents) for operand in operands}
+    refused = {operand: answer for operand, answer in alone.items() if isinstance(answer, str)}
+    rest = [operand for operand in operands if operand not in refused]
+    together = tried(spec.called, arguments, state, rest, cotangents) if rest else {}
+    if isinstance(together, str):
+        return SpecBackward({}, dict.fromkeys(operands, together) | refused)
+    return SpecBackward(together, refused)
+
+
+def tried(
+    called: Called, arguments: CallArguments, state: State, operands: Sequence[int | str], cotangents: Sequence[Tensor]
+) -> dict[int | str, Tensor | None] | str:
+    """The gradients, or what torch says in their place; other arguments as for `backward`."""
+    own_arguments, own_state = arguments.copied(), copied_state(state)
+    inputs = floating(own_arguments.tensors)
+    leaves = [own_state[operand] if isinstance(operand, str) else inputs[operand] for operand in operands]
+    try:
+        with torch.enable_grad():
+            for leaf in leaves:
+                leaf.requires_grad_(True)
+            outputs = floating(result_of(called(own_state, own_arguments.args)).tensors)[: len(cotangents)]
+        tracked = [(y, g) for y, g in zip(outputs, cotangents, strict=True) if y.requires_grad]
+        if not tracked:
+            return dict.fromkeys(operands)
+        targets, weights = [y for y, _ in tracked], [g for _, g in tracked]
+        gradients = torch.autograd.grad(targets, leaves, weights, allow_unused=True)
+    except Exception as err:
+        return str(err).strip().partition("\n")[0].partition(";")[0][:200] or type(err).__name__
+    return dict(zip(operands, gradients, strict=True))

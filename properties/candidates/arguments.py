@@ -54,6 +54,12 @@ class CallArguments:
         return tuple(leaf for leaf in self.leaves if isinstance(leaf, Tensor))
 
     @property
+    def dtype(self) -> str:
+        """The name of the dtype of the first floating tensor; "none" where there is none."""
+        floating = (str(t.dtype).removeprefix("torch.") for t in self.tensors if t.is_floating_point())
+        return next(floating, "none")
+
+    @property
     def shapes(self) -> list[tuple[int, ...]]:
         """Of the tensors."""
         return [tuple(t.shape) for t in self.tensors]

@@ -50,11 +50,6 @@ class Outlier:
     relation: str
     share: float
 
-    @property
-    def where(self) -> str:
-        """Place and relation as one text."""
-        return "; ".join(text for text in (self.place, self.relation) if text)
-
 
 @dataclass(frozen=True)
 class Wrong:
@@ -89,6 +84,7 @@ def make_card(name: str, computed: Tensor, elements: accept.Elements, accepted: 
         int(np.count_nonzero(outside)), outside.size, box_of(outside) if at else (), describe_place(outside),
         describe_relation(values, elements.value, outside), _share(values, elements.value, outside),
     )  # fmt: skip
+    where = "; ".join(text for text in (outlier.place, outlier.relation) if text)
     widths = elements.of(some_of(outside.size)).width
     widths = widths[np.isfinite(widths)]
     lines = [
@@ -97,7 +93,7 @@ def make_card(name: str, computed: Tensor, elements: accept.Elements, accepted: 
         *_describe_error(outlier, float(measures.ulp[0]), _largest(elements.value)),
         f"outside    {outlier.outside} of {outlier.elements} elements"
         f" ({outside.size - np.count_nonzero(elements.judged)} not judged)",
-        *(f"where      {text}" for text in (outlier.where,) if text),
+        *([f"where      {where}"] if where else []),
         f"allowed    {terms}",
         f"format     {dtype_name(computed.dtype)}, sums in {ball.contract.accumulate.name}",
         f"sees       errors from {np.median(widths) if widths.size else np.nan:.3g} ulp on (median),"
@@ -126,17 +122,14 @@ def _describe_error(outlier: Outlier, ulp: float, largest: float) -> list[str]:
     error = abs(outlier.computed - outlier.exact)
     if not np.isfinite(error):
         return [f"severity   not finite; the largest exact element is {largest:.3g}"]
+    share = f"{error / largest:.2g}" if largest else "more than all"
     most = f"; {outlier.share:.2g} where the error is largest" if np.isfinite(outlier.share) else ""
     return [
         f"error      {error:.3g}: {ulp:.4g} ulp, {outlier.ratio:.4g} times the bound {outlier.bound:.3g}",
-        f"severity   {_share_of(error, largest)} of the largest exact element, {largest:.3g}{most}",
+        f"severity   {share} of the largest exact element, {largest:.3g}{most}",
     ]
 
 
 def title_of(where: str) -> str:
     """The first line of a card about an output or an element."""
     return f"{where} is outside its accept set"
-
-
-def _share_of(error: float, largest: float) -> str:
-    return f"{error / largest:.2g}" if largest else "more than all"

@@ -19,6 +19,9 @@ from .arguments import OperandFacts
 from .card import Wrong, make_card, some_of, title_of
 from .specification import Reading
 
+#: What a card says of an output that torch gets wrong as well.
+AS_WELL = "torch      its own evaluation of the spec is outside here as well"
+
 
 @dataclass(frozen=True)
 class Held:
@@ -150,17 +153,15 @@ def _hold_whole(name: str, computed: Tensor, need: Reading) -> Held:
         shown = np.asarray(need)
         right = values == shown
     right = np.asarray(right)
-    if right.all():
+    wrong, is_open = None, False
+    if not right.all():
+        at = tuple(int(i) for i in np.argwhere(~right)[0])
+        lines = (f"outside    {np.count_nonzero(~right)} of {right.size} elements",)
+        wrong = Wrong(Code.VALUE, f"{name}{list(at) or ''} is {values[at]}, need {shown[at]}", lines)
+    elif isinstance(need, Condition):
         # A truth value that rounding leaves open is as wide as it can be.
-        is_open = isinstance(need, Condition) and 2 * int(np.count_nonzero(np.asarray(need) == EITHER)) > values.size
-        return Held(None, values.size - not_judged, not_judged, is_open)
-    at = tuple(int(i) for i in np.argwhere(~right)[0])
-    lines = (f"outside    {np.count_nonzero(~right)} of {right.size} elements",)
-    return Held(
-        Wrong(Code.VALUE, f"{name}{list(at) or ''} is {values[at]}, need {shown[at]}", lines),
-        values.size - not_judged,
-        not_judged,
-    )
+        is_open = 2 * int(np.count_nonzero(np.asarray(need) == EITHER)) > values.size
+    return Held(wrong, values.size - not_judged, not_judged, is_open)
 
 
 def _vacuous(ball: Ball, fmt: Any, judged: Any) -> bool:
@@ -223,4 +224,24 @@ def hold_in_turn(
         outcomes = hold_all(names, computed, read(terms.of_text_alone), terms, native, given, order, told=False)
         if not any(each.wrong for each in outcomes):
             return outcomes
-    return hold_all(names, computed, read(terms), terms, native, given, order)
+    return tell_of_torch(
+        hold_all(names, computed, read(terms), terms, native, given, order), native, terms, given, order
+    )
+
+
+def tell_of_torch(
+    found: Sequence[Held], native: Sequence[Tensor] | None, terms: Terms, given: OperandFacts, order: int = 0
+) -> list[Held]:
+    """The same, with a line on the card of each output that torch's own evaluation of the spec gets wrong as well."""
+    if native is None or len(native) != len(found):
+        return list(found)
+    return [_describe_disagreement(held, own, terms, given, order) for held, own in zip(found, native, strict=True)]
+
+
+def _describe_disagreement(held: Held, own: Tensor, terms: Terms, given: OperandFacts, order: int) -> Held:
+    if held.wrong is None or held.ball is None:
+        return held
+    (again,) = hold_all([""], [own], [held.ball], terms, None, given, order, told=False)
+    if again.wrong is None:
+        return held
+    return replace(held, wrong=replace(held.wrong, lines=(*held.wrong.lines, AS_WELL)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,12 +13,11 @@ from ...oracles.bound.rounding import Ball
 from ...oracles.bound.terms import Terms, terms
 from ...oracles.op.declaration import dtype_name
 from ...reference.formats import FORMATS
-from .agreement import disagreement, told_of_torch
+from .agreement import disagreement, operands_of
 from .arguments import CallArguments, Tensor
 from .comparing import Held, hold_in_turn
-from .one_order import operands_of
 from .results import SpecRun, result_of, unlike
-from .specification import Reading, SpecError, Specification, specification
+from .specification import Reading, SpecError, specification
 
 #: The terms that count where a user names none.
 DEFAULT = "torch"
@@ -58,38 +57,22 @@ def bound(spec: Any, *args: Any, contract: str | Terms = DEFAULT) -> Bound | tup
     read_spec, allowed, arguments = specification(spec), terms(contract), CallArguments.of(args)
     run = read_spec.run(arguments, read_spec.state)
     read = read_spec.read(arguments, read_spec.state, allowed)[: len(_tensors_asked(run))]
-    _require_agreement(read_spec, arguments, run, lambda _: read, allowed)
-    rows = [_bound(ball, _dtype(read_spec, run, i, ball)) for i, ball in enumerate(read) if isinstance(ball, Ball)]
+    why = disagreement(read_spec, arguments, run, lambda _: read, allowed)
+    if why:
+        raise SpecError(why)
+    rows = []
+    for ball, tensor in zip(read, _tensors_asked(run), strict=False):
+        if isinstance(ball, Ball):
+            rows.append(_bound(ball, ball.contract.stores.name if read_spec.numpy else dtype_name(tensor.dtype)))
     if not rows:
         dtypes = ", ".join(dtype_name(y.dtype) for y in run.outputs) or "no tensor"
         raise SpecError(f"{read_spec.name} gives {dtypes}, need a floating tensor: nothing else has a bound")
     return rows[0] if len(rows) == 1 else tuple(rows)
 
 
-def _require_agreement(
-    spec: Specification,
-    arguments: CallArguments,
-    run: SpecRun,
-    read: Callable[[Terms], Sequence[Reading]],
-    terms: Terms,
-) -> None:
-    """Require that what was read of a spec is what torch runs.
-
-    Raises:
-        SpecError: it is not.
-    """
-    why = disagreement(spec, arguments, spec.state, run, read, terms)
-    if why:
-        raise SpecError(why)
-
-
 def _tensors_asked(run: SpecRun) -> tuple[Tensor, ...]:
     """The tensors that a spec gives, or writes where it gives none."""
     return run.outputs or run.values
-
-
-def _dtype(spec: Specification, run: SpecRun, position: int, ball: Ball) -> str:
-    return ball.contract.stores.name if spec.numpy else dtype_name(_tensors_asked(run)[position].dtype)
 
 
 def _bound(ball: Ball, dtype: str) -> Bound:
@@ -127,13 +110,14 @@ def assert_conforms(candidate_output: Any, spec: Any, *args: Any, contract: str 
     def read(terms: Terms) -> Sequence[Reading]:
         return read_spec.read(arguments, read_spec.state, terms)[: len(native)]
 
-    _require_agreement(read_spec, arguments, run, read, allowed)
+    why = disagreement(read_spec, arguments, run, read, allowed)
+    if why:
+        raise SpecError(why)
     other_form = unlike(result.form, result.plain, run.result) if run.outputs else ""
     if other_form:
         raise AssertionError(f"{read_spec.name}: {other_form}")
     operands = operands_of(read_spec, arguments, read_spec.state)
     outcomes = hold_in_turn(names, result.tensors, read, allowed, None if read_spec.numpy else native, operands)
-    outcomes = told_of_torch(outcomes, None if read_spec.numpy else native, allowed, operands)
     wrong = [str(each.wrong) for each in outcomes if each.wrong is not None]
     wrong = wrong or [text for name, each in zip(names, outcomes, strict=True) if (text := _left(name, each))]
     if wrong:

@@ -20,10 +20,6 @@ def _normal(tensor: Tensor, rng: Any) -> Any:
     return rng.standard_normal(tuple(tensor.shape))
 
 
-def _of_wide_exponents(tensor: Tensor, rng: Any) -> Any:
-    return _normal(tensor, rng) * np.exp2(24 * rng.random(tuple(tensor.shape)) - 16)
-
-
 def _with_few(value: float) -> Way:
     """The given values, of which about one in a thousand is another, and one at least."""
 
@@ -37,21 +33,6 @@ def _with_few(value: float) -> Way:
     return way
 
 
-#: How the floating tensors of a question are filled, by the question's code. SEEDS is of the given tensors' own range.
-WAYS: dict[str, Way] = {
-    "SEEDS": lambda t, rng: _between(t, rng),
-    "SIGNS": _normal,
-    "OFFSET": lambda t, rng: 100 + _normal(t, rng),
-    "NEARONE": lambda t, rng: 1 + _normal(t, rng) / 64,
-    "WIDE": _of_wide_exponents,
-    "SMALL": lambda t, rng: _normal(t, rng) * 2.0**-20,
-    "ZEROS": lambda t, rng: np.zeros(tuple(t.shape)),
-    "INTEGERS": lambda t, rng: rng.integers(-4, 5, tuple(t.shape)),
-    "NAN": _with_few(float("nan")),
-    "INF": _with_few(float("inf")),
-}
-
-
 def _between(tensor: Tensor, rng: Any) -> Any:
     """Values between those that a tensor has."""
     flat = tensor.detach().cpu().double().numpy().reshape(-1)
@@ -59,6 +40,21 @@ def _between(tensor: Tensor, rng: Any) -> Any:
         return flat.reshape(tuple(tensor.shape))
     low, high = (flat[rng.integers(flat.size, size=flat.size)] for _ in range(2))
     return (low + rng.random(flat.size) * (high - low)).reshape(tuple(tensor.shape))
+
+
+#: How the floating tensors of a question are filled, by the question's code. SEEDS is of the given tensors' own range.
+WAYS: dict[str, Way] = {
+    "SEEDS": _between,
+    "SIGNS": _normal,
+    "OFFSET": lambda t, rng: 100 + _normal(t, rng),
+    "NEARONE": lambda t, rng: 1 + _normal(t, rng) / 64,
+    "WIDE": lambda t, rng: _normal(t, rng) * np.exp2(24 * rng.random(tuple(t.shape)) - 16),
+    "SMALL": lambda t, rng: _normal(t, rng) * 2.0**-20,
+    "ZEROS": lambda t, rng: np.zeros(tuple(t.shape)),
+    "INTEGERS": lambda t, rng: rng.integers(-4, 5, tuple(t.shape)),
+    "NAN": _with_few(float("nan")),
+    "INF": _with_few(float("inf")),
+}
 
 
 def filled_tensor(tensor: Tensor, way: Way, rng: Any) -> Tensor:

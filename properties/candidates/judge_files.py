@@ -26,7 +26,7 @@ from .host.module_files import GivenError, file_of, problem_of
 from .host.sources import content_of, sources
 from .host.watching import Watch
 from .judgement import Assignment, Judgement, Ruling
-from .judging import Progress, assignment_of, judged
+from .judging import Progress, judged
 from .row_sample import part_of
 from .session import Session
 from .specification import SpecError, specification
@@ -95,8 +95,8 @@ def judge_file(
         except CandidateError as err:
             first, *more = str(err).splitlines() or [""]
             finding = wrong("PROCESS", Code.RAISED, f"the candidate could not be made: {first}", *more)
-            of = assignment_of(candidate, read, allowed, seed, arguments)
-            return Judgement(replace(of, sha256=digests), Ruling.REJECTED, (finding,))
+            of = Assignment(candidate, read.name, str(allowed), seed, arguments.dtype, digests)
+            return Judgement(of, Ruling.REJECTED, (finding,))
         stack.enter_context(apart)
         judgement = judged(Session(read, apart, allowed, seed, arguments, problem.draw, part), questions, progress)
         return replace(judgement, assignment=replace(judgement.assignment, sha256=digests))

@@ -22,7 +22,7 @@ from .precision import arithmetic
 from .questions import QUESTIONS
 from .row_sample import part_of
 from .session import Session
-from .specification import SpecError, Specification, specification
+from .specification import SpecError, specification
 
 #: (code of the question that comes next, how many were asked, how many there are) -> None.
 Progress = Callable[[str, int, int], None]
@@ -97,7 +97,8 @@ def judged(session: Session, questions: Sequence[str] = (), progress: Progress |
             error = f"{code}: {err}"
             break
         except GoneError as err:
-            findings.append(_gone(code, err))
+            text = "the candidate did not answer" if err.timed_out else "the candidate's process has ended"
+            findings.append(wrong(code, Code.TIMED_OUT if err.timed_out else Code.CRASHED, f"{text}: {err}"))
             findings += [] if code == "LEFT" else [ASKING["LEFT"](session)]
             break
     misread = "" if error else _misread(session)
@@ -106,7 +107,8 @@ def judged(session: Session, questions: Sequence[str] = (), progress: Progress |
     weaknesses = [] if error else session.records.weaknesses(findings)
     name, words = ("", "") if error else arithmetic(session)
     verdict = Ruling.ERROR if error else ruling(findings, weaknesses)
-    of = assignment_of(session.candidate.name, session.spec, session.terms, session.seed, session.given)
+    names = session.candidate.name, session.spec.name, str(session.terms)
+    of = Assignment(*names, session.seed, session.given.dtype)
     return Judgement(
         of, verdict, tuple(findings), tuple(weaknesses), words, name, error, session.records.coverage(),
         time.monotonic() - start,
@@ -119,17 +121,3 @@ def _misread(session: Session) -> str:
         return session.disagreement()
     except (SpecError, ReadingError):
         return ""
-
-
-def _gone(code: str, err: GoneError) -> Finding:
-    if err.timed_out:
-        return wrong(code, Code.TIMED_OUT, f"the candidate did not answer: {err}")
-    return wrong(code, Code.CRASHED, f"the candidate's process has ended: {err}")
-
-
-def assignment_of(
-    candidate: str, spec: Specification, allowed: Terms, seed: int, arguments: CallArguments
-) -> Assignment:
-    """What is judged, and by what: the arguments are those of `Session`."""
-    floating = [str(t.dtype).removeprefix("torch.") for t in arguments.tensors if t.is_floating_point()]
-    return Assignment(candidate, spec.name, str(allowed), seed, next(iter(floating), "none"))

@@ -45,20 +45,20 @@ def own_strides(tensors: Sequence[Tensor]) -> list[list[int]]:
     return [] if all(t.is_contiguous() for t in tensors) else [list(t.stride()) for t in tensors]
 
 
-def place(tensor: Tensor, strides: Sequence[int]) -> Tensor:
-    """Equal values in new memory with these strides; what lies between them is NaN, or an integer that the tensor has.
+def place(tensor: Tensor, strides: Sequence[int], offset: int = 0) -> Tensor:
+    """Equal values in new memory with these strides; what lies around them is NaN, or an integer that the tensor has.
 
-    Where an axis has stride 0, the values along it are those of its first index. Strides by which elements would
-    overlap otherwise give a contiguous tensor.
+    They begin after `offset` elements. Where an axis has stride 0, the values along it are those of its first index.
+    Strides by which elements would overlap otherwise give a contiguous tensor.
     """
-    if not tensor.ndim or not tensor.numel():
+    if not tensor.numel():
         return tensor
     sizes = [1 if stride == 0 else n for n, stride in zip(tensor.shape, strides, strict=True)]
     first = tensor[tuple(slice(0, n) for n in sizes)]
     extent = 1 + sum((n - 1) * stride for n, stride in zip(sizes, strides, strict=True))
     filler = float("nan") if tensor.dtype.is_floating_point else first.reshape(-1)[0].item()
-    memory = torch.full((extent,), filler, dtype=tensor.dtype, device=tensor.device)
-    view = memory.as_strided(sizes, list(strides))
+    memory = torch.full((offset + extent,), filler, dtype=tensor.dtype, device=tensor.device)
+    view = memory.as_strided(sizes, list(strides), offset)
     try:
         view.copy_(first)
     except RuntimeError:  # elements that overlap cannot be written

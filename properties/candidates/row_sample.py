@@ -21,7 +21,7 @@ import torch
 from ...oracles.bound.terms import Terms
 from ...oracles.op.declaration import is_float
 from .arguments import CallArguments, Tensor
-from .inputs import WAYS, Way
+from .inputs import WAYS, Way, filled_tensor
 from .row_independence import keeps_rows
 from .specification import SpecError, Specification
 
@@ -117,8 +117,7 @@ def _with_rows(spec: Specification, arguments: CallArguments, part: Part, rows: 
 
 def drawn(tensor: Tensor, way: Way, rng: Any) -> Tensor:
     """A tensor like another, filled in a way: of a large one a stretch, again and again."""
-    sample = way(tensor.reshape(-1)[:DRAWN], rng)
-    values = torch.from_numpy(np.asarray(sample, dtype=np.float64)).to(tensor.device, tensor.dtype)
+    values = filled_tensor(tensor.reshape(-1)[:DRAWN], way, rng)
     return values.repeat(-(-tensor.numel() // max(len(values), 1)))[: tensor.numel()].reshape(tensor.shape)
 
 

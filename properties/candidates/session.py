@@ -12,14 +12,13 @@ import numpy as np
 
 from ...oracles.bound.terms import Terms
 from ...oracles.verdicts.verdict import Code
-from .agreement import disagreement, told_of_torch
+from .agreement import disagreement, operands_of
 from .arguments import CallArguments, OperandFacts, State, Tensor
 from .comparing import hold_in_turn
 from .evidence import Evidence, Records
 from .finding import Finding, raised, summed, wrong
 from .host.calls import Answer, Answering, CandidateCall, Manner, Writes
 from .layouts import MemoryLayout, own_strides, strides_of
-from .one_order import operands_of
 from .questions import OF_ARITHMETIC, OF_DATA, OF_LIKELY
 from .results import SpecRun, unlike
 from .row_sample import Part
@@ -233,7 +232,6 @@ class Session:
 
         operands = operands_of(self.spec, arguments, state)
         outcomes = hold_in_turn(names, computed, read, self.terms, native, operands, plain=not self.history.erring)
-        outcomes = told_of_torch(outcomes, native, self.terms, operands)
         self.history.erring = any(each.wrong is not None for each in outcomes)
         self.history.strayed |= self.history.erring
         if operands is OperandFacts.FINITE or question in OF_DATA:
@@ -306,9 +304,8 @@ class Session:
 
     def disagreement(self) -> str:
         """Why the spec as it was read is not what torch runs of it, at the given arguments; empty where it is."""
-        arguments, state, own = self.given_rows, self.spec.state, self.native
-        read = functools.partial(self._read, arguments, state)
-        return disagreement(self.spec, arguments, state, own, read, self.terms)
+        read = functools.partial(self._read, self.given_rows, self.spec.state)
+        return disagreement(self.spec, self.given_rows, self.native, read, self.terms)
 
     def rows_for(self, question: str, arguments: CallArguments) -> list[int]:
         """Rows that a question holds; at the given arguments they are the same for all, and are read once."""

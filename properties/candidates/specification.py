@@ -124,7 +124,8 @@ class Specification:
     def called(self, state: State, args: tuple[Any, ...]) -> Any:
         """What the function gives for a state and arguments, which it may write."""
         if self.numpy:
-            arrays = [a.detach().cpu().double().numpy() if is_float(a) else _as_plain_value(a) for a in args]
+            plain = [a.detach().cpu() if isinstance(a, Tensor) else a for a in args]
+            arrays = [to_array(a) if is_float(a) else a.numpy() if isinstance(a, Tensor) else a for a in plain]
             with np.errstate(all="ignore"):
                 outputs = self.function(*arrays)
             if not isinstance(outputs, (tuple, list)):
@@ -152,14 +153,11 @@ class Specification:
             SpecError: an operation has no reading.
         """
         with _reading(self.name):
-            question = self._question(arguments, state, terms)
-        return self._evaluated(question.function, question, terms, 0, sharp)
+            return self._question(arguments, state, terms).read(sharp)
 
     def drawn(self, arguments: CallArguments, state: State, terms: Terms, draws: np.random.Generator) -> Evaluations:
         """The outputs of evaluations with random rounding errors, as arrays; arguments as for `read`."""
-        question = self._question(arguments, state, terms)
-        contract = terms.contract(question.dtype, question.device, 0)
-        return Evaluations(question.function, question.operands, contract, draws)
+        return self._question(arguments, state, terms).drawn(draws)
 
     def gradients(
         self, arguments: CallArguments, state: State, terms: Terms, wanted: Sequence[int], cotangents: Sequence[Tensor]
@@ -172,22 +170,19 @@ class Specification:
             cotangents: one for each floating output.
         """
         with _reading(self.name):
-            question = self._of_gradients(arguments, state, terms, wanted, cotangents)
-        return self._evaluated(question.function, question, terms, 1, False)
+            return self._of_gradients(arguments, state, terms, wanted, cotangents).read()
 
     def drawn_gradients(
         self, arguments: CallArguments, state: State, terms: Terms, wanted: Sequence[int], cotangents: Sequence[Tensor],
         draws: np.random.Generator,
     ) -> Evaluations:  # fmt: skip
         """`drawn` of the gradients; other arguments as for `gradients`."""
-        question = self._of_gradients(arguments, state, terms, wanted, cotangents)
-        contract = terms.contract(question.dtype, question.device, 1)
-        return Evaluations(question.function, question.operands, contract, draws)
+        return self._of_gradients(arguments, state, terms, wanted, cotangents).drawn(draws)
 
     def _of_gradients(
         self, arguments: CallArguments, state: State, terms: Terms, wanted: Sequence[int], cotangents: Sequence[Tensor]
     ) -> BoundQuestion:
-        question = self._question(arguments, state, terms)
+        question = self._question(arguments, state, terms, order=1)
         # What the spec writes comes behind its outputs, and has no cotangents.
         count = None if self.numpy else -len(self.traced_at(arguments, state).written_inputs) or None
         passive = [i for i in range(len(question.operands)) if i not in wanted]
@@ -200,28 +195,21 @@ class Specification:
 
         derived = along(REFERENCE, ("vjp",), reordered, len(wanted), len(cotangents), len(passive))
         operands = [*(question.operands[i] for i in order), *map(to_array, cotangents)]
-        return BoundQuestion(derived, operands, question.dtype, question.device)
-
-    def _evaluated(
-        self, function: Callable[..., Any], question: BoundQuestion, terms: Terms, order: int, sharp: bool
-    ) -> tuple[Reading, ...]:
-        contract = terms.contract(question.dtype, question.device, order)
-        with _reading(self.name):
-            readings = balls(function, question.operands, contract)
-            return tuple(map(_sharpest, readings, _exact(function, question, contract))) if sharp else tuple(readings)
+        return BoundQuestion(derived, operands, question.contract)
 
     def dtype_of(self, arguments: CallArguments, state: State) -> str:
         """The dtype whose arithmetic is judged: the narrowest of the floating operands."""
         names = {dtype_name(t.dtype) for t in (*state.values(), *arguments.tensors) if is_float(t)}
         return min(names & set(FORMATS) or {"float32"}, key=lambda name: FORMATS[name].precision)
 
-    def _question(self, arguments: CallArguments, state: State, terms: Terms) -> BoundQuestion:
-        """The spec as a function of arrays of its floating operands, and the values of those."""
+    def _question(self, arguments: CallArguments, state: State, terms: Terms, order: int = 0) -> BoundQuestion:
+        """The spec as a function of arrays of its floating operands, to be differentiated `order` times."""
         operands = [*state.values(), *arguments.tensors]
         floating = [i for i, t in enumerate(operands) if is_float(t)]
-        dtype = self.dtype_of(arguments, state)
         device = "cuda" if any(t.is_cuda for t in operands) else "cpu"
-        inner = self._of_arrays(arguments, state)
+        contract = terms.contract(self.dtype_of(arguments, state), device, order)
+        # A function of arrays in the places of the state and of the tensors among the arguments.
+        inner = _with_algorithms(self.function, arguments) if self.numpy else self.traced_at(arguments, state)
         fixed = [None if i in floating else t.detach().cpu().numpy() for i, t in enumerate(operands)]
         casts = [terms.format_of_inputs(dtype_name(operands[i].dtype)) for i in floating]
 
@@ -237,13 +225,7 @@ class Specification:
 
         for other in algorithms(inner, terms.algorithms):
             algorithm_of(first)(functools.partial(function, of=other))
-        return BoundQuestion(first, [to_array(operands[i]) for i in floating], dtype, device)
-
-    def _of_arrays(self, arguments: CallArguments, state: State) -> Callable[..., Any]:
-        """The spec as a function of arrays in the places of the state and of the tensors among the arguments."""
-        if self.numpy:
-            return _with_algorithms(self.function, arguments)
-        return self.traced_at(arguments, state)
+        return BoundQuestion(first, [to_array(operands[i]) for i in floating], contract)
 
     def traced_at(self, arguments: CallArguments, state: State) -> Traced:
         """The operations of a torch spec at tensors like these; its outputs, and then what it writes.
@@ -286,12 +268,30 @@ class Specification:
 
 @dataclass(frozen=True)
 class BoundQuestion:
-    """A function of arrays, its operands as float64, and the dtype and device whose arithmetic is judged."""
+    """A function of arrays, its operands as float64, and what an evaluation of it may do."""
 
     function: Callable[..., Any]
     operands: list[Any]
-    dtype: str
-    device: str
+    contract: Contract
+
+    def read(self, sharp: bool = False) -> tuple[Reading, ...]:
+        """The outputs as balls; `sharp`: those that are exact in every order of evaluation without a radius."""
+        readings = tuple(balls(self.function, self.operands, self.contract))
+        return tuple(map(_sharpest, readings, self._exact())) if sharp else readings
+
+    def drawn(self, draws: np.random.Generator) -> Evaluations:
+        """Evaluations with random rounding errors."""
+        return Evaluations(self.function, self.operands, self.contract, draws)
+
+    def _exact(self) -> tuple[Reading, ...]:
+        """The reading that knows which elements are exact in every order of evaluation, whatever the algorithm."""
+        centres = [np.asarray(values, dtype=self.contract.centre_type) for values in self.operands]
+        readings: tuple[Reading, ...] = ()
+        for algorithm in (self.function, *algorithms(self.function)):
+            with np.errstate(all="ignore"), contextlib.suppress(Inapplicable):
+                read = tuple(algorithm(*(Ball(c, None, self.contract.on_lattice) for c in centres)))
+                readings = tuple(map(joined, readings, read)) if readings else read
+        return readings
 
 
 def specification(spec: Any) -> Specification:
@@ -339,10 +339,6 @@ def _calls_numpy(function: Any) -> bool:
     return "numpy" in modules and "torch" not in modules
 
 
-def _as_plain_value(value: Any) -> Any:
-    return value.detach().cpu().numpy() if isinstance(value, Tensor) else value
-
-
 def _with_algorithms(formula: Callable[..., Any], arguments: CallArguments) -> Callable[..., Any]:
     def filled(function: Callable[..., Any], *arrays: Any) -> Any:
         outputs = function(*arguments.with_tensors(arrays).args)
@@ -353,17 +349,6 @@ def _with_algorithms(formula: Callable[..., Any], arguments: CallArguments) -> C
     for other in declared(formula):
         algorithm_of(first, other.name)(functools.partial(filled, other.formula))
     return first
-
-
-def _exact(function: Callable[..., Any], question: BoundQuestion, contract: Contract) -> tuple[Reading, ...]:
-    """The reading that knows which elements are exact in every order of evaluation, whatever the algorithm."""
-    centres = [np.asarray(values, dtype=contract.centre_type) for values in question.operands]
-    readings: tuple[Reading, ...] = ()
-    for algorithm in (function, *algorithms(function)):
-        with np.errstate(all="ignore"), contextlib.suppress(Inapplicable):
-            read = tuple(algorithm(*(Ball(c, None, contract.on_lattice) for c in centres)))
-            readings = tuple(map(joined, readings, read)) if readings else read
-    return readings
 
 
 def _sharpest(plain: Reading, exact: Reading) -> Reading:

@@ -261,7 +261,7 @@ def _describe_others(opened: Opened, samples: Samples, first: Violation) -> tupl
     """The failures of other kinds than the first; those that do not repeat are left out."""
     failures = []
     for kind in samples.failures.others(first):
-        opened.judge.tally.begin(kind.part)
+        opened.judge.tally.part = kind.part
         try:
             judge_one(replace(opened, judge=opened.judge.again()), kind.sample)
         except Violation as repeated:

@@ -338,11 +338,11 @@ def stages(judge: Judge, sampling: Sampling, examples: int, draw: Callable[[str,
     if count:
         _draw_large(judge, Large(judge, count, sampling.most, shared=asks_large), draw)
     if count and asks_large and judge.op.promises.arithmetic.steady and judge.subject_name == OWN:
-        judge.tally.begin(LARGE)
+        judge.tally.part = LARGE
         draw("sizes", DRAFTS, OneLong(SINGLE_SUM), "one long")
-        judge.tally.begin(PLANNED)
+        judge.tally.part = PLANNED
     if starved(judge.tally) and not judge.compiled:
-        judge.tally.begin(MORE)
+        judge.tally.part = MORE
         draw(kind, STARVED_PATIENCE, Starved(judge), "starved")
 
 
@@ -359,7 +359,7 @@ def _without_large(judge: Judge, examples: int, count: int) -> str:
 
 def _draw_sizes(judge: Judge, count: int, draw: Callable[[str, int, Every, str], None]) -> None:
     """Judge samples of chosen sizes, in the part LARGE to the cell's end, because none of them is read exactly."""
-    judge.tally.begin(LARGE)
+    judge.tally.part = LARGE
     choice = Sizes(judge, count)
     draw("sizes", DRAFTS * count, choice, "sizes")
     pieces = judge.op.promises.arithmetic.pieces
@@ -371,12 +371,12 @@ def _draw_sizes(judge: Judge, count: int, draw: Callable[[str, int, Every, str],
 
 def _draw_large(judge: Judge, choice: Large, draw: Callable[[str, int, Every, str], None]) -> None:
     """Judge large samples. The part stays LARGE where one fails, because that one is judged again in the same part."""
-    judge.tally.begin(LARGE)
+    judge.tally.part = LARGE
     draw("large", DRAFTS * choice.count, choice, "large")
     if not choice.samples:  # the strategy has hardly more than one draft, or gives none that suits
         choice = Large(judge, choice.count, choice.most, choosy=False)
         draw("large", choice.count, choice, "large")
-    judge.tally.begin(PLANNED)
+    judge.tally.part = PLANNED
     if choice.largest <= ORDINARY_MOST:
         raise DeclarationError(
             f"samples: kind 'large' gave floating tensors of at most {choice.largest} elements in {choice.samples}"

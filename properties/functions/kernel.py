@@ -7,6 +7,7 @@ values by which a spec is traced: NumPy's functions refuse these.
 
 from __future__ import annotations
 
+import functools
 import inspect
 import reprlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -25,9 +26,9 @@ from ...reference.algorithms import Algorithm, declare_all, declared
 from ...reference.missing import nearest_of
 from ..declaring import choices, strategies
 from ..declaring.signature import Signature
-from .offer import Offer
-from .old_style import forward_of
+from .offer import Offer, forward_of
 from .shapes import Extent, Shapes, samples_by
+from .user import dtypes_when_called
 
 #: The default properties of a kernel: values, gradients, memory, exact data, edges of the domain, frozen operands, a
 #: second backward and two graphs alive, and calls in between others.
@@ -225,13 +226,7 @@ def _dtypes_of(formula: Callable[..., Any], operands: Sequence[Any]) -> Callable
     if not isinstance(formula, SpecFormula):
         count = len(pytree.tree_leaves(formula(*operands)))
         return lambda args: (next(a.dtype for a in args if is_float(a)),) * count
-    spec = formula.spec
-
-    def of_spec(args: tuple[Any, ...]) -> tuple[torch.dtype, ...]:
-        with torch.no_grad():
-            return tuple(t.dtype for t in pytree.tree_leaves(spec(*args)) if is_float(t))
-
-    return of_spec
+    return functools.partial(dtypes_when_called, formula.spec)
 
 
 # -------------------------------------------------------------------------------------------- what a kernel takes

@@ -9,20 +9,19 @@ from __future__ import annotations
 
 import math
 import re
+import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 from hypothesis import strategies as st
 
 from ...oracles.op.declaration import Draft
 from ...oracles.verdicts.verdict import Code
 from ...oracles.verdicts.violation import Unsupported
-from ...reference.formats import FORMATS
 from ...reference.missing import nearest_of
-from ..declaring import strategies
+from ..declaring import drawing, strategies
 from ..declaring.choices import choose, settle
 
 #: An extent: a number, a symbol, or a multiple of one ("2*n").
@@ -110,19 +109,16 @@ class Shapes:
     @property
     def ordinary(self) -> int:
         """The largest number of elements of an ordinary sample's tensors."""
-        return max(ORDINARY, min(SEVERAL * self._fixed({}), strategies.MOSTLY))
-
-    @property
-    def largest(self) -> int:
-        """The elements of the largest tensor, with the largest fixed extents, and 1 for free ones."""
-        return self._fixed({})
+        return max(ORDINARY, min(SEVERAL * self.elements_of_largest(), strategies.MOSTLY))
 
     def bands(self, symbol: str) -> tuple[str, ...]:
         """The bands of a symbol in an ordinary sample; the first alone, if fixed extents leave no room for others."""
-        names = [name for name, extents in BANDS.items() if self._fixed({symbol: min(extents)}) <= self.ordinary]
+        names = [
+            name for name, extents in BANDS.items() if self.elements_of_largest({symbol: min(extents)}) <= self.ordinary
+        ]
         return tuple(names) or tuple(BANDS)[:1]
 
-    def _fixed(self, extents: Mapping[str, int]) -> int:
+    def elements_of_largest(self, extents: Mapping[str, int] = types.MappingProxyType({})) -> int:
         """Elements of the largest tensor with these extents, 1 for other free symbols, and the largest fixed ones."""
         largest = {symbol: max(self.sizes.get(symbol, (1,))) for symbol in self.symbols}
         return max(math.prod(shape) for shape in self.at(largest | dict(extents)).values())
@@ -173,14 +169,14 @@ def samples_by(shapes: Shapes, regimes: Sequence[str]) -> Callable[..., st.Searc
 
         def fill(rng: Any) -> tuple[torch.Tensor, ...]:
             return tuple(
-                _draw_array(rng, name, shape, dtype)
+                drawing.rows(rng, name, shape, dtype)
                 for name, shape in zip(names, shapes.at(extents).values(), strict=True)
             )
 
         return Draft(fill, ", ".join(dict.fromkeys(names)), extents)
 
     def samples(dtype: str, kind: str = "ordinary") -> st.SearchStrategy[Draft]:
-        if kind == "large" and not shapes.free and shapes.largest <= strategies.ORDINARY:
+        if kind == "large" and not shapes.free and shapes.elements_of_largest() <= strategies.ORDINARY:
             text = f"the shapes allow no tensor of more than {strategies.ORDINARY} elements"
             raise Unsupported(Code.NOT_APPLICABLE, text)
         return drafts(dtype, kind)
@@ -190,12 +186,6 @@ def samples_by(shapes: Shapes, regimes: Sequence[str]) -> Callable[..., st.Searc
 
 def _regime(kind: str, regimes: Sequence[str]) -> st.SearchStrategy[str]:
     return st.just("integers") if kind == "integers" else strategies.regimes(kind, regimes)
-
-
-def _draw_array(rng: Any, regime: str, shape: tuple[int, ...], dtype: str) -> torch.Tensor:
-    values = strategies.integers if regime == "integers" else strategies.REGIMES[regime]
-    rows = (math.prod(shape[:-1]), math.prod(shape[-1:]))
-    return strategies.to_dtype(np.reshape(values(rng, rows, FORMATS[dtype]), shape), dtype)
 
 
 @st.composite

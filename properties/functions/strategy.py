@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-import torch
 from hypothesis import strategies as st
 
 from ...oracles.op.declaration import Draft
-from ...reference.dtypes import FORMATS, HALF_TYPES
+from ...reference.dtypes import HALF_TYPES
 from ...reference.functions import Term
-from ..declaring import strategies
+from ..declaring import drawing, strategies
 from ..declaring.choices import choose
 from .spec import CALLED, CONTAINERS, RULES, TOLD, Spec
 
@@ -35,14 +32,11 @@ def samples(draw: st.DrawFn, dtype: str, kind: str = "ordinary") -> Draft:
     if kind in ("empty", "large"):  # without a tensor of the whole shape, no tensor might be of the kind
         shapes[0] = whole
     regime = "integers" if kind == "integers" else draw(choose("regime", _REGIMES))
-    values = strategies.integers if kind == "integers" else strategies.REGIMES[regime]
 
-    def one(rng: Any, shape: tuple[int, ...]) -> torch.Tensor:
-        rows = (math.prod(shape[:-1]), shape[-1] if shape else 1)
-        return strategies.to_dtype(np.reshape(values(rng, rows, FORMATS[dtype]), shape), dtype)
+    def fill(rng: Any) -> tuple[Any, ...]:
+        return spec.text(), *(drawing.rows(rng, regime, shape, dtype) for shape in shapes)
 
-    sizes = strategies.rows_and_row(outer, inner)
-    return Draft(lambda rng: (spec.text(), *(one(rng, shape) for shape in shapes)), regime, sizes)
+    return Draft(fill, regime, strategies.rows_and_row(outer, inner))
 
 
 @st.composite

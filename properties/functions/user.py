@@ -19,8 +19,7 @@ from ...oracles.verdicts.violation import Unsupported
 from ...reference.algorithms import declare_all, declared
 from ..checks.transforms.agree import Opaque
 from ..names import collect_names, require_known
-from .offer import Offer
-from .old_style import forward_of, not_offered
+from .offer import Offer, forward_of, not_offered
 
 Args = tuple[Any, ...]
 Samples = Sequence[Args] | Callable[[Any], Args]
@@ -60,7 +59,9 @@ def custom_function(
         ValueError: there are no samples, or a name in `constant` or `offer` is none.
     """
     offer = Offer.of(offer, "outputs", "supported")
-    forward = _require_function(function)
+    if not (isinstance(function, type) and issubclass(function, torch.autograd.Function)):
+        raise TypeError(f"function: got {function!r}, need a subclass of torch.autograd.Function")
+    forward = forward_of(function)
     draw = _drawer(forward, samples)
     first = draw(np.random.default_rng(0))
     signature = inspect.signature(forward)
@@ -73,19 +74,13 @@ def custom_function(
     subject = functools.partial(_apply, function, writes)
     op = Op(
         name or function.__name__, formula, {"opassay": subject}, functools.partial(_strategy, draw), differentiable,
-        Promises(functools.partial(_dtypes_when_called, forward)),
+        Promises(functools.partial(dtypes_when_called, forward)),
     )  # fmt: skip
     return op.changed(
-        aliases=lambda args: aliases, nesting=3, without=not_offered(function) | offer.lacking(usual=()),
-        specials=bool(offer.specials), one_graph=False, flush=offer.flush,
-        algorithms=frozenset(collect_names(offer.algorithms)),
+        aliases=lambda args: aliases, nesting=3, **offer.keywords() | {
+            "without": not_offered(function) | offer.lacking(usual=()), "specials": bool(offer.specials)
+        },
     )  # fmt: skip
-
-
-def _require_function(function: Any) -> Callable[..., Any]:
-    if not (isinstance(function, type) and issubclass(function, torch.autograd.Function)):
-        raise TypeError(f"function: got {function!r}, need a subclass of torch.autograd.Function")
-    return forward_of(function)
 
 
 def _drawer(forward: Callable[..., Any], samples: Samples) -> Callable[[Any], Args]:
@@ -154,7 +149,8 @@ def _apply(function: Any, writes: Sequence[int], *args: Any) -> tuple[Any, ...]:
     return tuple(t for t in pytree.tree_leaves(function.apply(*copies)) if isinstance(t, torch.Tensor))
 
 
-def _dtypes_when_called(forward: Callable[..., Any], args: Args) -> tuple[torch.dtype, ...]:
+def dtypes_when_called(forward: Callable[..., Any], args: Args) -> tuple[torch.dtype, ...]:
+    """The dtypes of the floating tensors that a function returns for copies of some arguments."""
     with torch.no_grad():
         leaves = pytree.tree_leaves(forward(*(a.clone() if isinstance(a, torch.Tensor) else a for a in args)))
     return tuple(t.dtype for t in leaves if is_float(t))

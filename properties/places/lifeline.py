@@ -43,20 +43,30 @@ def began_with(pid: int, variable: str) -> bool:
         return False
 
 
+def running() -> list[int]:
+    """Process ids of all processes; some may have ended."""
+    return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal()]
+
+
+def program_name(pid: int) -> str:
+    """What the system calls the program of a process; empty where the process has ended."""
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/comm").read_text(encoding="utf-8", errors="replace").strip()
+    return ""
+
+
 def children(parent: int) -> list[int]:
     """Process ids of the direct children of a process that are running."""
     pids = []
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdecimal():
-            continue
+    for pid in running():
         try:
-            status = (entry / "stat").read_bytes()
+            status = Path(f"/proc/{pid}/stat").read_bytes()
         except OSError:  # the process ended between the listing and the reading
             continue
         # The name of the program stands in parentheses and may itself hold parentheses and spaces.
         fields = status[status.rfind(b")") + 2 :].split()
         if int(fields[1]) == parent and fields[0] != b"Z":  # one that has ended stays in the table until it is asked
-            pids.append(int(entry.name))
+            pids.append(pid)
     return pids
 
 
@@ -86,9 +96,8 @@ def end_all(find: Callable[[], list[int]]) -> list[str]:
 
 def _end(pid: int) -> str:
     """End a process; its name, which is empty if it had ended by itself."""
-    name = ""
+    name = program_name(pid)
     with contextlib.suppress(OSError):
-        name = Path(f"/proc/{pid}/comm").read_text(encoding="utf-8", errors="replace").strip()
         os.kill(pid, signal.SIGKILL)
         # A process that was killed stays in the system's table until its parent has asked how it ended.
         os.waitpid(pid, 0)

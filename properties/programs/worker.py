@@ -125,7 +125,7 @@ def _replay(path: Path) -> dict[str, Any]:
 
 
 def _retell(cell: Cell, settings: dict[str, Any], path: Path) -> dict[str, Any]:
-    from ...oracles.programs.ending import ending
+    from ...oracles.programs.writing import ending
     from ...oracles.verdicts.case import case_id, load_case
     from ..verification import Settings, retell_cell
 

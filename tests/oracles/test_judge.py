@@ -52,7 +52,7 @@ def test_large_samples_count_by_their_shares_and_planned_ones_by_their_elements(
     tally = Tally()
     with tally.sample(Sample(())):
         tally.count(1, 2)
-    tally.begin(LARGE)
+    tally.part = LARGE
     for counts in ((1000, 0), (0, 1), (2, 1)):
         with tally.sample(Sample(())):
             tally.count(*counts)
@@ -87,7 +87,7 @@ def test_a_judge_tells_where_the_worst_element_is_and_by_which_word_it_was_found
 
 def test_a_judge_that_judges_again_counts_from_nothing_in_the_same_part() -> None:
     judge = Judge(declared(scaled), "opassay", contract("float32"))
-    judge.tally.begin(LARGE)
+    judge.tally.part = LARGE
     judge.hold(sample(1))
     again = judge.again()
     assert judge.tally.judged == 20

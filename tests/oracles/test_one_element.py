@@ -83,7 +83,7 @@ def test_a_failure_of_a_large_sample_is_told_by_the_exact_value_of_its_worst_ele
         return y
 
     judge = Judge(declared(off), "opassay", contract("float32"))
-    judge.tally.begin(LARGE)
+    judge.tally.part = LARGE
     with pytest.raises(Violation) as caught:
         judge.hold(Sample((x, x[0].clone())))
     product = evaluate(lambda a, b: a * b, np.float64(x[1234, 56].item()), np.float64(x[0, 56].item()))[0][0].values[()]

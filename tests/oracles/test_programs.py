@@ -19,10 +19,9 @@ from opassay.oracles.judge.judge import Judge
 from opassay.oracles.op.declaration import Op, Sample
 from opassay.oracles.op.script import NoProgram, Script
 from opassay.oracles.programs.along import along_path
-from opassay.oracles.programs.naming import named
 from opassay.oracles.programs.questions import of_element
 from opassay.oracles.programs.values import literal
-from opassay.oracles.programs.writing import LONGEST, program, without
+from opassay.oracles.programs.writing import LONGEST, named, program, without
 from opassay.oracles.verdicts.verdict import Cell
 from opassay.oracles.verdicts.violation import Fault, Violation
 from opassay.properties.catalog.loading import load_op

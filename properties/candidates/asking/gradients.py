@@ -19,16 +19,24 @@ from ....oracles.bound.terms import Terms
 from ....oracles.op.bits import same_bits, same_results
 from ....oracles.op.declaration import to_array
 from ....oracles.verdicts.verdict import Code
-from ..agreement import TorchEvaluations, as_traced, doubled, fault, told_of_torch
+from ..agreement import (
+    Called,
+    SpecBackward,
+    TorchEvaluations,
+    as_traced,
+    backward,
+    doubled,
+    fault,
+    operands_of,
+    tried,
+)  # fmt: skip
 from ..arguments import CallArguments, State, Tensor
-from ..backward import Called, SpecBackward, backward, tried
-from ..comparing import hold_in_turn
+from ..comparing import hold_in_turn, tell_of_torch
 from ..evidence import Evidence
 from ..finding import Finding, held, not_asked, raised, summed, wrong
-from ..host.calls import Answer, Backward, Manner, floating
+from ..host.calls import Answer, BackwardCall, Manner, floating
 from ..inputs import WAYS, altered, filled
 from ..layouts import MemoryLayout, strides_of
-from ..one_order import operands_of
 from ..questions import Standing
 from ..results import SpecRun
 from ..row_sample import Part
@@ -225,7 +233,7 @@ def gradients_at(session: Session, at: CallArguments, drawn: str, place: _Gradie
     answer = session.call(
         cut.called, state, elsewhere.manner, layout=elsewhere.operands, writes=writes, fetched=part is not None,
         watched=place is None,
-        backward=Backward(request.inputs, request.names, padded, strides, rows, having),
+        backward=BackwardCall(request.inputs, request.names, padded, strides, rows, having),
     )  # fmt: skip
     if answer.raised:
         refusable = elsewhere.operands is not None or elsewhere.manner is Manner.COMPILED
@@ -344,7 +352,7 @@ def _held_gradients(session: Session, asked: _GradientRequest, got: list[Tensor 
         if fault(own, read(session.terms), session.terms) is not None:
             session.records.lost.append(_OTHER_BACKWARD)
             return not_asked("GRAD", _OTHER_BACKWARD)
-        outcomes = told_of_torch(outcomes, own.own, session.terms, facts, 1)
+        outcomes = tell_of_torch(outcomes, own.own, session.terms, facts, 1)
     if evident:
         drawn = functools.partial(spec.drawn_gradients, arguments, state, session.terms, positions, asked.cotangents)
         evidence = Evidence(

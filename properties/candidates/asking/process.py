@@ -8,10 +8,10 @@ import msgspec
 import torch
 
 from ....oracles.verdicts.verdict import Code
+from ..agreement import operands_of
 from ..comparing import hold_all
 from ..finding import Finding, held, not_asked, process_changed, raised, summed, wrong
 from ..host.calls import Manner, Writes
-from ..one_order import operands_of
 from ..session import Asking, Session
 from ..specification import SpecError
 

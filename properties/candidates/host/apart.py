@@ -9,18 +9,16 @@ environment; files that it wrote by `watching`.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from ...places.lifeline import began_with, children, end_all
+from ...places.lifeline import began_with, children, end_all, program_name, running
 from ...places.process import AnswerError, EndedError, Process
 from ..arguments import CallArguments
 from .calls import Answer, CandidateCall, GoneError, Making
@@ -118,21 +116,18 @@ class CandidateApart:
         """See `calls.Answering`."""
         message = msgspec.structs.replace(call, leaves=[]) if call.stored and self._stores else call
         self._stores = self._stores or call.stored
-        # A backward pass is a call of its own.
-        return self._answered({"call": self._exchange.write(message)}, call, call.times + (call.backward is not None))
+        return self._answered({"call": self._exchange.write(message)}, call)
 
     def fetch(self, rows: Sequence[int], earlier: bool = False) -> Answer:
         """See `calls.Answering`."""
-        return self._answered({"fetch": list(rows), "earlier": earlier}, None, 0)
+        return self._answered({"fetch": list(rows), "earlier": earlier})
 
-    def _answered(self, question: dict[str, Any], call: CandidateCall | None, times: int) -> Answer:
-        """The answer to a question.
-
-        Args:
-            question: as the process reads it. call: that it is about; None for none. times: calls that it takes.
-        """
+    def _answered(self, question: dict[str, Any], call: CandidateCall | None = None) -> Answer:
+        """The answer to a question, as the process reads it; `call`: that it is about, if it is about one."""
         self._process.ask({**question, "answer": self._exchange.place()})
         size = 0 if call is None else sum(t.nbytes for t in call.arguments.tensors)
+        # A backward pass is a call of its own.
+        times = 0 if call is None else call.times + (call.backward is not None)
         self._said(times * self._seconds + _OWN + size / _RATE)
         return self._exchange.answer(call)
 
@@ -154,7 +149,7 @@ class CandidateApart:
     def left_behind(self) -> list[str]:
         """See `calls.Answering`."""
         self._process.kill()
-        lines = [f"a process was left running: {_program_name(pid)}" for pid in self._started()]
+        lines = [f"a process was left running: {program_name(pid) or 'ended by now'}" for pid in self._started()]
         end_all(self._started)
         return [*lines, *self._watch.changes()]
 
@@ -176,8 +171,7 @@ class CandidateApart:
 
 def _marked(mark: str) -> list[int]:
     """Processes that were started with a mark in their environment, and are still running."""
-    numbers = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal()]
-    return [pid for pid in numbers if pid != os.getpid() and began_with(pid, mark)]
+    return [pid for pid in running() if pid != os.getpid() and began_with(pid, mark)]
 
 
 def _group_of(pid: int) -> int | None:
@@ -186,9 +180,3 @@ def _group_of(pid: int) -> int | None:
         return os.getpgid(pid)
     except OSError:
         return None
-
-
-def _program_name(pid: int) -> str:
-    with contextlib.suppress(OSError):
-        return Path(f"/proc/{pid}/comm").read_text().strip()
-    return "ended by now"

@@ -55,7 +55,7 @@ class Writes(msgspec.Struct, frozen=True):
     after: bool = False
 
 
-class Backward(msgspec.Struct, frozen=True):
+class BackwardCall(msgspec.Struct, frozen=True):
     """Which gradients are asked for.
 
     Attributes:
@@ -93,7 +93,7 @@ class CandidateCall(msgspec.Struct, frozen=True):
     strides: list[list[int]] = []
     times: int = 1
     writes: Writes = Writes()
-    backward: Backward | None = None
+    backward: BackwardCall | None = None
     watched: bool = False
     earlier: bool = False
     fetched: bool = False

@@ -25,7 +25,19 @@ from ....oracles.verdicts.violation import error_lines, error_name
 from ..arguments import CallArguments, State, Tensor
 from ..layouts import place
 from ..results import Result, homes_of, overlaps, result_of
-from .calls import DTYPES, Aliases, Answer, Backward, CandidateCall, Manner, Pulled, Repeat, Writes, Written, floating
+from .calls import (
+    DTYPES,
+    Aliases,
+    Answer,
+    BackwardCall,
+    CandidateCall,
+    Manner,
+    Pulled,
+    Repeat,
+    Writes,
+    Written,
+    floating,
+)
 from .module_files import frames_of
 
 #: How many objects are made in search of one with the identity of an object that is gone.
@@ -187,7 +199,7 @@ class CandidateHost:
         elif call.strides:
             tensors = [place(t, strides) for t, strides in zip(tensors, call.strides, strict=True)]
         elif call.manner is Manner.SHIFTED:
-            tensors = [_shifted(t) for t in tensors]
+            tensors = [place(t, t.stride(), offset=1) for t in tensors]
         if call.manner is Manner.PARAMETERS:
             tensors = [torch.nn.Parameter(t, False) if t.dtype.is_floating_point else t for t in tensors]
         self._given = tensors
@@ -235,14 +247,7 @@ def _born_again(storage: Any, gone: int, like: Tensor, strides: tuple[int, ...])
     return tensors[-1]
 
 
-def _shifted(tensor: Tensor) -> Tensor:
-    """Equal values, contiguous, one element after the beginning of their memory."""
-    memory = torch.empty(tensor.numel() + 1, dtype=tensor.dtype, device=tensor.device)
-    values = memory[1:].view(tensor.shape)
-    return values.copy_(tensor)
-
-
-def _pull(outputs: Sequence[Tensor], leaves: Sequence[Tensor], asked: Backward) -> Pulled:
+def _pull(outputs: Sequence[Tensor], leaves: Sequence[Tensor], asked: BackwardCall) -> Pulled:
     """The gradients, and those of a second backward through the same graph."""
     cotangents = asked.cotangents
     if asked.strides:

@@ -130,9 +130,7 @@ def problem_of(address: str, seed: int, given: Mapping[str, Any] | None = None) 
     Raises:
         GivenError: it lacks a name.
     """
-    module, name = module_of(address)
-    target = _first_of(module, address, (name,) if name else _SPECS)
-    _require_callable(target)
+    module, _, target = _target_of(address, _SPECS)
     draw = _first_of(module, address, _INPUTS)
     make = getattr(module, "get_init_inputs", None)
     path = Path(getattr(module, "__file__", None) or ".")
@@ -152,9 +150,17 @@ def instance_of(found: Any, made: Sequence[Any], seed: int) -> Callable[..., Any
     return function
 
 
-def _require_callable(found: Any) -> None:
-    if not callable(found):
-        raise GivenError(f"got a {type(found).__name__}, need a function or a class of modules")
+def _target_of(address: str, usual: Sequence[str]) -> tuple[ModuleType, str, Any]:
+    """The module of an address, the name in it, and what has that name, or else the first of the usual ones.
+
+    Raises:
+        GivenError: there is none, or it cannot be called.
+    """
+    module, name = module_of(address)
+    target = _first_of(module, address, (name,) if name else usual)
+    if not callable(target):
+        raise GivenError(f"got a {type(target).__name__}, need a function or a class of modules")
+    return module, name, target
 
 
 def candidate_of(address: str, made: Sequence[Any], seed: int) -> tuple[str, Callable[..., Any]]:
@@ -163,9 +169,7 @@ def candidate_of(address: str, made: Sequence[Any], seed: int) -> tuple[str, Cal
     Raises:
         GivenError: it lacks a name.
     """
-    module, name = module_of(address)
-    target = _first_of(module, address, (name,) if name else _CANDIDATES)
-    _require_callable(target)
+    _, name, target = _target_of(address, _CANDIDATES)
     with blamed(address):
         return str(getattr(target, "__name__", name)), instance_of(target, made, seed)
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 import opassay
-from opassay.properties.candidates.agreement import AS_WELL
+from opassay.properties.candidates.comparing import AS_WELL
 from opassay.properties.candidates.judgement import Ruling
 from opassay.properties.candidates.judging import judge
 

@@ -11,9 +11,9 @@ from torch import Tensor
 from torch.nn import functional
 
 import opassay
+from opassay.properties.candidates.agreement import in_one_order
 from opassay.properties.candidates.judgement import Covered, Ruling
 from opassay.properties.candidates.judging import judge
-from opassay.properties.candidates.one_order import in_one_order
 from opassay.properties.candidates.questions import Standing
 from opassay.properties.candidates.specification import specification
 

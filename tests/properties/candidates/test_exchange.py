@@ -17,7 +17,7 @@ from opassay.properties.candidates.host.apart import CandidateApart, Confinement
 from opassay.properties.candidates.host.calls import (
     Aliases,
     Answer,
-    Backward,
+    BackwardCall,
     CandidateCall,
     GoneError,
     Making,
@@ -32,7 +32,7 @@ CALL = CandidateCall.of(
     CallArguments.of((torch.ones(3), torch.ones(2), 5)),
     writes=Writes(after=True),
     times=4,
-    backward=Backward(moving=[0, 1], wanted=["w"]),
+    backward=BackwardCall(moving=[0, 1], wanted=["w"]),
 )
 RIGHT = Answer(
     [torch.ones(3)],
