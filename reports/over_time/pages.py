@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import cache
-from importlib import resources
 
 import jinja2
 from markupsafe import Markup
 
 from ..record import Run
-from ..text import clean, duration, number, one_line
+from ..templates import source_of, templates_of
+from ..text import duration, number
 from .comparison import ABOUT, Comparison, Kind
 from .failures import Course
 from .trends import HistoryRun, Trend, describe_state
@@ -42,23 +42,13 @@ def history_page(trends: Sequence[Trend], runs: Sequence[HistoryRun], failures: 
 
 def _page(name: str, **values: object) -> str:
     # The style is a file of ours and not text from a run, so it alone is not escaped.
-    style = Markup(_text_of("over_time.css"))
-    return _environment().get_template(name).render(style=style, policy=_POLICY, **values)
+    style = Markup(source_of(__package__, "over_time.css"))
+    return _templates().get_template(name).render(style=style, policy=_POLICY, **values)
 
 
 @cache
-def _environment() -> jinja2.Environment:
-    environment = jinja2.Environment(
-        loader=jinja2.FunctionLoader(_text_of),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        finalize=_clean_text,
-    )
-    environment.filters |= {"number": number, "duration": duration, "line": one_line, "state": describe_state}
-    environment.filters |= {"error_line": _draw_errors, "time_line": _draw_times}
-    return environment
+def _templates() -> jinja2.Environment:
+    return templates_of(__package__, state=describe_state, error_line=_draw_errors, time_line=_draw_times)
 
 
 def _draw_errors(trend: Trend) -> Markup:
@@ -98,13 +88,3 @@ def _draw_line(values: Sequence[float], failed: Sequence[int], describe: Callabl
         f'<svg role="img" aria-label="{text}" width="{_WIDTH}" height="{_HEIGHT}"><title>{text}</title>'
         f'<polyline class="line" points="{points}"/>{circles}</svg>'
     )
-
-
-def _clean_text(value: object) -> object:
-    """Text without control characters; what is marked as HTML stays as it is."""
-    return clean(value) if type(value) is str else value
-
-
-@cache
-def _text_of(name: str) -> str:
-    return resources.files(__package__).joinpath(name).read_text(encoding="utf-8")
