@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import os
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -24,32 +21,6 @@ _EVERY_SHARE = 0.05
 _LEAST_COUNT, _LEAST_SECONDS = 3, 2.0
 #: A cell is named once it has run for this many seconds. Most cells take less, and their names would only flicker.
 _LONG = 2.0
-
-
-# Text that nobody reads any more counts as written, or the buffer would keep it and raise the same error again.
-class _Steady(io.TextIOWrapper):
-    """A stream whose reader may go away (`| head`): the run goes on and writes its report."""
-
-    def write(self, text: str, /) -> int:
-        try:
-            return super().write(text)
-        except BrokenPipeError:
-            return len(text)
-
-    def flush(self) -> None:
-        with contextlib.suppress(BrokenPipeError):
-            super().flush()
-
-
-def output() -> IO[str]:
-    """A stream to the present standard output that stays when pytest captures file descriptors."""
-    try:
-        handle = os.dup(sys.stdout.fileno())
-    except (OSError, AttributeError, ValueError):
-        # A stream without a descriptor, as tests use, cannot be copied.
-        return sys.stdout
-    raw = io.FileIO(handle, "w")
-    return _Steady(io.BufferedWriter(raw), encoding="utf-8", errors="replace", line_buffering=True)
 
 
 def make_console(stream: IO[str]) -> Console:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import subprocess
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,7 +22,7 @@ from ...properties.worlds import World
 from .. import exit_codes
 from ..collect import Account
 from ..exit_codes import Reason
-from ..progress import Teller, is_live, make_console, output
+from ..progress import Teller, is_live, make_console
 from ..record import Run, plan_digest
 from ..store import log
 from ..store.folder import Folder, FolderError
@@ -75,7 +76,7 @@ def _run(
         exclusions: key of a cell -> why it is not asked. ending: whether the user has asked for the end.
         ctrf: whether the Common Test Report Format is written, too.
     """
-    console = make_console(output())
+    console = make_console(sys.stdout)
     mine = [cell for cell in cells if cell.key not in exclusions]
     console.print(first_line(request, counted(len(mine), "cell")), soft_wrap=True)
     for earlier in folder.unrecorded()[-3:]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +20,7 @@ from ....properties.sweeps.inputs import DTYPES
 from ... import exit_codes
 from ...collect import Account
 from ...exit_codes import Reason
-from ...progress import Teller, is_live, make_console, output
+from ...progress import Teller, is_live, make_console
 from ...record import Run
 from ...store import journal, log
 from ...store.folder import Folder
@@ -111,7 +112,7 @@ class _Campaign:
     ) -> None:  # fmt: skip
         self.request, self.cells, self.options, self.book, self.ending = request, cells, options, book, ending
         self.exclusions, self.more = exclusions, more
-        self.console = make_console(output())
+        self.console = make_console(sys.stdout)
 
     def run(self, folder: Folder | None) -> int:
         """Asks what is missing; the exit code.

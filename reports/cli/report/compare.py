@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import click
@@ -9,7 +10,7 @@ from rich.console import Console
 
 from ... import exit_codes
 from ...over_time.comparison import Comparison, Kind, Limits, compare, exit_reasons
-from ...progress import make_console, output
+from ...progress import make_console
 from ...record import Run
 from ...store.output import PAGE, require_replaceable, write_output
 from ...text import duration, number, one_line, wrap_lines
@@ -56,7 +57,7 @@ def compare_command(
     comparison = compare(*runs, Limits(worse, slower))
     if html is not None:
         _write_page(html, comparison, runs)
-    console = make_console(output())
+    console = make_console(sys.stdout)
     _print_head(console, comparison, runs)
     _print_changes(console, comparison, most)
     if html is not None:

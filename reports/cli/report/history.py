@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -16,7 +17,7 @@ from ... import exit_codes
 from ...over_time.failures import Course, failures_of
 from ...over_time.history import Intake, open_history, records_in
 from ...over_time.trends import HistoryRun, Trend, bars, describe_state, runs_of, trends_of
-from ...progress import make_console, output
+from ...progress import make_console
 from ...store.output import PAGE, require_replaceable, write_output
 from ...text import clean, duration, number, one_line
 from ..host import Stop
@@ -112,7 +113,7 @@ def _write_page(path: Path, trends: Sequence[Trend], runs: Sequence[HistoryRun],
 def _print(
     trends: Sequence[Trend], runs: Sequence[HistoryRun], failures: Sequence[Course], intake: Intake, hidden_runs: int
 ) -> None:
-    console = make_console(output())
+    console = make_console(sys.stdout)
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name, right in (("op", False), ("subject", False), ("now", False), ("since", False), ("error/bound", False),
                         ("last", True), ("", False), ("time", False), ("last", True), ("", False)):  # fmt: skip

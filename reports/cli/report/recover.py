@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import click
 
 from ... import exit_codes
 from ...collect import Account
-from ...progress import make_console, output
+from ...progress import make_console
 from ...record import RecordError, Run
 from ...store import log
 from ...store.folder import Folder, FolderError
@@ -40,7 +41,7 @@ def recover_command(report_dir: Path, run: str | None) -> int:
         except RecordError as err:
             raise Stop(exit_codes.USAGE, f"{folder.log}: {err}") from err
         fault = write_reports(folder, record)
-        console = make_console(output())
+        console = make_console(sys.stdout)
         print_summary(console, record)
         print_end(console, record, folder.path, fault)
         return fault[0] if fault else record.exit_code
