@@ -34,8 +34,8 @@ def page(cause: Cause, run: Run) -> str:
 
 @cache
 def _template() -> jinja2.Template:
-    filters = {"counted": counted, "spans": _spans, "block": _block}
-    return templates_of(__package__, escaped=False, **filters).get_template("page.txt")
+    templates = templates_of(__package__, escaped=False, counted=counted, spans=_spans, block=_block)
+    return templates.get_template("page.txt")
 
 
 def index(causes: list[tuple[str, Cause]], run: Run) -> str:

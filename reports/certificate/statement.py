@@ -14,7 +14,7 @@ from typing import Any
 
 from ...oracles.verdicts.verdict import CHECKED, Measure, Outcome, Verdict
 from ..record import Run
-from ..text import counts
+from ..text import by_key, counts
 from .extents import extents
 
 STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
@@ -134,12 +134,7 @@ def _evidence(verdicts: Sequence[Verdict]) -> Data:
     """All cells together: elements, sizes, regimes, the largest error, and how small an error would have been seen."""
     measures = [verdict.measure for verdict in verdicts]
     at = max(verdicts, key=lambda verdict: verdict.measure.max_ratio if verdict.measure.judged else -1.0)
-    regimes: dict[str, list[int]] = {}
-    for measure in measures:
-        for name, judged, not_judged in measure.regimes:
-            total = regimes.setdefault(name, [0, 0])
-            total[0] += judged
-            total[1] += not_judged
+    regimes = by_key((regime for measure in measures for regime in measure.regimes), lambda regime: regime[0])
     return {
         "elements": sum(measure.judged for measure in measures),
         "not_judged": sum(measure.not_judged for measure in measures),
@@ -150,7 +145,10 @@ def _evidence(verdicts: Sequence[Verdict]) -> Data:
             "path": at.measure.worst.path if at.measure.worst else "",
             "ulp": _finite(at.measure.max_ulp),
         },
-        "regimes": {name: {"judged": judged, "not_judged": missed} for name, (judged, missed) in regimes.items()},
+        "regimes": {
+            name: {"judged": sum(judged for _, judged, _ in group), "not_judged": sum(missed for *_, missed in group)}
+            for name, group in regimes.items()
+        },
         "sizes": list(extents(size for measure in measures for size in measure.sizes)),
         "detectability": {
             dtype: _detectability([verdict.measure for verdict in verdicts if verdict.cell.dtype == dtype])

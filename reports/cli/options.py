@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,9 @@ import click
 
 from ...properties.engine.plan import Selection
 from ...properties.engine.profiles import PROFILES, default_seed
+from ...properties.places.pool import PoolTerms
+from ...properties.programs.command import WORKER
+from ...properties.worlds import World
 from .. import exit_codes
 from .host import Host, Stop
 from .project.hints import HintedChoice
@@ -56,12 +60,15 @@ def forgiving_options(command: Any) -> Any:
     return failed(incomplete(command))
 
 
-def make_request(selection: Selection, options: dict[str, Any], host: Host, *, most: int, **more: Any) -> Request:
+def make_request(
+    selection: Selection, options: dict[str, Any], host: Host, *, most: int, world: World | None = None, **more: Any
+) -> Request:
     """What was asked for, as one record.
 
     Args:
         selection: names on each axis. options: those of the command line, by name. host: what surrounds the command.
-        most: how many workers would have something to do. more: fields of the record that one command alone has.
+        most: how many workers would have something to do. world: where ops over several places are judged.
+        more: fields of the record that one command alone has.
 
     Raises:
         Stop: --workers is no number.
@@ -71,14 +78,13 @@ def make_request(selection: Selection, options: dict[str, Any], host: Host, *, m
         workers = worker_count(options["workers"], most)
     except ValueError as err:
         raise Stop(exit_codes.USAGE, f"workers: got {options['workers']!r}, need a count or 'auto'") from err
-    shared = ("max_examples", "maxfail", "keyword", "timeout", "exit_zero", "allow_incomplete")
-    return Request(
-        selection=selection,
-        profile=profile,
-        seed=default_seed(profile) if seed is None else seed,
-        workers=workers,
-        memory=0 if memory is None else int(memory * _GIB),
-        command=host.worker,
-        **{name: options[name] for name in shared},
-        **more,
-    )
+    settings = {
+        "profile": profile,
+        "seed": default_seed(profile) if seed is None else seed,
+        "max_examples": options["max_examples"],
+    }
+    places = tuple(asdict(world or World()).values())
+    memory = 0 if memory is None else int(memory * _GIB)
+    terms = PoolTerms(settings, places, host.worker or WORKER, workers, options["timeout"], memory)
+    shared = {name: options[name] for name in ("maxfail", "keyword", "exit_zero", "allow_incomplete")}
+    return Request(selection, terms, **shared, worker=host.worker, **more)

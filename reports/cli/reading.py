@@ -13,8 +13,9 @@ from .. import exit_codes
 from ..record import RecordError, Run, load
 from .host import Stop
 
-#: The type of an argument that names a file.
+#: The types of arguments that name a file or a folder.
 FILE = click.Path(path_type=Path, dir_okay=False)
+FOLDER = click.Path(path_type=Path, file_okay=False)
 # What the user can put right ends with 2; a full or broken disk is another matter and ends with 3.
 _REFUSED = frozenset(
     {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ELOOP}

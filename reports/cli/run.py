@@ -17,7 +17,6 @@ from ...oracles.verdicts.verdict import Cell, counted
 from ...properties.engine import environment as surroundings
 from ...properties.names import PluginError
 from ...properties.places.loading import require_loadable
-from ...properties.programs.command import WORKER
 from ...properties.worlds import World
 from .. import exit_codes
 from ..collect import Account
@@ -33,7 +32,7 @@ from .options import asking_options, forgiving_options, make_request
 from .selection import find_exclusions, narrowing_options, plan_cells, selection_of, selection_options
 from .session import Request, RunSession
 from .signals import Ending
-from .summary import print_end, print_summary, write_step_summary
+from .summary import tell_run, write_step_summary
 from .world import serve_as_rank, workers_in, world_of, world_options
 from .write import keep_case, write_plan, write_reports
 
@@ -85,7 +84,7 @@ def _run(
         console.print(one_line(text, 400), soft_wrap=True)
     # Case files are written while the run goes on: a failure must be replayable even if the run is killed after it.
     account = Account(on_case=keep_case(folder))
-    records = log.RunLog(folder.open_log())
+    records = log.LineFile(folder.open_log())
     # To the log first, to the account afterwards: whatever the record says can then be had from the log, too.
     events: list[log.Event] = [beginning(folder.run, request, cells), *plan_events(cells, exclusions)]
     for event in events:
@@ -103,11 +102,8 @@ def _run(
         reasons.append((exit_codes.INTERNAL, f"the log could not be written: {records.broken}"))
     run = make_record(account, request, reasons, session.seconds)
     fault = write_reports(folder, run, ctrf=ctrf)
-    print_summary(console, run)
     write_step_summary(run)
-    print_end(console, run, folder.path, fault)
-    # That a file could not be written outweighs every verdict: who reads the exit code alone would look for the file.
-    return fault[0] if fault else run.exit_code
+    return tell_run(console, run, folder.path, fault)
 
 
 def make_record(account: Account, request: Request, reasons: list[Reason], seconds: float) -> Run:
@@ -124,7 +120,7 @@ def exclude_cells(cells: Sequence[Cell], request: Request, ending: Ending) -> di
     # a process of its own, because a module may do anything while it is imported, ending the process included.
     ops = dict.fromkeys(cell.op for cell in cells if cell.key not in exclusions)
     try:
-        require_loadable(tuple(ops), command=request.command or WORKER, stopped=ending)
+        require_loadable(tuple(ops), command=request.terms.command, stopped=ending)
     except PluginError as err:
         raise Stop(exit_codes.USAGE, str(err)) from err
     except KeyboardInterrupt:
@@ -146,9 +142,9 @@ def first_line(request: Request, what: str) -> str:
     """The first line on the terminal: what is asked, such as `3 cells`, by how many workers, with which versions."""
     versions = surroundings.versions()  # from the metadata of what is installed: this process imports no torch
     shown = ", ".join(f"{name} {versions[name]}" for name in ("opassay", "torch", "python") if name in versions)
-    many = f"{request.workers} worker{'s' * (request.workers != 1)}"
-    where = many if request.workers else "1 worker at this terminal"
-    return f"opassay {request.verb}: profile {request.profile}, seed {request.seed}; {what}, {where}; {shown}"
+    settings, workers = request.terms.settings, request.terms.workers
+    where = counted(workers, "worker") if workers else "1 worker at this terminal"
+    return f"opassay {request.verb}: profile {settings['profile']}, seed {settings['seed']}; {what}, {where}; {shown}"
 
 
 def beginning(run: str, request: Request, cells: Sequence[Cell]) -> log.Began:
@@ -161,9 +157,7 @@ def beginning(run: str, request: Request, cells: Sequence[Cell]) -> log.Began:
     return log.Began(
         run=run,
         version=surroundings.versions().get("opassay", "unknown"),
-        profile=request.profile,
-        seed=request.seed,
-        max_examples=request.max_examples,
+        **request.terms.settings,
         plan_digest=plan_digest(cells),
         started=datetime.now(UTC).isoformat(timespec="seconds"),
         command=shlex.split(_command_line(request)),
@@ -179,7 +173,7 @@ def plan_events(cells: Sequence[Cell], exclusions: Mapping[str, str]) -> Iterato
 
 
 def _settings(request: Request) -> dict[str, str]:
-    settings = {"workers": str(request.workers), "timeout": f"{request.timeout:g} s"}
+    settings = {"workers": str(request.terms.workers), "timeout": f"{request.terms.timeout:g} s"}
     if request.world != World():
         settings["several places"] = str(request.world)
     for name in ("keyword", "maxfail", "shard"):
@@ -199,15 +193,14 @@ def _command_line(request: Request) -> str:
     axes = {"property": chosen.properties, "dtype": chosen.dtypes}
     axes |= {"device": chosen.devices, "subject": chosen.subjects}
     words += [f"--{axis}={name}" for axis, names in axes.items() for name in names]
-    words += [f"--profile={request.profile}", f"--seed={request.seed}"]
+    profile, seed, most = (request.terms.settings[name] for name in ("profile", "seed", "max_examples"))
+    words += [f"--profile={profile}", f"--seed={seed}"]
     usual, world = World(), request.world
     words += [f"--comm={world.comm}"] if world.comm != usual.comm else []
     words += [f"--fabric={world.fabric}"] if world.fabric != usual.fabric else []
     words += [f"--ranks={world.size}"] if world.size != usual.size else []
-    if request.max_examples:
-        words.append(f"--max-examples={request.max_examples}")
-    if request.keyword:
-        words += ["-k", request.keyword]
+    words += [f"--max-examples={most}"] if most else []
+    words += ["-k", request.keyword] if request.keyword else []
     words += request.more
     return shlex.join(words)
 

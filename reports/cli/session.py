@@ -6,7 +6,7 @@ import contextlib
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from ...oracles.verdicts.data import RecordError, decode_verdict
@@ -15,7 +15,6 @@ from ...properties.engine.environment import untested
 from ...properties.engine.plan import Selection
 from ...properties.places.crash_search import find_culprit
 from ...properties.places.pool import Answered, Died, Event, GivenUp, Note, Pool, PoolTerms, Ready, Started, StartError
-from ...properties.programs.command import WORKER
 from ...properties.worlds import World
 from .. import exit_codes
 from ..collect import Account
@@ -34,32 +33,27 @@ class Request:
     """What `opassay run`, or a campaign, was asked for.
 
     Attributes:
+        terms: profile, seed and samples, and by how many processes, within which limits cells are judged.
         exit_zero, allow_incomplete: what is forgiven, as in `exit_codes.most_urgent`.
+        worker: the program of a process that judges, where it is another than opassay's own.
         verb, more: the command, and words of its line that nothing else here says.
     """
 
     selection: Selection
-    profile: str
-    seed: int
-    max_examples: int | None = None
-    workers: int = 1  # 0: one, which shares this terminal
+    terms: PoolTerms
     maxfail: int = 0
     keyword: str = ""
-    timeout: float = 1200.0
-    memory: int = 0  # bytes per worker; 0: a fair share
     shard: str | None = None
-    world: World = field(default_factory=World)
     exit_zero: bool = False
     allow_incomplete: bool = False
-    command: Sequence[str] = ()  # of a worker; by default `WORKER`
+    worker: tuple[str, ...] = ()
     verb: str = "run"
     more: tuple[str, ...] = ()
 
-    def terms(self) -> PoolTerms:
-        """What the pool needs of the request."""
-        settings = {"profile": self.profile, "seed": self.seed, "max_examples": self.max_examples}
-        world = tuple(asdict(self.world).values())
-        return PoolTerms(settings, world, self.command or WORKER, self.workers, self.timeout, self.memory)
+    @property
+    def world(self) -> World:
+        """Where ops over several places are judged."""
+        return World(*self.terms.world)
 
 
 def worker_count(workers: str, cells: int) -> int:
@@ -91,7 +85,9 @@ class RunSession:
         seconds: how long `run` took.
     """
 
-    def __init__(self, request: Request, account: Account, records: log.RunLog, teller: Teller, ending: Ending) -> None:
+    def __init__(
+        self, request: Request, account: Account, records: log.LineFile, teller: Teller, ending: Ending
+    ) -> None:
         self.request, self.account, self.records, self.teller, self.ending = request, account, records, teller, ending
         self.seconds = 0.0
         self._failures = 0
@@ -106,7 +102,7 @@ class RunSession:
         """
         start = time.monotonic()
         reasons: list[Reason] = []
-        pool = Pool(cells, self.request.terms(), read_verdict, self._must_stop)
+        pool = Pool(cells, self.request.terms, read_verdict, self._must_stop)
         try:
             # The generator ends the workers when it is closed. Closing it here does so at once, also after an
             # exception, and not when Python happens to drop it.
@@ -168,7 +164,7 @@ class RunSession:
 
     def _inquire(self) -> None:
         """Find the samples that ended processes, of one cell of each op, property and subject: dtypes hardly differ."""
-        terms = self.request.terms()
+        terms = self.request.terms
         for died in self._died.values():
             if self._must_stop():
                 return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any
 
 #: Ctrl-C, the request of a CI service to end, and a terminal that was closed.
@@ -36,9 +36,7 @@ class Ending:
                     self._before[number] = signal.signal(number, self._note)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, err: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for number, handler in self._before.items():
             # Python reports None for a handler that was not installed from Python. That one cannot be
             # put back, so the default is.

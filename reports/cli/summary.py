@@ -72,12 +72,14 @@ def print_summary(console: Console, run: Run) -> None:
     _print_wrapped(console, f"{headline(run.verdicts)}; {duration(run.seconds)}")
 
 
-def print_end(console: Console, run: Run, folder: Path, unwritten: Reason | None = None) -> None:
-    """The path of the report, and under it why the exit code is not 0.
+def tell_run(console: Console, run: Run, folder: Path, unwritten: Reason | None) -> int:
+    """The summary, the path of the report, and under it why the exit code is not 0; the exit code.
 
     Args:
-        unwritten: the exit code, and which files could not be written; the summary above is all that is left of them.
+        unwritten: the exit code, and which files could not be written; the summary is all that is left of them. It
+            outweighs every verdict: who reads the exit code alone would look for the files.
     """
+    print_summary(console, run)
     if unwritten is None:
         console.print(f"report  {folder / 'report.html'}", soft_wrap=True)
         if folder != USUAL and any(v.failure is not None for v in run.verdicts):
@@ -86,6 +88,7 @@ def print_end(console: Console, run: Run, folder: Path, unwritten: Reason | None
     reasons = (*run.exit_reasons, *(() if unwritten is None else unwritten[1:]))
     if reasons:
         _print_wrapped(console, f"exit {code}: {'; '.join(one_line(str(reason), 300) for reason in reasons)}")
+    return code
 
 
 def _print_wrapped(console: Console, text: str, style: str = "") -> None:

@@ -25,13 +25,12 @@ import stat
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
 from typing import BinaryIO, NoReturn
 
 import msgspec
 
-from .handles import DIRECTORY, KINDS, make_folder, names_in, open_top
-from .marker import NAME, RUN_ID, Marker, MarkerError, check_run, encode_marker, new_run_id, read_marker
+from .handles import DIRECTORY, KINDS, make_folder, names_in
+from .marker import NAME, RUN_ID, Marker, check_run, encode_marker, new_run_id, read_marker
 
 FILES = ("plan.json", "run.json", "junit.xml", "report.html", "ctrf.json")
 CASES, EARLIER, PRIVATE = "cases", "cases-earlier", ".opassay"
@@ -85,7 +84,7 @@ class Folder:
             folder._lock()
             # Read again under the lock: another run may have ended since the check and written another marker.
             before = folder._marker()
-            if folder._exists(folder._private, f"{run}.ndjson"):
+            if folder._kind(folder._private, f"{run}.ndjson"):
                 folder._refuse(f"has a log of run {run}", "every run needs an id of its own")
             folder._clear_scratch()
             if before is not None:
@@ -108,7 +107,7 @@ class Folder:
         """
         folder = cls(path, run or "")
         with folder._opening():
-            folder._top = folder._enter(open_top(path))
+            folder._top = folder._enter(os.open(path, DIRECTORY))
             marker = folder._check()
             if marker is None:
                 folder._refuse("has no marker .opassay/marker.json", "need the report folder of a run")
@@ -199,9 +198,7 @@ class Folder:
     def __enter__(self) -> Folder:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, err: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.release()
 
     @contextlib.contextmanager
@@ -221,7 +218,7 @@ class Folder:
         if self.path.is_symlink():
             self._refuse("is a symbolic link", "need a folder itself")
         self.path.mkdir(parents=True, exist_ok=True)
-        self._top = self._enter(open_top(self.path))
+        self._top = self._enter(os.open(self.path, DIRECTORY))
 
     def _check(self) -> Marker | None:
         """Refuses what is not ours, before anything is written; the marker, or None in a folder that is new."""
@@ -236,7 +233,7 @@ class Folder:
                 private = names_in(handle)
                 ours = [name for name in private if name in ("lock", NAME) or _RUN_FILE.fullmatch(name)]
                 self._check_kinds(handle, dict.fromkeys(ours, stat.S_IFREG))
-                marker = self._read_marker(handle)
+                marker = read_marker(handle, self._refuse)
             finally:
                 os.close(handle)
         if marker is None and (set(names) - {PRIVATE} or [n for n in private if n != "lock" and not _SCRATCH.match(n)]):
@@ -282,13 +279,7 @@ class Folder:
         return self._private
 
     def _marker(self) -> Marker | None:
-        return self._read_marker(self._private)
-
-    def _read_marker(self, private: int) -> Marker | None:
-        try:
-            return read_marker(private)
-        except MarkerError as err:
-            raise FolderError(f"report folder {str(self.path)!r}: {err}") from err
+        return read_marker(self._private, self._refuse)
 
     def _mark(self, recorded: list[str]) -> None:
         logs = set(self._logs())
@@ -324,7 +315,7 @@ class Folder:
 
     def _put_cases_away(self, run: str) -> None:
         """Moves the cases of an earlier run to a folder of theirs; other files in cases/ stay."""
-        if not self._exists(self._top, CASES):
+        if not self._kind(self._top, CASES):
             return
         with contextlib.ExitStack() as stack:
             cases = os.open(CASES, DIRECTORY, dir_fd=self._top)
@@ -352,9 +343,6 @@ class Folder:
         for name in FILES:
             if self._kind(self._top, name) == stat.S_IFREG:
                 os.rename(name, f"{run}.{name}", src_dir_fd=self._top, dst_dir_fd=self._private)
-
-    def _exists(self, where: int, name: str) -> bool:
-        return self._kind(where, name) != 0
 
     @staticmethod
     def _kind(where: int, name: str) -> int:

@@ -21,7 +21,6 @@ from ... import exit_codes
 from ...collect import Account
 from ...exit_codes import Reason
 from ...progress import Teller, is_live, make_console
-from ...record import Run
 from ...store import journal, log
 from ...store.folder import Folder
 from ...store.marker import new_run_id
@@ -32,7 +31,7 @@ from ..run import beginning, claim_folder, exclude_cells, first_line, make_recor
 from ..selection import keyword_option, plan_cells, selection_of, selection_options
 from ..session import Request
 from ..signals import Ending
-from ..summary import print_end, print_summary, write_step_summary
+from ..summary import tell_run, write_step_summary
 from ..write import keep_case, write_plan, write_reports
 from .cells import CellWork
 from .cluster import Cluster, ClusterError
@@ -146,7 +145,10 @@ class _Campaign:
         for text in untested(session.environment):
             account.take(log.Noted(text))
             teller.say(text)
-        return self._end(folder, make_record(account, self.request, reasons, session.seconds))
+        run = make_record(account, self.request, reasons, session.seconds)
+        fault = write_reports(folder, run)
+        write_step_summary(run)
+        return tell_run(self.console, run, folder.path, fault)
 
     def _conduct(self, session: Conduct, teller: Teller) -> list[Reason]:
         """Resume and run the session; returns why some items were not asked, if so."""
@@ -159,9 +161,10 @@ class _Campaign:
                 teller.say(f"{self.book.path}: {self.book.unreadable} unreadable lines; their items are asked again")
             if count == teller.total:
                 return []
-            manner = ItemLimits(self.request.timeout, self.request.memory, command=tuple(self.request.command))
+            terms = self.request.terms
+            manner = ItemLimits(terms.timeout, terms.memory, command=self.request.worker)
             try:
-                with Cluster(self.request.workers, self.options["scheduler"]) as cluster:
+                with Cluster(terms.workers, self.options["scheduler"]) as cluster:
                     reasons = session.run(cluster, manner)
             except ClusterError as err:
                 return [(exit_codes.INTERNAL, str(err))]
@@ -202,13 +205,6 @@ class _Campaign:
                 raise Stop(exit_codes.USAGE, f"{self.book.path}: was begun with other {what}, {before}; {rule}")
         return earlier.began
 
-    def _end(self, folder: Folder, run: Run) -> int:
-        fault = write_reports(folder, run)
-        print_summary(self.console, run)
-        write_step_summary(run)
-        print_end(self.console, run, folder.path, fault)
-        return fault[0] if fault else run.exit_code
-
     def _code_without_cells(self, reasons: Sequence[Reason]) -> int:
         forgiven = {"exit_zero": self.request.exit_zero, "allow_incomplete": self.request.allow_incomplete}
         code = exit_codes.most_urgent(reasons, **forgiven)
@@ -239,4 +235,4 @@ def _request(
     more = [f"--seeds={options['seeds']}"] if options["seeds"] > 1 else []
     more += [f"--sweep={name}" for name in options["functions"]]
     request = make_request(selection, options, host, most=2**20, verb="campaign", more=(*more, *words))
-    return replace(request, workers=max(request.workers, 1))
+    return replace(request, terms=replace(request.terms, workers=max(request.terms.workers, 1)))

@@ -16,7 +16,7 @@ from ... import exit_codes
 from ...exit_codes import Reason
 from ...merge import DECISIVE
 from ...progress import Teller
-from ...store import journal
+from ...store import journal, log
 from ...text import one_line
 from .cluster import WORKERS_ENDED, Cluster, ClusterError
 from .work import Work, WorkError
@@ -58,7 +58,7 @@ class Conduct:
         last = 0.0
         for line in self.book.lines:
             match line:
-                case journal.Surroundings(environment=environment):
+                case log.Environment(environment=environment):
                     self.environment = self.environment or dict(environment)
                 case journal.Done() | journal.Lost():
                     # Times of one session only grow, so a smaller one begins another session.
@@ -100,7 +100,7 @@ class Conduct:
         self._leave()
         took = time.monotonic() - self._began
         self.seconds += took
-        self.book.write(journal.SessionEnded(took, [*reasons]))
+        self.book.write(log.Ended(took, [*reasons]))
         return reasons
 
     def _must_stop(self) -> bool:
@@ -169,7 +169,7 @@ class Conduct:
         """Raises `_Unlike` for a worker whose answers cannot stand in one record with those of the others."""
         if not self.environment:
             self.environment = dict(answer.environment)
-            self.book.write(journal.Surroundings(self.environment))
+            self.book.write(log.Environment(self.environment))
         if answer.source != source_digest():
             raise _Unlike(f"worker {answer.worker} has another source of opassay; install the same everywhere")
         for name in DECISIVE:

@@ -20,23 +20,21 @@ from ...record import Run, load
 from ...store.files import read_capped, write_atomically
 from ...text import by_key, one_line
 from ..host import Host, Stop, require
-from ..reading import as_usage
+from ..reading import FILE, FOLDER, as_usage
 from .gathering import Facts, promised_to, results_for, sweeps_of
 
-_FILE = click.Path(path_type=Path, dir_okay=False)
-_FOLDER = click.Path(path_type=Path, file_okay=False)
 _RECORD = Path("opassay-report/run.json")
 
 
 @click.command("certificate")
-@click.argument("files", nargs=-1, type=_FILE)
+@click.argument("files", nargs=-1, type=FILE)
 @click.option("--op", "ops", multiple=True, metavar="OP", help="Only this op; may be repeated.")
 @click.option("--subject", "subjects", multiple=True, metavar="SUBJECT", help="Only this subject; may be repeated.")
-@click.option("--record", type=_FILE, help=f"A record of a run.  [default: {_RECORD}; with --check none]")
-@click.option("--out", type=_FOLDER, default=Path("certificates"), show_default=True, help="Where they are written.")
-@click.option("--sweeps", type=_FOLDER, default=Path("sweeps"), show_default=True, help="A folder of `opassay sweep`.")
-@click.option("--mutation", type=_FILE, default=Path("mutation.json"), show_default=True, help="What mutants showed.")
-@click.option("--second-opinion", "second", type=_FILE, default=Path("second-opinion.json"), show_default=True,
+@click.option("--record", type=FILE, help=f"A record of a run.  [default: {_RECORD}; with --check none]")
+@click.option("--out", type=FOLDER, default=Path("certificates"), show_default=True, help="Where they are written.")
+@click.option("--sweeps", type=FOLDER, default=Path("sweeps"), show_default=True, help="A folder of `opassay sweep`.")
+@click.option("--mutation", type=FILE, default=Path("mutation.json"), show_default=True, help="What mutants showed.")
+@click.option("--second-opinion", "second", type=FILE, default=Path("second-opinion.json"), show_default=True,
               help="What another reading says.")  # fmt: skip
 @click.option("--check", is_flag=True, help="Say what in these FILES no longer holds.")
 @click.pass_obj

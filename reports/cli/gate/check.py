@@ -16,7 +16,7 @@ from ...text import github_command
 from ..host import Stop
 from ..options import forgiving_options
 from ..reading import FILE, as_usage, load_run
-from .files import BUDGET, KNOWN, read_optional
+from .tending import BUDGET, KNOWN, read_optional
 
 
 @click.command("check")

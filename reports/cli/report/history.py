@@ -22,7 +22,7 @@ from ...store.output import PAGE, require_replaceable, write_output
 from ...text import clean, duration, number, one_line
 from ..host import Stop
 from ..project.hints import did_you_mean
-from ..reading import FILE, as_usage
+from ..reading import FILE, FOLDER, as_usage
 
 _NAME = "history.sqlite"
 #: Failures whose history is told in the terminal.
@@ -31,7 +31,7 @@ _STYLES = {"failed": "bold red", "held": "green"}
 
 
 @click.command("history")
-@click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
+@click.argument("folder", type=FOLDER)
 @click.option("--add", multiple=True, type=FILE, metavar="RECORD", help="Read this record, too; may be repeated.")
 @click.option("--database", type=FILE, help=f"Where what was read is kept.  [default: FOLDER/{_NAME}]")
 @click.option("--op", "ops", multiple=True, metavar="OP", help="Only this op; may be repeated.")

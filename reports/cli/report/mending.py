@@ -1,4 +1,4 @@
-"""`opassay report recover`: the record and the report of a run that ended without them, made from its log."""
+"""`opassay report merge` and `recover`: one record of those of several shards, or of the log of a run without one."""
 
 from __future__ import annotations
 
@@ -9,15 +9,41 @@ import click
 
 from ... import exit_codes
 from ...collect import Account
+from ...merge import MissingShards, merge
 from ...progress import make_console
-from ...record import RecordError, Run
+from ...record import RecordError, Run, encode
 from ...store import log
 from ...store.folder import Folder, FolderError
+from ...store.output import RECORD, require_replaceable, write_output
+from ...text import headline, one_line
 from ..host import Stop
-from ..summary import print_end, print_summary
+from ..reading import FILE, as_usage, load_run
+from ..summary import tell_run
 from ..write import keep_case, write_reports
 
 _LOST = "the run ended without its record"
+
+
+@click.command("merge")
+@click.argument("records", type=FILE, nargs=-1, required=True)
+@click.option("-o", "--output", type=FILE, default=Path("run.json"), show_default=True)
+@click.option("--partial", is_flag=True, help="Write the record also if shards are missing; the exit code stays 4.")
+def merge_command(records: tuple[Path, ...], output: Path, partial: bool) -> int:
+    """Merge the records of one plan; the exit code is that of the whole."""
+    runs = [load_run(path) for path in records]
+    with as_usage():
+        # Looked at first, so that a target that may not be replaced is told before the records are merged.
+        require_replaceable(output, RECORD)
+        try:
+            run = merge(runs, partial=partial)
+        except MissingShards as err:
+            raise Stop(exit_codes.INCOMPLETE, str(err)) from err
+        write_output(output, RECORD, encode(run))
+    for note in run.notes[-5:]:
+        click.echo(f"note: {one_line(note)}")
+    click.echo(headline(run.verdicts))
+    click.echo(str(output))
+    return run.exit_code
 
 
 @click.command("recover")
@@ -41,10 +67,7 @@ def recover_command(report_dir: Path, run: str | None) -> int:
         except RecordError as err:
             raise Stop(exit_codes.USAGE, f"{folder.log}: {err}") from err
         fault = write_reports(folder, record)
-        console = make_console(sys.stdout)
-        print_summary(console, record)
-        print_end(console, record, folder.path, fault)
-        return fault[0] if fault else record.exit_code
+        return tell_run(make_console(sys.stdout), record, folder.path, fault)
 
 
 def _recover_run(account: Account) -> Run:
