@@ -20,7 +20,7 @@ from ...oracles.verdicts.verdict import Code, Outcome, Verdict
 from ..explain import OUTCOMES
 from ..record import Run
 from ..templates import source_of, templates_of
-from ..text import has_ulps, number
+from ..text import counts, has_ulps, number
 from .matrix import SIGNS, Gated
 from .view import make_view
 
@@ -51,7 +51,9 @@ def render(run: Run, gated: Gated | None = None, histories: Mapping[str, str] | 
 
 @cache
 def _templates() -> jinja2.Environment:
-    return templates_of(__package__, judged=_has_elements, ulps=_has_errors, ratio=_ratio, kind=_css_class)
+    return templates_of(
+        __package__, judged=_has_elements, ulps=_has_errors, ratio=_ratio, kind=_css_class, counts=counts
+    )
 
 
 def _has_elements(verdict: Verdict) -> bool:

@@ -63,7 +63,6 @@ class MatrixRow:
     """One op: a grid per property, and the same squares as lines of a table, one per series and dtype."""
 
     op: str
-    anchor: str
     groups: tuple[Group | None, ...]
     lines: tuple[tuple[int, str, tuple[Square | None, ...]], ...]  # place of the series, dtype, squares by property
 
@@ -148,14 +147,14 @@ def make_matrix(squares: Sequence[Square], ops: Sequence[str]) -> Matrix:
     series = tuple(dict.fromkeys(series_name(cell) for cell in cells))
     place = {_square_key(item.verdict.cell): item for item in squares}
     rows = []
-    for index, op in enumerate(ops):
+    for op in ops:
         groups = tuple(_group(op, name, words, place, series, dtypes) for name, words in titles.items())
         lines = [
             (at, dtype, tuple(place.get((op, name, line, dtype)) for name in titles))
             for at, line in enumerate(series)
             for dtype in dtypes
         ]
-        rows.append(MatrixRow(op, f"op-{index}", groups, tuple(line for line in lines if any(line[2]))))
+        rows.append(MatrixRow(op, groups, tuple(line for line in lines if any(line[2]))))
     return Matrix(tuple(titles.items()), dtypes, labels(cells), tuple(rows), len(ops) <= _SPREAD)
 
 

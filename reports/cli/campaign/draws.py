@@ -9,7 +9,7 @@ from functools import reduce
 from typing import Any
 
 from ....oracles.verdicts.verdict import Bin, Failure, Measure, Verdict
-from ...certificate.extents import extents
+from ...certificate.statement import extents
 from ...collect import worse
 from ...text import by_key
 
