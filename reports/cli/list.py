@@ -18,7 +18,7 @@ from ...properties.engine.plan import Selection
 from .. import exit_codes
 from ..record import plan_digest
 from ..text import one_line
-from .selection import find_exclusions, narrowing_options, plan_cells, selection_of, selection_options
+from .options import find_exclusions, narrowing_options, plan_cells, selection_of, selection_options
 
 _WIDTH = 96
 

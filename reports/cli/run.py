@@ -28,12 +28,23 @@ from ..store.folder import Folder, FolderError
 from ..store.marker import new_run_id
 from ..text import one_line
 from .host import Host, Stop, require
-from .options import asking_options, forgiving_options, make_request
-from .selection import find_exclusions, narrowing_options, plan_cells, selection_of, selection_options
+from .options import (
+    asking_options,
+    find_exclusions,
+    forgiving_options,
+    make_request,
+    narrowing_options,
+    plan_cells,
+    selection_of,
+    selection_options,
+    serve_as_rank,
+    workers_in,
+    world_of,
+    world_options,
+)
 from .session import Request, RunSession
 from .signals import Ending
 from .summary import tell_run, write_step_summary
-from .world import serve_as_rank, workers_in, world_of, world_options
 from .write import keep_case, write_plan, write_reports
 
 
@@ -148,11 +159,7 @@ def first_line(request: Request, what: str) -> str:
 
 
 def beginning(run: str, request: Request, cells: Sequence[Cell]) -> log.Began:
-    """The first event of the log: all that the record says beside the verdicts and the plan.
-
-    Args:
-        run: its id. request: what was asked for. cells: the whole plan.
-    """
+    """The first event of the log of the run of an id: all that the record says beside the verdicts and the plan."""
     commit, dirty = read_commit()
     return log.Began(
         run=run,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...oracles.verdicts.data import RecordError, decode_verdict
-from ...oracles.verdicts.verdict import Cell, Outcome, Verdict
+from ...oracles.verdicts.verdict import Cell, Verdict
 from ...properties.engine.environment import untested
 from ...properties.engine.plan import Selection
 from ...properties.places.crash_search import find_culprit
@@ -21,11 +21,8 @@ from ..collect import Account
 from ..exit_codes import Reason
 from ..progress import Teller
 from ..store import log
-from ..text import one_line
+from ..text import BAD, one_line
 from .signals import Ending
-
-#: Outcomes that `--maxfail` counts.
-FAILURES = (Outcome.FAIL, Outcome.UNSTABLE, Outcome.ERROR, Outcome.CRASH, Outcome.TIMEOUT)
 
 
 @dataclass(frozen=True)
@@ -185,7 +182,7 @@ class RunSession:
         # The account may have put another verdict in place of this event's, and the user is
         # told what the record will say.
         verdict = self.account.finished[cell.key]
-        self._failures += verdict.outcome in FAILURES
+        self._failures += verdict.outcome in BAD  # what --maxfail counts
         self.teller.count_verdict(verdict)
 
 

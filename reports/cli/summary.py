@@ -26,7 +26,9 @@ from ..text import (
     markdown,
     number,
     one_line,
+    replay_of,
     standings,
+    what_of,
     wrap_lines,
 )
 
@@ -99,9 +101,9 @@ def _print_wrapped(console: Console, text: str, style: str = "") -> None:
 def _complaint_line(group: list[Verdict]) -> str:
     """The first of the verdicts of one complaint, the other dtypes, and how to see it again."""
     first = group[0]
-    what = one_line(first.failure.title if first.failure else first.reason, 200)
+    what = one_line(what_of(first), 200)
     more = f" and {', '.join(one_line(v.cell.dtype, 20) for v in group[1:])}" if len(group) > 1 else ""
-    again = f"; {replaying(first.cell.op, first.failure.case_id)}" if first.failure and first.failure.case_id else ""
+    again = f"; {replay_of(first)}" if replay_of(first) else ""
     key = one_line(first.cell.key)
     return f"{GLYPHS[first.outcome]} {key}{more}: {first.outcome} {first.code}, {what}{one_line(again)}"
 
@@ -142,10 +144,7 @@ def step_summary(run: Run) -> str:
 
 
 def _markdown_row(verdict: Verdict) -> str:
-    failure = verdict.failure
-    what = failure.title if failure else verdict.reason
-    again = replaying(verdict.cell.op, failure.case_id) if failure and failure.case_id else ""
-    cells = (str(verdict.outcome), verdict.cell.key, what, again)
+    cells = (str(verdict.outcome), verdict.cell.key, what_of(verdict), replay_of(verdict))
     return "| " + " | ".join(markdown(cell) for cell in cells) + " |"
 
 

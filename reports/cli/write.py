@@ -57,8 +57,7 @@ def write_reports(folder: Folder, run: Run, *, ctrf: bool = False) -> Reason | N
     Returns:
         What could not be written, as a reason to exit with 3; None if all stands.
     """
-    from ..exporting.ctrf import to_ctrf
-    from ..junit import to_xml
+    from ..exporting import to_ctrf, to_xml
     from ..page.html import render
 
     # Each is rendered when its turn comes, after the record stands: a fault in a rendering cannot cost the record.

@@ -13,30 +13,21 @@ from ..record import Run
 from ..templates import source_of, templates_of
 from ..text import duration, number
 from .comparison import ABOUT, Comparison, Kind
-from .failures import Course
-from .trends import HistoryRun, Trend, describe_state
+from .trends import Course, HistoryRun, Trend, describe_state
 
 _WIDTH, _HEIGHT, _MARGIN = 140, 28, 4  # of a line in a table, in pixels
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 
 
 def comparison_page(comparison: Comparison, before: Run, now: Run) -> str:
-    """The page of two runs: what is new, worse, lost, fixed, better, slower, and what else differs.
-
-    Args:
-        comparison: of these two runs. before, now: the records, for the head of the page.
-    """
+    """The page of two runs and their comparison: what is new, worse, lost, fixed, better, slower, and what differs."""
     kinds = [(kind, ABOUT[kind], comparison.of(kind)) for kind in Kind]
     poor = sum(len(comparison.of(kind)) for kind in (Kind.NEW, Kind.WORSE, Kind.LOST))
     return _page("comparison.html", comparison=comparison, kinds=kinds, poor=poor, runs={"before": before, "now": now})
 
 
 def history_page(trends: Sequence[Trend], runs: Sequence[HistoryRun], failures: Sequence[Course] = ()) -> str:
-    """The page of many runs: each op with what held, its largest error and its time, and each failure with its history.
-
-    Args:
-        trends: of these runs. runs: the oldest first; one at least. failures: of the last one.
-    """
+    """The page of runs, the oldest first: what held of each op, its largest error, its time; the last failures."""
     return _page("history.html", trends=trends, runs=runs, failures=failures)
 
 

@@ -28,10 +28,9 @@ _BOUNDED = frozenset({Code.VALUE, Code.SPECIAL, Code.ADJOINT})
 
 
 def render(run: Run, gated: Gated | None = None, histories: Mapping[str, str] | None = None) -> str:
-    """The page of a run; about 0.4 KiB per cell, and a few KiB per failure card.
+    """The page of a run and what a gate said of it; about 0.4 KiB per cell, and a few KiB per failure card.
 
-    Args:
-        run: the record. gated: what a gate said of it. histories: key of a cell -> that of its failure, in words.
+    `histories`: key of a cell -> the history of its failure, in words.
     """
     # Both are files of ours and not text from a run, so they alone are not escaped.
     style, script = (source_of(__package__, name) for name in ("report.css", "report.js"))

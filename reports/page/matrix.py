@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from ...oracles.verdicts.verdict import CHECKED, Cell, Outcome, Verdict
 from .. import exit_codes
 from ..gate import GateFinding
-from ..text import BAD, GLYPHS, clean, describe_error, has_ulps, number, one_line, series_name
+from ..text import BAD, GLYPHS, clean, describe_error, has_ulps, number, one_line, series_name, what_of
 
 #: A filled square on a pale one would be hard to see, so what held has a tick on the page.
 SIGNS = GLYPHS | {Outcome.VERIFIED: "✓"}
@@ -106,12 +106,7 @@ class Gated:
 
 
 def make_square(verdict: Verdict, carded: Container[str], marks: Mapping[str, str]) -> Square:
-    """The square of a verdict.
-
-    Args:
-        carded: ids of the cells that have a failure card.
-        marks: cell key -> kind of the gate's finding.
-    """
+    """The square of a verdict. `carded`: ids of cells with a failure card; `marks`: cell key -> finding of the gate."""
     cell, measure = verdict.cell, verdict.measure
     where = (cell.op, cell.property, cell.dtype, cell.device, cell.subject)
     group = "bad" if verdict.outcome in BAD else "ok" if verdict.outcome in CHECKED else "gap"
@@ -120,7 +115,7 @@ def make_square(verdict: Verdict, carded: Container[str], marks: Mapping[str, st
     glyph, extra = _MARKS.get(mark, (SIGNS[verdict.outcome], ""))
     # The script of the page searches in these words, so all that a reader might type is among them.
     words = " ".join((*where, str(verdict.outcome), str(verdict.code), mark))
-    summary = verdict.failure.title if verdict.failure else verdict.reason
+    summary = what_of(verdict)
     if has_ulps(measure):
         summary = f"{summary}; {describe_error(measure)}, error/bound {number(measure.max_ratio)}"
     suffix = f" ({mark})" if mark else ""

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ...oracles.verdicts.verdict import CHECKED, MAX_CASE, MAX_TEXT, Code, Outcome, replaying
+from ...oracles.verdicts.verdict import CHECKED, MAX_CASE, MAX_TEXT, Code, Outcome
 from ..accuracy import Line, accuracy
 from ..causes.grouping import Cause, causes_of
 from ..causes.page import page as issue_text
@@ -23,6 +23,7 @@ from ..text import (
     is_measured,
     number,
     one_line,
+    replay_of,
     series_name,
     short_dtype,
     standings,
@@ -244,9 +245,9 @@ def _whole_program(snippet: str) -> str:
 
 
 def _again(square: Square) -> str:
-    cell, failure = square.verdict.cell, square.verdict.failure
-    if failure is not None and failure.case_id:
-        return clean(replaying(cell.op, failure.case_id))
+    cell = square.verdict.cell
+    if replay_of(square.verdict):
+        return clean(replay_of(square.verdict))
     axes = ("property", "dtype", "device", "subject")
     # With `=` between them, a value that begins with a dash is not taken for another option.
     words = [f"--{axis}={getattr(cell, axis)}" for axis in axes]

@@ -68,9 +68,7 @@ class Folder:
     def claim(cls, path: Path, run: str) -> Folder:
         """The folder for a new run: created if absent, locked, cases of the run before it put away.
 
-        Args:
-            path: the folder; its parents are created too.
-            run: the id of the run, see `new_run_id`.
+        Its parents are created, too; `run` is an id as `new_run_id` gives it.
 
         Raises:
             FolderError: something in the folder is not ours, another run goes on in it, or it cannot be written to.
@@ -97,9 +95,7 @@ class Folder:
     def reopen(cls, path: Path, run: str | None = None) -> Folder:
         """The folder of a run that ended without its record, locked, to write that record from the log.
 
-        Args:
-            path: the folder.
-            run: the id of the run; by default the newest one with a log and without a record.
+        By default that is the newest run with a log and without a record.
 
         Raises:
             FolderError: not a report folder, no such run, or a run goes on in it.
@@ -147,12 +143,8 @@ class Folder:
     def write(self, name: str, content: bytes) -> None:
         """Writes one file in one step: a reader sees the old file or the whole new one.
 
-        Args:
-            name: one of FILES, or `cases/ID.json` (or `.py`) with the id of a case.
-            content: the file.
-
         Raises:
-            ValueError: another name.
+            ValueError: the name is neither one of FILES nor `cases/ID.json` (or `.py`) with the id of a case.
             FolderError: something that is not a regular file has that name.
             OSError: it cannot be written.
         """

@@ -29,11 +29,7 @@ class Marker(msgspec.Struct, frozen=True):
 
 
 def read_marker(where: int, refuse: Callable[[str, str], NoReturn]) -> Marker | None:
-    """The marker in the folder of that handle; None if there is none.
-
-    Args:
-        refuse: is told what is wrong, and the rule, where the marker is none that this version wrote.
-    """
+    """The marker in the folder of that handle, if any; `refuse` is told what is wrong with one, and the rule."""
     try:
         # O_NONBLOCK, because a pipe of that name would otherwise keep this process waiting until somebody writes to it.
         handle = os.open(NAME, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=where)

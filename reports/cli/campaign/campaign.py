@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import click
+from rich.console import Console
 
 from ....oracles.verdicts.verdict import Cell
 from ....properties.campaign.performing import ItemLimits
@@ -25,10 +26,17 @@ from ...store import journal, log
 from ...store.folder import Folder
 from ...store.marker import new_run_id
 from ..host import Host, Stop, is_installed, require
-from ..options import asking_options, forgiving_options, make_request
+from ..options import (
+    asking_options,
+    forgiving_options,
+    keyword_option,
+    make_request,
+    plan_cells,
+    selection_of,
+    selection_options,
+)
 from ..reading import as_usage
 from ..run import beginning, claim_folder, exclude_cells, first_line, make_record, plan_events
-from ..selection import keyword_option, plan_cells, selection_of, selection_options
 from ..session import Request
 from ..signals import Ending
 from ..summary import tell_run, write_step_summary
@@ -93,32 +101,24 @@ def run_campaign(
         request = _request(selection, words, options, host, book)
         exclusions = exclude_cells(cells, request, ending) if cells else {}
         folder = stack.enter_context(claim_folder(options["report_dir"])) if cells else None
-        return _Campaign(request, cells, exclusions, options, book, ending, more).run(folder)
+        return _Campaign(request, cells, exclusions, options, book, ending, more, make_console(sys.stdout)).run(folder)
 
 
+@dataclass
 class _Campaign:
-    """One session of a campaign, from its first line to its exit code.
+    """One session of a campaign, from its first line to its exit code."""
 
-    Args:
-        request: what is asked of cells. cells: the whole plan. exclusions: key of a cell -> why it is not asked.
-        options: those of the command line. book: the log. ending: whether the user has asked for the end.
-        more: makes work that is not of this package, by kind.
-    """
-
-    def __init__(
-        self, request: Request, cells: Sequence[Cell], exclusions: dict[str, str], options: dict[str, Any],
-        book: journal.Journal, ending: Ending, more: MakesWork | None,
-    ) -> None:  # fmt: skip
-        self.request, self.cells, self.options, self.book, self.ending = request, cells, options, book, ending
-        self.exclusions, self.more = exclusions, more
-        self.console = make_console(sys.stdout)
+    request: Request
+    cells: Sequence[Cell]  # the whole plan
+    exclusions: dict[str, str]  # key of a cell -> why it is not asked
+    options: dict[str, Any]  # of the command line
+    book: journal.Journal
+    ending: Ending
+    more: MakesWork | None  # makes work that is not of this package
+    console: Console
 
     def run(self, folder: Folder | None) -> int:
-        """Asks what is missing; the exit code.
-
-        Args:
-            folder: of the report; None where no cell is asked, because then there is no record.
-        """
+        """Asks what is missing; the exit code. There is no report folder where no cell is asked, and no record."""
         account = Account(on_case=keep_case(folder)) if folder else Account()
         teller = Teller(self.console, 0, live=is_live(self.console))
         works = self._works(account, teller)

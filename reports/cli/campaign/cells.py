@@ -16,8 +16,8 @@ from ...exit_codes import Reason
 from ...progress import Teller
 from ...store import log
 from ...store.journal import Lost
-from ...text import number
-from ..session import FAILURES, Request, read_verdict
+from ...text import BAD, number
+from ..session import Request, read_verdict
 from .draws import join_verdicts, seeds_of
 from .work import WorkError
 
@@ -129,7 +129,7 @@ class CellWork:
         self._finish(key)
         if verdict.measure.judged and verdict.outcome in HELD and verdict.measure.max_ratio > self._worst[0]:
             self._worst = (verdict.measure.max_ratio, key)
-        failed = verdict.outcome in FAILURES
+        failed = verdict.outcome in BAD
         if failed and key in self._failing:
             self._teller.count_outcome(str(verdict.outcome))  # the first draw that failed has been told at length
         else:

@@ -34,7 +34,6 @@ class Conduct:
         works: by kind. book: the log. teller: who tells the user. maxfail: failures after which to stop; 0: never.
         ending: why the user has asked for the end; empty if not.
         environment: where items were run; empty while none was. seconds: of this session and those before it.
-        effort: how many items this session has asked, and the processor time that they took.
     """
 
     works: dict[str, Work]
@@ -44,13 +43,11 @@ class Conduct:
     maxfail: int = 0
     environment: dict[str, str] = field(default_factory=dict)
     seconds: float = 0.0
-    effort: tuple[int, float] = (0, 0.0)
     _finished_items: set[tuple[str, str]] = field(default_factory=set)
     _deaths: CrashLimit = field(default_factory=CrashLimit)
     _printed: Counter[str] = field(default_factory=Counter)
     _abandoned_items: list[Item] = field(default_factory=list)
     _failures: int = 0
-    _began: float = field(default_factory=time.monotonic)
 
     def resume(self) -> int:
         """Take in the results that the log has; returns how many items those are."""
@@ -79,12 +76,12 @@ class Conduct:
         items = [item for work in self.works.values() for item in work.items()]
         missing = [item for item in items if (item.kind, item.name) not in self._finished_items]
         reasons: list[Reason] = []
-        self._began = time.monotonic()
+        began = time.monotonic()
         try:
             for event in cluster.run(missing, manner, self._may_run, self._must_stop):
                 if event is not None:
                     item, outcome = event
-                    self._write(item, outcome)
+                    self._write(item, outcome, time.monotonic() - began)
             for work in self.works.values():
                 for item, lost in work.inquire(self._must_stop):
                     self._take(item, lost)
@@ -98,7 +95,7 @@ class Conduct:
         if self.ending():
             reasons.append((exit_codes.INTERRUPT, f"interrupted ({self.ending()}); the same command goes on"))
         self._leave()
-        took = time.monotonic() - self._began
+        took = time.monotonic() - began
         self.seconds += took
         self.book.write(log.Ended(took, [*reasons]))
         return reasons
@@ -119,17 +116,14 @@ class Conduct:
             items = [item for item in self._abandoned_items if (item.kind, item.group) == (kind, group)]
             self.works[kind].leave(items, self._deaths.why(*group))
 
-    def _write(self, item: Item, outcome: ItemReport | ItemLost) -> None:
-        """Take what came of an item to the log, and then to its work, because the log survives this process."""
-        at = time.monotonic() - self._began
+    def _write(self, item: Item, outcome: ItemReport | ItemLost, at: float) -> None:
+        """Take what came of an item `at` seconds to the log, and to its work; the log survives this process."""
         line: journal.Done | journal.Lost
         if isinstance(outcome, ItemLost):
             ended = outcome.how == WORKERS_ENDED
             line = journal.Lost(item.kind, item.name, outcome.how, outcome.details, False, at, with_worker=ended)
         else:
             self._require_alike(outcome)
-            count, seconds = self.effort
-            self.effort = (count + 1, seconds + outcome.seconds)
             if outcome.lost is None:
                 notes = self._notes(item, outcome)
                 line = journal.Done(item.kind, item.name, outcome.answer, outcome.worker, at, outcome.seconds, notes)

@@ -40,11 +40,7 @@ def explain_command(words: tuple[str, ...]) -> int:
     Without NAME, list all.
     \f
 
-    Args:
-        words: of the name; `not run` is an outcome of two words.
-
-    Raises:
-        Stop: no such name.
+    A name may have several words: `not run` is an outcome. Raises Stop where there is none.
     """
     if not words:
         _list_all()

@@ -33,9 +33,6 @@ def init_command(folder: Path, module: str, ci: bool) -> int:
     Nothing that exists is overwritten. The settings are added to the end of a pyproject.toml that is there already.
     \f
 
-    Args:
-        folder: made if it is not there. module: a name that Python can import. ci: whether the workflow is written.
-
     Raises:
         Stop: the name cannot be imported, pyproject.toml cannot be read, or a file cannot be written.
     """

@@ -12,9 +12,8 @@ from ... import exit_codes
 from ...over_time.comparison import Comparison, Kind, Limits, compare, exit_reasons
 from ...progress import make_console
 from ...record import Run
-from ...store.output import PAGE, require_replaceable, write_output
 from ...text import duration, number, one_line, wrap_lines
-from ..reading import FILE, as_usage, load_run
+from ..reading import FILE, load_run, write_page
 
 _SIGNS = {Kind.NEW: "✕", Kind.WORSE: "▲", Kind.LOST: "–", Kind.FIXED: "■", Kind.BETTER: "▼", Kind.SLOWER: "◷"}
 _STYLES = {Kind.NEW: "bold red", Kind.WORSE: "red", Kind.LOST: "yellow", Kind.FIXED: "green", Kind.BETTER: "green"}
@@ -56,7 +55,9 @@ def compare_command(
     runs = load_run(before), load_run(now)
     comparison = compare(*runs, Limits(worse, slower))
     if html is not None:
-        _write_page(html, comparison, runs)
+        from ...over_time.pages import comparison_page
+
+        write_page(html, comparison_page(comparison, *runs))
     console = make_console(sys.stdout)
     _print_head(console, comparison, runs)
     _print_changes(console, comparison, most)
@@ -73,14 +74,6 @@ def compare_command(
             console.print(wrap_lines(f"exit {urgent}: {one_line(text, 400)}", console.width), soft_wrap=True)
             break
     return code
-
-
-def _write_page(path: Path, comparison: Comparison, runs: tuple[Run, Run]) -> None:
-    from ...over_time.pages import comparison_page
-
-    with as_usage():
-        require_replaceable(path, PAGE)
-        write_output(path, PAGE, comparison_page(comparison, *runs).encode("utf-8", "replace"))
 
 
 def _print_head(console: Console, comparison: Comparison, runs: tuple[Run, Run]) -> None:

@@ -14,15 +14,13 @@ from rich.table import Table
 
 from ....oracles.verdicts.verdict import counted
 from ... import exit_codes
-from ...over_time.failures import Course, failures_of
 from ...over_time.history import Intake, open_history, records_in
-from ...over_time.trends import HistoryRun, Trend, bars, describe_state, runs_of, trends_of
+from ...over_time.trends import Course, HistoryRun, Trend, bars, describe_state, failures_of, runs_of, trends_of
 from ...progress import make_console
-from ...store.output import PAGE, require_replaceable, write_output
 from ...text import clean, duration, number, one_line
 from ..host import Stop
 from ..project.hints import did_you_mean
-from ..reading import FILE, FOLDER, as_usage
+from ..reading import FILE, FOLDER, as_usage, write_page
 
 _NAME = "history.sqlite"
 #: Failures whose history is told in the terminal.
@@ -76,7 +74,9 @@ def history_command(
             exit_codes.NOTHING, f"{folder}: no run record{f' of profile {chosen_profile!r}' if chosen_profile else ''}"
         )
     if html is not None:
-        _write_page(html, trends, runs, failures)
+        from ...over_time.pages import history_page
+
+        write_page(html, history_page(trends, runs, failures))
     if as_json:
         click.echo(json.dumps(_as_json(trends, runs, failures), indent=1))
     else:
@@ -100,14 +100,6 @@ def _choose_trends(trends: Sequence[Trend], ops: Sequence[str], subjects: Sequen
                     exit_codes.USAGE, f"unknown {kind}: got {name!r}{did_you_mean(name, names_in_runs)}; no run has it"
                 )
     return [trend for trend in trends if (not ops or trend.op in ops) and (not subjects or trend.subject in subjects)]
-
-
-def _write_page(path: Path, trends: Sequence[Trend], runs: Sequence[HistoryRun], failures: Sequence[Course]) -> None:
-    from ...over_time.pages import history_page
-
-    with as_usage():
-        require_replaceable(path, PAGE)
-        write_output(path, PAGE, history_page(trends, runs, failures).encode("utf-8", "replace"))
 
 
 def _print(

@@ -20,8 +20,7 @@ from ....properties.sweeps.inputs import DTYPES, shards_of
 from ... import exit_codes
 from ...record import RecordError
 from ...store.files import write_atomically
-from ...text import one_line
-from ...text_table import TextTable
+from ...text import TextTable, one_line
 from ..host import Stop
 
 _PROGRAM = "opassay.properties.sweeps.program"
@@ -196,8 +195,8 @@ def sweep_table(rows: Sequence[tables.Swept]) -> TextTable:
         for row in rows
         if row.broken
     ]
-    headings = ("function", "dtype", "device", "arguments", "not correctly rounded", "worst (ulp)", "at")
-    headings += ("worst below the normal range", "contract (ulp)", "verdict")
+    measured = ("function", "dtype", "device", "arguments", "not correctly rounded", "worst (ulp)", "at")
+    headings = (*measured, "worst below the normal range", "contract (ulp)", "verdict")
     return TextTable(headings, [_cells(row) for row in rows], remarks)
 
 

@@ -1,7 +1,8 @@
-"""`opassay gate show`, `update`, `accept`, `prune`: what tends known.json and budget.json."""
+"""`opassay gate`: a run beside known.json and budget.json, and the commands that tend these two files."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
@@ -9,12 +10,16 @@ from typing import TypeVar
 
 import click
 
-from ....oracles.verdicts.verdict import counted
-from ... import baseline, exit_codes
-from ...accept_failures import accept
-from ...store.files import write_atomically
-from ...text import number, one_line
-from ..reading import FILE, as_usage, load_run
+from ...oracles.verdicts.verdict import counted
+from .. import baseline, exit_codes
+from ..gate import Files, GateFinding, accept, exit_code, find_regressions, finding_line, is_shard
+from ..record import Run
+from ..store.files import write_atomically
+from ..store.output import PAGE, require_replaceable
+from ..text import github_command, number, one_line
+from .host import Stop
+from .options import forgiving_options
+from .reading import FILE, as_usage, load_run, write_page
 
 KNOWN = Path("known.json")
 BUDGET = Path("budget.json")
@@ -123,3 +128,74 @@ def prune_command(record: Path, budget: Path, known: Path) -> int:
         if accepted is not None:
             write_atomically(known, baseline.dump_known(remaining_failures))
     return _say_changes(changes, f"{len(changes)} entries removed")
+
+
+@click.command("check")
+@click.argument("record", type=FILE)
+@click.option("--known", type=FILE, help="Accepted failures; by default known.json, if there is one.")
+@click.option("--budget", type=FILE, help="Accuracy budgets; by default budget.json, if there is one.")
+@click.option("--base", type=FILE, help="The budget file of the base branch: budgets may not be raised.")
+@click.option("--partial", is_flag=True, help="The run was of a selection: other cells are no loss.")
+@click.option("--report", is_flag=True, help="Write report.html beside the record again, with what the gate found.")
+@forgiving_options
+def check_command(
+    record: Path, partial: bool, report: bool, exit_zero: bool, allow_incomplete: bool, **paths: Path | None
+) -> int:
+    """Compare a run with the known failures and the accuracy budgets; reads files only.
+    \f
+
+    Args:
+        record: run.json of the run. partial: the run was of a selection, so cells that it does not plan are no loss.
+        report: whether the page beside the record is written again.
+        exit_zero, allow_incomplete: what is forgiven, as in `exit_codes.most_urgent`.
+        paths: `known`, `budget` and `base`; None for a file that was not named.
+
+    Raises:
+        Stop: the record is of one shard, a file cannot be read or written, or there is no budget to compare.
+    """
+    run = load_run(record)
+    _refuse_shard(run)
+    # The target is looked at before the gate judges: findings must not be followed by an
+    # exit code that is about a file.
+    target = record.parent / "report.html"
+    if report:
+        with as_usage():
+            require_replaceable(target, PAGE)
+    files = Files(
+        known=read_optional(paths["known"], KNOWN, baseline.load_known) or {},
+        budget=read_optional(paths["budget"], BUDGET, baseline.load_budget),
+        base=read_optional(paths["base"], None, baseline.load_budget),
+    )
+    if files.base is not None and files.budget is None:
+        raise Stop(exit_codes.USAGE, "--base: needs budget.json (or --budget FILE) to compare with; there is none")
+    findings = find_regressions(run, files, partial=partial)
+    for finding in findings:
+        click.echo(finding_line(finding))
+    code = exit_code(findings, exit_zero=exit_zero, allow_incomplete=allow_incomplete)
+    if report:
+        from ..page.html import render
+        from ..page.matrix import Gated
+
+        write_page(target, render(run, Gated(tuple(findings), code)))
+    blocking = [finding for finding in findings if finding.code]
+    _annotate(blocking)
+    click.echo(
+        f"gate: {'ok' if code == exit_codes.OK else 'FAIL'} (exit {code}), {counted(len(blocking), 'blocking finding')}"
+    )
+    return code
+
+
+def _refuse_shard(run: Run) -> None:
+    """A part of a run is no run: neither --partial nor --allow-incomplete makes it one."""
+    with as_usage():
+        if not is_shard(run):
+            return
+    text = f"the record is of shard {run.settings['shard']} alone; need that of all, see `opassay report merge`"
+    raise Stop(exit_codes.INCOMPLETE, f"gate: {text}")
+
+
+def _annotate(findings: list[GateFinding]) -> None:
+    if os.environ.get("GITHUB_ACTIONS"):
+        # GitHub shows no more than ten annotations of a step.
+        for finding in findings[:10]:
+            click.echo(github_command("error", f"opassay {finding.kind}", f"{finding.cell}: {finding.text}"))
