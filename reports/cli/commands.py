@@ -33,14 +33,14 @@ COMMANDS: Table = {
         "accept": (".gate", "Accept failures of a run until a day."),
         "prune": (".gate", "Remove entries that are not needed any more."),
     }),
-    "certificate": (".certificate.certificate", "Write what is claimed of each op, or check it."),
+    "certificate": (".certificate", "Write what is claimed of each op, or check it."),
     "init": (".project.init", "Write an example op, settings and a CI workflow."),
     "explain": (".project.explain", "Say what a code, a property or another word means."),
     "list": (".list", "Show the ops, and the cells of those that are named."),
     "doctor": (".doctor", "Show the environment and what it lacks."),
     "audit-task": (".judge.audit_task", "Say which trivial programs a check lets through."),
     "campaign": (".campaign.campaign", "Spread cells, draws and sweeps over a cluster."),
-    "sweep": (".sweeps.sweep", "Measure elementary functions on every argument."),
+    "sweep": (".sweep", "Measure elementary functions on every argument."),
     "verify-function": (".verify_function", ""),
 }  # fmt: skip
 

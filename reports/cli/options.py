@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
@@ -23,8 +24,11 @@ from ..collect import DESELECTED, OTHER_SHARD
 from ..keyword import KeywordError, matcher
 from .host import Host, Stop
 from .project.hints import HintedChoice
+from .reading import as_usage
 from .session import Request, worker_count
 
+#: Ranks of a team that this program starts itself.
+RANKS = 3
 #: What the help of an option says besides, where its values are few or are listed elsewhere.
 _VALUES = {
     "property": " `opassay explain` lists them.",
@@ -34,13 +38,39 @@ _VALUES = {
 }
 
 
-def selection_options(command: Any) -> Any:
-    """Adds OPS and --op, --property, --dtype, --device, --subject to a command."""
-    # Decorators are applied from the last to the first, so this gives the options in the order of AXES.
-    for axis in reversed(AXES):
-        text = f"Only this {axis}; may be repeated.{_VALUES.get(axis, '')}"
-        command = click.option(f"--{axis}", multiple=True, metavar=axis.upper(), help=text)(command)
-    return click.argument("ops", nargs=-1)(command)
+def _adding(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """What adds options to a command, in this order: decorators are applied from the last to the first."""
+    return lambda command: functools.reduce(lambda inner, option: option(inner), reversed(options), command)
+
+
+#: OPS and --op, --property, --dtype, --device, --subject.
+selection_options = _adding(
+    click.argument("ops", nargs=-1),
+    *(
+        click.option(
+            f"--{axis}", multiple=True, metavar=axis.upper(),
+            help=f"Only this {axis}; may be repeated.{_VALUES.get(axis, '')}",
+        )
+        for axis in AXES
+    ),
+)  # fmt: skip
+keyword_option = click.option("-k", "keyword", default="", metavar="EXPR", help="Only cells whose name matches.")
+narrowing_options = _adding(
+    keyword_option, click.option("--shard", metavar="I/N", help="Only part I of N of the cells.")
+)
+forgiving_options = _adding(
+    click.option("--exit-zero", is_flag=True, help="Exit 0 also if cells failed or are incomplete."),
+    click.option("--allow-incomplete", is_flag=True, help="Exit 0 also if cells are incomplete."),
+)
+#: Where a run judges ops over several places.
+world_options = _adding(
+    click.option("--comm", type=HintedChoice(COMMS), default=COMMS[0], show_default=True,
+                 help="What ranks are: threads in lockstep, or processes that talk over gloo or NCCL."),
+    click.option("--fabric", type=HintedChoice(FABRICS), default=FABRICS[0], show_default=True,
+                 help="What devices are, for ops over several: logical ones, streams of one GPU, or GPUs."),
+    click.option("--ranks", type=click.IntRange(min=1, max=64),
+                 help=f"Ranks and devices of every sample.  [default: 1 to 8; {RANKS} with gloo and nccl]"),
+)  # fmt: skip
 
 
 def selection_of(ops: tuple[str, ...], chosen: dict[str, Any]) -> Selection:
@@ -54,48 +84,18 @@ def selection_of(ops: tuple[str, ...], chosen: dict[str, Any]) -> Selection:
 
 def plan_cells(selection: Selection) -> list[Cell]:
     """The cells of a selection; ends the command with 2 for an unknown name or a broken plugin."""
-    try:
+    with as_usage(SelectionError, PluginError):
         return plan(selection)
-    except (SelectionError, PluginError) as err:
-        raise Stop(exit_codes.USAGE, str(err)) from err
-
-
-def keyword_option(command: Any) -> Any:
-    """Adds -k to a command."""
-    return click.option("-k", "keyword", default="", metavar="EXPR", help="Only cells whose name matches.")(command)
-
-
-def narrowing_options(command: Any) -> Any:
-    """Adds -k and --shard to a command."""
-    return keyword_option(click.option("--shard", metavar="I/N", help="Only part I of N of the cells.")(command))
 
 
 def find_exclusions(cells: Sequence[Cell], shard: str | None, keyword: str) -> dict[str, str]:
     """Key of a cell that the two options leave out -> why; ends the command with 2 where they cannot be read."""
-    try:
+    with as_usage(SelectionError, KeywordError):
         # Shards are cut from the whole plan, before -k, so that all shards of a run agree on who has which cell.
         here = {cell.key for cell in in_shard(cells, shard)}
         matches = matcher(keyword) if keyword else lambda name: True
-    except (SelectionError, KeywordError) as err:
-        raise Stop(exit_codes.USAGE, str(err)) from err
     exclusions = {cell.key: OTHER_SHARD for cell in cells if cell.key not in here}
     return exclusions | {key: DESELECTED for key in here if not matches(key)}
-
-
-#: Ranks of a team that this program starts itself.
-RANKS = 3
-
-
-def world_options(command: Any) -> Any:
-    """Adds --comm, --fabric and --ranks to a command."""
-    ranks = f"Ranks and devices of every sample.  [default: 1 to 8; {RANKS} with gloo and nccl]"
-    command = click.option("--ranks", type=click.IntRange(min=1, max=64), help=ranks)(command)
-    fabric = "What devices are, for ops over several: logical ones, streams of one GPU, or GPUs."
-    command = click.option("--fabric", type=HintedChoice(FABRICS), default=FABRICS[0], show_default=True, help=fabric)(
-        command
-    )
-    comm = "What ranks are: threads in lockstep, or processes that talk over gloo or NCCL."
-    return click.option("--comm", type=HintedChoice(COMMS), default=COMMS[0], show_default=True, help=comm)(command)
 
 
 def world_of(options: dict[str, Any]) -> World:
@@ -155,20 +155,7 @@ def asking_options(*, workers: str, item: str) -> Callable[[Any], Any]:
         click.option("--memory", type=click.FloatRange(min=0.5), metavar="GIB", help=memory),
     )  # fmt: skip
 
-    def add(command: Any) -> Any:
-        # Decorators are applied from the last to the first, so this gives the options in the order above.
-        for option in reversed(options):
-            command = option(command)
-        return command
-
-    return add
-
-
-def forgiving_options(command: Any) -> Any:
-    """Adds --exit-zero and --allow-incomplete to a command."""
-    incomplete = click.option("--allow-incomplete", is_flag=True, help="Exit 0 also if cells are incomplete.")
-    failed = click.option("--exit-zero", is_flag=True, help="Exit 0 also if cells failed or are incomplete.")
-    return failed(incomplete(command))
+    return _adding(*options)
 
 
 def make_request(

@@ -93,14 +93,12 @@ def require_stands(folder: Folder, run: Run) -> None:
     record = load(folder.path / "run.json")
     if plan_digest(verdict.cell for verdict in record.verdicts) != run.plan_digest:
         raise RecordError("what was read back has another plan")
-    if [_core(one.outcome, one.cell.key) for one in record.verdicts] != [
-        _core(one.outcome, one.cell.key) for one in run.verdicts
-    ]:
+    if _outcomes_of(record) != _outcomes_of(run):
         raise RecordError("what was read back has other verdicts")
     # A gate believes the file, a shell the exit code of this command, so the two must not disagree.
     if record.exit_code != run.exit_code:
         raise RecordError(f"what was read back has exit code {record.exit_code}, need {run.exit_code}")
 
 
-def _core(outcome: Outcome, key: str) -> tuple[str, str]:
-    return str(outcome), key
+def _outcomes_of(run: Run) -> list[tuple[Outcome, str]]:
+    return [(verdict.outcome, verdict.cell.key) for verdict in run.verdicts]

@@ -22,7 +22,7 @@ from opassay.reports import record
 from opassay.reports.certificate.checking import broken_by
 from opassay.reports.certificate.page import certificate_page
 from opassay.reports.certificate.statement import CertificateError, as_json, from_json, statement
-from opassay.reports.cli.certificate import gathering
+from opassay.reports.cli import certificate as gathering
 from opassay.reports.cli.main import main
 from opassay.reports.record import Run
 from tests.reports.conftest import failed, make_run, verdict

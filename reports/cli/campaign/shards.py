@@ -16,7 +16,7 @@ from ...exit_codes import Reason
 from ...progress import Teller
 from ...store.files import write_atomically
 from ..host import Stop
-from ..sweeps.sweep import chosen_shards, log_to_continue, sweep_table
+from ..sweep import chosen_shards, log_to_continue, sweep_table
 from .work import OneByOne, WorkError
 
 EVERY = "all"

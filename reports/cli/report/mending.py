@@ -51,10 +51,8 @@ def merge_command(records: tuple[Path, ...], output: Path, partial: bool) -> int
 @click.option("--run", "run", metavar="ID", help="Which run; by default the newest one without a record.")
 def recover_command(report_dir: Path, run: str | None) -> int:
     """Make run.json, report.html and junit.xml of a run that was killed, from the log in its report folder."""
-    try:
+    with as_usage(FolderError):
         folder = Folder.reopen(report_dir, run)
-    except FolderError as err:
-        raise Stop(exit_codes.USAGE, str(err)) from err
     with folder:
         # Cases were written during the run, too. They are written again, because the kill may have
         # come before the last of them.

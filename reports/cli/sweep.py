@@ -14,14 +14,14 @@ from typing import Any
 
 import click
 
-from ....properties.sweeps import tables
-from ....properties.sweeps.functions import FUNCTIONS
-from ....properties.sweeps.inputs import DTYPES, shards_of
-from ... import exit_codes
-from ...record import RecordError
-from ...store.files import write_atomically
-from ...text import TextTable, one_line
-from ..host import Stop
+from ...properties.sweeps import tables
+from ...properties.sweeps.functions import FUNCTIONS
+from ...properties.sweeps.inputs import DTYPES, shards_of
+from .. import exit_codes
+from ..record import RecordError
+from ..store.files import write_atomically
+from ..text import TextTable, one_line
+from .host import Stop
 
 _PROGRAM = "opassay.properties.sweeps.program"
 Question = Mapping[str, Any]
