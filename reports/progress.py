@@ -30,6 +30,11 @@ def make_console(stream: IO[str]) -> Console:
     return Console(file=stream, width=None if live else 120, highlight=False, markup=False, emoji=False)
 
 
+def print_wrapped(console: Console, text: str, style: str = "") -> None:
+    """Print a text broken to the width of the console, with its indentation; rich must not break it again."""
+    console.print(wrap_lines(text, console.width), style=style, soft_wrap=True)
+
+
 def is_live(console: Console, environ: Mapping[str, str] = os.environ) -> bool:
     """Whether a moving bar can be drawn: a terminal, and no CI."""
     # Some CI services offer a terminal but keep what is written; each redrawing of a bar would be a line of their log.
@@ -82,11 +87,9 @@ class Teller:
     def count_verdict(self, verdict: Verdict) -> None:
         """Count a cell that has its verdict, and print its failure if it has one."""
         self._running.pop(verdict.cell.key, None)
-        self.outcomes[str(verdict.outcome)] += 1
-        self._count += 1
         if verdict.outcome in BAD:
             self._tell_failure(verdict)
-        self._tell_progress()
+        self.count_outcome(str(verdict.outcome))
 
     def count_outcome(self, outcome: str) -> None:
         """Count a finished piece of work that is no cell, such as a shard of a sweep."""
@@ -104,7 +107,7 @@ class Teller:
 
     def say(self, text: str) -> None:
         """Print a sentence above the bar."""
-        self.console.print(wrap_lines(one_line(text, 500), self.console.width), style="yellow", soft_wrap=True)
+        print_wrapped(self.console, one_line(text, 500), "yellow")
 
     def describe(self) -> str:
         """The text beside the bar: the counts, what is worst, the pace, and the cell that has run longest."""
@@ -132,7 +135,7 @@ class Teller:
 
     def _tell_failure(self, verdict: Verdict) -> None:
         text = failure_text(verdict)
-        self.console.print(wrap_lines(text, self.console.width), style="red", soft_wrap=True)
+        print_wrapped(self.console, text, "red")
         # GitHub shows such a line beside the commit; without it the failure would be found only by reading the log.
         if self._github:
             self.console.print(github_command("error", one_line(verdict.cell.key), text), soft_wrap=True)

@@ -135,7 +135,10 @@ def decode(content: bytes) -> Run:
     if data.plan_digest != plan_digest(verdict.cell for verdict in verdicts):
         raise RecordError("run record: plan_digest does not match the cells; cells were added, removed or renamed")
     seconds = read_seconds("seconds", data.seconds)
-    _moment(data.started)
+    try:
+        datetime.fromisoformat(data.started)
+    except ValueError as err:
+        raise RecordError(f"run record: got started={data.started!r}, need an ISO 8601 time") from err
     return Run.of(
         data,
         verdicts=verdicts,
@@ -161,13 +164,6 @@ def schema() -> dict[str, Any]:
     """JSON Schema of the run record."""
     document = msgspec.json.schema(RunData)
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "opassay run", **document}
-
-
-def _moment(text: str) -> datetime:
-    try:
-        return datetime.fromisoformat(text)
-    except ValueError as err:
-        raise RecordError(f"run record: got started={text!r}, need an ISO 8601 time") from err
 
 
 def _encode(run: Run, max_case: int) -> bytes:

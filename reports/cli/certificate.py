@@ -21,9 +21,8 @@ from ...properties.campaign.bench import Bench, ItemLost, NotStarted
 from ...properties.places.pool import fair_share, owner_of
 from ...properties.sweeps import tables
 from .. import exit_codes
-from ..certificate.checking import broken_by
 from ..certificate.page import certificate_page
-from ..certificate.statement import NOT_MEASURED, CertificateError, Data, as_json, from_json, statement
+from ..certificate.statement import NOT_MEASURED, CertificateError, Data, as_json, broken_by, from_json, statement
 from ..record import Run, load
 from ..store.files import read_capped, write_atomically
 from ..text import by_key, one_line

@@ -42,8 +42,7 @@ from .options import (
     world_of,
     world_options,
 )
-from .session import Request, RunSession
-from .signals import Ending
+from .session import Ending, Request, RunSession
 from .summary import tell_run, write_step_summary
 from .write import keep_case, write_plan, write_reports
 

@@ -1,12 +1,18 @@
-"""One verification session: cells go to a pool of workers; what happens goes to the log, the account and the user."""
+"""One verification session: cells go to a pool of workers; what happens goes to the log, the account and the user.
+
+A signal that asks a session to end stops it at once, in good order, and what is known is written.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import signal
+import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from types import FrameType
 from typing import Any
 
 from ...oracles.verdicts.data import RecordError, decode_verdict
@@ -22,7 +28,6 @@ from ..exit_codes import Reason
 from ..progress import Teller
 from ..store import log
 from ..text import BAD, one_line
-from .signals import Ending
 
 
 @dataclass(frozen=True)
@@ -202,3 +207,42 @@ def read_verdict(cell: Cell, data: Any) -> Verdict:
     if verdict.cell != cell:
         raise ValueError(f"got one on {one_line(verdict.cell.key)}")
     return verdict
+
+
+#: Ctrl-C, the request of a CI service to end, and a terminal that was closed.
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class Ending:
+    """While it is entered, a signal that asks for the end is noted instead of raising an exception.
+
+    An exception could come between any two steps, also while a verdict or the report is written. Further signals of a
+    user who presses Ctrl-C again change nothing: the report is written within seconds, and then the program ends.
+
+    Attributes:
+        signal_name: name of the first signal that came; empty while none has.
+    """
+
+    def __init__(self) -> None:
+        self.signal_name = ""
+        self._before: dict[signal.Signals, Any] = {}
+
+    def __call__(self) -> bool:
+        """Whether the end was asked for."""
+        return bool(self.signal_name)
+
+    def __enter__(self) -> Ending:
+        if threading.current_thread() is threading.main_thread():  # Python allows it nowhere else
+            for number in _ENDING:
+                if signal.getsignal(number) != signal.SIG_IGN:  # nohup asks that SIGHUP be ignored
+                    self._before[number] = signal.signal(number, self._note)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            # Python reports None for a handler that was not installed from Python. That one cannot be
+            # put back, so the default is.
+            signal.signal(number, handler if handler is not None else signal.SIG_DFL)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        self.signal_name = self.signal_name or signal.Signals(number).name

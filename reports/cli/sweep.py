@@ -22,6 +22,7 @@ from ..record import RecordError
 from ..store.files import write_atomically
 from ..text import TextTable, one_line
 from .host import Stop
+from .reading import as_usage
 
 _PROGRAM = "opassay.properties.sweeps.program"
 Question = Mapping[str, Any]
@@ -161,10 +162,8 @@ def log_to_continue(folder: Path, key: tables.Key, environment: Mapping[str, str
 
 
 def _logs(folders: Sequence[Path]) -> list[tables.Log]:
-    try:
+    with as_usage(tables.SweepError):
         return tables.join(_log(path) for folder in folders for path in sorted(folder.glob("*.jsonl")))
-    except tables.SweepError as err:
-        raise Stop(exit_codes.USAGE, str(err)) from None
 
 
 def _log(path: Path) -> tables.Log:

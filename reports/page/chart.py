@@ -102,11 +102,8 @@ class _Scale:
         share = (math.log2(value) - self.low) / (self.high - self.low)
         return round(left + min(max(share, 0.0), 1.0) * (right - left), 1)
 
-    def shows(self, value: float) -> bool:
-        return 0 < value <= 2.0**self.high
-
     def point(self, value: float) -> ChartPoint:
-        if self.shows(value):
+        if 0 < value <= 2.0**self.high:
             return ChartPoint(self.x(value), "scale")
         zero, over = self.columns
         return ChartPoint(zero, "zero") if value == 0 else ChartPoint(over, "over")

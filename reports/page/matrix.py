@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 
-from ...oracles.verdicts.verdict import CHECKED, Cell, Outcome, Verdict
+from ...oracles.verdicts.verdict import CHECKED, Outcome, Verdict
 from .. import exit_codes
 from ..gate import GateFinding
 from ..text import BAD, GLYPHS, clean, describe_error, has_ulps, number, one_line, series_name, what_of
@@ -140,7 +140,11 @@ def make_matrix(squares: Sequence[Square], ops: Sequence[str]) -> Matrix:
     cells = [item.verdict.cell for item in squares]
     dtypes = tuple(dict.fromkeys(cell.dtype for cell in cells))
     series = tuple(dict.fromkeys(series_name(cell) for cell in cells))
-    place = {_square_key(item.verdict.cell): item for item in squares}
+    keys = ((cell.op, cell.property, series_name(cell), cell.dtype) for cell in cells)
+    place = dict(zip(keys, squares, strict=True))
+    # With one device its name would stand in every line and tell nothing.
+    one_device = len({cell.device for cell in cells}) == 1
+    labels = tuple(dict.fromkeys(cell.subject if one_device else series_name(cell) for cell in cells))
     rows = []
     for op in ops:
         groups = tuple(_group(op, name, words, place, series, dtypes) for name, words in titles.items())
@@ -150,19 +154,7 @@ def make_matrix(squares: Sequence[Square], ops: Sequence[str]) -> Matrix:
             for dtype in dtypes
         ]
         rows.append(MatrixRow(op, groups, tuple(line for line in lines if any(line[2]))))
-    return Matrix(tuple(titles.items()), dtypes, labels(cells), tuple(rows), len(ops) <= _SPREAD)
-
-
-def labels(cells: Iterable[Cell]) -> tuple[str, ...]:
-    """Names of the series, in order: the subject alone where there is one device."""
-    cells = list(cells)
-    # With one device its name would stand in every line and tell nothing.
-    one = len({cell.device for cell in cells}) == 1
-    return tuple(dict.fromkeys(cell.subject if one else series_name(cell) for cell in cells))
-
-
-def _square_key(cell: Cell) -> tuple[str, str, str, str]:
-    return cell.op, cell.property, series_name(cell), cell.dtype
+    return Matrix(tuple(titles.items()), dtypes, labels, tuple(rows), len(ops) <= _SPREAD)
 
 
 def _group(

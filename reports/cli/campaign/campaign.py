@@ -37,8 +37,7 @@ from ..options import (
 )
 from ..reading import as_usage
 from ..run import beginning, claim_folder, exclude_cells, first_line, make_record, plan_events
-from ..session import Request
-from ..signals import Ending
+from ..session import Ending, Request
 from ..summary import tell_run, write_step_summary
 from ..write import keep_case, write_plan, write_reports
 from .cells import CellWork
