@@ -28,11 +28,7 @@ _FILTERS = {
 
 
 def templates_of(package: str, *, escaped: bool = True, **filters: Callable[..., object]) -> jinja2.Environment:
-    """The templates in the folder of a package.
-
-    Args:
-        escaped: whether signs of HTML are replaced. filters: those that these templates alone have.
-    """
+    """The templates in a package's folder, with filters of their own; `escaped`: whether signs of HTML are replaced."""
     environment = jinja2.Environment(
         loader=jinja2.FunctionLoader(partial(source_of, package)),
         autoescape=escaped,

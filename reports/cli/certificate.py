@@ -205,13 +205,10 @@ def promised_to(rows: Any, contract: Mapping[str, Any]) -> Any:
 
 
 def results_for(path: Path | None, op: str, files: Mapping[str, str]) -> Any:
-    """What a file of results says of an op; NOT_MEASURED where there is no file, or nothing of the op in it.
+    """What a file of results says of an op of some files; NOT_MEASURED where there is none, or nothing of the op in it.
 
     A file has either `ops`, an object by op, whose entry is taken as it is, or `mutants`, of which each has a `file`
     and an `outcome`: those in files of the op are counted, and the score is that of killed and survived ones.
-
-    Args:
-        path: the file, if any. files: the files that the op consists of.
 
     Raises:
         CertificateError: the file cannot be read.

@@ -6,7 +6,7 @@ import os
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -96,7 +96,7 @@ def _run(
     account = Account(on_case=keep_case(folder))
     records = log.LineFile(folder.open_log())
     # To the log first, to the account afterwards: whatever the record says can then be had from the log, too.
-    events: list[log.Event] = [beginning(folder.run, request, cells), *plan_events(cells, exclusions)]
+    events: list[log.Event] = [beginning(folder.run, request, cells), *log.plan_events(cells, exclusions)]
     for event in events:
         records.write(event)
         account.take(event)
@@ -173,23 +173,13 @@ def beginning(run: str, request: Request, cells: Sequence[Cell]) -> log.Began:
     )
 
 
-def plan_events(cells: Sequence[Cell], exclusions: Mapping[str, str]) -> Iterator[log.Planned]:
-    """The events that hold the plan; `exclusions`: key of a cell -> why it is not asked."""
-    return log.plan_events([(c.op, c.property, c.dtype, c.device, c.subject, exclusions.get(c.key, "")) for c in cells])
-
-
 def _settings(request: Request) -> dict[str, str]:
     settings = {"workers": str(request.terms.workers), "timeout": f"{request.terms.timeout:g} s"}
     if request.world != World():
         settings["several places"] = str(request.world)
-    for name in ("keyword", "maxfail", "shard"):
-        value = getattr(request, name)
-        if value:
-            settings[name] = str(value)
-    for name in ("exit_zero", "allow_incomplete"):
-        if getattr(request, name):
-            settings[name.replace("_", " ")] = "yes"
-    return settings
+    settings |= {name: str(value) for name in ("keyword", "maxfail", "shard") if (value := getattr(request, name))}
+    forgiven = [name for name in ("exit_zero", "allow_incomplete") if getattr(request, name)]
+    return settings | {name.replace("_", " "): "yes" for name in forgiven}
 
 
 def _command_line(request: Request) -> str:

@@ -177,9 +177,7 @@ class RunSession:
 
     def _record(self, event: log.Event) -> None:
         """Takes an event to the log and then to the account, because the log survives if this process is killed."""
-        whole = not self.records.broken
-        self.records.write(event)
-        if whole and self.records.broken:
+        if self.records.write(event):
             self.teller.say(f"the log cannot be written any more ({self.records.broken}); the run goes on without it")
         self.account.take(event)
 

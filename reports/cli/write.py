@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable
 
@@ -24,12 +25,10 @@ def keep_case(folder: Folder) -> Callable[[str, str, str], None]:
         # The name comes out of a worker's answer and becomes that of a file, so every sign
         # that could lead elsewhere goes.
         stem = "".join(sign for sign in name if sign.isalnum() or sign in "-_")[:80]
-        try:
+        with contextlib.suppress(OSError, ValueError):
             folder.write(f"cases/{stem}.json", text.encode("utf-8", "replace"))
             if program:
                 folder.write(f"cases/{stem}.py", program.encode("utf-8", "replace"))
-        except (OSError, ValueError):
-            return  # the case is in the record, too
 
     return keep
 
@@ -42,17 +41,14 @@ def write_plan(folder: Folder, account: Account) -> None:
     head = {"plan_digest": began.plan_digest, "seed": began.seed, "profile": began.profile}
     lines = ",\n".join(f"  {json.dumps(cell.key)}" for cell in account.cells)
     content = f'{json.dumps(head)[:-1]}, "cells": [\n{lines}\n]}}\n'
-    try:
+    with contextlib.suppress(OSError, FolderError):
         folder.write("plan.json", content.encode("utf-8", "replace"))
-    except (OSError, FolderError):
-        return
 
 
 def write_reports(folder: Folder, run: Run, *, ctrf: bool = False) -> Reason | None:
     """The record first, read back and compared; then its renderings.
 
-    Args:
-        folder: of the run. run: what is written. ctrf: whether a rendering in the Common Test Report Format is wanted.
+    With `ctrf` there is a rendering in the Common Test Report Format, too.
 
     Returns:
         What could not be written, as a reason to exit with 3; None if all stands.

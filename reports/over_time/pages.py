@@ -51,11 +51,9 @@ def _draw_times(trend: Trend) -> Markup:
 
 
 def _draw_line(values: Sequence[float], failed: Sequence[int], describe: Callable[[float], str]) -> Markup:
-    """A line through the values with a mark for the last, as a picture with a text that says the same.
+    """A line through the values with marks for the last and for runs with `failed` cells; its text says the same.
 
-    Args:
-        values: NaN is left out; an infinite one is drawn at the top. failed: cells that failed in each run.
-        describe: gives the text of a value.
+    NaN is left out, and what is infinite is drawn at the top.
     """
     finite = [value for value in values if math.isfinite(value)]
     top = max(finite, default=0.0) or 1.0

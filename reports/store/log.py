@@ -6,13 +6,13 @@ its size does not matter; a line that was cut when the run was killed, or that i
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, BinaryIO, TypeVar
 
 import msgspec
 
 from ...oracles.verdicts.data import VerdictData, as_data
-from ...oracles.verdicts.verdict import MAX_CASE, MAX_TEXT, Verdict
+from ...oracles.verdicts.verdict import MAX_CASE, MAX_TEXT, Cell, Verdict
 
 _T = TypeVar("_T")
 #: Bytes of a line; an event with the largest case and snippet of a failure stays below it.
@@ -105,10 +105,11 @@ Event = Began | Planned | Environment | CellStarted | CellFinished | CellDied | 
 _DECODER = msgspec.json.Decoder(Event)
 
 
-def plan_events(cells: list[tuple[str, str, str, str, str, str]]) -> Iterator[Planned]:
-    """The events that hold the cells of a plan, `_CHUNK` cells each."""
-    for start in range(0, len(cells), _CHUNK):
-        yield Planned(cells[start : start + _CHUNK])
+def plan_events(cells: Sequence[Cell], exclusions: Mapping[str, str]) -> Iterator[Planned]:
+    """The events that hold a plan, `_CHUNK` cells each; `exclusions`: key of a cell -> why it is not asked."""
+    rows = [(c.op, c.property, c.dtype, c.device, c.subject, exclusions.get(c.key, "")) for c in cells]
+    for start in range(0, len(rows), _CHUNK):
+        yield Planned(rows[start : start + _CHUNK])
 
 
 def verdict_event(verdict: Verdict) -> CellFinished:
@@ -131,16 +132,17 @@ class LineFile:
         self.broken = ""
         self._file = file
 
-    def write(self, line: Line) -> None:
-        """Append one line."""
+    def write(self, line: Line) -> bool:
+        """Append one line; whether the file has become broken by that."""
         if self.broken:
-            return
+            return False
         rest = memoryview(msgspec.json.encode(line) + b"\n")
         try:
             while rest:
                 rest = rest[self._file.write(rest) :]  # it may take only a part of what it is given
         except OSError as err:
             self.broken = f"{type(err).__name__}: {err}"
+        return bool(self.broken)
 
     def close(self) -> None:
         """Close the file; what could not be written is lost with it. A second call does nothing."""

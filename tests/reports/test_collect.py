@@ -35,8 +35,7 @@ def began(cells: Sequence[Cell]) -> log.Began:
 
 
 def beginning(cells: Sequence[Cell], left_out: dict[str, str] | None = None) -> list[log.Event]:
-    rows = [(c.op, c.property, c.dtype, c.device, c.subject, (left_out or {}).get(c.key, "")) for c in cells]
-    return [began(cells), *log.plan_events(rows)]
+    return [began(cells), *log.plan_events(cells, left_out or {})]
 
 
 def written(events: Sequence[log.Event]) -> bytes:

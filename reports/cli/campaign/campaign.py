@@ -36,7 +36,7 @@ from ..options import (
     selection_options,
 )
 from ..reading import as_usage
-from ..run import beginning, claim_folder, exclude_cells, first_line, make_record, plan_events
+from ..run import beginning, claim_folder, exclude_cells, first_line, make_record
 from ..session import Ending, Request
 from ..summary import tell_run, write_step_summary
 from ..write import keep_case, write_plan, write_reports
@@ -122,7 +122,7 @@ class _Campaign:
         teller = Teller(self.console, 0, live=is_live(self.console))
         works = self._works(account, teller)
         account.take(self._begin(works))
-        for rows in plan_events(self.cells, self.exclusions):
+        for rows in log.plan_events(self.cells, self.exclusions):
             account.take(rows)
         if folder:
             write_plan(folder, account)

@@ -132,9 +132,7 @@ class Conduct:
                 line = journal.Lost(item.kind, item.name, how, details, True, at)
         # An answer that is no result is not written: the item is then asked again by the next session.
         self._take(item, line)
-        whole = not self.book.broken
-        self.book.write(line)
-        if whole and self.book.broken:
+        if self.book.write(line):
             self.teller.say(f"the log cannot be written any more ({self.book.broken}); the campaign goes on without it")
 
     def _take(self, item: Item, line: journal.Done | journal.Lost) -> None:

@@ -54,10 +54,7 @@ class Work(Protocol):
         """Take in that items will not be asked."""
 
     def finish(self, interrupted: str) -> list[Reason]:
-        """Merge what there is; why that is no success, if so, where the verdicts do not say it.
-
-        `interrupted` says why the campaign ended before its end; it is empty if it did not.
-        """
+        """Merge what there is; why that is no success, if verdicts do not say it. `interrupted`: why it ended early."""
 
     def worst(self) -> str:
         """What is worst so far, as a few words; empty where there is nothing to say."""

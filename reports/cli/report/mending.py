@@ -11,7 +11,7 @@ from ... import exit_codes
 from ...collect import Account
 from ...merge import MissingShards, merge
 from ...progress import make_console
-from ...record import RecordError, Run, encode
+from ...record import RecordError, encode
 from ...store import log
 from ...store.folder import Folder, FolderError
 from ...store.output import RECORD, require_replaceable, write_output
@@ -60,17 +60,11 @@ def recover_command(report_dir: Path, run: str | None) -> int:
         with folder.log.open("rb") as file:
             for event in log.read_events(file):
                 account.take(event)
+        # Where the last event is missing, which holds the seconds of the run, nobody knows how long it took.
+        ended = account.ended or log.Ended(0.0, [(exit_codes.INCOMPLETE, _LOST)])
         try:
-            record = _recover_run(account)
+            record = account.run(ended.reasons, seconds=ended.seconds)
         except RecordError as err:
             raise Stop(exit_codes.USAGE, f"{folder.log}: {err}") from err
         fault = write_reports(folder, record)
         return tell_run(make_console(sys.stdout), record, folder.path, fault)
-
-
-def _recover_run(account: Account) -> Run:
-    ended = account.ended
-    # The event that is missing holds the seconds of the run, so nobody knows how long it took.
-    if ended is None:
-        return account.run([(exit_codes.INCOMPLETE, _LOST)], seconds=0.0)
-    return account.run([(code, text) for code, text in ended.reasons], seconds=ended.seconds)
