@@ -99,7 +99,7 @@ class Share:
 
 
 @dataclass(frozen=True)
-class Failures:
+class FailureParts:
     """What went wrong, the gravest first.
 
     Attributes:
@@ -122,7 +122,7 @@ class View:
     matrix: Matrix
     accuracy: tuple[Line, ...]
     ops: tuple[OpPart, ...]
-    failures: Failures
+    failures: FailureParts
     gaps: tuple[Gap, ...]
     op_times: tuple[Bar, ...]
     splits: tuple[Bar, ...]
@@ -147,7 +147,7 @@ def make_view(run: Run, gated: Gated | None, histories: Mapping[str, str]) -> Vi
     series = _unique(series_name(cell) for cell in cells)
     dtypes = _unique(cell.dtype for cell in cells)
     by_op = by_key(squares, lambda item: item.verdict.cell.op)
-    failures = Failures(
+    failures = FailureParts(
         causes=_cause_rows(run, causes[:_CARDS], by_cell),
         complaints=tuple(tuple(by_cell[verdict.cell.key] for verdict in group) for group in groups),
         cards=_cards([by_cell[key] for key in bad if key in carded], _INPUTS if detailed else _FEWER_INPUTS, histories),

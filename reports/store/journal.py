@@ -23,7 +23,7 @@ class JournalError(ValueError):
     """A file that a campaign may not go on with; the text says which, what is there, and the rule."""
 
 
-class Campaign(log.Line, tag="campaign"):
+class Campaign(log.LogLine, tag="campaign"):
     """What was asked for: the head of the record, and a digest of the items and of the source that runs them."""
 
     schema: int
@@ -32,7 +32,7 @@ class Campaign(log.Line, tag="campaign"):
     source: str
 
 
-class Done(log.Line, tag="done"):
+class Done(log.LogLine, tag="done"):
     """An item and what its process answered; `at` counts seconds of the session, `seconds` those of processors."""
 
     kind: str
@@ -44,7 +44,7 @@ class Done(log.Line, tag="done"):
     notes: list[str] = msgspec.field(default_factory=list)
 
 
-class Lost(log.Line, tag="lost"):
+class Lost(log.LogLine, tag="lost"):
     """An item that has no answer: its processes ended, or its time was over; a second line names the sample."""
 
     kind: str

@@ -29,11 +29,11 @@ _Key = Annotated[str, msgspec.Meta(max_length=2600)]
 
 # Fields that are not known are refused, so that a line of another version counts as unreadable. Read in part, it would
 # change the record without a word.
-class Line(msgspec.Struct, tag_field="event", forbid_unknown_fields=True):
+class LogLine(msgspec.Struct, tag_field="event", forbid_unknown_fields=True):
     pass
 
 
-class Began(Line, tag="began"):
+class Began(LogLine, tag="began"):
     """What the run was asked for; the cells of its plan follow in events `Planned`."""
 
     run: str
@@ -49,28 +49,28 @@ class Began(Line, tag="began"):
     dirty: bool
 
 
-class Planned(Line, tag="planned"):
+class Planned(LogLine, tag="planned"):
     """Some cells of the plan, in its order: op, property, dtype, device, subject; and why each is not asked, if so."""
 
     cells: list[tuple[str, str, str, str, str, str]]
 
 
-class Environment(Line, tag="environment"):
+class Environment(LogLine, tag="environment"):
     """What a worker says of its machine, and of its libraries."""
 
     environment: dict[str, str]
 
 
-class CellStarted(Line, tag="cell_started"):
+class CellStarted(LogLine, tag="cell_started"):
     cell: _Key
     worker: int
 
 
-class CellFinished(Line, tag="cell_finished"):
+class CellFinished(LogLine, tag="cell_finished"):
     verdict: VerdictData
 
 
-class CellDied(Line, tag="cell_died"):
+class CellDied(LogLine, tag="cell_died"):
     """The process of a cell ended, or was ended; a second event of a cell says by which sample."""
 
     cell: _Key
@@ -82,18 +82,18 @@ class CellDied(Line, tag="cell_died"):
     program: _Long = ""
 
 
-class CellsGivenUp(Line, tag="cells_given_up"):
+class CellsGivenUp(LogLine, tag="cells_given_up"):
     """Cells of an op that had ended too many processes."""
 
     cells: list[_Key]
     why: _Text
 
 
-class Noted(Line, tag="noted"):
+class Noted(LogLine, tag="noted"):
     text: _Text
 
 
-class Ended(Line, tag="ended"):
+class Ended(LogLine, tag="ended"):
     """The session is over, its report files come next; `reasons` say why some cells were not asked, if so."""
 
     seconds: float
@@ -132,7 +132,7 @@ class LineFile:
         self.broken = ""
         self._file = file
 
-    def write(self, line: Line) -> bool:
+    def write(self, line: LogLine) -> bool:
         """Append one line; whether the file has become broken by that."""
         if self.broken:
             return False
