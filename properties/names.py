@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import Any
 
-from ..reference.missing import nearest_of
+from ..reference.missing import nearest_name as nearest_name
+from ..reference.missing import nearest_of as nearest_of
 
 SUBJECTS: tuple[str, ...] = (
     "opassay",

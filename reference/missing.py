@@ -33,12 +33,18 @@ _INSTEAD = {
 }
 
 
-def nearest_of(name: object, names: Iterable[str]) -> str:
-    """A question for an error that asks whether the most similar name was meant; "" where no name is similar."""
+def nearest_name(name: object, names: Iterable[str]) -> str:
+    """The most similar of some names; "" where none is similar."""
     # Names are compared in lower case, because often only the case is mistyped.
     by_lower = {each.lower(): each for each in reversed(list(names))}
     near = difflib.get_close_matches(str(name).lower()[:200], by_lower, n=1)
-    return f" (did you mean {by_lower[near[0]]!r}?)" if near else ""
+    return by_lower[near[0]] if near else ""
+
+
+def nearest_of(name: object, names: Iterable[str]) -> str:
+    """A question for an error that asks whether the most similar name was meant; "" where no name is similar."""
+    nearest = nearest_name(name, names)
+    return f" (did you mean {nearest!r}?)" if nearest else ""
 
 
 def instead_of(name: str, functions: Iterable[Callable[..., Any]]) -> str:

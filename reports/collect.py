@@ -92,11 +92,7 @@ class Account:
                 self.ended = event
 
     def verdicts(self, interrupted: str = "") -> tuple[Verdict, ...]:
-        """One verdict for every planned cell, in the plan's order.
-
-        Args:
-            interrupted: why the run ended early; empty if it did not.
-        """
+        """One verdict for every planned cell, in the plan's order; `interrupted` says why the run ended early."""
         return tuple(self.finished.get(cell.key) or self._missing(cell, interrupted) for cell in self.cells)
 
     def run(

@@ -1,4 +1,8 @@
-"""Reason codes and outcomes in words, for a terminal."""
+"""What a reason code and an outcome mean, what a profile costs, what a subject is, and what a severity says.
+
+The names of profiles and subjects are those of `properties.engine.profiles` and `properties.names`, which this module
+must not import; `tests/reports/test_explain.py` holds both lists against each other.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +22,43 @@ OUTCOMES: dict[Outcome, str] = {
     Outcome.CRASH: "the process died",
     Outcome.TIMEOUT: "the process was stopped",
     Outcome.ERROR: "the framework or the reference raised; says nothing about the op",
+}
+
+#: What each profile is for; the number of samples is that of the table of profiles.
+PROFILE_TEXTS: dict[str, str] = {
+    "brief": "For a first look, and for every commit where there are many ops. The whole catalog of opassay takes"
+    " five to ten minutes on two cores. The same commit is asked the same questions every time.",
+    "dev": "For work on an op. Every run draws other inputs, and steers them to where the largest error was.",
+    "commit": "For a gate in CI, and the default: four times as many samples as brief. The same commit is asked the"
+    " same questions every time, so a failure repeats and budgets can be compared.",
+    "nightly": "For a long run on a machine that is free. It draws twelve times as many samples as commit and other"
+    " inputs every time, and COMP compiles with inductor. It takes hours for many ops.",
+}
+
+SUBJECT_TEXTS: dict[str, str] = {
+    "opassay": "The implementation that ships, and the default. Of the catalog it is the production op of opassay, of"
+    " an op that you declare the implementation that you name so.",
+    "torch": "torch's own op of the same name, under the same questions. It is held to what torch documents.",
+    "decomposition": "What torch._decomp or torch._refs make of torch's op: the Python texts that compilers trace.",
+    "compiled": "torch's op as inductor compiles it, each path of transforms as a whole.",
+    "functional": "torch's functional collectives, on process groups.",
+    "triton": "The production op with its CUDA kernels run by Triton's interpreter on the CPU. What a GPU alone can"
+    " show, such as timing, is not seen.",
+    "module": "The module of torch.nn, built of each call's arguments; WAYS asks about its state, too.",
+    "own_module": "The production module that takes its place.",
+}
+
+#: What each severity says of an error, on the scale of the tensor that it is in.
+SEVERITY_TEXTS: dict[str, str] = {
+    "crash": "The process died.",
+    "wrong": "No digit is right, on the scale of the tensor; or a NaN or an infinity stands where a number is right, or"
+    " a number where one of them is; or an output has another dtype or shape.",
+    "raises": "An exception on valid input. Nothing wrong was computed.",
+    "inaccurate": "Half of the digits of the format or more are lost, on the scale of the tensor.",
+    "promise": "A promise that is not about values was broken: the same bits, memory, an error that was expected.",
+    "not finite": "A NaN stands in place of an infinity, or the reverse.",
+    "last digits": "Fewer than half of the digits are lost, on the scale of the tensor.",
+    "negligible": "The error is less than one rounding of the largest number of the tensor and of what is summed.",
 }
 
 

@@ -7,7 +7,7 @@ because pytest's own one compiles the expression to Python code, and recurses wi
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 # A word ends only at a blank or a parenthesis, because the names of cells hold `::`, `[` and `-`.
 _TOKEN = re.compile(r"\s*([()]|[^\s()]+)")
@@ -39,24 +39,21 @@ def matcher(expression: str) -> Matcher:
 def _any(words: list[str], depth: int) -> tuple[Matcher, list[str]]:
     if depth > _DEEPEST:
         raise KeywordError(f"-k: got more than {_DEEPEST} parentheses or nots within each other")
-    parts, rest = _collect(words, "or", lambda tail: _all(tail, depth))
-    return (lambda name: any(part(name) for part in parts)), rest
+    return _joined(words, "or", any, lambda rest: _joined(rest, "and", all, lambda words: _term(words, depth)))
 
 
-def _all(words: list[str], depth: int) -> tuple[Matcher, list[str]]:
-    parts, rest = _collect(words, "and", lambda tail: _term(tail, depth))
-    return (lambda name: all(part(name) for part in parts)), rest
-
-
-def _collect(
-    words: list[str], joint: str, read: Callable[[list[str]], tuple[Matcher, list[str]]]
-) -> tuple[list[Matcher], list[str]]:
+def _joined(
+    words: list[str],
+    joint: str,
+    combine: Callable[[Iterable[bool]], bool],
+    read: Callable[[list[str]], tuple[Matcher, list[str]]],
+) -> tuple[Matcher, list[str]]:
     part, rest = read(words)
     parts = [part]
     while rest and rest[0] == joint:
         part, rest = read(rest[1:])
         parts.append(part)
-    return parts, rest
+    return (lambda name: combine(part(name) for part in parts)), rest
 
 
 def _term(words: list[str], depth: int) -> tuple[Matcher, list[str]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import reduce
 
 from ..oracles.verdicts.verdict import CHECKED, Code, Outcome, Verdict
 from . import exit_codes
@@ -177,7 +178,4 @@ def _merge_verdicts(verdicts: Sequence[Verdict], notes: list[str]) -> Verdict:
         return here[0] if here else lost
     if sum(verdict.outcome in CHECKED for verdict in ran) > 1:
         notes.append(f"{ran[0].cell.key}: {len(ran)} verdicts, the worst one counts")
-    chosen = ran[0]
-    for verdict in ran[1:]:
-        chosen = worse(chosen, verdict)
-    return chosen
+    return reduce(worse, ran)

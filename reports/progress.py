@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import os
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -26,37 +23,16 @@ _LEAST_COUNT, _LEAST_SECONDS = 3, 2.0
 _LONG = 2.0
 
 
-# Text that nobody reads any more counts as written, or the buffer would keep it and raise the same error again.
-class _Steady(io.TextIOWrapper):
-    """A stream whose reader may go away (`| head`): the run goes on and writes its report."""
-
-    def write(self, text: str, /) -> int:
-        try:
-            return super().write(text)
-        except BrokenPipeError:
-            return len(text)
-
-    def flush(self) -> None:
-        with contextlib.suppress(BrokenPipeError):
-            super().flush()
-
-
-def output() -> IO[str]:
-    """A stream to the present standard output that stays when pytest captures file descriptors."""
-    try:
-        handle = os.dup(sys.stdout.fileno())
-    except (OSError, AttributeError, ValueError):
-        # A stream without a descriptor, as tests use, cannot be copied.
-        return sys.stdout
-    raw = io.FileIO(handle, "w")
-    return _Steady(io.BufferedWriter(raw), encoding="utf-8", errors="replace", line_buffering=True)
-
-
 def make_console(stream: IO[str]) -> Console:
     """Colour as NO_COLOR and FORCE_COLOR ask; 120 columns where there is no terminal."""
     # Names of ops and messages may hold brackets, which rich would take for mark-up and leave out.
     live = stream.isatty()
     return Console(file=stream, width=None if live else 120, highlight=False, markup=False, emoji=False)
+
+
+def print_wrapped(console: Console, text: str, style: str = "") -> None:
+    """Print a text broken to the width of the console, with its indentation; rich must not break it again."""
+    console.print(wrap_lines(text, console.width), style=style, soft_wrap=True)
 
 
 def is_live(console: Console, environ: Mapping[str, str] = os.environ) -> bool:
@@ -111,11 +87,9 @@ class Teller:
     def count_verdict(self, verdict: Verdict) -> None:
         """Count a cell that has its verdict, and print its failure if it has one."""
         self._running.pop(verdict.cell.key, None)
-        self.outcomes[str(verdict.outcome)] += 1
-        self._count += 1
         if verdict.outcome in BAD:
             self._tell_failure(verdict)
-        self._tell_progress()
+        self.count_outcome(str(verdict.outcome))
 
     def count_outcome(self, outcome: str) -> None:
         """Count a finished piece of work that is no cell, such as a shard of a sweep."""
@@ -133,7 +107,7 @@ class Teller:
 
     def say(self, text: str) -> None:
         """Print a sentence above the bar."""
-        self.console.print(wrap_lines(one_line(text, 500), self.console.width), style="yellow", soft_wrap=True)
+        print_wrapped(self.console, one_line(text, 500), "yellow")
 
     def describe(self) -> str:
         """The text beside the bar: the counts, what is worst, the pace, and the cell that has run longest."""
@@ -161,7 +135,7 @@ class Teller:
 
     def _tell_failure(self, verdict: Verdict) -> None:
         text = failure_text(verdict)
-        self.console.print(wrap_lines(text, self.console.width), style="red", soft_wrap=True)
+        print_wrapped(self.console, text, "red")
         # GitHub shows such a line beside the commit; without it the failure would be found only by reading the log.
         if self._github:
             self.console.print(github_command("error", one_line(verdict.cell.key), text), soft_wrap=True)

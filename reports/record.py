@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -40,8 +40,8 @@ class ExitData(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     reasons: Annotated[list[_Line], msgspec.Meta(max_length=MAX_REASONS)]
 
 
-class RunData(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The published schema of run.json."""
+class HeadData(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a record says of its run beside what came out."""
 
     schema: int
     tool: Name
@@ -55,6 +55,11 @@ class RunData(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     settings: _Table
     environment: _Table
     plan_digest: Name
+
+
+class RunData(HeadData, frozen=True, forbid_unknown_fields=True):
+    """The published schema of run.json."""
+
     started: Name
     seconds: Hex
     verdicts: Annotated[list[VerdictData], msgspec.Meta(max_length=MAX_CELLS)]
@@ -63,20 +68,26 @@ class RunData(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @dataclass(frozen=True)
-class Run:
-    """One run of the suite: a verdict for every planned cell."""
+class Head:
+    """What a run was asked for."""
 
     version: str
     profile: str
     seed: int
     plan_digest: str
     started: str  # ISO 8601, UTC
-    verdicts: tuple[Verdict, ...]
     commit: str = ""
     dirty: bool = False
     command: tuple[str, ...] = ()
     max_examples: int | None = None
     settings: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run(Head):
+    """One run of the suite: a verdict for every planned cell."""
+
+    verdicts: tuple[Verdict, ...]
     environment: dict[str, str] = field(default_factory=dict)
     seconds: float = 0.0
     notes: tuple[str, ...] = ()
@@ -86,9 +97,8 @@ class Run:
     @classmethod
     def of(cls, head: Any, **rest: Any) -> Run:
         """The run of a head, a `RunData` or the first event of a log (`Began`); `rest` has the other fields."""
-        same = ("version", "profile", "seed", "plan_digest", "started", "commit", "dirty", "max_examples")
-        fields = {name: getattr(head, name) for name in same}
-        return cls(**fields, command=tuple(head.command), settings=dict(head.settings), **rest)
+        asked = {one.name: getattr(head, one.name) for one in fields(Head)}
+        return cls(**{**asked, "command": tuple(head.command)}, **rest)
 
 
 def plan_digest(cells: Iterable[Cell]) -> str:
@@ -125,7 +135,10 @@ def decode(content: bytes) -> Run:
     if data.plan_digest != plan_digest(verdict.cell for verdict in verdicts):
         raise RecordError("run record: plan_digest does not match the cells; cells were added, removed or renamed")
     seconds = read_seconds("seconds", data.seconds)
-    _moment(data.started)
+    try:
+        datetime.fromisoformat(data.started)
+    except ValueError as err:
+        raise RecordError(f"run record: got started={data.started!r}, need an ISO 8601 time") from err
     return Run.of(
         data,
         verdicts=verdicts,
@@ -151,13 +164,6 @@ def schema() -> dict[str, Any]:
     """JSON Schema of the run record."""
     document = msgspec.json.schema(RunData)
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "opassay run", **document}
-
-
-def _moment(text: str) -> datetime:
-    try:
-        return datetime.fromisoformat(text)
-    except ValueError as err:
-        raise RecordError(f"run record: got started={text!r}, need an ISO 8601 time") from err
 
 
 def _encode(run: Run, max_case: int) -> bytes:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from ..oracles.verdicts.verdict import CHECKED, HELD, Cell, Measure, Outcome, Verdict, counted
+from ..oracles.verdicts.verdict import CHECKED, HELD, Cell, Measure, Outcome, Verdict, counted, replaying
 from ..oracles.verdicts.verdict import clean as clean
 from ..oracles.verdicts.verdict import failure_text as failure_text
 from ..reference.dtypes import FORMATS
@@ -225,10 +225,21 @@ def wrap_lines(text: str, width: int, indent: str = "    ") -> str:
     return "\n".join(lines)
 
 
+def what_of(verdict: Verdict) -> str:
+    """What a verdict says, in a line: the title of its failure, or its reason."""
+    return verdict.failure.title if verdict.failure else verdict.reason
+
+
+def replay_of(verdict: Verdict) -> str:
+    """The command that judges the case of a verdict again; empty where it has none."""
+    failure = verdict.failure
+    return replaying(verdict.cell.op, failure.case_id) if failure and failure.case_id else ""
+
+
 def verdict_line(verdict: Verdict) -> str:
     """One line: sign, cell, outcome, the largest error, or the reason where there is none."""
     measure = verdict.measure
-    text = one_line(verdict.failure.title if verdict.failure else verdict.reason, 120)
+    text = one_line(what_of(verdict), 120)
     if verdict.outcome in HELD and measure.judged:
         text = f"{describe_error(measure)}, error/bound {number(measure.max_ratio)}"
     glyph = GLYPHS[verdict.outcome]
@@ -242,6 +253,29 @@ def markdown(text: str) -> str:
     # A word joiner behind `@` and `:` keeps GitHub from notifying people and making links of
     # what stands in a run's names.
     return flat.replace("@", "@\N{WORD JOINER}").replace("://", ":\N{WORD JOINER}//")
+
+
+@dataclass(frozen=True)
+class TextTable:
+    """Cells of text under headings, and sentences after them."""
+
+    headings: tuple[str, ...]
+    cells: Sequence[tuple[str, ...]]
+    remarks: list[str]
+
+    def lines(self) -> list[str]:
+        """The table for a terminal."""
+        shown = [self.headings, *self.cells] if self.cells else []
+        widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
+        return [
+            *("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in shown),
+            *self.remarks,
+        ]
+
+    def markdown(self) -> list[str]:
+        """The table for a page."""
+        shown = [self.headings, tuple("---" for _ in self.headings), *self.cells] if self.cells else []
+        return [*("| " + " | ".join(row) + " |" for row in shown), "", *(f"- {remark}" for remark in self.remarks)]
 
 
 def code_span(text: str) -> str:

@@ -204,9 +204,7 @@ def _key(one: Occurrence) -> Key:
     if failure.code is Code.NOT_RAISED:
         return cell.subject, where, signs.path, str(failure.code)
     text = _SAMPLE.sub("", failure.title)
-    attribute = failure.code in (Code.BITS, Code.ATTRIBUTE) and re.search(
-        r"got (dtype|\d+ outputs|shape)|from eager", text
-    )
+    attribute = failure.code in (Code.BITS, Code.ATTRIBUTE) and _ATTRIBUTE.search(text)
     if attribute and re.search(r"dtype[:=]", f"{text} {failure.message}"):
         # Tensors of several dtypes are promoted by whatever takes the place of the op, whichever op that is.
         return cell.subject, "", "another dtype", "attribute"

@@ -3,104 +3,80 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from functools import cache
+
+import jinja2
 
 from ...oracles.verdicts.verdict import Code, clean, counted, replaying, shorten
 from ..record import Run
-from ..text import code_span, markdown, number
+from ..templates import templates_of
+from ..text import code_span, markdown
 from .grouping import Cause
 
 #: Lines and characters of a program or a case that a page shows; longer ones stand in the case file alone.
 _LINES, _CHARACTERS = 200, 20_000
-#: Parts of the environment that a page names.
-_VERSIONS = ("torch", "python", "platform", "cpu", "numpy")
-_MOST_CELLS = 40
 
 
 def page(cause: Cause, run: Run) -> str:
     """The page: what is wrong, how severe, the smallest input, a program, versions, and every cell that shows it."""
-    failure, cell = cause.example.failure, cause.example.verdict.cell
-    lines = [
-        f"# {markdown(cause.title)}",
-        "",
-        f"- severity: {cause.severity}{_cause_share(cause)}",
-        f"- seen: {counted(cause.samples, 'sample')} of {counted(len(cause.cells), 'cell')};"
-        f" ops {_spans(cause.axis('op'))}; dtypes {_spans(cause.axis('dtype'))}",
-        *([f"- outputs: {_spans(cause.outputs)}"] if cause.outputs else []),
-        *([f"- only with: {_spans(cause.common)}"] if cause.common else []),
-        *([f"- calls: {_spans(list(failure.signs.calls))}"] if failure.signs.calls else []),
-        f"- asked: {markdown(cause.example.verdict.title or cell.property)}",
-        "",
-        "## Expected and actual",
-        "",
-        *_block(failure.text(), "text"),
-        "",
-        "## Program",
-        "",
-        *_cause_program(cause),
-        "",
-        "## Smallest input",
-        "",
-        *_inputs(failure.case),
-        "",
-        "## Versions",
-        "",
-        *(f"- {name}: {markdown(run.environment[name])}" for name in _VERSIONS if name in run.environment),
-        f"- opassay: {markdown(run.version)}{f' @ {markdown(run.commit[:12])}' if run.commit else ''},"
-        f" profile {markdown(run.profile)}, seed {run.seed}",
-        "",
-        "## Cells",
-        "",
-        *(f"- {code_span(key)}" for key in cause.cells[:_MOST_CELLS]),
-    ]
-    if len(cause.cells) > _MOST_CELLS:
-        lines.append(f"- and {len(cause.cells) - _MOST_CELLS} more")
-    return "\n".join(lines) + "\n"
+    failure = cause.example.failure
+    return _template().render(
+        cause=cause,
+        run=run,
+        failure=failure,
+        share=cause.worst.failure.signs.share or 0.0,
+        program=_cause_program(cause),
+        inputs=_inputs(failure.case),
+        most_cells=40,
+    )
+
+
+@cache
+def _template() -> jinja2.Template:
+    templates = templates_of(__package__, escaped=False, counted=counted, spans=_spans, block=_block)
+    return templates.get_template("page.txt")
 
 
 def index(causes: list[tuple[str, Cause]], run: Run) -> str:
     """The list of the pages: a line per cause, with the name of its file."""
     lines = [f"- [{markdown(cause.line)}]({name})" for name, cause in causes]
-    head = (
-        f"# {counted(len(causes), 'cause')} of {len({key for _, cause in causes for key in cause.cells})} failed cells"
-    )
+    failed_cells = {key for _, cause in causes for key in cause.cells}
+    head = f"# {counted(len(causes), 'cause')} of {len(failed_cells)} failed cells"
     return "\n".join([head, "", f"profile {markdown(run.profile)}, seed {run.seed}", "", *lines]) + "\n"
 
 
-def _cause_share(cause: Cause) -> str:
-    share = cause.worst.failure.signs.share or 0.0
-    return f", an error of {number(share, 2)} of the largest number there" if share > 0 else ""
-
-
-def _spans(names: list[str]) -> str:
+def _spans(names: Sequence[str]) -> str:
     return ", ".join(code_span(name) for name in names)
 
 
-def _block(text: str, language: str) -> list[str]:
+def _block(text: str, language: str) -> str:
     # A fence is longer than any run of backticks in the text could be after they were replaced.
-    return [f"```{language}", *(line.replace("```", "'''") for line in shorten(text, _LINES, _CHARACTERS)), "```"]
+    lines = (line.replace("```", "'''") for line in shorten(text, _LINES, _CHARACTERS))
+    return "\n".join([f"```{language}", *lines, "```"])
 
 
-def _cause_program(cause: Cause) -> list[str]:
+def _cause_program(cause: Cause) -> str:
     failure = cause.example.failure
     if failure.program and len(failure.program) <= _CHARACTERS:
         ends = "is ended by a signal" if failure.code is Code.CRASHED else "exits with 1"
         sentence = f"It {ends} while the fault is there, and needs nothing but torch and the implementation."
-        return [sentence, "", *_block(failure.program, "python")]
+        return f"{sentence}\n\n{_block(failure.program, 'python')}"
     if not failure.program and failure.snippet:
         return _block(failure.snippet, "sh")
     if not failure.case_id:
-        return ["There is none: the failure did not repeat."]
+        return "There is none: the failure did not repeat."
     return _block(replaying(cause.example.verdict.cell.op, failure.case_id), "sh")
 
 
-def _inputs(case: str) -> list[str]:
+def _inputs(case: str) -> str:
     """The arguments of a case file, a line each: dtype, shape, and the bits of small tensors."""
     if not case:
-        return ["There is no case file; what the text above says of the input is all."]
+        return "There is no case file; what the text above says of the input is all."
     try:
         args = json.loads(case)["args"]
     except (ValueError, KeyError, TypeError):
-        return ["The case file stands in the report folder."]
+        return "The case file stands in the report folder."
     return _block("\n".join(_show_argument(arg) for arg in args), "text")
 
 

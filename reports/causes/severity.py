@@ -32,11 +32,7 @@ _ALWAYS_WRONG = frozenset({Code.ATTRIBUTE, Code.MUTATED, Code.ALIASED, Code.OUT_
 
 
 def severity_of(failure: Failure, dtype: str) -> Severity:
-    """How severe a failure is.
-
-    Args:
-        dtype: of its cell, a name of torch's.
-    """
+    """How severe a failure is in a cell of a dtype, which is a name of torch's."""
     share = failure.signs.share
     if failure.code is Code.CRASHED:
         return Severity.CRASH

@@ -9,13 +9,13 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ...oracles.verdicts.verdict import CHECKED, Measure, Outcome, Verdict
 from ..record import Run
-from ..text import counts
-from .extents import extents
+from ..text import by_key, counts
 
 STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
 PREDICATE_TYPE = "urn:opassay:certificate:1"
@@ -134,12 +134,7 @@ def _evidence(verdicts: Sequence[Verdict]) -> Data:
     """All cells together: elements, sizes, regimes, the largest error, and how small an error would have been seen."""
     measures = [verdict.measure for verdict in verdicts]
     at = max(verdicts, key=lambda verdict: verdict.measure.max_ratio if verdict.measure.judged else -1.0)
-    regimes: dict[str, list[int]] = {}
-    for measure in measures:
-        for name, judged, not_judged in measure.regimes:
-            total = regimes.setdefault(name, [0, 0])
-            total[0] += judged
-            total[1] += not_judged
+    regimes = by_key((regime for measure in measures for regime in measure.regimes), lambda regime: regime[0])
     return {
         "elements": sum(measure.judged for measure in measures),
         "not_judged": sum(measure.not_judged for measure in measures),
@@ -150,7 +145,10 @@ def _evidence(verdicts: Sequence[Verdict]) -> Data:
             "path": at.measure.worst.path if at.measure.worst else "",
             "ulp": _finite(at.measure.max_ulp),
         },
-        "regimes": {name: {"judged": judged, "not_judged": missed} for name, (judged, missed) in regimes.items()},
+        "regimes": {
+            name: {"judged": sum(judged for _, judged, _ in group), "not_judged": sum(missed for *_, missed in group)}
+            for name, group in regimes.items()
+        },
         "sizes": list(extents(size for measure in measures for size in measure.sizes)),
         "detectability": {
             dtype: _detectability([verdict.measure for verdict in verdicts if verdict.cell.dtype == dtype])
@@ -198,3 +196,99 @@ def _axis(verdicts: Sequence[Verdict], name: str) -> list[str]:
 def _finite(value: float) -> float | str:
     """A number, or, because JSON has no others, the name of what is none."""
     return value if math.isfinite(value) else str(value)
+
+
+def extents(texts: Iterable[str]) -> tuple[str, ...]:
+    """Extents by argument and dim, as a measure tells them, "input dim 0: 1 to 5, 7", of all the texts together."""
+    by_name: dict[str, set[tuple[int, int]]] = {}
+    for text in texts:
+        name, _, numbers = text.rpartition(": ")
+        runs = re.findall(r"(\d+)(?: to (\d+))?", numbers)
+        by_name.setdefault(name, set()).update((int(low), int(high or low)) for low, high in runs)
+    return tuple(f"{name}: {_ranges(by_name[name])}" for name in sorted(by_name))
+
+
+def _ranges(runs: Iterable[tuple[int, int]]) -> str:
+    together: list[tuple[int, int]] = []
+    for low, high in sorted(runs):
+        if together and low <= together[-1][1] + 1:
+            first, last = together.pop()
+            low, high = first, max(last, high)
+        together.append((low, high))
+    return ", ".join(f"{low} to {high}" if low < high else str(low) for low, high in together)
+
+
+#: Names of the parts of an op's source, in words.
+_PARTS = {"op": "the op", "formula": "the formula", "declaration": "the declaration"}
+
+
+def broken_by(predicate: Data, facts: Mapping[str, Any] | None, newer: Sequence[Verdict] | None) -> list[str]:
+    """What the facts of today and a newer record say against a certificate.
+
+    Args:
+        predicate: of the certificate. facts: of `properties.certificates.facts`, now; None where there is no such op.
+        newer: the verdicts on the op, subject and device in a newer record; None for no record.
+    """
+    if facts is None:
+        return ["there is no such op any more"]
+    return [
+        *_changed_files(predicate["sources"], facts["sources"]),
+        *_versions(predicate["versions"], facts["environment"]),
+        *_properties(predicate["asked"], facts["properties"]),
+        *_contract(predicate["contract"], facts["contract"]),
+        *([] if newer is None else _outcomes(predicate["cells"], newer)),
+    ]
+
+
+def _changed_files(then: Mapping[str, Mapping[str, str]], now: Mapping[str, Mapping[str, str]]) -> list[str]:
+    lines = []
+    for part, words in _PARTS.items():
+        before, after = then.get(part, {}), now.get(part, {})
+        for file in sorted({*before, *after}):
+            if file not in after:
+                lines.append(f"source of {words}: {file} is no part of it any more")
+            elif file not in before:
+                lines.append(f"source of {words}: {file} has become a part of it")
+            elif before[file] != after[file]:
+                lines.append(f"source of {words}: {file} has changed")
+    return lines
+
+
+def _versions(then: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
+    return [
+        f"version: {name} was {then[name]}, and is {now.get(name, 'not there')}"
+        for name in VERSIONS
+        if name in then and then[name] != now.get(name)
+    ]
+
+
+def _properties(then: Mapping[str, Any], now: Mapping[str, str]) -> list[str]:
+    earlier = {*then["properties"], *then["not_asked"]}
+    new = [f"property: {code} ({now[code]}) exists now, and was not asked" for code in now if code not in earlier]
+    changed = [
+        f"property: {code} was {title!r}, and is {now.get(code, 'gone')!r}"
+        for code, title in then["properties"].items()
+        if now.get(code) != title
+    ]
+    return new + changed
+
+
+def _contract(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    return [
+        f"contract: in {dtype}, {name} was {then[dtype][name]}, and is {now.get(dtype, {}).get(name)}"
+        for dtype in then
+        for name in then[dtype]
+        if now.get(dtype, {}).get(name) != then[dtype][name]
+    ]
+
+
+def _outcomes(then: Sequence[Mapping[str, Any]], newer: Sequence[Verdict]) -> list[str]:
+    outcomes = {(cell["property"], cell["dtype"]): cell["outcome"] for cell in then}
+    lines = []
+    for verdict in newer:
+        where = (verdict.cell.property, verdict.cell.dtype)
+        # A newer record need not have asked everything again.
+        if verdict.outcome is Outcome.NOT_RUN or where not in outcomes or outcomes[where] == verdict.outcome:
+            continue
+        lines.append(f"outcome: {verdict.cell.key} was {outcomes[where]}, and is {verdict.outcome}: {verdict.reason}")
+    return lines

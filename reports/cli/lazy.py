@@ -10,9 +10,10 @@ from typing import Any
 
 import click
 
+from ...properties.names import nearest_name
 from .. import exit_codes
+from ..text import one_line
 from .host import Stop
-from .project.hints import HintedGroup, near
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class Branch:
 Table = Mapping[str, tuple[str, str] | Branch]
 
 
-class LazyGroup(HintedGroup):
+class LazyGroup(click.Group):
     """Commands by name, each the function `NAME_command` of a module.
 
     Args:
@@ -82,7 +83,7 @@ class LazyGroup(HintedGroup):
         """Whether the first word of a line is neither the name of a command nor nearly one."""
         if word in self.table or word in ctx.help_option_names:
             return False
-        return word.startswith("-") or Path(word).exists() or not near(word, self.table)
+        return word.startswith("-") or Path(word).exists() or not nearest_name(word, self.table)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -93,12 +94,20 @@ class LazyGroup(HintedGroup):
             if not ctx.resilient_parsing:
                 click.echo(f"`{ctx.command_path} {name}` is `{ctx.command_path} {self._earlier[name]}` now", err=True)
             args = [*self._earlier[name].split(), *rest]
+        # What begins with a dash is an option, and click tells of an unknown one by itself; of a command that is near
+        # to an unknown one it tells from version 8.4 on only.
+        elif not name.startswith("-") and self.get_command(ctx, name) is None and not ctx.resilient_parsing:
+            suggestions = self._suggestions(ctx)
+            nearest = nearest_name(name, suggestions)
+            hint = f" (did you mean {suggestions[nearest]!r}?)" if nearest else ""
+            ctx.fail(f"No such command {one_line(name, 100)!r}{hint}.")
         return super().resolve_command(ctx, args)
 
-    def suggestions(self, ctx: click.Context) -> dict[str, str]:
+    def _suggestions(self, ctx: click.Context) -> dict[str, str]:
+        """What may have been meant: a name that is near to what was typed -> the words of its command."""
         branches = {name: row for name, row in self.table.items() if isinstance(row, Branch)}
         inner = {last: f"{name} {last}" for name, branch in branches.items() for last in branch.table}
-        return {**inner, **self._earlier, **super().suggestions(ctx)}
+        return {**inner, **self._earlier, **{name: name for name in self.list_commands(ctx)}}
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

@@ -6,7 +6,6 @@ import json
 import os
 import textwrap
 from collections.abc import Sequence
-from importlib.metadata import EntryPoint
 from typing import Any
 
 import click
@@ -18,7 +17,7 @@ from ...properties.engine.plan import Selection
 from .. import exit_codes
 from ..record import plan_digest
 from ..text import one_line
-from .selection import find_exclusions, narrowing_options, plan_cells, selection_of, selection_options
+from .options import find_exclusions, narrowing_options, plan_cells, selection_of, selection_options
 
 _WIDTH = 96
 
@@ -79,14 +78,9 @@ def _print_plugins() -> int:
         click.echo("plugins are off: OPASSAY_DISABLE_PLUGIN_AUTOLOAD is set")
     for point in plugin_entry_points():
         note = "  (refused: the name is built in)" if point.name in CATALOG else ""
-        click.echo(one_line(f"{point.name}: {_origin(point)}, {point.value}{note}", 500))
+        origin = f"{point.dist.name} {point.dist.version}" if point.dist else "unknown distribution"
+        click.echo(one_line(f"{point.name}: {origin}, {point.value}{note}", 500))
     return exit_codes.OK
-
-
-def _origin(point: EntryPoint) -> str:
-    if point.dist is None:
-        return "unknown distribution"
-    return f"{point.dist.name} {point.dist.version}"
 
 
 def _data(cell: Cell) -> dict[str, str]:

@@ -1,29 +1,144 @@
-"""The options that `run` and `campaign` share, and the one record of what they ask for."""
+"""The options that commands share: which cells they ask about, how, and in which places; and what follows from them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
-from ...properties.engine.plan import Selection
+from ...oracles.verdicts.verdict import AXES, Cell
+from ...properties.engine.plan import DTYPES, Selection, in_shard, plan
 from ...properties.engine.profiles import PROFILES, default_seed
+from ...properties.names import COMMS, DEVICES, FABRICS, PluginError, SelectionError
+from ...properties.places.pool import PoolTerms
+from ...properties.programs import WORKER
+from ...properties.worlds import World, launched
 from .. import exit_codes
+from ..collect import DESELECTED, OTHER_SHARD
+from ..keyword import KeywordError, matcher
 from .host import Host, Stop
 from .project.hints import HintedChoice
-from .session import Forgiven, Processes, Request, worker_count
+from .reading import as_usage
+from .session import Request, worker_count
+
+#: Ranks of a team that this program starts itself.
+RANKS = 3
+#: What the help of an option says besides, where its values are few or are listed elsewhere.
+_VALUES = {
+    "property": " `opassay explain` lists them.",
+    "dtype": f" One of {', '.join(DTYPES)}.",
+    "device": f" One of {', '.join(DEVICES)}.",
+    "subject": " `opassay explain` lists them.",
+}
+
+
+def _adding(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """What adds options to a command, in this order: decorators are applied from the last to the first."""
+    return lambda command: functools.reduce(lambda inner, option: option(inner), reversed(options), command)
+
+
+#: OPS and --op, --property, --dtype, --device, --subject.
+selection_options = _adding(
+    click.argument("ops", nargs=-1),
+    *(
+        click.option(
+            f"--{axis}", multiple=True, metavar=axis.upper(),
+            help=f"Only this {axis}; may be repeated.{_VALUES.get(axis, '')}",
+        )
+        for axis in AXES
+    ),
+)  # fmt: skip
+keyword_option = click.option("-k", "keyword", default="", metavar="EXPR", help="Only cells whose name matches.")
+narrowing_options = _adding(
+    keyword_option, click.option("--shard", metavar="I/N", help="Only part I of N of the cells.")
+)
+forgiving_options = _adding(
+    click.option("--exit-zero", is_flag=True, help="Exit 0 also if cells failed or are incomplete."),
+    click.option("--allow-incomplete", is_flag=True, help="Exit 0 also if cells are incomplete."),
+)
+#: Where a run judges ops over several places.
+world_options = _adding(
+    click.option("--comm", type=HintedChoice(COMMS), default=COMMS[0], show_default=True,
+                 help="What ranks are: threads in lockstep, or processes that talk over gloo or NCCL."),
+    click.option("--fabric", type=HintedChoice(FABRICS), default=FABRICS[0], show_default=True,
+                 help="What devices are, for ops over several: logical ones, streams of one GPU, or GPUs."),
+    click.option("--ranks", type=click.IntRange(min=1, max=64),
+                 help=f"Ranks and devices of every sample.  [default: 1 to 8; {RANKS} with gloo and nccl]"),
+)  # fmt: skip
+
+
+def selection_of(ops: tuple[str, ...], chosen: dict[str, Any]) -> Selection:
+    """The selection that the options name; cpu and opassay where they name no device or subject."""
+    context = click.get_current_context(silent=True)
+    # Ops that the command line names take the place of those that the project's settings name, as every option does.
+    if ops and context is not None and context.get_parameter_source("op") is ParameterSource.DEFAULT_MAP:
+        chosen = {**chosen, "op": ()}
+    return Selection.of({**chosen, "op": (*ops, *chosen["op"])})
+
+
+def plan_cells(selection: Selection) -> list[Cell]:
+    """The cells of a selection; ends the command with 2 for an unknown name or a broken plugin."""
+    with as_usage(SelectionError, PluginError):
+        return plan(selection)
+
+
+def find_exclusions(cells: Sequence[Cell], shard: str | None, keyword: str) -> dict[str, str]:
+    """Key of a cell that the two options leave out -> why; ends the command with 2 where they cannot be read."""
+    with as_usage(SelectionError, KeywordError):
+        # Shards are cut from the whole plan, before -k, so that all shards of a run agree on who has which cell.
+        here = {cell.key for cell in in_shard(cells, shard)}
+        matches = matcher(keyword) if keyword else lambda name: True
+    exclusions = {cell.key: OTHER_SHARD for cell in cells if cell.key not in here}
+    return exclusions | {key: DESELECTED for key in here if not matches(key)}
+
+
+def world_of(options: dict[str, Any]) -> World:
+    """The world that the options name; under torchrun, of as many ranks as it started."""
+    comm, fabric, size = options["comm"], options["fabric"], options["ranks"]
+    if launched():
+        # torchrun decides how many ranks there are, so an option that says otherwise could
+        # only be ignored; it is refused.
+        started = int(os.environ["WORLD_SIZE"])
+        if comm == COMMS[0]:
+            raise Stop(exit_codes.USAGE, f"--comm: got {comm} under torchrun with {started} ranks, need gloo or nccl")
+        if size not in (None, started):
+            raise Stop(exit_codes.USAGE, f"--ranks: got {size} under torchrun with {started} ranks, need none")
+        return World(comm, fabric, started)
+    return World(comm, fabric, RANKS if size is None and comm != COMMS[0] else size)
+
+
+def workers_in(world: World, workers: str) -> str:
+    """How many workers: a team of ranks is one, unless the user asks for more; rank 0 of torchrun is one."""
+    if launched():
+        return "1"
+    return "1" if workers == "auto" and world.comm != COMMS[0] else workers
+
+
+def serve_as_rank(world: World) -> bool:
+    """Serves rank 0 until it is done, if torchrun started this process as another rank: rank 0 alone owns the run.
+
+    Returns:
+        Whether it did; False at once in any other process.
+    """
+    if not launched() or os.environ["RANK"] == "0":
+        return False
+    from ...properties.places.gathering import serve_launched  # here, because it imports torch
+
+    serve_launched(world)
+    return True
+
 
 _GIB = 2**30
 
 
 def asking_options(*, workers: str, item: str) -> Callable[[Any], Any]:
-    """Adds the options that a run and a campaign share to a command.
-
-    Args:
-        workers: what the help says of -n. item: what --timeout is the limit of.
-    """
+    """Adds the options that a run and a campaign share; `workers` is the help of -n, `item` what --timeout limits."""
     memory = "Memory per process.  [default: a fair share of the machine's]"
     options = (
         click.option("--profile", type=HintedChoice(tuple(PROFILES)), default="commit", show_default=True,
@@ -40,28 +155,18 @@ def asking_options(*, workers: str, item: str) -> Callable[[Any], Any]:
         click.option("--memory", type=click.FloatRange(min=0.5), metavar="GIB", help=memory),
     )  # fmt: skip
 
-    def add(command: Any) -> Any:
-        # Decorators are applied from the last to the first, so this gives the options in the order above.
-        for option in reversed(options):
-            command = option(command)
-        return command
-
-    return add
+    return _adding(*options)
 
 
-def forgiving_options(command: Any) -> Any:
-    """Adds --exit-zero and --allow-incomplete to a command."""
-    incomplete = click.option("--allow-incomplete", is_flag=True, help="Exit 0 also if cells are incomplete.")
-    failed = click.option("--exit-zero", is_flag=True, help="Exit 0 also if cells failed or are incomplete.")
-    return failed(incomplete(command))
-
-
-def make_request(selection: Selection, options: dict[str, Any], host: Host, *, most: int, **more: Any) -> Request:
+def make_request(
+    selection: Selection, options: dict[str, Any], host: Host, *, most: int, world: World | None = None, **more: Any
+) -> Request:
     """What was asked for, as one record.
 
     Args:
         selection: names on each axis. options: those of the command line, by name. host: what surrounds the command.
-        most: how many workers would have something to do. more: fields of the record that one command alone has.
+        most: how many workers would have something to do. world: where ops over several places are judged.
+        more: fields of the record that one command alone has.
 
     Raises:
         Stop: --workers is no number.
@@ -71,14 +176,13 @@ def make_request(selection: Selection, options: dict[str, Any], host: Host, *, m
         workers = worker_count(options["workers"], most)
     except ValueError as err:
         raise Stop(exit_codes.USAGE, f"workers: got {options['workers']!r}, need a count or 'auto'") from err
-    return Request(
-        selection=selection,
-        profile=profile,
-        seed=default_seed(profile) if seed is None else seed,
-        max_examples=options["max_examples"],
-        processes=Processes(workers, options["timeout"], 0 if memory is None else int(memory * _GIB), host.worker),
-        maxfail=options["maxfail"],
-        keyword=options["keyword"],
-        forgiven=Forgiven(options["exit_zero"], options["allow_incomplete"]),
-        **more,
-    )
+    settings = {
+        "profile": profile,
+        "seed": default_seed(profile) if seed is None else seed,
+        "max_examples": options["max_examples"],
+    }
+    places = tuple(asdict(world or World()).values())
+    memory = 0 if memory is None else int(memory * _GIB)
+    terms = PoolTerms(settings, places, host.worker or WORKER, workers, options["timeout"], memory)
+    shared = {name: options[name] for name in ("maxfail", "keyword", "exit_zero", "allow_incomplete")}
+    return Request(selection, terms, **shared, worker=host.worker, **more)

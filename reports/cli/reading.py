@@ -11,10 +11,12 @@ import click
 
 from .. import exit_codes
 from ..record import RecordError, Run, load
+from ..store.output import PAGE, write_output
 from .host import Stop
 
-#: The type of an argument that names a file.
+#: The types of arguments that name a file or a folder.
 FILE = click.Path(path_type=Path, dir_okay=False)
+FOLDER = click.Path(path_type=Path, file_okay=False)
 # What the user can put right ends with 2; a full or broken disk is another matter and ends with 3.
 _REFUSED = frozenset(
     {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ELOOP}
@@ -28,13 +30,15 @@ def load_run(path: Path) -> Run:
         return load(path)
 
 
+def write_page(path: Path, page: str) -> None:
+    """Write a page where no other file stands; ends the command with 2 where that is refused."""
+    with as_usage():
+        write_output(path, PAGE, page.encode("utf-8", "replace"))
+
+
 @contextmanager
 def as_usage(*wrong: type[Exception]) -> Iterator[None]:
-    """Ends the command with 2 and a sentence for a file that cannot be read, or may not be replaced.
-
-    Args:
-        wrong: further exceptions that mean a mistake of the user.
-    """
+    """Ends the command with 2 and a sentence where a file cannot be read or replaced, or for a `wrong` exception."""
     refused: tuple[type[Exception], ...] = (RecordError, *wrong)
     try:
         yield

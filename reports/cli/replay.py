@@ -18,8 +18,7 @@ from ..record import RecordError
 from ..store.files import read_capped
 from ..text import clean, failure_text, one_line, verdict_line
 from .host import Host, Stop, require
-from .session import read_verdict
-from .signals import Ending
+from .session import Ending, read_verdict
 
 _MAX_CASE = 16 * 2**20  # bytes
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import shlex
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
+import sys
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -17,24 +17,33 @@ from ...oracles.verdicts.verdict import Cell, counted
 from ...properties.engine import environment as surroundings
 from ...properties.names import PluginError
 from ...properties.places.loading import require_loadable
-from ...properties.programs import WORKER
 from ...properties.worlds import World
 from .. import exit_codes
 from ..collect import Account
 from ..exit_codes import Reason
-from ..progress import Teller, is_live, make_console, output
+from ..progress import Teller, is_live, make_console
 from ..record import Run, plan_digest
 from ..store import log
 from ..store.folder import Folder, FolderError
 from ..store.marker import new_run_id
 from ..text import one_line
 from .host import Host, Stop, require
-from .options import asking_options, forgiving_options, make_request
-from .selection import find_exclusions, narrowing_options, plan_cells, selection_of, selection_options
-from .session import Request, RunSession
-from .signals import Ending
-from .summary import print_end, print_summary, write_step_summary
-from .world import serve_as_rank, workers_in, world_of, world_options
+from .options import (
+    asking_options,
+    find_exclusions,
+    forgiving_options,
+    make_request,
+    narrowing_options,
+    plan_cells,
+    selection_of,
+    selection_options,
+    serve_as_rank,
+    workers_in,
+    world_of,
+    world_options,
+)
+from .session import Ending, Request, RunSession
+from .summary import tell_run, write_step_summary
 from .write import keep_case, write_plan, write_reports
 
 
@@ -76,7 +85,7 @@ def _run(
         exclusions: key of a cell -> why it is not asked. ending: whether the user has asked for the end.
         ctrf: whether the Common Test Report Format is written, too.
     """
-    console = make_console(output())
+    console = make_console(sys.stdout)
     mine = [cell for cell in cells if cell.key not in exclusions]
     console.print(first_line(request, counted(len(mine), "cell")), soft_wrap=True)
     for earlier in folder.unrecorded()[-3:]:
@@ -85,9 +94,9 @@ def _run(
         console.print(one_line(text, 400), soft_wrap=True)
     # Case files are written while the run goes on: a failure must be replayable even if the run is killed after it.
     account = Account(on_case=keep_case(folder))
-    records = log.RunLog(folder.open_log())
+    records = log.LineFile(folder.open_log())
     # To the log first, to the account afterwards: whatever the record says can then be had from the log, too.
-    events: list[log.Event] = [beginning(folder.run, request, cells), *plan_events(cells, exclusions)]
+    events: list[log.Event] = [beginning(folder.run, request, cells), *log.plan_events(cells, exclusions)]
     for event in events:
         records.write(event)
         account.take(event)
@@ -103,16 +112,13 @@ def _run(
         reasons.append((exit_codes.INTERNAL, f"the log could not be written: {records.broken}"))
     run = make_record(account, request, reasons, session.seconds)
     fault = write_reports(folder, run, ctrf=ctrf)
-    print_summary(console, run)
     write_step_summary(run)
-    print_end(console, run, folder.path, fault)
-    # That a file could not be written outweighs every verdict: who reads the exit code alone would look for the file.
-    return fault[0] if fault else run.exit_code
+    return tell_run(console, run, folder.path, fault)
 
 
 def make_record(account: Account, request: Request, reasons: list[Reason], seconds: float) -> Run:
     """The record of a run that has ended, with what the request forgives."""
-    return account.run(reasons, seconds=seconds, **asdict(request.forgiven))
+    return account.run(reasons, seconds=seconds, exit_zero=request.exit_zero, allow_incomplete=request.allow_incomplete)
 
 
 def exclude_cells(cells: Sequence[Cell], request: Request, ending: Ending) -> dict[str, str]:
@@ -124,7 +130,7 @@ def exclude_cells(cells: Sequence[Cell], request: Request, ending: Ending) -> di
     # a process of its own, because a module may do anything while it is imported, ending the process included.
     ops = dict.fromkeys(cell.op for cell in cells if cell.key not in exclusions)
     try:
-        require_loadable(tuple(ops), command=request.processes.command or WORKER, stopped=ending)
+        require_loadable(tuple(ops), command=request.terms.command, stopped=ending)
     except PluginError as err:
         raise Stop(exit_codes.USAGE, str(err)) from err
     except KeyboardInterrupt:
@@ -146,25 +152,18 @@ def first_line(request: Request, what: str) -> str:
     """The first line on the terminal: what is asked, such as `3 cells`, by how many workers, with which versions."""
     versions = surroundings.versions()  # from the metadata of what is installed: this process imports no torch
     shown = ", ".join(f"{name} {versions[name]}" for name in ("opassay", "torch", "python") if name in versions)
-    workers = request.processes.workers
-    many = f"{workers} worker{'s' * (workers != 1)}"
-    where = many if workers else "1 worker at this terminal"
-    return f"opassay {request.verb}: profile {request.profile}, seed {request.seed}; {what}, {where}; {shown}"
+    settings, workers = request.terms.settings, request.terms.workers
+    where = counted(workers, "worker") if workers else "1 worker at this terminal"
+    return f"opassay {request.verb}: profile {settings['profile']}, seed {settings['seed']}; {what}, {where}; {shown}"
 
 
 def beginning(run: str, request: Request, cells: Sequence[Cell]) -> log.Began:
-    """The first event of the log: all that the record says beside the verdicts and the plan.
-
-    Args:
-        run: its id. request: what was asked for. cells: the whole plan.
-    """
+    """The first event of the log of the run of an id: all that the record says beside the verdicts and the plan."""
     commit, dirty = read_commit()
     return log.Began(
         run=run,
         version=surroundings.versions().get("opassay", "unknown"),
-        profile=request.profile,
-        seed=request.seed,
-        max_examples=request.max_examples,
+        **request.terms.settings,
         plan_digest=plan_digest(cells),
         started=datetime.now(UTC).isoformat(timespec="seconds"),
         command=shlex.split(_command_line(request)),
@@ -174,20 +173,13 @@ def beginning(run: str, request: Request, cells: Sequence[Cell]) -> log.Began:
     )
 
 
-def plan_events(cells: Sequence[Cell], exclusions: Mapping[str, str]) -> Iterator[log.Planned]:
-    """The events that hold the plan; `exclusions`: key of a cell -> why it is not asked."""
-    return log.plan_events([(c.op, c.property, c.dtype, c.device, c.subject, exclusions.get(c.key, "")) for c in cells])
-
-
 def _settings(request: Request) -> dict[str, str]:
-    settings = {"workers": str(request.processes.workers), "timeout": f"{request.processes.timeout:g} s"}
+    settings = {"workers": str(request.terms.workers), "timeout": f"{request.terms.timeout:g} s"}
     if request.world != World():
         settings["several places"] = str(request.world)
-    for name in ("keyword", "maxfail", "shard"):
-        value = getattr(request, name)
-        if value:
-            settings[name] = str(value)
-    return settings | {name.replace("_", " "): "yes" for name, on in asdict(request.forgiven).items() if on}
+    settings |= {name: str(value) for name in ("keyword", "maxfail", "shard") if (value := getattr(request, name))}
+    forgiven = [name for name in ("exit_zero", "allow_incomplete") if getattr(request, name)]
+    return settings | {name.replace("_", " "): "yes" for name in forgiven}
 
 
 def _command_line(request: Request) -> str:
@@ -197,15 +189,14 @@ def _command_line(request: Request) -> str:
     axes = {"property": chosen.properties, "dtype": chosen.dtypes}
     axes |= {"device": chosen.devices, "subject": chosen.subjects}
     words += [f"--{axis}={name}" for axis, names in axes.items() for name in names]
-    words += [f"--profile={request.profile}", f"--seed={request.seed}"]
+    profile, seed, most = (request.terms.settings[name] for name in ("profile", "seed", "max_examples"))
+    words += [f"--profile={profile}", f"--seed={seed}"]
     usual, world = World(), request.world
     words += [f"--comm={world.comm}"] if world.comm != usual.comm else []
     words += [f"--fabric={world.fabric}"] if world.fabric != usual.fabric else []
     words += [f"--ranks={world.size}"] if world.size != usual.size else []
-    if request.max_examples:
-        words.append(f"--max-examples={request.max_examples}")
-    if request.keyword:
-        words += ["-k", request.keyword]
+    words += [f"--max-examples={most}"] if most else []
+    words += ["-k", request.keyword] if request.keyword else []
     words += request.more
     return shlex.join(words)
 

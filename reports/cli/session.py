@@ -1,50 +1,33 @@
-"""One verification session: cells go to a pool of workers; what happens goes to the log, the account and the user."""
+"""One verification session: cells go to a pool of workers; what happens goes to the log, the account and the user.
+
+A signal that asks a session to end stops it at once, in good order, and what is known is written.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import signal
+import threading
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
+from types import FrameType
 from typing import Any
 
 from ...oracles.verdicts.data import RecordError, decode_verdict
-from ...oracles.verdicts.verdict import Cell, Outcome, Verdict
+from ...oracles.verdicts.verdict import Cell, Verdict
 from ...properties.engine.environment import untested
 from ...properties.engine.plan import Selection
 from ...properties.places.crash_search import find_culprit
 from ...properties.places.pool import Answered, Died, Event, GivenUp, Note, Pool, PoolTerms, Ready, Started, StartError
-from ...properties.programs import WORKER
 from ...properties.worlds import World
 from .. import exit_codes
 from ..collect import Account
 from ..exit_codes import Reason
 from ..progress import Teller
 from ..store import log
-from ..text import one_line
-from .signals import Ending
-
-#: Outcomes that `--maxfail` counts.
-FAILURES = (Outcome.FAIL, Outcome.UNSTABLE, Outcome.ERROR, Outcome.CRASH, Outcome.TIMEOUT)
-
-
-@dataclass(frozen=True)
-class Forgiven:
-    """What leaves the exit code at 0, as in `exit_codes.most_urgent`."""
-
-    exit_zero: bool = False
-    allow_incomplete: bool = False
-
-
-@dataclass(frozen=True)
-class Processes:
-    """Those that judge the cells of a request."""
-
-    workers: int = 1  # 0: one, which shares this terminal
-    timeout: float = 1200.0
-    memory: int = 0  # bytes per worker; 0: a fair share
-    command: Sequence[str] = ()  # of a worker; by default `WORKER`
+from ..text import BAD, one_line
 
 
 @dataclass(frozen=True)
@@ -52,28 +35,27 @@ class Request:
     """What `opassay run`, or a campaign, was asked for.
 
     Attributes:
+        terms: profile, seed and samples, and by how many processes, within which limits cells are judged.
+        exit_zero, allow_incomplete: what is forgiven, as in `exit_codes.most_urgent`.
+        worker: the program of a process that judges, where it is another than opassay's own.
         verb, more: the command, and words of its line that nothing else here says.
     """
 
     selection: Selection
-    profile: str
-    seed: int
-    max_examples: int | None = None
-    processes: Processes = Processes()
+    terms: PoolTerms
     maxfail: int = 0
     keyword: str = ""
     shard: str | None = None
-    world: World = field(default_factory=World)
-    forgiven: Forgiven = Forgiven()
+    exit_zero: bool = False
+    allow_incomplete: bool = False
+    worker: tuple[str, ...] = ()
     verb: str = "run"
     more: tuple[str, ...] = ()
 
-    def terms(self) -> PoolTerms:
-        """What the pool needs of the request."""
-        settings = {"profile": self.profile, "seed": self.seed, "max_examples": self.max_examples}
-        world = tuple(asdict(self.world).values())
-        own = self.processes
-        return PoolTerms(settings, world, own.command or WORKER, own.workers, own.timeout, own.memory)
+    @property
+    def world(self) -> World:
+        """Where ops over several places are judged."""
+        return World(*self.terms.world)
 
 
 def worker_count(workers: str, cells: int) -> int:
@@ -105,7 +87,9 @@ class RunSession:
         seconds: how long `run` took.
     """
 
-    def __init__(self, request: Request, account: Account, records: log.RunLog, teller: Teller, ending: Ending) -> None:
+    def __init__(
+        self, request: Request, account: Account, records: log.LineFile, teller: Teller, ending: Ending
+    ) -> None:
         self.request, self.account, self.records, self.teller, self.ending = request, account, records, teller, ending
         self.seconds = 0.0
         self._failures = 0
@@ -120,7 +104,7 @@ class RunSession:
         """
         start = time.monotonic()
         reasons: list[Reason] = []
-        pool = Pool(cells, self.request.terms(), read_verdict, self._must_stop)
+        pool = Pool(cells, self.request.terms, read_verdict, self._must_stop)
         try:
             # The generator ends the workers when it is closed. Closing it here does so at once, also after an
             # exception, and not when Python happens to drop it.
@@ -182,7 +166,7 @@ class RunSession:
 
     def _inquire(self) -> None:
         """Find the samples that ended processes, of one cell of each op, property and subject: dtypes hardly differ."""
-        terms = self.request.terms()
+        terms = self.request.terms
         for died in self._died.values():
             if self._must_stop():
                 return
@@ -193,9 +177,7 @@ class RunSession:
 
     def _record(self, event: log.Event) -> None:
         """Takes an event to the log and then to the account, because the log survives if this process is killed."""
-        whole = not self.records.broken
-        self.records.write(event)
-        if whole and self.records.broken:
+        if self.records.write(event):
             self.teller.say(f"the log cannot be written any more ({self.records.broken}); the run goes on without it")
         self.account.take(event)
 
@@ -203,7 +185,7 @@ class RunSession:
         # The account may have put another verdict in place of this event's, and the user is
         # told what the record will say.
         verdict = self.account.finished[cell.key]
-        self._failures += verdict.outcome in FAILURES
+        self._failures += verdict.outcome in BAD  # what --maxfail counts
         self.teller.count_verdict(verdict)
 
 
@@ -223,3 +205,42 @@ def read_verdict(cell: Cell, data: Any) -> Verdict:
     if verdict.cell != cell:
         raise ValueError(f"got one on {one_line(verdict.cell.key)}")
     return verdict
+
+
+#: Ctrl-C, the request of a CI service to end, and a terminal that was closed.
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class Ending:
+    """While it is entered, a signal that asks for the end is noted instead of raising an exception.
+
+    An exception could come between any two steps, also while a verdict or the report is written. Further signals of a
+    user who presses Ctrl-C again change nothing: the report is written within seconds, and then the program ends.
+
+    Attributes:
+        signal_name: name of the first signal that came; empty while none has.
+    """
+
+    def __init__(self) -> None:
+        self.signal_name = ""
+        self._before: dict[signal.Signals, Any] = {}
+
+    def __call__(self) -> bool:
+        """Whether the end was asked for."""
+        return bool(self.signal_name)
+
+    def __enter__(self) -> Ending:
+        if threading.current_thread() is threading.main_thread():  # Python allows it nowhere else
+            for number in _ENDING:
+                if signal.getsignal(number) != signal.SIG_IGN:  # nohup asks that SIGHUP be ignored
+                    self._before[number] = signal.signal(number, self._note)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            # Python reports None for a handler that was not installed from Python. That one cannot be
+            # put back, so the default is.
+            signal.signal(number, handler if handler is not None else signal.SIG_DFL)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        self.signal_name = self.signal_name or signal.Signals(number).name

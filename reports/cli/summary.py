@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 from pathlib import Path
@@ -12,7 +13,9 @@ from rich.table import Table
 from ...oracles.verdicts.verdict import FAILED, Outcome, Verdict, counted, replaying
 from ..causes.grouping import causes_of
 from ..exit_codes import Reason
+from ..progress import print_wrapped
 from ..record import Run
+from ..templates import templates_of
 from ..text import (
     BAD,
     GLYPHS,
@@ -23,11 +26,11 @@ from ..text import (
     duration,
     headline,
     is_measured,
-    markdown,
     number,
     one_line,
+    replay_of,
     standings,
-    wrap_lines,
+    what_of,
 )
 
 _STYLES = {
@@ -56,28 +59,30 @@ def print_summary(console: Console, run: Run) -> None:
         outcome = cause.example.verdict.outcome
         example = f"{outcome} {cause.example.failure.code}, {one_line(cell.key)}{one_line(again)}"
         line = f"{GLYPHS[outcome]} {cause.line}; {example}"
-        _print_wrapped(console, line, _STYLES[outcome])
+        print_wrapped(console, line, _STYLES[outcome])
     if len(causes) > _ROWS:
-        _print_wrapped(console, f"… and {len(causes) - _ROWS} causes more in the report")
+        print_wrapped(console, f"… and {len(causes) - _ROWS} causes more in the report")
     # What ended a process, or the framework, is no cause of a failure, and is told by itself.
     groups = [group for group in complaints(run.verdicts) if group[0].outcome not in FAILED]
     for group in groups[:_ROWS]:
-        _print_wrapped(console, _complaint_line(group), _STYLES[group[0].outcome])
+        print_wrapped(console, _complaint_line(group), _STYLES[group[0].outcome])
     if len(groups) > _ROWS:
-        _print_wrapped(console, f"… and {len(groups) - _ROWS} more in the report")
+        print_wrapped(console, f"… and {len(groups) - _ROWS} more in the report")
     for note in [note for note in run.notes if not note.startswith("predicted, ")][:5]:  # those are for the report
-        _print_wrapped(console, f"note: {one_line(note)}")
+        print_wrapped(console, f"note: {one_line(note)}")
     for standing in standings(run.verdicts):
-        _print_wrapped(console, standing.line, _TONES[standing.tone])
-    _print_wrapped(console, f"{headline(run.verdicts)}; {duration(run.seconds)}")
+        print_wrapped(console, standing.line, _TONES[standing.tone])
+    print_wrapped(console, f"{headline(run.verdicts)}; {duration(run.seconds)}")
 
 
-def print_end(console: Console, run: Run, folder: Path, unwritten: Reason | None = None) -> None:
-    """The path of the report, and under it why the exit code is not 0.
+def tell_run(console: Console, run: Run, folder: Path, unwritten: Reason | None) -> int:
+    """The summary, the path of the report, and under it why the exit code is not 0; the exit code.
 
     Args:
-        unwritten: the exit code, and which files could not be written; the summary above is all that is left of them.
+        unwritten: the exit code, and which files could not be written; the summary is all that is left of them. It
+            outweighs every verdict: who reads the exit code alone would look for the files.
     """
+    print_summary(console, run)
     if unwritten is None:
         console.print(f"report  {folder / 'report.html'}", soft_wrap=True)
         if folder != USUAL and any(v.failure is not None for v in run.verdicts):
@@ -85,20 +90,16 @@ def print_end(console: Console, run: Run, folder: Path, unwritten: Reason | None
     code = run.exit_code if unwritten is None else unwritten[0]
     reasons = (*run.exit_reasons, *(() if unwritten is None else unwritten[1:]))
     if reasons:
-        _print_wrapped(console, f"exit {code}: {'; '.join(one_line(str(reason), 300) for reason in reasons)}")
-
-
-def _print_wrapped(console: Console, text: str, style: str = "") -> None:
-    # The text is broken already, with its indentation, so rich must not break it again.
-    console.print(wrap_lines(text, console.width), style=style, soft_wrap=True)
+        print_wrapped(console, f"exit {code}: {'; '.join(one_line(str(reason), 300) for reason in reasons)}")
+    return code
 
 
 def _complaint_line(group: list[Verdict]) -> str:
     """The first of the verdicts of one complaint, the other dtypes, and how to see it again."""
     first = group[0]
-    what = one_line(first.failure.title if first.failure else first.reason, 200)
+    what = one_line(what_of(first), 200)
     more = f" and {', '.join(one_line(v.cell.dtype, 20) for v in group[1:])}" if len(group) > 1 else ""
-    again = f"; {replaying(first.cell.op, first.failure.case_id)}" if first.failure and first.failure.case_id else ""
+    again = f"; {replay_of(first)}" if replay_of(first) else ""
     key = one_line(first.cell.key)
     return f"{GLYPHS[first.outcome]} {key}{more}: {first.outcome} {first.code}, {what}{one_line(again)}"
 
@@ -109,41 +110,22 @@ def write_step_summary(run: Run) -> None:
     target = os.environ.get("GITHUB_STEP_SUMMARY")
     if not target:
         return
-    try:
-        # Appended, because other commands of the same step write there too.
-        with Path(target).open("a", encoding="utf-8", errors="replace") as file:
-            file.write(step_summary(run))
-    except OSError:
-        return  # the summary is a courtesy; the report files are written
+    # Appended, because other commands of the same step write there too. It is a courtesy: the reports are written.
+    with contextlib.suppress(OSError), Path(target).open("a", encoding="utf-8", errors="replace") as file:
+        file.write(step_summary(run))
 
 
 def step_summary(run: Run) -> str:
     """The run as markdown: the headline, the first failures, counts per op; below 60 000 characters."""
-    word = "verified" if run.exit_code == 0 else f"not verified (exit {run.exit_code})"
-    lines = [f"### opassay: {word}", "", *(f"- {markdown(standing.line)}" for standing in standings(run.verdicts)), ""]
-    lines += [markdown(headline(run.verdicts)), ""]
-    causes = causes_of(run.verdicts)
-    if causes:
-        lines += [
-            f"{counted(len(causes), 'cause')}:",
-            "",
-            *(f"- {markdown(cause.line)}" for cause in causes[:_ROWS]),
-            "",
-        ]
-    bad = [verdict for verdict in run.verdicts if verdict.outcome in BAD]
-    if bad:
-        lines += ["| outcome | cell | what | replay |", "|---|---|---|---|"]
-        lines += [_markdown_row(verdict) for verdict in bad[:10]]
-        lines += ["", f"{len(bad)} in all; profile {run.profile}, seed {run.seed}.", ""]
-    return "\n".join(lines) + "\n"
-
-
-def _markdown_row(verdict: Verdict) -> str:
-    failure = verdict.failure
-    what = failure.title if failure else verdict.reason
-    again = replaying(verdict.cell.op, failure.case_id) if failure and failure.case_id else ""
-    cells = (str(verdict.outcome), verdict.cell.key, what, again)
-    return "| " + " | ".join(markdown(cell) for cell in cells) + " |"
+    templates = templates_of(__package__, escaped=False, counted=counted, what=what_of, replay=replay_of)
+    return templates.get_template("step_summary.txt").render(
+        run=run,
+        standings=standings(run.verdicts),
+        headline=headline(run.verdicts),
+        causes=causes_of(run.verdicts),
+        bad=[verdict for verdict in run.verdicts if verdict.outcome in BAD],
+        most=_ROWS,
+    )
 
 
 def _counts_by_op(run: Run) -> Table:

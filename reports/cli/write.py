@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable
 
@@ -24,12 +25,10 @@ def keep_case(folder: Folder) -> Callable[[str, str, str], None]:
         # The name comes out of a worker's answer and becomes that of a file, so every sign
         # that could lead elsewhere goes.
         stem = "".join(sign for sign in name if sign.isalnum() or sign in "-_")[:80]
-        try:
+        with contextlib.suppress(OSError, ValueError):
             folder.write(f"cases/{stem}.json", text.encode("utf-8", "replace"))
             if program:
                 folder.write(f"cases/{stem}.py", program.encode("utf-8", "replace"))
-        except (OSError, ValueError):
-            return  # the case is in the record, too
 
     return keep
 
@@ -42,23 +41,19 @@ def write_plan(folder: Folder, account: Account) -> None:
     head = {"plan_digest": began.plan_digest, "seed": began.seed, "profile": began.profile}
     lines = ",\n".join(f"  {json.dumps(cell.key)}" for cell in account.cells)
     content = f'{json.dumps(head)[:-1]}, "cells": [\n{lines}\n]}}\n'
-    try:
+    with contextlib.suppress(OSError, FolderError):
         folder.write("plan.json", content.encode("utf-8", "replace"))
-    except (OSError, FolderError):
-        return
 
 
 def write_reports(folder: Folder, run: Run, *, ctrf: bool = False) -> Reason | None:
     """The record first, read back and compared; then its renderings.
 
-    Args:
-        folder: of the run. run: what is written. ctrf: whether a rendering in the Common Test Report Format is wanted.
+    With `ctrf` there is a rendering in the Common Test Report Format, too.
 
     Returns:
         What could not be written, as a reason to exit with 3; None if all stands.
     """
-    from ..exporting.ctrf import to_ctrf
-    from ..junit import to_xml
+    from ..exporting import to_ctrf, to_xml
     from ..page.html import render
 
     # Each is rendered when its turn comes, after the record stands: a fault in a rendering cannot cost the record.
@@ -94,14 +89,12 @@ def require_stands(folder: Folder, run: Run) -> None:
     record = load(folder.path / "run.json")
     if plan_digest(verdict.cell for verdict in record.verdicts) != run.plan_digest:
         raise RecordError("what was read back has another plan")
-    if [_core(one.outcome, one.cell.key) for one in record.verdicts] != [
-        _core(one.outcome, one.cell.key) for one in run.verdicts
-    ]:
+    if _outcomes_of(record) != _outcomes_of(run):
         raise RecordError("what was read back has other verdicts")
     # A gate believes the file, a shell the exit code of this command, so the two must not disagree.
     if record.exit_code != run.exit_code:
         raise RecordError(f"what was read back has exit code {record.exit_code}, need {run.exit_code}")
 
 
-def _core(outcome: Outcome, key: str) -> tuple[str, str]:
-    return str(outcome), key
+def _outcomes_of(run: Run) -> list[tuple[Outcome, str]]:
+    return [(verdict.outcome, verdict.cell.key) for verdict in run.verdicts]

@@ -19,7 +19,7 @@ from ..exit_codes import INCOMPLETE, NOTHING, OK, Reason
 from ..gate import LEAST_EFFORT
 from ..merge import QUESTION_SETTINGS
 from ..record import Run
-from ..text import by_key, number
+from ..text import by_key, number, what_of
 
 
 class Kind(enum.StrEnum):
@@ -112,11 +112,7 @@ class Comparison:
 
 
 def compare(before: Run, now: Run, limits: Limits | None = None) -> Comparison:
-    """What has changed from one run to a later one.
-
-    Args:
-        before, now: the records. limits: how large a difference must be; by default as `Limits()`.
-    """
+    """What has changed from one run to a later one, where that is as large as the limits ask, by default `Limits()`."""
     limits = limits or Limits()
     first = {verdict.cell.key: verdict for verdict in before.verdicts if _is_selected(verdict)}
     second = {verdict.cell.key: verdict for verdict in now.verdicts if _is_selected(verdict)}
@@ -145,12 +141,7 @@ def _is_selected(verdict: Verdict) -> bool:
 
 
 def _changes(before: Verdict | None, now: Verdict, limits: Limits, *, same: bool) -> Iterator[Change]:
-    """What has happened to a cell.
-
-    Args:
-        before: None where it was not asked. now: its verdict in the later run.
-        limits: from what on an error counts as larger. same: whether both runs had the same inputs.
-    """
+    """What has happened to a cell, which was not asked `before` if that is None; `same`: the inputs of both runs."""
     key = now.cell.key
     if now.outcome in FAILED:
         change = _failure_change(before, now, limits)
@@ -165,7 +156,7 @@ def _changes(before: Verdict | None, now: Verdict, limits: Limits, *, same: bool
 
 
 def _failure_change(before: Verdict | None, now: Verdict, limits: Limits) -> Change | None:
-    key, what = now.cell.key, _what(now)
+    key, what = now.cell.key, what_of(now)
     if before is None or before.outcome not in FAILED:
         was = "was not asked" if before is None else f"was {before.outcome}"
         return Change(Kind.NEW, key, f"{was}, is {now.outcome} {now.code}: {what}", EXIT_FAILED)
@@ -187,7 +178,7 @@ def _holding_changes(before: Verdict | None, now: Verdict, limits: Limits, *, sa
     # largest error that was found may differ by chance.
     code = EXIT_FAILED if same else OK
     if before.outcome in FAILED:
-        yield Change(Kind.FIXED, key, f"was {before.outcome} {before.code}, is {now.outcome}: {_what(before)}")
+        yield Change(Kind.FIXED, key, f"was {before.outcome} {before.code}, is {now.outcome}: {what_of(before)}")
         return
     if before.outcome not in HELD:
         yield Change(Kind.BETTER, key, f"was {before.outcome}, is {now.outcome}")
@@ -275,15 +266,10 @@ def _error(verdict: Verdict) -> str:
     return number(verdict.measure.max_ratio, 4)
 
 
-def _what(verdict: Verdict) -> str:
-    return verdict.failure.title if verdict.failure else verdict.reason
-
-
 def exit_reasons(comparison: Comparison, *, partial: bool = False) -> list[Reason]:
     """Why the later run is not as good as the earlier one, each reason with its exit code.
 
-    Args:
-        partial: the later run was of a selection, so cells that it did not ask are no loss.
+    Of a `partial` later run, one of a selection, cells that it did not ask are no loss.
     """
     reasons = [(change.code, f"{change.kind}: {change.cell}") for change in comparison.changes if change.code]
     if comparison.gone and not partial:

@@ -47,11 +47,7 @@ class Intake:
 
 
 class History:
-    """An open database of runs.
-
-    Args:
-        connection: to a database that has the tables; see `open_history`.
-    """
+    """An open database of runs, which has the tables; see `open_history`."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self.connection = connection

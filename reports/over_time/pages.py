@@ -5,60 +5,41 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import cache
-from importlib import resources
 
 import jinja2
 from markupsafe import Markup
 
 from ..record import Run
-from ..text import clean, duration, number, one_line
+from ..templates import source_of, templates_of
+from ..text import duration, number
 from .comparison import ABOUT, Comparison, Kind
-from .failures import Course
-from .trends import HistoryRun, Trend, describe_state
+from .trends import Course, HistoryRun, Trend, describe_state
 
 _WIDTH, _HEIGHT, _MARGIN = 140, 28, 4  # of a line in a table, in pixels
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 
 
 def comparison_page(comparison: Comparison, before: Run, now: Run) -> str:
-    """The page of two runs: what is new, worse, lost, fixed, better, slower, and what else differs.
-
-    Args:
-        comparison: of these two runs. before, now: the records, for the head of the page.
-    """
+    """The page of two runs and their comparison: what is new, worse, lost, fixed, better, slower, and what differs."""
     kinds = [(kind, ABOUT[kind], comparison.of(kind)) for kind in Kind]
     poor = sum(len(comparison.of(kind)) for kind in (Kind.NEW, Kind.WORSE, Kind.LOST))
     return _page("comparison.html", comparison=comparison, kinds=kinds, poor=poor, runs={"before": before, "now": now})
 
 
 def history_page(trends: Sequence[Trend], runs: Sequence[HistoryRun], failures: Sequence[Course] = ()) -> str:
-    """The page of many runs: each op with what held, its largest error and its time, and each failure with its history.
-
-    Args:
-        trends: of these runs. runs: the oldest first; one at least. failures: of the last one.
-    """
+    """The page of runs, the oldest first: what held of each op, its largest error, its time; the last failures."""
     return _page("history.html", trends=trends, runs=runs, failures=failures)
 
 
 def _page(name: str, **values: object) -> str:
     # The style is a file of ours and not text from a run, so it alone is not escaped.
-    style = Markup(_text_of("over_time.css"))
-    return _environment().get_template(name).render(style=style, policy=_POLICY, **values)
+    style = Markup(source_of(__package__, "over_time.css"))
+    return _templates().get_template(name).render(style=style, policy=_POLICY, **values)
 
 
 @cache
-def _environment() -> jinja2.Environment:
-    environment = jinja2.Environment(
-        loader=jinja2.FunctionLoader(_text_of),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        finalize=_clean_text,
-    )
-    environment.filters |= {"number": number, "duration": duration, "line": one_line, "state": describe_state}
-    environment.filters |= {"error_line": _draw_errors, "time_line": _draw_times}
-    return environment
+def _templates() -> jinja2.Environment:
+    return templates_of(__package__, state=describe_state, error_line=_draw_errors, time_line=_draw_times)
 
 
 def _draw_errors(trend: Trend) -> Markup:
@@ -70,11 +51,9 @@ def _draw_times(trend: Trend) -> Markup:
 
 
 def _draw_line(values: Sequence[float], failed: Sequence[int], describe: Callable[[float], str]) -> Markup:
-    """A line through the values with a mark for the last, as a picture with a text that says the same.
+    """A line through the values with marks for the last and for runs with `failed` cells; its text says the same.
 
-    Args:
-        values: NaN is left out; an infinite one is drawn at the top. failed: cells that failed in each run.
-        describe: gives the text of a value.
+    NaN is left out, and what is infinite is drawn at the top.
     """
     finite = [value for value in values if math.isfinite(value)]
     top = max(finite, default=0.0) or 1.0
@@ -98,13 +77,3 @@ def _draw_line(values: Sequence[float], failed: Sequence[int], describe: Callabl
         f'<svg role="img" aria-label="{text}" width="{_WIDTH}" height="{_HEIGHT}"><title>{text}</title>'
         f'<polyline class="line" points="{points}"/>{circles}</svg>'
     )
-
-
-def _clean_text(value: object) -> object:
-    """Text without control characters; what is marked as HTML stays as it is."""
-    return clean(value) if type(value) is str else value
-
-
-@cache
-def _text_of(name: str) -> str:
-    return resources.files(__package__).joinpath(name).read_text(encoding="utf-8")

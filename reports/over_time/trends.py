@@ -1,18 +1,21 @@
-"""The course of each op over the runs of a history: what held, the largest error and the time, from run to run."""
+"""The course of each op and of each failure over the runs of a history: errors, times, since when a cell fails."""
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
+from typing import TypeVar
 
-from ...oracles.verdicts.verdict import FAILED, HELD, Outcome
+from ...oracles.verdicts.verdict import CHECKED, FAILED, HELD, Cell, Outcome
 from ...reference.dtypes import HALF_TYPES
 from ..text import by_key
 from .comparison import Limits
 from .history import History
 
+_T = TypeVar("_T")
 #: Half types are rounded once, so that their accept set is mostly one value and their error/bound is 1 by nature. Where
 #: an op was asked in wider types, those alone tell whether its error changes.
 _BARS = "▁▂▃▄▅▆▇█"
@@ -67,12 +70,7 @@ class Trend:
     @property
     def since(self) -> Point:
         """The first run from which on the op has been in the state in which it is now."""
-        first = self.last
-        for point in reversed(self.points):
-            if point.state != first.state:
-                break
-            first = point
-        return first
+        return _first_of_last(self.points, [point.state == self.last.state for point in self.points])
 
     @property
     def errors(self) -> str:
@@ -132,6 +130,11 @@ def bars(values: Sequence[float]) -> str:
     return "".join(signs)
 
 
+def _first_of_last(items: Sequence[_T], alike: Sequence[bool]) -> _T:
+    """The first of the unbroken row of items alike that ends with the last one."""
+    return items[len(items) - len(list(takewhile(bool, reversed(alike))))]
+
+
 def _course(values: Sequence[float], factor: float) -> str:
     *before, last = [value for value in values if not math.isnan(value)] or [math.nan]
     if not before or math.isnan(last):
@@ -144,3 +147,75 @@ def _course(values: Sequence[float], factor: float) -> str:
 def sql_list(names: frozenset[Outcome] | Sequence[str]) -> str:
     """Names of ours as a list in SQL; none of them has a quote."""
     return ", ".join(f"'{name}'" for name in names)
+
+
+#: The columns that name a cell.
+_AXES = "op, property, dtype, device, subject"
+
+
+@dataclass(frozen=True)
+class Look:
+    """A cell in one run in which it held or failed."""
+
+    run: HistoryRun
+    outcome: str
+    code: str
+
+    @property
+    def failed(self) -> bool:
+        return self.outcome in FAILED
+
+
+@dataclass(frozen=True)
+class Course:
+    """A cell that fails, in all runs in which it held or failed, the oldest first; it fails in the last of them."""
+
+    cell: Cell
+    looks: tuple[Look, ...]
+
+    @property
+    def since(self) -> Look:
+        """The first failure of the unbroken row of failures that ends with the last run."""
+        return _first_of_last(self.looks, [look.failed for look in self.looks])
+
+    @property
+    def before(self) -> Look | None:
+        """The last run in which the cell held; None where it never did."""
+        return next((look for look in reversed(self.looks) if not look.failed), None)
+
+    @property
+    def sentence(self) -> str:
+        """One sentence: `fails since 2026-03-03 (3f2c9ab0), in 2 of 4 runs; held last on 2026-03-02 (91c2d4be)`."""
+        failed = [look for look in self.looks if look.failed]
+        if len(self.looks) == 1:
+            return "first seen in this run"
+        codes = list(dict.fromkeys(look.code for look in failed))
+        changed = f", as {', then '.join(codes)}" if len(codes) > 1 else ""
+        success = "never held" if self.before is None else f"held last {_when(self.before.run)}"
+        return f"fails since {_when(self.since.run)}, in {len(failed)} of {len(self.looks)} runs{changed}; {success}"
+
+
+def _when(run: HistoryRun) -> str:
+    return f"{run.started[:10]} ({run.revision[:8]})" if run.revision else run.started[:10]
+
+
+def failures_of(history: History, runs: Sequence[HistoryRun]) -> list[Course]:
+    """The cells that fail in the last of some runs, the oldest first, with what became of them in all of these."""
+    if not runs:
+        return []
+    # SQLite has no NULL among these columns, so that a row of names is equal to itself.
+    query = f"""
+        SELECT {_AXES}, outcome, code FROM cells
+        WHERE run = ? AND outcome IN ({sql_list(CHECKED)}) AND ({_AXES}) IN
+              (SELECT {_AXES} FROM cells WHERE run = ? AND outcome IN ({sql_list(FAILED)}))
+    """
+    looks: dict[Cell, list[Look]] = {}
+    for run in runs:
+        for *axes, outcome, code in history.connection.execute(query, (run.digest, runs[-1].digest)):
+            looks.setdefault(Cell(*map(str, axes)), []).append(Look(run, str(outcome), str(code)))
+    return [Course(cell, tuple(looks[cell])) for cell in sorted(looks, key=lambda cell: cell.key)]
+
+
+def sentences(courses: Iterable[Course]) -> dict[str, str]:
+    """Key of a cell -> the history of its failure."""
+    return {course.cell.key: course.sentence for course in courses}

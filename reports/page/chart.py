@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from ...oracles.verdicts.verdict import Verdict
 from ..text import by_key, have_same_samples, number, series_name, short_dtype
+from .curves import Grid
 
 LEFT, TOP, FOOT, ROW = 190.0, 24.0, 34.0, 17.0
 WIDTH = 1080.0
@@ -65,12 +66,6 @@ class Stroke:
 
 
 @dataclass(frozen=True)
-class Tick:
-    x: float
-    label: str
-
-
-@dataclass(frozen=True)
 class Plot:
     """One op's accuracy, ready to draw."""
 
@@ -82,7 +77,7 @@ class Plot:
     over: float  # x of the column of errors off the scale
     rows: tuple[ChartRow, ...]
     strokes: tuple[Stroke, ...]
-    ticks: tuple[Tick, ...]
+    ticks: tuple[Grid, ...]
     one: float  # x of one unit roundoff
 
 
@@ -107,23 +102,15 @@ class _Scale:
         share = (math.log2(value) - self.low) / (self.high - self.low)
         return round(left + min(max(share, 0.0), 1.0) * (right - left), 1)
 
-    def shows(self, value: float) -> bool:
-        return 0 < value <= 2.0**self.high
-
     def point(self, value: float) -> ChartPoint:
-        if self.shows(value):
+        if 0 < value <= 2.0**self.high:
             return ChartPoint(self.x(value), "scale")
         zero, over = self.columns
         return ChartPoint(zero, "zero") if value == 0 else ChartPoint(over, "over")
 
 
 def accuracy_plot(verdicts: Sequence[Verdict], series: Sequence[str]) -> Plot | None:
-    """The plot of one op; None if no property of it compares values.
-
-    Args:
-        verdicts: of one op, in the report's order.
-        series: "subject device" in the order of the legend.
-    """
+    """The plot of one op's verdicts; None if no property of it compares values. `series`: names, as in the legend."""
     compared = [
         verdict for verdict in verdicts if verdict.measure.judged and not math.isnan(verdict.measure.scaled_max)
     ]
@@ -213,8 +200,8 @@ def _mark(verdict: Verdict, series: Sequence[str], scale: _Scale, y: float, mark
     )
 
 
-def _ticks(scale: _Scale) -> tuple[Tick, ...]:
-    return tuple(Tick(scale.x(2.0**e), _tick_label(e)) for e in range(scale.low, scale.high + 1))
+def _ticks(scale: _Scale) -> tuple[Grid, ...]:
+    return tuple(Grid(scale.x(2.0**e), _tick_label(e)) for e in range(scale.low, scale.high + 1))
 
 
 def _tick_label(exponent: int) -> str:

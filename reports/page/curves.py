@@ -61,11 +61,7 @@ class Figures:
 
 
 def figures(verdicts: Sequence[Verdict], dtypes: Sequence[str]) -> tuple[Figures, ...]:
-    """The plots of one op, one row of panels per subject and device: their samples were not the same.
-
-    Args:
-        verdicts: of one op. dtypes: of the page, in order.
-    """
+    """The plots of one op, one row of panels per subject and device, whose samples were not the same."""
     rows = []
     sources = (verdict for verdict in verdicts if verdict.measure.bins)
     for series, mine in by_key(sources, lambda verdict: series_name(verdict.cell)).items():

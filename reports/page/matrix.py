@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 
-from ...oracles.verdicts.verdict import CHECKED, Cell, Outcome, Verdict
+from ...oracles.verdicts.verdict import CHECKED, Outcome, Verdict
 from .. import exit_codes
 from ..gate import GateFinding
-from ..text import BAD, GLYPHS, clean, describe_error, has_ulps, number, one_line, series_name
+from ..text import BAD, GLYPHS, clean, describe_error, has_ulps, number, one_line, series_name, what_of
 
 #: A filled square on a pale one would be hard to see, so what held has a tick on the page.
 SIGNS = GLYPHS | {Outcome.VERIFIED: "✓"}
@@ -63,7 +63,6 @@ class MatrixRow:
     """One op: a grid per property, and the same squares as lines of a table, one per series and dtype."""
 
     op: str
-    anchor: str
     groups: tuple[Group | None, ...]
     lines: tuple[tuple[int, str, tuple[Square | None, ...]], ...]  # place of the series, dtype, squares by property
 
@@ -107,12 +106,7 @@ class Gated:
 
 
 def make_square(verdict: Verdict, carded: Container[str], marks: Mapping[str, str]) -> Square:
-    """The square of a verdict.
-
-    Args:
-        carded: ids of the cells that have a failure card.
-        marks: cell key -> kind of the gate's finding.
-    """
+    """The square of a verdict. `carded`: ids of cells with a failure card; `marks`: cell key -> finding of the gate."""
     cell, measure = verdict.cell, verdict.measure
     where = (cell.op, cell.property, cell.dtype, cell.device, cell.subject)
     group = "bad" if verdict.outcome in BAD else "ok" if verdict.outcome in CHECKED else "gap"
@@ -121,7 +115,7 @@ def make_square(verdict: Verdict, carded: Container[str], marks: Mapping[str, st
     glyph, extra = _MARKS.get(mark, (SIGNS[verdict.outcome], ""))
     # The script of the page searches in these words, so all that a reader might type is among them.
     words = " ".join((*where, str(verdict.outcome), str(verdict.code), mark))
-    summary = verdict.failure.title if verdict.failure else verdict.reason
+    summary = what_of(verdict)
     if has_ulps(measure):
         summary = f"{summary}; {describe_error(measure)}, error/bound {number(measure.max_ratio)}"
     suffix = f" ({mark})" if mark else ""
@@ -146,29 +140,21 @@ def make_matrix(squares: Sequence[Square], ops: Sequence[str]) -> Matrix:
     cells = [item.verdict.cell for item in squares]
     dtypes = tuple(dict.fromkeys(cell.dtype for cell in cells))
     series = tuple(dict.fromkeys(series_name(cell) for cell in cells))
-    place = {_square_key(item.verdict.cell): item for item in squares}
+    keys = ((cell.op, cell.property, series_name(cell), cell.dtype) for cell in cells)
+    place = dict(zip(keys, squares, strict=True))
+    # With one device its name would stand in every line and tell nothing.
+    one_device = len({cell.device for cell in cells}) == 1
+    labels = tuple(dict.fromkeys(cell.subject if one_device else series_name(cell) for cell in cells))
     rows = []
-    for index, op in enumerate(ops):
+    for op in ops:
         groups = tuple(_group(op, name, words, place, series, dtypes) for name, words in titles.items())
         lines = [
             (at, dtype, tuple(place.get((op, name, line, dtype)) for name in titles))
             for at, line in enumerate(series)
             for dtype in dtypes
         ]
-        rows.append(MatrixRow(op, f"op-{index}", groups, tuple(line for line in lines if any(line[2]))))
-    return Matrix(tuple(titles.items()), dtypes, labels(cells), tuple(rows), len(ops) <= _SPREAD)
-
-
-def labels(cells: Iterable[Cell]) -> tuple[str, ...]:
-    """Names of the series, in order: the subject alone where there is one device."""
-    cells = list(cells)
-    # With one device its name would stand in every line and tell nothing.
-    one = len({cell.device for cell in cells}) == 1
-    return tuple(dict.fromkeys(cell.subject if one else series_name(cell) for cell in cells))
-
-
-def _square_key(cell: Cell) -> tuple[str, str, str, str]:
-    return cell.op, cell.property, series_name(cell), cell.dtype
+        rows.append(MatrixRow(op, groups, tuple(line for line in lines if any(line[2]))))
+    return Matrix(tuple(titles.items()), dtypes, labels, tuple(rows), len(ops) <= _SPREAD)
 
 
 def _group(

@@ -8,8 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ...oracles.verdicts.explanations import EXPLANATIONS, Explanation
-from ...oracles.verdicts.verdict import CHECKED, MAX_CASE, MAX_TEXT, Code, Failure, Outcome, Verdict, replaying
+from ...oracles.verdicts.verdict import CHECKED, MAX_CASE, MAX_TEXT, Code, Outcome
 from ..accuracy import Line, accuracy
 from ..causes.grouping import Cause, causes_of
 from ..causes.page import page as issue_text
@@ -24,6 +23,7 @@ from ..text import (
     is_measured,
     number,
     one_line,
+    replay_of,
     series_name,
     short_dtype,
     standings,
@@ -44,7 +44,6 @@ _SHOWN_CASE = 4000  # characters of a case on the page; the whole stands in case
 @dataclass(frozen=True)
 class OpPart:
     name: str
-    anchor: str
     counts: tuple[tuple[Outcome, int], ...]
     ratio: str
     worst_cell: str
@@ -52,14 +51,11 @@ class OpPart:
     plot: Plot | None
     figures: tuple[Figures, ...]
     rows: tuple[Square, ...]  # of the cells that were checked or went wrong; the others stand by their reasons
-    open: bool
 
 
 @dataclass(frozen=True)
 class Card:
     square: Square
-    failure: Failure | None
-    explanation: Explanation
     details: str
     again: str  # the command that judges the case again, or, where there is none, the cell
     case: str
@@ -69,24 +65,11 @@ class Card:
 
 
 @dataclass(frozen=True)
-class Complaint:
-    """The failures of one op, property, device and subject: one line of the list."""
-
-    outcome: Outcome
-    squares: tuple[Square, ...]  # one per dtype
-
-    @property
-    def first(self) -> Verdict:
-        return self.squares[0].verdict
-
-
-@dataclass(frozen=True)
 class CauseRow:
     """Failures of one cause: one line of the list, with the square of the cell that shows it best."""
 
     cause: Cause
     square: Square
-    title: str
     text: str  # in Markdown, for an issue of whoever maintains the implementation; empty for the last of very many
 
 
@@ -95,7 +78,6 @@ class Gap:
     """Cells that were not checked for one reason code."""
 
     code: Code
-    explanation: Explanation
     count: int
     reasons: tuple[tuple[str, int, str], ...]  # reason, cells, which
 
@@ -117,28 +99,35 @@ class Share:
 
 
 @dataclass(frozen=True)
+class FailureParts:
+    """What went wrong, the gravest first.
+
+    Attributes:
+        complaints: those of one op, property, device and subject, a square per dtype. uncarded: cells without a card.
+    """
+
+    causes: tuple[CauseRow, ...]
+    complaints: tuple[tuple[Square, ...], ...]
+    cards: tuple[Card, ...]
+    uncarded: int
+
+
+@dataclass(frozen=True)
 class View:
     """All that the template reads besides the run."""
 
-    counts: tuple[tuple[Outcome, int], ...]
     shares: tuple[Share, ...]
-    checked: int
     devices: tuple[str, ...]
     subjects: tuple[str, ...]
     matrix: Matrix
     accuracy: tuple[Line, ...]
     ops: tuple[OpPart, ...]
-    causes: tuple[CauseRow, ...]
-    complaints: tuple[Complaint, ...]
-    cards: tuple[Card, ...]
-    uncarded: int
+    failures: FailureParts
     gaps: tuple[Gap, ...]
     op_times: tuple[Bar, ...]
     splits: tuple[Bar, ...]
-    slowest: tuple[Square, ...]
     detailed: bool  # whether the tables tell of the worst element; a page of thousands of cells leaves it out
-    ids: Mapping[str, str]  # cell key -> where a link to it leads
-    facets: Mapping[str, str]  # cell id -> words the filters look at
+    squares: Mapping[str, Square]  # by key of the cell
 
 
 def make_view(run: Run, gated: Gated | None, histories: Mapping[str, str]) -> View:
@@ -158,27 +147,25 @@ def make_view(run: Run, gated: Gated | None, histories: Mapping[str, str]) -> Vi
     series = _unique(series_name(cell) for cell in cells)
     dtypes = _unique(cell.dtype for cell in cells)
     by_op = by_key(squares, lambda item: item.verdict.cell.op)
-    slow = sorted(squares, key=lambda item: -item.verdict.seconds)
+    failures = FailureParts(
+        causes=_cause_rows(run, causes[:_CARDS], by_cell),
+        complaints=tuple(tuple(by_cell[verdict.cell.key] for verdict in group) for group in groups),
+        cards=_cards([by_cell[key] for key in bad if key in carded], _INPUTS if detailed else _FEWER_INPUTS, histories),
+        uncarded=len(bad) - len(carded),
+    )
     return View(
-        counts=tuple(counts(run.verdicts).items()),
         shares=tuple(_verdict_share(standing, marks) for standing in standings(run.verdicts)),
-        checked=sum(verdict.outcome in CHECKED for verdict in run.verdicts),
         devices=_unique(cell.device for cell in cells),
         subjects=_unique(cell.subject for cell in cells),
         matrix=make_matrix(squares, tuple(by_op)),
         accuracy=accuracy(run.verdicts),
-        ops=tuple(_op_part(op, i, mine, series, dtypes, len(by_op)) for i, (op, mine) in enumerate(by_op.items())),
-        causes=_cause_rows(run, causes[:_CARDS], by_cell),
-        complaints=tuple(_complaint(group, by_cell) for group in groups),
-        cards=_cards([by_cell[key] for key in bad if key in carded], _INPUTS if detailed else _FEWER_INPUTS, histories),
-        uncarded=len(bad) - len(carded),
+        ops=tuple(_op_part(op, mine, series, dtypes) for op, mine in by_op.items()),
+        failures=failures,
         gaps=_gaps(squares),
         op_times=_bars((op, sum(s.verdict.seconds for s in mine)) for op, mine in by_op.items()),
         splits=_splits(squares),
-        slowest=tuple(item for item in slow[:10] if item.verdict.seconds > 0),
         detailed=detailed,
-        ids={key: item.target for key, item in by_cell.items()},
-        facets={item.verdict.cell.id: item.facets for item in squares},
+        squares=by_cell,
     )
 
 
@@ -199,24 +186,12 @@ def _cause_rows(run: Run, causes: Sequence[Cause], squares: Mapping[str, Square]
         text = clean(issue_text(cause, run)) if room > 0 else ""
         room -= len(text)
         square = squares[cause.example.verdict.cell.key]
-        rows.append(CauseRow(cause, square, cause.title, text if room >= 0 else ""))
+        rows.append(CauseRow(cause, square, text if room >= 0 else ""))
     return tuple(rows)
 
 
-def _complaint(group: Sequence[Verdict], squares: Mapping[str, Square]) -> Complaint:
-    return Complaint(group[0].outcome, tuple(squares[verdict.cell.key] for verdict in group))
-
-
-def _op_part(
-    op: str, index: int, squares: Sequence[Square], series: Sequence[str], dtypes: Sequence[str], ops: int
-) -> OpPart:
-    """What the page shows of one op.
-
-    Args:
-        op: its name. index: its number on the page. squares: its cells. series: names of subjects on devices, in order.
-        dtypes: of the page, in order.
-        ops: how many the page shows; a few are open at first, many are closed.
-    """
+def _op_part(op: str, squares: Sequence[Square], series: Sequence[str], dtypes: Sequence[str]) -> OpPart:
+    """What the page shows of one op; `series`, subjects on devices, and `dtypes` are those of the page, in order."""
     verdicts = [square.verdict for square in squares]
     # A cell that judged nothing has the ratio 0 of a perfect one, so it must not be shown as the worst.
     measured = [verdict for verdict in verdicts if is_measured(verdict)]
@@ -224,7 +199,6 @@ def _op_part(
     cell = worst.cell if worst else None
     return OpPart(
         name=op,
-        anchor=f"op-{index}",
         counts=tuple(counts(verdicts).items()),
         ratio=number(worst.measure.max_ratio) if worst else "",
         worst_cell=f"{cell.property} {short_dtype(cell.dtype)} {series_name(cell)}" if cell else "",
@@ -232,7 +206,6 @@ def _op_part(
         plot=accuracy_plot(verdicts, series),
         figures=figures(verdicts, dtypes),
         rows=tuple(square for square in squares if square.listed),
-        open=ops <= 3,
     )
 
 
@@ -252,11 +225,8 @@ def _card(square: Square, history: str) -> Card:
     failure = square.verdict.failure
     # A run that comes from memory has not passed the limits of the file, so they are applied here, too.
     case = clean(failure.case[:MAX_CASE]) if failure else ""
-    code = failure.code if failure else square.verdict.code
     return Card(
         square=square,
-        failure=failure,
-        explanation=EXPLANATIONS[code],
         details=textwrap.dedent("\n".join(failure.details())[:MAX_TEXT]) if failure else "",
         again=_again(square),
         case=case[:_SHOWN_CASE],
@@ -275,9 +245,9 @@ def _whole_program(snippet: str) -> str:
 
 
 def _again(square: Square) -> str:
-    cell, failure = square.verdict.cell, square.verdict.failure
-    if failure is not None and failure.case_id:
-        return clean(replaying(cell.op, failure.case_id))
+    cell = square.verdict.cell
+    if replay_of(square.verdict):
+        return clean(replay_of(square.verdict))
     axes = ("property", "dtype", "device", "subject")
     # With `=` between them, a value that begins with a dash is not taken for another option.
     words = [f"--{axis}={getattr(cell, axis)}" for axis in axes]
@@ -292,7 +262,7 @@ def _gaps(squares: Iterable[Square]) -> tuple[Gap, ...]:
     for code, mine in by_key(missing, lambda square: square.verdict.code).items():
         by_reason = by_key(mine, lambda square: one_line(square.verdict.reason, 300))
         reasons = tuple((reason, len(cells), _which(cells)) for reason, cells in by_reason.items())
-        gaps.append(Gap(code, EXPLANATIONS[code], len(mine), reasons))
+        gaps.append(Gap(code, len(mine), reasons))
     return tuple(sorted(gaps, key=lambda gap: -gap.count))
 
 

@@ -45,11 +45,7 @@ _BUDGET = {
 
 
 def schema_of(name: str) -> dict[str, Any]:
-    """The JSON Schema of a file.
-
-    Args:
-        name: one of `NAMES`.
-    """
+    """The JSON Schema of a file, which is one of `NAMES`."""
     return _MAKERS[name]()
 
 

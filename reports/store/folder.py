@@ -25,13 +25,12 @@ import stat
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
 from typing import BinaryIO, NoReturn
 
 import msgspec
 
-from .handles import DIRECTORY, KINDS, make_folder, names_in, open_top
-from .marker import NAME, RUN_ID, Marker, MarkerError, check_run, encode_marker, new_run_id, read_marker
+from .handles import DIRECTORY, KINDS, make_folder, names_in
+from .marker import NAME, RUN_ID, Marker, check_run, encode_marker, new_run_id, read_marker
 
 FILES = ("plan.json", "run.json", "junit.xml", "report.html", "ctrf.json")
 CASES, EARLIER, PRIVATE = "cases", "cases-earlier", ".opassay"
@@ -69,9 +68,7 @@ class Folder:
     def claim(cls, path: Path, run: str) -> Folder:
         """The folder for a new run: created if absent, locked, cases of the run before it put away.
 
-        Args:
-            path: the folder; its parents are created too.
-            run: the id of the run, see `new_run_id`.
+        Its parents are created, too; `run` is an id as `new_run_id` gives it.
 
         Raises:
             FolderError: something in the folder is not ours, another run goes on in it, or it cannot be written to.
@@ -85,7 +82,7 @@ class Folder:
             folder._lock()
             # Read again under the lock: another run may have ended since the check and written another marker.
             before = folder._marker()
-            if folder._exists(folder._private, f"{run}.ndjson"):
+            if folder._kind(folder._private, f"{run}.ndjson"):
                 folder._refuse(f"has a log of run {run}", "every run needs an id of its own")
             folder._clear_scratch()
             if before is not None:
@@ -98,9 +95,7 @@ class Folder:
     def reopen(cls, path: Path, run: str | None = None) -> Folder:
         """The folder of a run that ended without its record, locked, to write that record from the log.
 
-        Args:
-            path: the folder.
-            run: the id of the run; by default the newest one with a log and without a record.
+        By default that is the newest run with a log and without a record.
 
         Raises:
             FolderError: not a report folder, no such run, or a run goes on in it.
@@ -108,7 +103,7 @@ class Folder:
         """
         folder = cls(path, run or "")
         with folder._opening():
-            folder._top = folder._enter(open_top(path))
+            folder._top = folder._enter(os.open(path, DIRECTORY))
             marker = folder._check()
             if marker is None:
                 folder._refuse("has no marker .opassay/marker.json", "need the report folder of a run")
@@ -148,12 +143,8 @@ class Folder:
     def write(self, name: str, content: bytes) -> None:
         """Writes one file in one step: a reader sees the old file or the whole new one.
 
-        Args:
-            name: one of FILES, or `cases/ID.json` (or `.py`) with the id of a case.
-            content: the file.
-
         Raises:
-            ValueError: another name.
+            ValueError: the name is neither one of FILES nor `cases/ID.json` (or `.py`) with the id of a case.
             FolderError: something that is not a regular file has that name.
             OSError: it cannot be written.
         """
@@ -199,9 +190,7 @@ class Folder:
     def __enter__(self) -> Folder:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, err: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.release()
 
     @contextlib.contextmanager
@@ -221,7 +210,7 @@ class Folder:
         if self.path.is_symlink():
             self._refuse("is a symbolic link", "need a folder itself")
         self.path.mkdir(parents=True, exist_ok=True)
-        self._top = self._enter(open_top(self.path))
+        self._top = self._enter(os.open(self.path, DIRECTORY))
 
     def _check(self) -> Marker | None:
         """Refuses what is not ours, before anything is written; the marker, or None in a folder that is new."""
@@ -236,7 +225,7 @@ class Folder:
                 private = names_in(handle)
                 ours = [name for name in private if name in ("lock", NAME) or _RUN_FILE.fullmatch(name)]
                 self._check_kinds(handle, dict.fromkeys(ours, stat.S_IFREG))
-                marker = self._read_marker(handle)
+                marker = read_marker(handle, self._refuse)
             finally:
                 os.close(handle)
         if marker is None and (set(names) - {PRIVATE} or [n for n in private if n != "lock" and not _SCRATCH.match(n)]):
@@ -282,13 +271,7 @@ class Folder:
         return self._private
 
     def _marker(self) -> Marker | None:
-        return self._read_marker(self._private)
-
-    def _read_marker(self, private: int) -> Marker | None:
-        try:
-            return read_marker(private)
-        except MarkerError as err:
-            raise FolderError(f"report folder {str(self.path)!r}: {err}") from err
+        return read_marker(self._private, self._refuse)
 
     def _mark(self, recorded: list[str]) -> None:
         logs = set(self._logs())
@@ -324,7 +307,7 @@ class Folder:
 
     def _put_cases_away(self, run: str) -> None:
         """Moves the cases of an earlier run to a folder of theirs; other files in cases/ stay."""
-        if not self._exists(self._top, CASES):
+        if not self._kind(self._top, CASES):
             return
         with contextlib.ExitStack() as stack:
             cases = os.open(CASES, DIRECTORY, dir_fd=self._top)
@@ -352,9 +335,6 @@ class Folder:
         for name in FILES:
             if self._kind(self._top, name) == stat.S_IFREG:
                 os.rename(name, f"{run}.{name}", src_dir_fd=self._top, dst_dir_fd=self._private)
-
-    def _exists(self, where: int, name: str) -> bool:
-        return self._kind(where, name) != 0
 
     @staticmethod
     def _kind(where: int, name: str) -> int:

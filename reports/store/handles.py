@@ -11,7 +11,6 @@ import errno
 import os
 import stat
 from collections.abc import Callable
-from pathlib import Path
 from typing import NoReturn
 
 # To open with these flags is the check itself: it fails on a link and on whatever is no folder. A check before the
@@ -25,10 +24,6 @@ KINDS = {
     stat.S_IFIFO: "a pipe",
     stat.S_IFSOCK: "a socket",
 }
-
-
-def open_top(path: Path) -> int:
-    return os.open(path, DIRECTORY)
 
 
 def names_in(handle: int) -> list[str]:

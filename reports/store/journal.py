@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +23,7 @@ class JournalError(ValueError):
     """A file that a campaign may not go on with; the text says which, what is there, and the rule."""
 
 
-# Fields that are not known are refused, so that a line of another version counts as unreadable.
-class _Line(msgspec.Struct, tag_field="event", forbid_unknown_fields=True):
-    pass
-
-
-class Campaign(_Line, tag="campaign"):
+class Campaign(log.LogLine, tag="campaign"):
     """What was asked for: the head of the record, and a digest of the items and of the source that runs them."""
 
     schema: int
@@ -38,13 +32,7 @@ class Campaign(_Line, tag="campaign"):
     source: str
 
 
-class Surroundings(_Line, tag="environment"):
-    """What the first process said of its machine, and of its libraries."""
-
-    environment: dict[str, str]
-
-
-class Done(_Line, tag="done"):
+class Done(log.LogLine, tag="done"):
     """An item and what its process answered; `at` counts seconds of the session, `seconds` those of processors."""
 
     kind: str
@@ -53,10 +41,10 @@ class Done(_Line, tag="done"):
     worker: str
     at: float
     seconds: float
-    notes: list[str] = []
+    notes: list[str] = msgspec.field(default_factory=list)
 
 
-class Lost(_Line, tag="lost"):
+class Lost(log.LogLine, tag="lost"):
     """An item that has no answer: its processes ended, or its time was over; a second line names the sample."""
 
     kind: str
@@ -71,21 +59,14 @@ class Lost(_Line, tag="lost"):
     with_worker: bool = False  # whether the worker of the cluster ended, and not only the item's process
 
 
-class SessionEnded(_Line, tag="ended"):
-    """A session is over; `reasons` say why some items were not asked, if so."""
-
-    seconds: float
-    reasons: list[tuple[int, str]]
-
-
-Line = Campaign | Surroundings | Done | Lost | SessionEnded
+Line = Campaign | log.Environment | Done | Lost | log.Ended
 
 #: How the first line of every campaign begins.
 _BEGINNING = b'{"event":"campaign",'
 _DECODER = msgspec.json.Decoder(Line)
 
 
-class Journal:
+class Journal(log.LineFile):
     """The file of a campaign, locked by this process until it is closed.
 
     Args:
@@ -93,7 +74,6 @@ class Journal:
 
     Attributes:
         lines: what the file says so far. unreadable: how many lines hold nothing that can be read.
-        broken: why nothing is written any more, such as a full disk; empty while all is well.
 
     Raises:
         JournalError: another campaign goes on with it, or it is no file of a campaign.
@@ -101,29 +81,17 @@ class Journal:
     """
 
     def __init__(self, path: Path) -> None:
-        self.path, self.broken = path, ""
+        self.path = path
         path.parent.mkdir(parents=True, exist_ok=True)
         # O_NONBLOCK, because a pipe of that name would otherwise keep this process waiting.
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC
-        self._handle = os.open(path, flags, 0o644)
+        super().__init__(os.fdopen(os.open(path, flags, 0o644), "ab", buffering=0))
         try:
             self._lock()
             self.lines, self.unreadable = self._read()
         except BaseException:
-            os.close(self._handle)
+            self.close()
             raise
-
-    def write(self, line: Line) -> None:
-        """Append one line, which is on its way to the disk when this returns."""
-        if self.broken:
-            return
-        self.broken = log.append_line(line, lambda content: os.write(self._handle, content))
-
-    def close(self) -> None:
-        """Free the lock; a second call does nothing."""
-        if self._handle >= 0:
-            os.close(self._handle)
-        self._handle = -1
 
     def __enter__(self) -> Journal:
         return self
@@ -133,7 +101,7 @@ class Journal:
 
     def _lock(self) -> None:
         try:
-            fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             rule = "need one log per campaign: wait for it, or name another file"
             raise JournalError(f"{self.path}: is in use by another campaign; {rule}") from None
@@ -141,7 +109,7 @@ class Journal:
     def _read(self) -> tuple[list[Line], int]:
         with open(self.path, "rb") as file:
             content = file.read()
-        entries = list(_lines(content))
+        entries = [log.decode_line(_DECODER, text) for text in content.split(b"\n") if text]
         lines = [line for line in entries if line is not None]
         first = lines[0] if lines else None
         # A campaign that was killed while it wrote its first line has left a part of that and nothing else.
@@ -151,14 +119,5 @@ class Journal:
             raise JournalError(f"{self.path}: is no log of a campaign; {rule}")
         if content and not content.endswith(b"\n"):
             # The next line must not become the rest of one that was cut.
-            os.write(self._handle, b"\n")
+            self._file.write(b"\n")
         return lines, len(entries) - len(lines)
-
-
-def _lines(content: bytes) -> Iterator[Line | None]:
-    """The lines; None for one that cannot be read."""
-    for text in filter(None, content.split(b"\n")):
-        try:
-            yield _DECODER.decode(text)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            yield None

@@ -6,14 +6,15 @@ its size does not matter; a line that was cut when the run was killed, or that i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Annotated, BinaryIO
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, BinaryIO, TypeVar
 
 import msgspec
 
 from ...oracles.verdicts.data import VerdictData, as_data
-from ...oracles.verdicts.verdict import MAX_CASE, MAX_TEXT, Verdict
+from ...oracles.verdicts.verdict import MAX_CASE, MAX_TEXT, Cell, Verdict
 
+_T = TypeVar("_T")
 #: Bytes of a line; an event with the largest case and snippet of a failure stays below it.
 MAX_LINE = 64 * 2**20
 #: Cells per line of the plan.
@@ -28,11 +29,11 @@ _Key = Annotated[str, msgspec.Meta(max_length=2600)]
 
 # Fields that are not known are refused, so that a line of another version counts as unreadable. Read in part, it would
 # change the record without a word.
-class _Event(msgspec.Struct, tag_field="event", forbid_unknown_fields=True):
+class LogLine(msgspec.Struct, tag_field="event", forbid_unknown_fields=True):
     pass
 
 
-class Began(_Event, tag="began"):
+class Began(LogLine, tag="began"):
     """What the run was asked for; the cells of its plan follow in events `Planned`."""
 
     run: str
@@ -48,28 +49,28 @@ class Began(_Event, tag="began"):
     dirty: bool
 
 
-class Planned(_Event, tag="planned"):
+class Planned(LogLine, tag="planned"):
     """Some cells of the plan, in its order: op, property, dtype, device, subject; and why each is not asked, if so."""
 
     cells: list[tuple[str, str, str, str, str, str]]
 
 
-class Environment(_Event, tag="environment"):
-    """What a worker says of the machine, and of its libraries."""
+class Environment(LogLine, tag="environment"):
+    """What a worker says of its machine, and of its libraries."""
 
     environment: dict[str, str]
 
 
-class CellStarted(_Event, tag="cell_started"):
+class CellStarted(LogLine, tag="cell_started"):
     cell: _Key
     worker: int
 
 
-class CellFinished(_Event, tag="cell_finished"):
+class CellFinished(LogLine, tag="cell_finished"):
     verdict: VerdictData
 
 
-class CellDied(_Event, tag="cell_died"):
+class CellDied(LogLine, tag="cell_died"):
     """The process of a cell ended, or was ended; a second event of a cell says by which sample."""
 
     cell: _Key
@@ -81,18 +82,18 @@ class CellDied(_Event, tag="cell_died"):
     program: _Long = ""
 
 
-class CellsGivenUp(_Event, tag="cells_given_up"):
+class CellsGivenUp(LogLine, tag="cells_given_up"):
     """Cells of an op that had ended too many processes."""
 
     cells: list[_Key]
     why: _Text
 
 
-class Noted(_Event, tag="noted"):
+class Noted(LogLine, tag="noted"):
     text: _Text
 
 
-class Ended(_Event, tag="ended"):
+class Ended(LogLine, tag="ended"):
     """The session is over, its report files come next; `reasons` say why some cells were not asked, if so."""
 
     seconds: float
@@ -104,10 +105,11 @@ Event = Began | Planned | Environment | CellStarted | CellFinished | CellDied | 
 _DECODER = msgspec.json.Decoder(Event)
 
 
-def plan_events(cells: list[tuple[str, str, str, str, str, str]]) -> Iterator[Planned]:
-    """The events that hold the cells of a plan, `_CHUNK` cells each."""
-    for start in range(0, len(cells), _CHUNK):
-        yield Planned(cells[start : start + _CHUNK])
+def plan_events(cells: Sequence[Cell], exclusions: Mapping[str, str]) -> Iterator[Planned]:
+    """The events that hold a plan, `_CHUNK` cells each; `exclusions`: key of a cell -> why it is not asked."""
+    rows = [(c.op, c.property, c.dtype, c.device, c.subject, exclusions.get(c.key, "")) for c in cells]
+    for start in range(0, len(rows), _CHUNK):
+        yield Planned(rows[start : start + _CHUNK])
 
 
 def verdict_event(verdict: Verdict) -> CellFinished:
@@ -115,42 +117,35 @@ def verdict_event(verdict: Verdict) -> CellFinished:
     return CellFinished(msgspec.convert(as_data(verdict), VerdictData))
 
 
-def append_line(line: msgspec.Struct, write: Callable[[memoryview], int]) -> str:
-    """Write a struct as one line of JSON; returns why that failed, empty if it did not.
+class LineFile:
+    """A file that lines of JSON are appended to.
 
     Args:
-        line: what is written. write: of a file without a buffer, so that a line is on its way to the disk when this
-            returns. It may take only a part of what it is given, and returns how many bytes it took.
-    """
-    rest = memoryview(msgspec.json.encode(line) + b"\n")
-    try:
-        while rest:
-            rest = rest[write(rest) :]
-    except OSError as err:
-        return f"{type(err).__name__}: {err}"
-    return ""
-
-
-class RunLog:
-    """Writes the events of a run.
+        file: without a buffer, so that a line is on its way to the disk when `write` returns.
 
     Attributes:
-        broken: why nothing is written any more, such as a full disk; empty while all is well. The run goes on without
-            its log then, and its record is made from memory.
+        broken: why nothing is written any more, such as a full disk; empty while all is well. Whoever writes goes on
+            without the file then, and a run's record is made from memory.
     """
 
     def __init__(self, file: BinaryIO) -> None:
         self.broken = ""
         self._file = file
 
-    def write(self, event: Event) -> None:
-        """Append one event as one line."""
+    def write(self, line: LogLine) -> bool:
+        """Append one line; whether the file has become broken by that."""
         if self.broken:
-            return
-        self.broken = append_line(event, self._file.write)
+            return False
+        rest = memoryview(msgspec.json.encode(line) + b"\n")
+        try:
+            while rest:
+                rest = rest[self._file.write(rest) :]  # it may take only a part of what it is given
+        except OSError as err:
+            self.broken = f"{type(err).__name__}: {err}"
+        return bool(self.broken)
 
     def close(self) -> None:
-        """Close the file; what could not be written is lost with it."""
+        """Close the file; what could not be written is lost with it. A second call does nothing."""
         try:
             self._file.close()
         except OSError as err:
@@ -166,12 +161,17 @@ def read_events(file: BinaryIO) -> Iterator[Event | None]:
                 _skip_line(file)
             yield None
             continue
-        try:
-            yield _DECODER.decode(line)
-        # A line that is nested too deeply raises RecursionError. No event is, but a damaged or
-        # hostile log may hold anything.
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            yield None
+        yield decode_line(_DECODER, line)
+
+
+def decode_line(decoder: msgspec.json.Decoder[_T], line: bytes) -> _T | None:
+    """What a line holds; None where it cannot be read."""
+    try:
+        return decoder.decode(line)
+    # A line that is nested too deeply raises RecursionError. No event is, but a damaged or hostile log may hold
+    # anything.
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
 
 
 def _skip_line(file: BinaryIO) -> None:

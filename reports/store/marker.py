@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import re
 import secrets
+from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import msgspec
 
@@ -14,10 +15,6 @@ SCHEMA = 1
 NAME = "marker.json"
 RUN_ID = re.compile(r"[0-9]{8}-[0-9]{6}-[0-9a-f]{6}")
 _LARGEST = 2**16  # bytes
-
-
-class MarkerError(ValueError):
-    """A marker that opassay did not write, or another version of it."""
 
 
 class Marker(msgspec.Struct, frozen=True):
@@ -31,12 +28,8 @@ class Marker(msgspec.Struct, frozen=True):
     recorded: Annotated[list[str], msgspec.Meta(max_length=1000)] = []  # runs with a log whose record was written
 
 
-def read_marker(where: int) -> Marker | None:
-    """The marker in the folder of that handle; None if there is none.
-
-    Raises:
-        MarkerError: not readable as a marker of this version.
-    """
+def read_marker(where: int, refuse: Callable[[str, str], NoReturn]) -> Marker | None:
+    """The marker in the folder of that handle, if any; `refuse` is told what is wrong with one, and the rule."""
     try:
         # O_NONBLOCK, because a pipe of that name would otherwise keep this process waiting until somebody writes to it.
         handle = os.open(NAME, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=where)
@@ -49,14 +42,14 @@ def read_marker(where: int) -> Marker | None:
     try:
         marker = msgspec.json.decode(content, type=Marker)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as err:
-        raise MarkerError(f"its marker .opassay/{NAME} cannot be read ({err}); need one that opassay wrote") from err
+        refuse(f"its marker .opassay/{NAME} cannot be read ({err})", "need one that opassay wrote")
     if marker.tool != "opassay" or marker.schema != SCHEMA:
         identity = f"tool {marker.tool!r}, schema {marker.schema}"
-        raise MarkerError(f"its marker .opassay/{NAME} says {identity}; need tool 'opassay', schema {SCHEMA}")
+        refuse(f"its marker .opassay/{NAME} says {identity}", f"need tool 'opassay', schema {SCHEMA}")
     # Ids of runs become parts of file names, and those files are moved and deleted. An id of another form, such as one
     # with a slash, could lead to files that are not ours.
     if not all(map(RUN_ID.fullmatch, [marker.run, *marker.recorded])):
-        raise MarkerError(f"its marker .opassay/{NAME} names runs in another way; need YYYYMMDD-HHMMSS-XXXXXX")
+        refuse(f"its marker .opassay/{NAME} names runs in another way", "need YYYYMMDD-HHMMSS-XXXXXX")
     return marker
 
 

@@ -32,10 +32,6 @@ _BEGINS = {
 def require_replaceable(path: Path, kind: str) -> None:
     """Require that a file of that kind may be written to the path: the name is free, the file empty, or one of ours.
 
-    Args:
-        path: the target.
-        kind: RECORD, PAGE, JUNIT or CTRF.
-
     Raises:
         RecordError: something else is there.
         OSError: it cannot be read.

@@ -10,8 +10,6 @@ import numpy.typing as npt
 from mpmath.libmp import finf, fnan, fninf, from_man_exp, fzero, mpf_cmp
 
 from opassay.reference.formats import (
-    _FLOATS,
-    _UINTS,
     BFLOAT16,
     Format,
     Raw,
@@ -112,5 +110,5 @@ def float64_to_bits(fmt: Format, values: npt.ArrayLike) -> npt.NDArray[np.unsign
     if fmt == BFLOAT16:
         patterns = (array.astype(np.float32).view(np.uint32) >> np.uint32(16)).astype(np.uint16)
     else:
-        patterns = array.astype(_FLOATS[fmt.name]).view(_UINTS[fmt.bits])
-    return np.where(nan, _UINTS[fmt.bits](to_bits(fmt, fnan)), patterns)
+        patterns = array.astype(fmt.name).view(f"uint{fmt.bits}")
+    return np.where(nan, np.dtype(f"uint{fmt.bits}").type(to_bits(fmt, fnan)), patterns)

@@ -20,6 +20,7 @@ from opassay.oracles.verdicts.verdict import Cell, Failure, Measure, Outcome, Ve
 from opassay.properties.campaign.bench import ItemLost
 from opassay.properties.campaign.performing import perform, release
 from opassay.properties.engine.plan import Selection
+from opassay.properties.places.pool import PoolTerms
 from opassay.properties.sweeps import tables
 from opassay.properties.sweeps.program import run_item
 from opassay.reports import record
@@ -277,7 +278,8 @@ def test_a_cell_has_its_verdict_when_every_draw_has_one() -> None:
     held, bad = verdict("VJP"), failed()
     account, teller = Account(), Teller(make_console(sys.stdout), 3, live=False)
     account.take(log.Planned([(*_axes_of(held.cell), "")]))
-    work = CellWork([held.cell], Request(Selection(), "brief", 0), 3, account, teller)
+    terms = PoolTerms({"profile": "brief", "seed": 0, "max_examples": None}, ("lockstep", "host", None), ())
+    work = CellWork([held.cell], Request(Selection(), terms), 3, account, teller)
     first, second, third = work.items()
     assert [item.question["settings"]["seed"] for item in work.items()] == [0, 2, 4]
     assert work.take(first, {"verdict": as_data(held)}, []) is False

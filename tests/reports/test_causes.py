@@ -13,15 +13,14 @@ import pytest
 
 from opassay.oracles.verdicts.verdict import Cell, Code, Failure, Outcome, Signs, Verdict
 from opassay.reports import exit_codes, record
-from opassay.reports.accept_failures import accept
 from opassay.reports.baseline import update
 from opassay.reports.causes.grouping import causes_of, path_shape
 from opassay.reports.causes.page import page
 from opassay.reports.causes.severity import Severity
 from opassay.reports.cli.main import main
 from opassay.reports.collect import worse
-from opassay.reports.gate import Files, find_regressions
-from opassay.reports.junit import to_xml
+from opassay.reports.exporting import to_xml
+from opassay.reports.gate import Files, accept, find_regressions
 from opassay.reports.page.html import render
 from tests.reports.conftest import HOSTILE, make_run, verdict
 

@@ -19,10 +19,9 @@ from opassay.properties.certificates.facts import facts
 from opassay.properties.certificates.source_files import elementary_functions, files_of_formula, files_of_subject
 from opassay.properties.engine.environment import source_digest
 from opassay.reports import record
-from opassay.reports.certificate.checking import broken_by
 from opassay.reports.certificate.page import certificate_page
-from opassay.reports.certificate.statement import CertificateError, as_json, from_json, statement
-from opassay.reports.cli.certificate import gathering
+from opassay.reports.certificate.statement import CertificateError, as_json, broken_by, from_json, statement
+from opassay.reports.cli import certificate as gathering
 from opassay.reports.cli.main import main
 from opassay.reports.record import Run
 from tests.reports.conftest import failed, make_run, verdict

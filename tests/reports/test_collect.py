@@ -35,13 +35,12 @@ def began(cells: Sequence[Cell]) -> log.Began:
 
 
 def beginning(cells: Sequence[Cell], left_out: dict[str, str] | None = None) -> list[log.Event]:
-    rows = [(c.op, c.property, c.dtype, c.device, c.subject, (left_out or {}).get(c.key, "")) for c in cells]
-    return [began(cells), *log.plan_events(rows)]
+    return [began(cells), *log.plan_events(cells, left_out or {})]
 
 
 def written(events: Sequence[log.Event]) -> bytes:
     file = io.BytesIO()
-    records = log.RunLog(file)
+    records = log.LineFile(file)
     for event in events:
         records.write(event)
     assert records.broken == ""
@@ -171,7 +170,7 @@ class _Full(io.BytesIO):
 
 def test_a_full_disk_breaks_the_log_and_nothing_else() -> None:
     file = _Full()
-    records = log.RunLog(file)
+    records = log.LineFile(file)
     for _ in range(20):
         records.write(log.Noted("a sentence of some length"))
     assert "No space left" in records.broken

@@ -16,7 +16,7 @@ import pytest
 from opassay.oracles.verdicts.verdict import Code, Failure, Outcome
 from opassay.reports import record
 from opassay.reports.cli.main import main
-from opassay.reports.exporting.ctrf import to_ctrf
+from opassay.reports.exporting import to_ctrf
 from tests.reports.conftest import HOSTILE, failed, make_run, verdict
 from tests.reports.json_schema import schema_errors
 from tests.reports.test_cli import OP

@@ -12,7 +12,7 @@ from opassay.properties.names import SUBJECTS
 from opassay.properties.table import PROPERTIES
 from opassay.reports.cli.main import main
 from opassay.reports.cli.project.explain import _CODES, samples_of
-from opassay.reports.explaining.topics import PROFILE_TEXTS, SUBJECT_TEXTS
+from opassay.reports.explain import PROFILE_TEXTS, SUBJECT_TEXTS
 
 
 def test_every_name_has_a_text_of_whole_sentences() -> None:

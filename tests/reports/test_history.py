@@ -16,10 +16,9 @@ import pytest
 from opassay.oracles.verdicts.verdict import Code, Outcome, Verdict
 from opassay.reports import record
 from opassay.reports.cli.main import main
-from opassay.reports.over_time.failures import Course, failures_of
 from opassay.reports.over_time.history import History, open_history, records_in
 from opassay.reports.over_time.pages import history_page
-from opassay.reports.over_time.trends import Trend, bars, runs_of, trends_of
+from opassay.reports.over_time.trends import Course, Trend, bars, failures_of, runs_of, trends_of
 from opassay.reports.record import RecordError, Run
 from tests.reports.conftest import HOSTILE, failed, make_run, verdict
 

@@ -31,8 +31,8 @@ from opassay.reports.accuracy import accuracy, markdown_table
 from opassay.reports.cli.commands import cli
 from opassay.reports.cli.host import Host, Stop
 from opassay.reports.cli.summary import print_summary, step_summary
+from opassay.reports.exporting import to_xml
 from opassay.reports.gate import Files, find_regressions, finding_line
-from opassay.reports.junit import to_xml
 from opassay.reports.page.html import render
 from opassay.reports.progress import make_console
 from opassay.reports.record import RecordError, Run, decode, encode

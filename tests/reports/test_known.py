@@ -15,10 +15,9 @@ from click.testing import CliRunner
 
 from opassay.oracles.verdicts.verdict import Code, Outcome, Verdict
 from opassay.reports import record
-from opassay.reports.accept_failures import accept
 from opassay.reports.baseline import Known, KnownEntry, dump_known, load_known, size_of, update
 from opassay.reports.cli.commands import cli
-from opassay.reports.gate import Files, exit_code, find_regressions
+from opassay.reports.gate import Files, accept, exit_code, find_regressions
 from opassay.reports.record import RecordError, Run
 from tests.reports.conftest import failed, make_run, verdict
 

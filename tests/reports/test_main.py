@@ -48,7 +48,7 @@ def _planted(fault: str) -> str:
     """A program in which the command `report schema` does something else."""
     return f"""
         import sys
-        import opassay.reports.cli.report.schema as command
+        import opassay.reports.cli.report.single as command
         def schema(name):
             {fault}
         command.text_of = schema

@@ -14,7 +14,7 @@ from opassay.oracles.verdicts.verdict import Cell, Code, Failure, Outcome
 from opassay.reports import exit_codes, text
 from opassay.reports.cli.summary import print_summary, step_summary
 from opassay.reports.explain import OUTCOMES, explain
-from opassay.reports.junit import to_xml
+from opassay.reports.exporting import to_xml
 from opassay.reports.merge import merge
 from opassay.reports.progress import make_console
 from opassay.reports.record import RecordError

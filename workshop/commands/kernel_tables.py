@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from opassay.reports.text_table import TextTable
+from opassay.reports.text import TextTable
 
 Row = Mapping[str, Any]
 

@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from typing import Any
 
-from opassay.reports.text_table import TextTable
+from opassay.reports.text import TextTable
 
 from .mutant_log import Fate
 

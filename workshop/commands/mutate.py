@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,7 +19,7 @@ from opassay.properties.names import PluginError
 from opassay.properties.places.process import AnswerError, EndedError
 from opassay.reports import exit_codes
 from opassay.reports.cli.host import Stop
-from opassay.reports.progress import is_live, make_console, output
+from opassay.reports.progress import is_live, make_console
 from opassay.reports.store.files import write_atomically
 
 from ..mutation import campaign as campaigns
@@ -105,7 +106,7 @@ def _carry_out(
     is_candidate: campaigns.MutantFilter,
 ) -> bool:  # fmt: skip
     """Ask what is left to ask, a line of the log for each; whether it came to its end."""
-    console = make_console(output())
+    console = make_console(sys.stdout)
     count = "mutants of the graph" if settings.graph else f"{len(mutants)} mutants"
     console.print(f"opassay mutate: {count}, seed {settings.seed}, {settings.workers} at once; log {path}")
     progress = _Progress(console)

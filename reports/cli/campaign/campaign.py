@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import click
+from rich.console import Console
 
 from ....oracles.verdicts.verdict import Cell
 from ....properties.campaign.performing import ItemLimits
@@ -18,19 +20,24 @@ from ....properties.sweeps.inputs import DTYPES
 from ... import exit_codes
 from ...collect import Account
 from ...exit_codes import Reason
-from ...progress import Teller, is_live, make_console, output
-from ...record import Run
+from ...progress import Teller, is_live, make_console
 from ...store import journal, log
 from ...store.folder import Folder
 from ...store.marker import new_run_id
 from ..host import Host, Stop, is_installed, require
-from ..options import asking_options, forgiving_options, make_request
+from ..options import (
+    asking_options,
+    forgiving_options,
+    keyword_option,
+    make_request,
+    plan_cells,
+    selection_of,
+    selection_options,
+)
 from ..reading import as_usage
-from ..run import beginning, claim_folder, exclude_cells, first_line, make_record, plan_events
-from ..selection import keyword_option, plan_cells, selection_of, selection_options
-from ..session import Request
-from ..signals import Ending
-from ..summary import print_end, print_summary, write_step_summary
+from ..run import beginning, claim_folder, exclude_cells, first_line, make_record
+from ..session import Ending, Request
+from ..summary import tell_run, write_step_summary
 from ..write import keep_case, write_plan, write_reports
 from .cells import CellWork
 from .cluster import Cluster, ClusterError
@@ -92,37 +99,29 @@ def run_campaign(
         request = _request(selection, words, options, host, book)
         exclusions = exclude_cells(cells, request, ending) if cells else {}
         folder = stack.enter_context(claim_folder(options["report_dir"])) if cells else None
-        return _Campaign(request, cells, exclusions, options, book, ending, more).run(folder)
+        return _Campaign(request, cells, exclusions, options, book, ending, more, make_console(sys.stdout)).run(folder)
 
 
+@dataclass
 class _Campaign:
-    """One session of a campaign, from its first line to its exit code.
+    """One session of a campaign, from its first line to its exit code."""
 
-    Args:
-        request: what is asked of cells. cells: the whole plan. exclusions: key of a cell -> why it is not asked.
-        options: those of the command line. book: the log. ending: whether the user has asked for the end.
-        more: makes work that is not of this package, by kind.
-    """
-
-    def __init__(
-        self, request: Request, cells: Sequence[Cell], exclusions: dict[str, str], options: dict[str, Any],
-        book: journal.Journal, ending: Ending, more: MakesWork | None,
-    ) -> None:  # fmt: skip
-        self.request, self.cells, self.options, self.book, self.ending = request, cells, options, book, ending
-        self.exclusions, self.more = exclusions, more
-        self.console = make_console(output())
+    request: Request
+    cells: Sequence[Cell]  # the whole plan
+    exclusions: dict[str, str]  # key of a cell -> why it is not asked
+    options: dict[str, Any]  # of the command line
+    book: journal.Journal
+    ending: Ending
+    more: MakesWork | None  # makes work that is not of this package
+    console: Console
 
     def run(self, folder: Folder | None) -> int:
-        """Asks what is missing; the exit code.
-
-        Args:
-            folder: of the report; None where no cell is asked, because then there is no record.
-        """
+        """Asks what is missing; the exit code. There is no report folder where no cell is asked, and no record."""
         account = Account(on_case=keep_case(folder)) if folder else Account()
         teller = Teller(self.console, 0, live=is_live(self.console))
         works = self._works(account, teller)
         account.take(self._begin(works))
-        for rows in plan_events(self.cells, self.exclusions):
+        for rows in log.plan_events(self.cells, self.exclusions):
             account.take(rows)
         if folder:
             write_plan(folder, account)
@@ -144,7 +143,10 @@ class _Campaign:
         for text in untested(session.environment):
             account.take(log.Noted(text))
             teller.say(text)
-        return self._end(folder, make_record(account, self.request, reasons, session.seconds))
+        run = make_record(account, self.request, reasons, session.seconds)
+        fault = write_reports(folder, run)
+        write_step_summary(run)
+        return tell_run(self.console, run, folder.path, fault)
 
     def _conduct(self, session: Conduct, teller: Teller) -> list[Reason]:
         """Resume and run the session; returns why some items were not asked, if so."""
@@ -157,10 +159,10 @@ class _Campaign:
                 teller.say(f"{self.book.path}: {self.book.unreadable} unreadable lines; their items are asked again")
             if count == teller.total:
                 return []
-            own = self.request.processes
-            manner = ItemLimits(own.timeout, own.memory, command=tuple(own.command))
+            terms = self.request.terms
+            manner = ItemLimits(terms.timeout, terms.memory, command=self.request.worker)
             try:
-                with Cluster(own.workers, self.options["scheduler"]) as cluster:
+                with Cluster(terms.workers, self.options["scheduler"]) as cluster:
                     reasons = session.run(cluster, manner)
             except ClusterError as err:
                 return [(exit_codes.INTERNAL, str(err))]
@@ -201,15 +203,9 @@ class _Campaign:
                 raise Stop(exit_codes.USAGE, f"{self.book.path}: was begun with other {what}, {before}; {rule}")
         return earlier.began
 
-    def _end(self, folder: Folder, run: Run) -> int:
-        fault = write_reports(folder, run)
-        print_summary(self.console, run)
-        write_step_summary(run)
-        print_end(self.console, run, folder.path, fault)
-        return fault[0] if fault else run.exit_code
-
     def _code_without_cells(self, reasons: Sequence[Reason]) -> int:
-        code = exit_codes.most_urgent(reasons, **asdict(self.request.forgiven))
+        forgiven = {"exit_zero": self.request.exit_zero, "allow_incomplete": self.request.allow_incomplete}
+        code = exit_codes.most_urgent(reasons, **forgiven)
         if reasons:
             self.console.print(f"exit {code}: {'; '.join(text for _, text in reasons)}", soft_wrap=True)
         return code
@@ -237,4 +233,4 @@ def _request(
     more = [f"--seeds={options['seeds']}"] if options["seeds"] > 1 else []
     more += [f"--sweep={name}" for name in options["functions"]]
     request = make_request(selection, options, host, most=2**20, verb="campaign", more=(*more, *words))
-    return replace(request, processes=replace(request.processes, workers=max(request.processes.workers, 1)))
+    return replace(request, terms=replace(request.terms, workers=max(request.terms.workers, 1)))

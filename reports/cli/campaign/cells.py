@@ -16,8 +16,8 @@ from ...exit_codes import Reason
 from ...progress import Teller
 from ...store import log
 from ...store.journal import Lost
-from ...text import number
-from ..session import FAILURES, Request, read_verdict
+from ...text import BAD, number
+from ..session import Request, read_verdict
 from .draws import join_verdicts, seeds_of
 from .work import WorkError
 
@@ -40,7 +40,7 @@ class CellWork:
         self._failing: dict[str, None] = {}
         self.lines: list[str] = []  # cells have a report of their own
         # Every cell is asked once before any is asked a second time, so that what is plainly wrong is seen early.
-        for draw, seed in enumerate(seeds_of(request.seed, seeds)):
+        for draw, seed in enumerate(seeds_of(request.terms.settings["seed"], seeds)):
             for cell in cells:
                 self._plan(cell, draw, seed, request)
 
@@ -79,7 +79,7 @@ class CellWork:
             # What ended the workers above its process might end this process, too.
             if lost.case or lost.with_worker:
                 continue
-            cell, terms = self._cells[item.name][0], self._request.terms()
+            cell, terms = self._cells[item.name][0], self._request.terms
             case = find_culprit(cell, item.question["settings"], terms.timeout, terms.command, stopped)
             if case is not None:
                 case_fields = {"case_id": case.case_id, "case": case.case, "program": case.program}
@@ -108,7 +108,7 @@ class CellWork:
         return "; ".join(parts)
 
     def _plan(self, cell: Cell, draw: int, seed: int, request: Request) -> None:
-        settings = {"profile": request.profile, "seed": seed, "max_examples": request.max_examples}
+        settings = {**request.terms.settings, "seed": seed}
         question = {"cell": [cell.op, cell.property, cell.dtype, cell.device, cell.subject], "settings": settings}
         group, topic = (cell.op, cell.subject, cell.property), f"{cell.op} {draw}"
         item = Item("cell", f"{cell.key} seed {seed}", group, owner_of(cell.op), question, topic)
@@ -129,7 +129,7 @@ class CellWork:
         self._finish(key)
         if verdict.measure.judged and verdict.outcome in HELD and verdict.measure.max_ratio > self._worst[0]:
             self._worst = (verdict.measure.max_ratio, key)
-        failed = verdict.outcome in FAILURES
+        failed = verdict.outcome in BAD
         if failed and key in self._failing:
             self._teller.count_outcome(str(verdict.outcome))  # the first draw that failed has been told at length
         else:

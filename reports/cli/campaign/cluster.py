@@ -208,11 +208,9 @@ class _Topics:
         self._free: deque[str] = deque()  # workers that have an item less than they may have
 
     def end_item(self, worker: str, topic: str, seats: int) -> None:
-        """Note that a worker has ended an item of a topic.
+        """Note that a worker, "" where nobody knows which, has ended an item of a topic.
 
-        Args:
-            worker: its name; empty where nobody knows which worker it was. topic: of the item.
-            seats: of the cluster; where more workers are noted, some are gone, and the oldest are forgotten.
+        Where more workers are noted than the cluster has seats, some are gone, and the oldest are forgotten.
         """
         self._free.append(worker)
         if worker:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import reduce
+from typing import Any
 
 from ....oracles.verdicts.verdict import Bin, Failure, Measure, Verdict
-from ...certificate.extents import extents
+from ...certificate.statement import extents
 from ...collect import worse
+from ...text import by_key
 
 #: How far the seeds of two draws of a cell are apart. A cell whose errors lean to one side is drawn once more, with
 #: the next seed (`properties.engine.cells`), which must not be the first seed of another draw.
@@ -27,10 +30,8 @@ def join_verdicts(verdicts: Sequence[Verdict]) -> Verdict:
     Counts are sums, errors and ratios the largest. Of widths and typical errors each draw has a median, from
     which the median over all draws cannot be had; the largest stands for it.
     """
-    worst, *others = verdicts
-    for other in others:
-        worst = worse(worst, other)
-    if not others:
+    worst = reduce(worse, verdicts)
+    if len(verdicts) == 1:
         return worst
     return replace(
         worst,
@@ -51,36 +52,23 @@ def _other_failures(worst: Verdict, verdicts: Sequence[Verdict]) -> tuple[Failur
     return tuple(failure for failure in by_kind.values() if failure is not worst.failure)[:_MOST]
 
 
+#: Counts of a measure, and errors, ratios and widths.
+_SUMMED = ("samples", "discarded", "judged", "not_judged", "refused")
+_LARGEST = ("max_ulp", "max_ratio", "detect_median", "detect_worst", "ulp_median", "ulp_p99", "scaled_median",
+            "scaled_p99", "scaled_max")  # fmt: skip
+
+
 def _together(measures: Sequence[Measure]) -> Measure:
     worst = max(measures, key=lambda measure: (measure.worst is not None, measure.max_ratio))
-    return replace(
-        worst,
-        samples=sum(measure.samples for measure in measures),
-        discarded=sum(measure.discarded for measure in measures),
-        judged=sum(measure.judged for measure in measures),
-        not_judged=sum(measure.not_judged for measure in measures),
-        refused=sum(measure.refused for measure in measures),
-        max_ulp=_largest_number(measure.max_ulp for measure in measures),
-        max_ratio=_largest_number(measure.max_ratio for measure in measures),
-        detect_median=_largest_number(measure.detect_median for measure in measures),
-        detect_worst=_largest_number(measure.detect_worst for measure in measures),
-        ulp_median=_largest_number(measure.ulp_median for measure in measures),
-        ulp_p99=_largest_number(measure.ulp_p99 for measure in measures),
-        scaled_median=_largest_number(measure.scaled_median for measure in measures),
-        scaled_p99=_largest_number(measure.scaled_p99 for measure in measures),
-        scaled_max=_largest_number(measure.scaled_max for measure in measures),
-        regimes=_regimes(measures),
-        bins=_bins(measures),
-        sizes=extents(size for measure in measures for size in measure.sizes)[:_MOST],
-    )
+    together: dict[str, Any] = {name: sum(getattr(measure, name) for measure in measures) for name in _SUMMED}
+    together |= {name: _largest_number(getattr(measure, name) for measure in measures) for name in _LARGEST}
+    sizes = extents(size for measure in measures for size in measure.sizes)[:_MOST]
+    return replace(worst, **together, regimes=_regimes(measures), bins=_bins(measures), sizes=sizes)
 
 
 def _bins(measures: Sequence[Measure]) -> tuple[str, ...]:
-    bins: dict[tuple[str, int], Bin] = {}
-    for one in (Bin.of(text) for measure in measures for text in measure.bins):
-        key = one.kind, one.low
-        bins[key] = bins[key].joined(one) if key in bins else one
-    return tuple(bins[key].text for key in sorted(bins))
+    bins = by_key((Bin.of(text) for measure in measures for text in measure.bins), lambda one: (one.kind, one.low))
+    return tuple(reduce(Bin.joined, bins[key]).text for key in sorted(bins))
 
 
 def _largest_number(values: Iterable[float]) -> float:
@@ -89,18 +77,13 @@ def _largest_number(values: Iterable[float]) -> float:
 
 
 def _summed_seconds(pairs: Iterable[tuple[str, float]]) -> tuple[tuple[str, float], ...]:
-    totals: dict[str, float] = {}
-    for name, seconds in pairs:
-        totals[name] = totals.get(name, 0.0) + seconds
-    return tuple(totals.items())
+    groups = by_key(pairs, lambda pair: pair[0])
+    return tuple((name, sum(seconds for _, seconds in group)) for name, group in groups.items())
 
 
 def _regimes(measures: Sequence[Measure]) -> tuple[tuple[str, int, int], ...]:
-    counts: dict[str, tuple[int, int]] = {}
-    for measure in measures:
-        for name, judged, not_judged in measure.regimes:
-            before = counts.get(name, (0, 0))
-            counts[name] = (before[0] + judged, before[1] + not_judged)
+    groups = by_key((regime for measure in measures for regime in measure.regimes), lambda regime: regime[0])
+    counts = {name: (sum(one[1] for one in group), sum(one[2] for one in group)) for name, group in groups.items()}
     # Where there are too many regimes, those with the fewest judged elements are kept, as in the tally of one draw.
     least = sorted(counts, key=lambda name: counts[name])[:_MOST]
     return tuple((name, *counts[name]) for name in sorted(least))

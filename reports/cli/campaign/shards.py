@@ -16,8 +16,7 @@ from ...exit_codes import Reason
 from ...progress import Teller
 from ...store.files import write_atomically
 from ..host import Stop
-from ..sweeps.sweep import chosen_shards, log_to_continue
-from ..sweeps.sweep_tables import sweep_table
+from ..sweep import chosen_shards, log_to_continue, sweep_table
 from .work import OneByOne, WorkError
 
 EVERY = "all"
@@ -102,7 +101,7 @@ class ShardWork(OneByOne):
         missing = len(self._places) - sum(map(len, self._shards.values()))
         reasons = [(exit_codes.INCOMPLETE, f"{missing} shards of sweeps were not measured")] if missing else []
         broken = f"a contract is too tight: {', '.join(self._broken[:3])}"
-        return reasons + ([(exit_codes.USAGE, broken)] if table.broken else [])
+        return reasons + ([(exit_codes.USAGE, broken)] if table.remarks else [])
 
     def worst(self) -> str:
         share, text = self._worst

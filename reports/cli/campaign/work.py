@@ -47,19 +47,14 @@ class Work(Protocol):
     def inquire(self, stopped: Callable[[], bool]) -> Iterator[tuple[Item, Lost]]:
         """Look into why items were lost, once all are asked, and give those of which more is known now.
 
-        Args:
-            stopped: asked several times a second; once it is true, nothing more is looked into.
+        Once `stopped`, which is asked several times a second, is true, nothing more is looked into.
         """
 
     def leave(self, items: Sequence[Item], why: str) -> None:
         """Take in that items will not be asked."""
 
     def finish(self, interrupted: str) -> list[Reason]:
-        """Merge what there is; why that is no success, if so, where the verdicts do not say it.
-
-        Args:
-            interrupted: why the campaign ended before its end; empty if it did not.
-        """
+        """Merge what there is; why that is no success, if verdicts do not say it. `interrupted`: why it ended early."""
 
     def worst(self) -> str:
         """What is worst so far, as a few words; empty where there is nothing to say."""

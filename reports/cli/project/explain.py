@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
 
 import click
 
@@ -15,8 +14,7 @@ from ....properties.names import SUBJECTS
 from ....properties.table import PROPERTIES
 from ... import exit_codes
 from ...causes.severity import Severity
-from ...explain import OUTCOMES, explain
-from ...explaining.topics import PROFILE_TEXTS, SEVERITY_TEXTS, SUBJECT_TEXTS
+from ...explain import OUTCOMES, PROFILE_TEXTS, SEVERITY_TEXTS, SUBJECT_TEXTS, explain
 from ...text import GLYPHS
 from ..commands import COMMANDS, EARLIER
 from ..host import Stop
@@ -42,11 +40,7 @@ def explain_command(words: tuple[str, ...]) -> int:
     Without NAME, list all.
     \f
 
-    Args:
-        words: of the name; `not run` is an outcome of two words.
-
-    Raises:
-        Stop: no such name.
+    A name may have several words: `not run` is an outcome. Raises Stop where there is none.
     """
     if not words:
         _list_all()
@@ -54,7 +48,7 @@ def explain_command(words: tuple[str, ...]) -> int:
     name = " ".join(words)
     topics = _topics()
     # A name may mean two things: one text for each.
-    texts = [describe() for topic, describe in topics if topic.lower() == name.lower()]
+    texts = [text for topic, text in topics if topic.lower() == name.lower()]
     if not texts:
         hint = did_you_mean(name, list(dict.fromkeys(topic for topic, _ in topics)))
         text = f"unknown name: got {name[:100]!r}{hint}, need a code such as OA100, a property, a question, a profile,"
@@ -65,36 +59,35 @@ def explain_command(words: tuple[str, ...]) -> int:
     return exit_codes.OK
 
 
-def _topics() -> list[tuple[str, Callable[[], str]]]:
-    """Every name that can be explained, with what gives its text."""
+def _topics() -> list[tuple[str, str]]:
+    """Every name that can be explained, with its text."""
     # A code is known by its value, as reports print it, and by its name, as a reader of the source knows it.
-    codes = [(name, partial(explain, code)) for code in Code for name in (code.value, code.name)]
+    codes = [(name, explain(code)) for code in Code for name in (code.value, code.name)]
     return [
         *codes,
-        *((name, partial(describe_property, name)) for name in PROPERTIES),
-        *((name, partial(describe_question, name)) for name in QUESTIONS),
-        *((name, partial(describe_profile, name)) for name in PROFILES),
-        *((str(outcome), partial(describe_outcome, outcome)) for outcome in Outcome),
-        *((name, partial(describe_subject, name)) for name in SUBJECTS),
-        *((str(severity), partial(describe_severity, severity)) for severity in Severity),
+        *((name, describe_property(name)) for name in PROPERTIES),
+        *((name, describe_question(name)) for name in QUESTIONS),
+        *((name, describe_profile(name)) for name in PROFILES),
+        *((str(outcome), describe_outcome(outcome)) for outcome in Outcome),
+        *((name, describe_subject(name)) for name in SUBJECTS),
+        *((str(severity), describe_severity(severity)) for severity in Severity),
         *_commands(),
     ]
 
 
-def _commands() -> Iterator[tuple[str, Callable[[], str]]]:
+def _commands() -> Iterator[tuple[str, str]]:
     """The commands, one of a group by its last word, too; and earlier names."""
     for name, row in COMMANDS.items():
         if isinstance(row, Branch):
-            yield name, partial(describe_command, name, row.about)
+            yield name, describe_command(name, row.about)
             for last, (_, about) in row.table.items():
-                yield from (
-                    (word, partial(describe_command, f"{name} {last}", about)) for word in (f"{name} {last}", last)
-                )
+                text = describe_command(f"{name} {last}", about)
+                yield from ((f"{name} {last}", text), (last, text))
         elif row[1]:
-            yield name, partial(describe_command, name, row[1])
+            yield name, describe_command(name, row[1])
     for name, words in EARLIER.items():
         if words.split()[-1] != name:
-            yield name, partial(_paragraphs, f"{name}, an earlier name: `opassay {words}` now")
+            yield name, _paragraphs(f"{name}, an earlier name: `opassay {words}` now")
 
 
 def describe_property(name: str) -> str:

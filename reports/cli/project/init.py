@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterator
-from importlib import resources
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import click
 from ... import exit_codes
 from ...record import RecordError
 from ...store.files import write_atomically
+from ...templates import source_of
 from ...text import clean
 from ..host import Stop
 from ..reading import as_usage
@@ -33,9 +33,6 @@ def init_command(folder: Path, module: str, ci: bool) -> int:
     Nothing that exists is overwritten. The settings are added to the end of a pyproject.toml that is there already.
     \f
 
-    Args:
-        folder: made if it is not there. module: a name that Python can import. ci: whether the workflow is written.
-
     Raises:
         Stop: the name cannot be imported, pyproject.toml cannot be read, or a file cannot be written.
     """
@@ -55,14 +52,13 @@ def init_command(folder: Path, module: str, ci: bool) -> int:
 
 
 def _example(folder: Path, module: str) -> Iterator[FileNote]:
-    yield _new(
-        folder / f"{module}.py", _text("example.txt").replace("MODULE", module), "an op, its formula, its samples"
-    )
+    text = source_of(__package__, "example.txt").replace("MODULE", module)
+    yield _new(folder / f"{module}.py", text, "an op, its formula, its samples")
 
 
 def _settings(folder: Path, module: str) -> Iterator[FileNote]:
     path = folder / _SETTINGS
-    text = _text("settings.txt").replace("MODULE", module)
+    text = source_of(__package__, "settings.txt").replace("MODULE", module)
     about = "settings of `opassay run`"
     if not path.exists():
         yield _new(path, text, about)
@@ -85,7 +81,7 @@ def _workflow(folder: Path) -> Iterator[FileNote]:
         torch = f"torch=={version('torch').partition('+')[0]}"
     except PackageNotFoundError:
         torch = "torch"
-    text = _text("workflow.txt").replace("TORCH_REQUIREMENT", torch)
+    text = source_of(__package__, "workflow.txt").replace("TORCH_REQUIREMENT", torch)
     yield _new(folder / _WORKFLOW, text, "a workflow of GitHub Actions that runs it on every push")
 
 
@@ -95,7 +91,3 @@ def _new(path: Path, text: str, about: str) -> FileNote:
         return "left", path, "exists already"
     write_atomically(path, text.encode())
     return "wrote", path, about
-
-
-def _text(name: str) -> str:
-    return resources.files(__package__).joinpath(name).read_text(encoding="utf-8")

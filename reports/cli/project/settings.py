@@ -41,10 +41,6 @@ class ProjectSettings:
     tables: Mapping[str, Any]
     earlier: Mapping[str, str]
 
-    @property
-    def folder(self) -> Path:
-        return self.path.parent
-
 
 def find_settings(start: Path, commands: Iterable[str], earlier: Mapping[str, str]) -> ProjectSettings | None:
     """The settings of the nearest pyproject.toml that has a table [tool.opassay], up to the folder of the repository.
@@ -122,50 +118,76 @@ def defaults(settings: ProjectSettings, name: str, command: click.Command, conte
     Raises:
         Stop: an option that the command does not have, or a value that it does not take.
     """
-    table = settings.tables.get(name, {})
-    return _defaults(settings, f"tool.opassay.{name}", table, command, context)
+    return _Reader(settings, context).defaults(f"tool.opassay.{name}", settings.tables.get(name, {}), command)
 
 
-def _defaults(
-    settings: ProjectSettings, where: str, table: Mapping[str, Any], command: click.Command, context: click.Context
-) -> dict[str, Any]:
-    """As `defaults`, for a table at any depth; `where` is its name in the file."""
-    if isinstance(command, LazyGroup):
-        return _of_group(settings, where, table, command, context)
-    options = _options(command)
-    values: dict[str, Any] = {}
-    for key, value in table.items():
-        option = options.get(key.replace("_", "-"))
-        if option is None or option.name is None:
-            hint = did_you_mean(key, options)
-            raise _wrong(settings.path, where, f"got {key!r}{hint}, need one of {', '.join(options)}")
-        try:
-            values[option.name] = _value(settings, option, value, context)
-        except click.BadParameter as err:
-            raise _wrong(settings.path, where, f"{key}: {one_line(err.message, 300)}") from err
-    return values
+@dataclass(frozen=True)
+class _Reader:
+    """Reads tables of one file; `where` is the name of a table in it."""
 
+    settings: ProjectSettings
+    context: click.Context
 
-def _of_group(
-    settings: ProjectSettings, where: str, table: Mapping[str, Any], group: LazyGroup, context: click.Context
-) -> dict[str, Any]:
-    values: dict[str, Any] = {}
-    names = group.list_commands(context)
-    usual = group.get_command(context, group.usual)
-    own = {}
-    for name, inner in table.items():
-        command = group.get_command(context, name)
-        # What is no table is an option of the command that is meant where a line names none.
-        if usual is not None and not isinstance(inner, dict):
-            own[name] = inner
-        elif command is None or not isinstance(inner, dict):
-            hint = did_you_mean(name, names)
-            raise _wrong(settings.path, where, f"got {name!r}{hint}, need a table of one of {', '.join(names)}")
-        else:
-            values[name] = _defaults(settings, f"{where}.{name}", inner, command, context)
-    if usual is not None and own:
-        values[group.usual] = _defaults(settings, where, own, usual, context) | values.get(group.usual, {})
-    return values
+    def defaults(self, where: str, table: Mapping[str, Any], command: click.Command) -> dict[str, Any]:
+        """As the function of this name, for a table at any depth."""
+        if isinstance(command, LazyGroup):
+            return self._of_group(where, table, command)
+        options = _options(command)
+        values: dict[str, Any] = {}
+        for key, value in table.items():
+            option = options.get(key.replace("_", "-"))
+            if option is None or option.name is None:
+                text = f"got {key!r}{did_you_mean(key, options)}, need one of {', '.join(options)}"
+                raise _wrong(self.settings.path, where, text)
+            try:
+                values[option.name] = self._value(option, value)
+            except click.BadParameter as err:
+                raise _wrong(self.settings.path, where, f"{key}: {one_line(err.message, 300)}") from err
+        return values
+
+    def _of_group(self, where: str, table: Mapping[str, Any], group: LazyGroup) -> dict[str, Any]:
+        values: dict[str, Any] = {}
+        names = group.list_commands(self.context)
+        usual = group.get_command(self.context, group.usual)
+        own = {}
+        for name, inner in table.items():
+            command = group.get_command(self.context, name)
+            # What is no table is an option of the command that is meant where a line names none.
+            if usual is not None and not isinstance(inner, dict):
+                own[name] = inner
+            elif command is None or not isinstance(inner, dict):
+                text = f"got {name!r}{did_you_mean(name, names)}, need a table of one of {', '.join(names)}"
+                raise _wrong(self.settings.path, where, text)
+            else:
+                values[name] = self.defaults(f"{where}.{name}", inner, command)
+        if usual is not None and own:
+            values[group.usual] = self.defaults(where, own, usual) | values.get(group.usual, {})
+        return values
+
+    def _value(self, option: click.Option, value: Any) -> Any:
+        """The value of a setting, of the type that the option takes.
+
+        Raises:
+            click.BadParameter: it is of another type.
+        """
+        if option.multiple:
+            if not isinstance(value, list):
+                raise click.BadParameter(f"got {value!r}, need a list")
+            return [self._single(option, item) for item in value]
+        if option.is_flag:
+            if not isinstance(value, bool):
+                raise click.BadParameter(f"got {value!r}, need true or false")
+            return value
+        return self._single(option, value)
+
+    def _single(self, option: click.Option, value: Any) -> Any:
+        if isinstance(value, bool) or not isinstance(value, str | int | float):
+            raise click.BadParameter(f"got {value!r}, need a text or a number")
+        if isinstance(option.type, click.Path) and self.settings.path.parent != Path.cwd():
+            # A path in a file is meant from where the file stands, also when the command is started in a folder below.
+            value = self.settings.path.parent / str(value)
+        # As text, as the command line gives it: a type made for that would take 1.5 as the integer 1.
+        return option.type.convert(str(value), option, self.context)
 
 
 def _options(command: click.Command) -> dict[str, click.Option]:
@@ -179,33 +201,6 @@ def _options(command: click.Command) -> dict[str, click.Option]:
                 if word.startswith("--"):
                     options.setdefault(word.removeprefix("--"), option)
     return options
-
-
-def _value(settings: ProjectSettings, option: click.Option, value: Any, context: click.Context) -> Any:
-    """The value of a setting, of the type that the option takes.
-
-    Raises:
-        click.BadParameter: it is of another type.
-    """
-    if option.multiple:
-        if not isinstance(value, list):
-            raise click.BadParameter(f"got {value!r}, need a list")
-        return [_single(settings, option, item, context) for item in value]
-    if option.is_flag:
-        if not isinstance(value, bool):
-            raise click.BadParameter(f"got {value!r}, need true or false")
-        return value
-    return _single(settings, option, value, context)
-
-
-def _single(settings: ProjectSettings, option: click.Option, value: Any, context: click.Context) -> Any:
-    if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise click.BadParameter(f"got {value!r}, need a text or a number")
-    if isinstance(option.type, click.Path) and settings.folder != Path.cwd():
-        # A path in a file is meant from where the file stands, also when the command is started in a folder below.
-        value = settings.folder / str(value)
-    # As text, as the command line gives it: a type made for that would take 1.5 as the integer 1.
-    return option.type.convert(str(value), option, context)
 
 
 def _wrong(path: Path, where: str, text: str) -> Stop:

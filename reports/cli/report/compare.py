@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import sys
 from pathlib import Path
 
 import click
@@ -9,11 +11,10 @@ from rich.console import Console
 
 from ... import exit_codes
 from ...over_time.comparison import Comparison, Kind, Limits, compare, exit_reasons
-from ...progress import make_console, output
+from ...progress import make_console, print_wrapped
 from ...record import Run
-from ...store.output import PAGE, require_replaceable, write_output
-from ...text import duration, number, one_line, wrap_lines
-from ..reading import FILE, as_usage, load_run
+from ...text import duration, number, one_line
+from ..reading import FILE, load_run, write_page
 
 _SIGNS = {Kind.NEW: "✕", Kind.WORSE: "▲", Kind.LOST: "–", Kind.FIXED: "■", Kind.BETTER: "▼", Kind.SLOWER: "◷"}
 _STYLES = {Kind.NEW: "bold red", Kind.WORSE: "red", Kind.LOST: "yellow", Kind.FIXED: "green", Kind.BETTER: "green"}
@@ -55,8 +56,10 @@ def compare_command(
     runs = load_run(before), load_run(now)
     comparison = compare(*runs, Limits(worse, slower))
     if html is not None:
-        _write_page(html, comparison, runs)
-    console = make_console(output())
+        from ...over_time.pages import comparison_page
+
+        write_page(html, comparison_page(comparison, *runs))
+    console = make_console(sys.stdout)
     _print_head(console, comparison, runs)
     _print_changes(console, comparison, most)
     if html is not None:
@@ -64,22 +67,12 @@ def compare_command(
     reasons = exit_reasons(comparison, partial=partial)
     code = exit_codes.most_urgent(reasons, exit_zero=exit_zero)
     word = "ok" if code == exit_codes.OK else "FAIL"
-    console.print(
-        wrap_lines(f"compare: {word} (exit {code}), {_count_changes(comparison)}", console.width), soft_wrap=True
-    )
+    print_wrapped(console, f"compare: {word} (exit {code}), {_count_changes(comparison)}")
     for urgent, text in reasons:
         if urgent in (exit_codes.NOTHING, exit_codes.INCOMPLETE) and code == urgent:
-            console.print(wrap_lines(f"exit {urgent}: {one_line(text, 400)}", console.width), soft_wrap=True)
+            print_wrapped(console, f"exit {urgent}: {one_line(text, 400)}")
             break
     return code
-
-
-def _write_page(path: Path, comparison: Comparison, runs: tuple[Run, Run]) -> None:
-    from ...over_time.pages import comparison_page
-
-    with as_usage():
-        require_replaceable(path, PAGE)
-        write_output(path, PAGE, comparison_page(comparison, *runs).encode("utf-8", "replace"))
 
 
 def _print_head(console: Console, comparison: Comparison, runs: tuple[Run, Run]) -> None:
@@ -89,10 +82,10 @@ def _print_head(console: Console, comparison: Comparison, runs: tuple[Run, Run])
         console.print(f"{name:<6}  {one_line(text, 400)}", soft_wrap=True)
     for difference in comparison.differences:
         values = f"{one_line(difference.before, 80) or 'none'} -> {one_line(difference.now, 80) or 'none'}"
-        console.print(wrap_lines(f"differs {one_line(difference.name, 60)}: {values}", console.width), soft_wrap=True)
+        print_wrapped(console, f"differs {one_line(difference.name, 60)}: {values}")
     if comparison.other_inputs:
         text = f"other inputs ({', '.join(comparison.other_inputs)}): the largest errors may differ by chance"
-        console.print(wrap_lines(text, console.width), style="yellow", soft_wrap=True)
+        print_wrapped(console, text, "yellow")
 
 
 def _print_changes(console: Console, comparison: Comparison, most: int) -> None:
@@ -101,16 +94,12 @@ def _print_changes(console: Console, comparison: Comparison, most: int) -> None:
         for change in changes[:most]:
             again = f"; opassay replay {one_line(change.case_id, 100)}" if change.case_id else ""
             text = f"{_SIGNS[kind]} {kind:<6}  {one_line(change.cell, 600)}  {one_line(change.text)}{again}"
-            console.print(wrap_lines(text, console.width), style=_STYLES.get(kind, ""), soft_wrap=True)
+            print_wrapped(console, text, _STYLES.get(kind, ""))
         if len(changes) > most:
             console.print(f"  and {len(changes) - most} more {kind}; --most {len(changes)} shows all", soft_wrap=True)
     before, now = (sum(getattr(time, name) for time in comparison.times) for name in ("before", "now"))
     if comparison.times:
-        pace = (
-            ""
-            if comparison.pace != comparison.pace
-            else f"; a typical cell took {number(comparison.pace)} times as long"
-        )
+        pace = "" if math.isnan(comparison.pace) else f"; a typical cell took {number(comparison.pace)} times as long"
         console.print(f"time    {duration(before)} -> {duration(now)} for the cells that both checked{pace}")
 
 

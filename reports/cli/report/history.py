@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -13,15 +14,13 @@ from rich.table import Table
 
 from ....oracles.verdicts.verdict import counted
 from ... import exit_codes
-from ...over_time.failures import Course, failures_of
 from ...over_time.history import Intake, open_history, records_in
-from ...over_time.trends import HistoryRun, Trend, bars, describe_state, runs_of, trends_of
-from ...progress import make_console, output
-from ...store.output import PAGE, require_replaceable, write_output
+from ...over_time.trends import Course, HistoryRun, Trend, bars, describe_state, failures_of, runs_of, trends_of
+from ...progress import make_console
 from ...text import clean, duration, number, one_line
 from ..host import Stop
 from ..project.hints import did_you_mean
-from ..reading import FILE, as_usage
+from ..reading import FILE, FOLDER, as_usage, write_page
 
 _NAME = "history.sqlite"
 #: Failures whose history is told in the terminal.
@@ -30,7 +29,7 @@ _STYLES = {"failed": "bold red", "held": "green"}
 
 
 @click.command("history")
-@click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
+@click.argument("folder", type=FOLDER)
 @click.option("--add", multiple=True, type=FILE, metavar="RECORD", help="Read this record, too; may be repeated.")
 @click.option("--database", type=FILE, help=f"Where what was read is kept.  [default: FOLDER/{_NAME}]")
 @click.option("--op", "ops", multiple=True, metavar="OP", help="Only this op; may be repeated.")
@@ -75,7 +74,9 @@ def history_command(
             exit_codes.NOTHING, f"{folder}: no run record{f' of profile {chosen_profile!r}' if chosen_profile else ''}"
         )
     if html is not None:
-        _write_page(html, trends, runs, failures)
+        from ...over_time.pages import history_page
+
+        write_page(html, history_page(trends, runs, failures))
     if as_json:
         click.echo(json.dumps(_as_json(trends, runs, failures), indent=1))
     else:
@@ -101,18 +102,10 @@ def _choose_trends(trends: Sequence[Trend], ops: Sequence[str], subjects: Sequen
     return [trend for trend in trends if (not ops or trend.op in ops) and (not subjects or trend.subject in subjects)]
 
 
-def _write_page(path: Path, trends: Sequence[Trend], runs: Sequence[HistoryRun], failures: Sequence[Course]) -> None:
-    from ...over_time.pages import history_page
-
-    with as_usage():
-        require_replaceable(path, PAGE)
-        write_output(path, PAGE, history_page(trends, runs, failures).encode("utf-8", "replace"))
-
-
 def _print(
     trends: Sequence[Trend], runs: Sequence[HistoryRun], failures: Sequence[Course], intake: Intake, hidden_runs: int
 ) -> None:
-    console = make_console(output())
+    console = make_console(sys.stdout)
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name, right in (("op", False), ("subject", False), ("now", False), ("since", False), ("error/bound", False),
                         ("last", True), ("", False), ("time", False), ("last", True), ("", False)):  # fmt: skip

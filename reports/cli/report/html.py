@@ -25,8 +25,7 @@ from ..reading import FILE, as_usage, load_run
 )
 def html_command(record: Path, output: Path, junit: Path | None, ctrf: Path | None, history: Path | None) -> int:
     """Render a run record as one HTML file."""
-    from ...exporting.ctrf import to_ctrf
-    from ...junit import to_xml
+    from ...exporting import to_ctrf, to_xml
     from ...page.html import render
 
     run = load_run(record)
@@ -47,9 +46,8 @@ def html_command(record: Path, output: Path, junit: Path | None, ctrf: Path | No
 
 def _histories(path: Path, database: Path) -> dict[str, str]:
     """Key of each cell that fails in a record -> its history, of the runs of the same profile up to this one."""
-    from ...over_time.failures import failures_of, sentences
     from ...over_time.history import digest_of, open_history
-    from ...over_time.trends import runs_of
+    from ...over_time.trends import failures_of, runs_of, sentences
 
     if not database.is_file():
         raise RecordError(f"{database}: no such file; need a database that `opassay report history` wrote")

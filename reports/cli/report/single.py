@@ -1,4 +1,4 @@
-"""`opassay report causes`: the causes of a run's failures, and a page about each."""
+"""`opassay report accuracy`, `causes` and `schema`: what is known of one record, and the form of the files."""
 
 from __future__ import annotations
 
@@ -8,18 +8,39 @@ from pathlib import Path
 import click
 
 from ... import exit_codes
+from ...accuracy import accuracy, markdown_table
 from ...causes.grouping import Cause, causes_of
 from ...causes.page import index, page
+from ...schemas.documents import NAMES, text_of
 from ...store.files import write_atomically
 from ...text import one_line
-from ..reading import FILE, as_usage, load_run
+from ..project.hints import HintedChoice
+from ..reading import FILE, FOLDER, as_usage, load_run
 
-_FOLDER = click.Path(path_type=Path, file_okay=False)
+
+@click.command("accuracy")
+@click.argument("record", type=FILE)
+def accuracy_command(record: Path) -> int:
+    """Print the measured accuracy of each op of a run record, as a table in markdown."""
+    click.echo(markdown_table(accuracy(load_run(record).verdicts)), nl=False)
+    return exit_codes.OK
+
+
+@click.command("schema")
+@click.argument("name", type=HintedChoice(NAMES), default="run")
+def schema_command(name: str) -> int:
+    """Print the JSON Schema of a file: of run.json, or of known.json or budget.json."""
+    click.echo(text_of(name), nl=False)
+    return exit_codes.OK
 
 
 @click.command("causes")
 @click.argument("run_json", type=FILE)
-@click.option("--out", type=_FOLDER, help="Write a page per cause, and a list of them, to this folder.")
+@click.option(
+    "--out",
+    type=FOLDER,
+    help="Write a page per cause, and a list of them, to this folder.",
+)
 def causes_command(run_json: Path, out: Path | None) -> int:
     """Group the failures of a run into causes, the gravest first.
 

@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 import json
+import queue
 import subprocess
 import sys
-import threading
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import click
 
-from ....properties.sweeps import tables
-from ....properties.sweeps.functions import FUNCTIONS
-from ....properties.sweeps.inputs import DTYPES, shards_of
-from ... import exit_codes
-from ...record import RecordError
-from ...store.files import write_atomically
-from ...text import one_line
-from ..host import Stop
-from .sweep_tables import sweep_table
+from ...properties.sweeps import tables
+from ...properties.sweeps.functions import FUNCTIONS
+from ...properties.sweeps.inputs import DTYPES, shards_of
+from .. import exit_codes
+from ..record import RecordError
+from ..store.files import write_atomically
+from ..text import TextTable, one_line
+from .host import Stop
+from .reading import as_usage
 
 _PROGRAM = "opassay.properties.sweeps.program"
 Question = Mapping[str, Any]
@@ -104,7 +104,7 @@ def sweep_command(functions: tuple[str, ...], **chosen: Any) -> int:
     click.echo("\n".join(table.markdown() if chosen["markdown"] else table.lines()))
     if not logs:
         raise Stop(exit_codes.NOTHING, f"no log of these functions in {folder}")
-    return exit_codes.USAGE if table.broken else exit_codes.OK
+    return exit_codes.USAGE if table.remarks else exit_codes.OK
 
 
 def _sweep(measurers: Sequence[Measurer], keys: Sequence[tables.Key], folder: Path, chosen: str) -> None:
@@ -115,41 +115,31 @@ def _sweep(measurers: Sequence[Measurer], keys: Sequence[tables.Key], folder: Pa
         for shard in log_to_continue(folder, key, measurers[0].environment).missing
         if shard in chosen_shards(chosen, shards_of(key.dtype))
     ]
-    free, lock = list(measurers), threading.Lock()
+    free: queue.SimpleQueue[Measurer] = queue.SimpleQueue()
+    for measurer in measurers:
+        free.put(measurer)
 
     def ask(key: tables.Key, shard: int) -> dict[str, Any]:
-        with lock:
-            measurer = free.pop()
+        measurer = free.get()
         try:
             return measurer.measure({**vars(key), "shard": shard})
         finally:
-            with lock:
-                free.append(measurer)
+            free.put(measurer)
 
     with ThreadPoolExecutor(len(measurers)) as pool:
+        keys_by_future = {pool.submit(ask, key, shard): key for key, shard in questions}
         try:
-            for number, (key, answer) in enumerate(_answers(pool, ask, questions, len(measurers)), 1):
+            for number, future in enumerate(as_completed(keys_by_future), 1):
+                key, answer = keys_by_future[future], future.result()
                 with (folder / key.file).open("a", encoding="utf-8") as file:
                     file.write(json.dumps(answer) + "\n")
                 click.echo(f"{number}/{len(questions)}  {key.function} {key.dtype} shard {answer['shard']}", err=True)
         except BaseException:
             # A thread that waits for a process would keep this program; without the process it ends.
+            pool.shutdown(wait=False, cancel_futures=True)
             for measurer in measurers:
                 measurer.end()
             raise
-
-
-def _answers(
-    pool: ThreadPoolExecutor, ask: Any, questions: Sequence[tuple[tables.Key, int]], at_once: int
-) -> Iterator[tuple[tables.Key, dict[str, Any]]]:
-    """The answers as they come; no more questions are under way than there are processes."""
-    waiting, under_way = list(reversed(questions)), dict[Future[dict[str, Any]], tables.Key]()
-    while waiting or under_way:
-        while waiting and len(under_way) < at_once:
-            key, shard = waiting.pop()
-            under_way[pool.submit(ask, key, shard)] = key
-        for future in wait(under_way, return_when=FIRST_COMPLETED).done:
-            yield under_way.pop(future), future.result()
 
 
 def log_to_continue(folder: Path, key: tables.Key, environment: Mapping[str, str]) -> tables.Log:
@@ -172,10 +162,8 @@ def log_to_continue(folder: Path, key: tables.Key, environment: Mapping[str, str
 
 
 def _logs(folders: Sequence[Path]) -> list[tables.Log]:
-    try:
+    with as_usage(tables.SweepError):
         return tables.join(_log(path) for folder in folders for path in sorted(folder.glob("*.jsonl")))
-    except tables.SweepError as err:
-        raise Stop(exit_codes.USAGE, str(err)) from None
 
 
 def _log(path: Path) -> tables.Log:
@@ -193,3 +181,32 @@ def chosen_shards(chosen: str, shards: int) -> range:
     if not (first.isdecimal() and end.isdecimal() and int(first) < int(end)):
         raise Stop(exit_codes.USAGE, f"--shards: got {chosen!r}, need FIRST:END with FIRST below END, as 0:64")
     return range(int(first), min(int(end), shards))
+
+
+def sweep_table(rows: Sequence[tables.Swept]) -> TextTable:
+    """Of every function and dtype the largest error that was seen, and what the contract allows.
+
+    Its remarks are about the contracts that are tighter than what was measured.
+    """
+    remarks = [
+        f"{row.key.function} in {row.key.dtype} on {row.key.device}: the contract allows {row.promised:.6g} ulp, and "
+        f"argument {row.where} is {row.normal:.6g} ulp off; the contract is too tight for this device"
+        for row in rows
+        if row.broken
+    ]
+    measured = ("function", "dtype", "device", "arguments", "not correctly rounded", "worst (ulp)", "at")
+    headings = (*measured, "worst below the normal range", "contract (ulp)", "verdict")
+    return TextTable(headings, [_cells(row) for row in rows], remarks)
+
+
+def _cells(row: tables.Swept) -> tuple[str, ...]:
+    verdict = "too tight" if row.broken else "" if row.promised is None else "holds"
+    return (
+        row.key.function, row.key.dtype, row.key.device,
+        f"{'all ' if row.complete else ''}{row.inputs:,}", f"{row.misrounded:.3%}", _ulps(row.normal), row.where,
+        _ulps(row.subnormal), "none" if row.promised is None else f"{row.promised:.6g}", verdict,
+    )  # fmt: skip
+
+
+def _ulps(error: float) -> str:
+    return "none" if error < 0 else f"{error:.6g}"

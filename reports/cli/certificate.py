@@ -1,0 +1,234 @@
+"""`opassay certificate`: a statement and a page on every op of a record; `--check`: what of them no longer holds.
+
+The facts of an op come from a worker, and measurements from files of other commands.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ...oracles.verdicts.verdict import Verdict
+from ...properties.campaign.bench import Bench, ItemLost, NotStarted
+from ...properties.places.pool import fair_share, owner_of
+from ...properties.sweeps import tables
+from .. import exit_codes
+from ..certificate.page import certificate_page
+from ..certificate.statement import NOT_MEASURED, CertificateError, Data, as_json, broken_by, from_json, statement
+from ..record import Run, load
+from ..store.files import read_capped, write_atomically
+from ..text import by_key, one_line
+from .host import Host, Stop, require
+from .reading import FILE, FOLDER, as_usage
+
+_RECORD = Path("opassay-report/run.json")
+
+
+@click.command("certificate")
+@click.argument("files", nargs=-1, type=FILE)
+@click.option("--op", "ops", multiple=True, metavar="OP", help="Only this op; may be repeated.")
+@click.option("--subject", "subjects", multiple=True, metavar="SUBJECT", help="Only this subject; may be repeated.")
+@click.option("--record", type=FILE, help=f"A record of a run.  [default: {_RECORD}; with --check none]")
+@click.option("--out", type=FOLDER, default=Path("certificates"), show_default=True, help="Where they are written.")
+@click.option("--sweeps", type=FOLDER, default=Path("sweeps"), show_default=True, help="A folder of `opassay sweep`.")
+@click.option("--mutation", type=FILE, default=Path("mutation.json"), show_default=True, help="What mutants showed.")
+@click.option("--second-opinion", "second", type=FILE, default=Path("second-opinion.json"), show_default=True,
+              help="What another reading says.")  # fmt: skip
+@click.option("--check", is_flag=True, help="Say what in these FILES no longer holds.")
+@click.pass_obj
+def certificate_command(host: Host, /, files: tuple[Path, ...], check: bool, **options: Any) -> int:
+    """Write an in-toto statement and a page for each op of a record; or, with --check, say what no longer holds.
+
+    Exit codes of --check: 0 all of it holds, 1 something does not, 2 usage.
+    """
+    if check != bool(files):
+        raise Stop(exit_codes.USAGE, "--check: need FILES with it, and none without it")
+    require("torch")
+    record = options["record"]
+    with as_usage(CertificateError), contextlib.closing(Facts(host.worker)) as facts:
+        if check:
+            return _check_certificates(files, None if record is None else load(record), facts)
+        count = _write_certificates(record or _RECORD, options, facts)
+    if not count:
+        raise Stop(exit_codes.NOTHING, f"no cell of these ops and subjects is in {record or _RECORD}")
+    return exit_codes.OK
+
+
+def _write_certificates(path: Path, options: dict[str, Any], facts: Facts) -> int:
+    """Writes a certificate for every op and subject of a record that is wanted; how many those are."""
+    run, digest, count = load(path), hashlib.sha256(read_capped(path)).hexdigest(), 0
+    ops, subjects = options["ops"], options["subjects"]
+    _require_all(ops, run)
+    for (op, subject, device), verdicts in by_key(run.verdicts, _whose).items():
+        if (ops and op not in ops) or (subjects and subject not in subjects):
+            continue
+        op_facts = facts.of(op, subject, device)
+        own = {**op_facts["sources"]["op"], **op_facts["sources"]["formula"]}
+        dtypes = list(dict.fromkeys(verdict.cell.dtype for verdict in verdicts))
+        measured = {
+            "mutation": results_for(options["mutation"], op, own),
+            "second_opinion": results_for(options["second"], op, own),
+            "sweeps": promised_to(sweeps_of(options["sweeps"], op_facts["functions"], dtypes), op_facts["contract"]),
+        }
+        _write(options["out"], statement(run, digest, verdicts, op_facts, measured))
+        count += 1
+    return count
+
+
+def _whose(verdict: Verdict) -> tuple[str, str, str]:
+    return verdict.cell.op, verdict.cell.subject, verdict.cell.device
+
+
+def _require_all(ops: Sequence[str], run: Run) -> None:
+    recorded_ops = dict.fromkeys(verdict.cell.op for verdict in run.verdicts)
+    missing = [op for op in ops if op not in recorded_ops]
+    if missing:
+        raise CertificateError(f"op: got {missing[0]!r}, and the record has {one_line(', '.join(recorded_ops), 500)}")
+
+
+def _write(out: Path, certificate: Data) -> None:
+    predicate = certificate["predicate"]
+    words = [predicate["op"], *([predicate["subject"]] if predicate["subject"] != "opassay" else [])]
+    words += [predicate["device"]] if predicate["device"] != "cpu" else []
+    # The name of an op of somebody else is an address, and may hold what a file name must not.
+    stem = "-".join(re.sub(r"[^A-Za-z0-9_.]+", "-", word) for word in words)[:100]
+    out.mkdir(parents=True, exist_ok=True)
+    write_atomically(out / f"{stem}.json", as_json(certificate))
+    write_atomically(out / f"{stem}.md", certificate_page(certificate).encode("utf-8", "replace"))
+    click.echo(f"{out / stem}.json")
+
+
+def _check_certificates(files: Sequence[Path], newer: Run | None, facts: Facts) -> int:
+    """Prints what no longer holds; the exit code."""
+    broken = 0
+    for path in files:
+        try:
+            predicate = from_json(read_capped(path))["predicate"]
+            op, subject, device = (predicate[name] for name in ("op", "subject", "device"))
+            verdicts = None if newer is None else [v for v in newer.verdicts if _whose(v) == (op, subject, device)]
+            lines = broken_by(predicate, _facts_now(facts, op, subject, device), verdicts)
+        except CertificateError as err:
+            raise CertificateError(f"{path}: {err}") from err
+        except (KeyError, TypeError, AttributeError) as err:
+            raise CertificateError(f"{path}: is no whole certificate ({type(err).__name__}: {err})") from err
+        broken += bool(lines)
+        click.echo(f"{path}: {'holds' if not lines else f'{len(lines)} of what it says no longer hold'}")
+        for line in lines:
+            click.echo(f"  {one_line(line, 500)}")
+    return exit_codes.FAILED if broken else exit_codes.OK
+
+
+def _facts_now(facts: Facts, op: str, subject: str, device: str) -> Data | None:
+    """The facts of an op today; None where it cannot be loaded any more."""
+    try:
+        return facts.of(op, subject, device)
+    except CertificateError:
+        return None
+
+
+#: Seconds that the declaration of an op may take to be loaded.
+DEADLINE = 300.0
+#: What a worker calls with an op.
+RUNNER = "opassay.properties.certificates.facts:facts"
+
+
+class Facts:
+    """Asks a worker for the facts of ops, because they need torch; close it when done."""
+
+    def __init__(self, command: Sequence[str]) -> None:
+        self._command = command
+        self._bench: Bench | None = None
+
+    def of(self, op: str, subject: str, device: str) -> Data:
+        """The facts of one op.
+
+        Raises:
+            CertificateError: it cannot be loaded.
+        """
+        question = {"runner": RUNNER, "item": {"op": op, "subject": subject, "device": device}}
+        # The declaration of somebody else's op may do anything to the process that loads it.
+        if self._bench is not None and self._bench.owner != owner_of(op):
+            self.close()
+        try:
+            self._bench = self._bench or Bench(owner_of(op), self._command, fair_share(1))
+            answer, _ = self._bench.ask(question, DEADLINE)
+        except (NotStarted, ItemLost) as err:
+            self.close()
+            raise CertificateError(f"{op}: its declaration cannot be loaded ({one_line(str(err), 300)})") from err
+        if "result" not in answer:
+            fault = one_line(str(answer.get("error")), 300)
+            raise CertificateError(f"{op}: its declaration cannot be loaded ({fault})")
+        facts: Data = answer["result"]
+        return facts
+
+    def close(self) -> None:
+        """End the worker."""
+        if self._bench is not None:
+            self._bench.close()
+        self._bench = None
+
+
+def sweeps_of(folder: Path, functions: Sequence[str], dtypes: Sequence[str]) -> Any:
+    """Rows of the sweeps of these functions in a folder of `opassay sweep`; NOT_MEASURED where there is none.
+
+    Raises:
+        CertificateError: a log there cannot be read.
+    """
+    try:
+        logs = [tables.read_log(path) for path in sorted(folder.glob("*.jsonl"))]
+    except (tables.SweepError, OSError) as err:
+        raise CertificateError(str(err)) from err
+    rows = [
+        {"function": row.key.function, "dtype": row.key.dtype, "device": row.key.device, "inputs": row.inputs,
+         "complete": row.complete, "ulp": row.normal, "at": row.where}
+        for row in tables.swept(logs, {})
+        if row.key.function.partition(":")[0] in functions and row.key.dtype in dtypes
+    ]  # fmt: skip
+    return rows or NOT_MEASURED
+
+
+def promised_to(rows: Any, contract: Mapping[str, Any]) -> Any:
+    """The rows, each with what the op's contract allows its function."""
+    if rows == NOT_MEASURED:
+        return rows
+    # The contract's ulps are those of the format that it accumulates in, the same in every dtype of an op.
+    ulps = {name: ulp for allowed in contract.values() for name, ulp in allowed["ulps"].items()}
+    return [{**row, "contract": tables.promised(row["function"], row["dtype"], ulps)} for row in rows]
+
+
+def results_for(path: Path | None, op: str, files: Mapping[str, str]) -> Any:
+    """What a file of results says of an op of some files; NOT_MEASURED where there is none, or nothing of the op in it.
+
+    A file has either `ops`, an object by op, whose entry is taken as it is, or `mutants`, of which each has a `file`
+    and an `outcome`: those in files of the op are counted, and the score is that of killed and survived ones.
+
+    Raises:
+        CertificateError: the file cannot be read.
+    """
+    if path is None or not path.is_file():
+        return NOT_MEASURED
+    content = read_capped(path)
+    try:
+        results = json.loads(content)
+        digest = {"sha256": hashlib.sha256(content).hexdigest()}
+        if op in results.get("ops", {}):
+            return {**dict(results["ops"][op]), **digest}
+        mine = [str(mutant["outcome"]) for mutant in results.get("mutants", []) if _is_in(str(mutant["file"]), files)]
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as err:
+        raise CertificateError(f"{path}: is no file of results ({type(err).__name__}: {err})") from err
+    outcomes = Counter(mine)
+    decided_count = outcomes["killed"] + outcomes["survived"]
+    score = {"score": outcomes["killed"] / decided_count} if decided_count else {}
+    return {**outcomes, "mutants": len(mine), **score, **digest} if mine else NOT_MEASURED
+
+
+def _is_in(file: str, files: Mapping[str, str]) -> bool:
+    return any(name == file or name.endswith(f"/{file}") for name in files)

@@ -1,1 +1,0 @@
-"""The command about certificates, and how what is known of an op comes to it."""

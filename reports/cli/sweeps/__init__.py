@@ -1,1 +1,0 @@
-"""The command about elementary functions, and how its table is written."""

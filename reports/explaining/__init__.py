@@ -1,1 +1,0 @@
-"""Words for people: what each property, profile and subject is."""
