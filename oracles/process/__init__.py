@@ -3,7 +3,8 @@
 from .pages import WatchedTensor as WatchedTensor
 from .pages import watches as watches
 from .settings import MODES as MODES
-from .settings import seed_generators as seed_generators
+from .settings import SampleSettings as SampleSettings
+from .settings import seeded as seeded
 from .watch import DEEP as DEEP
 from .watch import LEFTOVERS as LEFTOVERS
 from .watch import MAX_LINE as MAX_LINE

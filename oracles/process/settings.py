@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -66,14 +68,25 @@ def make_canonical() -> None:
     for setting in (*LEVELS, *_ALL):
         if setting.default is not ANY and setting.read() != setting.default:
             setting.write(setting.default)
-    seed_generators(0)
+    _seed_generators(0)
 
 
-def seed_generators(number: int) -> None:
-    """Seed the global generators of torch, Python and NumPy, by a number from 0 on.
+@contextlib.contextmanager
+def seeded(number: int) -> Iterator[None]:
+    """Run a block with the global generators seeded by a number from 0 on, and put their states back."""
+    before = _DRIFTING.read()
+    _seed_generators(number)
+    try:
+        yield
+    finally:
+        _DRIFTING.restored(before)
 
-    The seeds are not those that programs use, such as 0 and 42: a subject that seeds a generator anew would leave the
-    very state that it began with, and nobody could see it.
+
+def _seed_generators(number: int) -> None:
+    """Seed the global generators of torch, Python and NumPy, each by a seed that is none of those that programs use.
+
+    A subject that seeds a generator by 0 or 42 would else leave the very state that it began with, and nobody could
+    see it.
     """
     seed = _SEED + number
     torch.default_generator.manual_seed(seed)

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from ...oracles import process
 from ...oracles.bound.terms import Terms
 from ...oracles.verdicts.verdict import Code
 from .agreement import disagreement, operands_of
@@ -127,6 +128,9 @@ class Session:
         asked = {"watched": self.history.calls <= _WATCHED, "stored": stored, "strides": strides, **asked}
         state_of_candidate = {n: tensors[n] for n in self.shared}
         answer = self.candidate.ask(CandidateCall.of(arguments, state_of_candidate, manner=manner, **asked))
+        if answer.changed:
+            faults = [line for line in answer.changed if line not in self.changed_by_spec]
+            answer = msgspec.structs.replace(answer, changed=faults)
         self.history.changed += [line for line in answer.changed if line not in self.history.changed]
         self.history.alike = not answer.raised and arguments.shapes == self.given.shapes
         return answer
@@ -301,6 +305,13 @@ class Session:
     def native(self) -> SpecRun:
         """What torch computes of the spec at the given arguments, or at rows of them."""
         return self.spec.run(self.given_rows, self.spec.state)
+
+    @functools.cached_property
+    def changed_by_spec(self) -> list[str]:
+        """What the spec itself changes of the process: one that makes a parameter draws from torch's generator."""
+        with process.seeded(0), process.watched(process.SampleSettings()) as changed:
+            self.spec.run(self.given_rows, self.spec.state)
+        return changed
 
     def disagreement(self) -> str:
         """Why the spec as it was read is not what torch runs of it, at the given arguments; empty where it is."""

@@ -108,7 +108,7 @@ def cut_of(shape: torch.Size, last: bool, double: bool, operands: int) -> Cut:
     )
 
 
-class Forward(NamedTuple):
+class Launches(NamedTuple):
     """What a training forward launches, in order: `whole` alone, or the other three.
 
     Attributes:
@@ -126,7 +126,7 @@ class Forward(NamedTuple):
 
 
 @functools.lru_cache(maxsize=8192)
-def _forward(shape: torch.Size, memory: torch.memory_format, dtype: torch.dtype, eps: float) -> Forward:
+def _forward(shape: torch.Size, memory: torch.memory_format, dtype: torch.dtype, eps: float) -> Launches:
     """The launches of a training forward.
 
     Args:
@@ -141,7 +141,7 @@ def _forward(shape: torch.Size, memory: torch.memory_format, dtype: torch.dtype,
     extents = (cut.channels, cut.each, cut.pieces, samples, length, over, results)
     combined = {**cut.parts, "SAMPLES": cut.constants["SAMPLES"], "POSITIONS": cut.constants["POSITIONS"]}
     last = (count, less, added)
-    return Forward(
+    return Launches(
         None if cut.whole else (2, cut.pieces, lines), (cut.channels,), wide,
         Prepared(texts.batch_norm_whole, cut.tiles, (*cut.extents, *last), cut.constants, cut.warps),
         Prepared(texts.batch_norm_moments, cut.tiles, (*cut.extents, results), cut.constants, cut.warps),

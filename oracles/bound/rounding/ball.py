@@ -244,11 +244,6 @@ def centre_of(primitive: str, params: Params, contract: Contract, *arrays: Any) 
     return RULES[primitive](contract, *(Ball(each, None, contract) for each in arrays), **params).centre
 
 
-def limited(size: Any, limit: float, radius: Any) -> Any:
-    """Radii of sums: infinite where the magnitudes of the terms add up to a `size` beyond a limit."""
-    return radius if np.max(size, initial=0.0) <= limit else np.where(size <= limit, radius, np.inf)
-
-
 def _rows_of_blocks(shape: tuple[int, ...]) -> int:
     """How many elements along axis 0 make a block."""
     return max(_BLOCK * shape[0] // max(math.prod(shape), 1), 1) if shape else 1

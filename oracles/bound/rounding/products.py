@@ -20,8 +20,8 @@ from ....reference.windows import positions_of, windows_of
 from ..contract import Contract
 from . import lattice, lengths
 from .accumulators import sum_of
-from .ball import RULES, Ball, limited
-from .spread import SLACK
+from .ball import RULES, Ball
+from .spread import SLACK, limited
 
 #: No BLAS computes with longdouble, so centres that need it are made by NumPy's own loops, which take nanoseconds per
 #: product. A product with more multiplications has centres in float64 instead, and their errors in its radii: they

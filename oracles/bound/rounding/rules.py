@@ -17,9 +17,9 @@ from ..contract import EXP2, Contract
 from . import lengths, spread
 from .accumulators import sum_of
 from .arithmetic import rounded
-from .ball import RULES, Ball, limited, magnitude_of, scaled
+from .ball import RULES, Ball, magnitude_of, scaled
 from .beyond import mark, of_ends
-from .spread import SLACK
+from .spread import SLACK, limited
 
 #: Elements of a window, up to which the largest is found element by element for all windows at once.
 _SMALL_WINDOW = 2**10

@@ -10,8 +10,8 @@ import numpy as np
 from ....reference.windows import offsets_of, windows_of
 from ..contract import Contract
 from . import lengths
-from .ball import RULES, Ball, limited
-from .spread import SLACK
+from .ball import RULES, Ball
+from .spread import SLACK, limited
 
 
 def _magnitude(a: Ball) -> Any:

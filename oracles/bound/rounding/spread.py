@@ -95,3 +95,8 @@ def hull(c: Any, r: Any, other: Any, its: Any, unit: float) -> tuple[Any, Any]:
         np.where(same | ~bounded, c, middle),
         np.where(same, np.maximum(r, its), np.where(bounded, radius, np.where(np.isfinite(c), np.inf, np.nan))),
     )
+
+
+def limited(size: Any, limit: float, radius: Any) -> Any:
+    """Radii of sums: infinite where the magnitudes of the terms add up to a `size` beyond a limit."""
+    return radius if np.max(size, initial=0.0) <= limit else np.where(size <= limit, radius, np.inf)

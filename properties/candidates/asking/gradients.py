@@ -33,7 +33,7 @@ from ..agreement import (
 from ..arguments import CallArguments, State, Tensor
 from ..comparing import hold_in_turn, tell_of_torch
 from ..evidence import Evidence
-from ..finding import Finding, held, not_asked, raised, summed, wrong
+from ..finding import Finding, held, not_asked, process_changed, raised, summed, wrong
 from ..host.calls import Answer, BackwardCall, Manner, floating
 from ..inputs import WAYS, altered, filled
 from ..layouts import MemoryLayout, strides_of
@@ -145,14 +145,14 @@ class _GradientPlace:
     def text(self) -> str:
         """One line of a card; empty for the given place."""
         if self.only is not None:
-            return "call       in which this operand alone requires a gradient"
+            return "call       in which this operand alone requires a gradient, and each is a torch.nn.Parameter"
         layouts = {"operands": self.operands, "cotangents": self.cotangents}
         named = [f"{name} {layout}" for name, layout in layouts.items() if layout is not None]
         if named:
             return f"layout     {', '.join(named)}"
         if self.manner is Manner.COMPILED:
             return "call       under torch.compile"
-        return "where      at other inputs and parameters, as torch.nn.Parameter" if self.state is not None else ""
+        return "where      at other inputs and parameters" if self.state is not None else ""
 
 
 def gradients(session: Session) -> Finding:
@@ -164,10 +164,11 @@ def gradients(session: Session) -> Finding:
     if finding.standing not in (Standing.HELD, Standing.VACUOUS) or session.part is not None:
         return finding
     state = altered(session.spec.state, session.generator("PARAMS")) if session.controlled else session.spec.state
-    others = [(_unlike(session), "GRAD elsewhere", _GradientPlace(state, manner=Manner.PARAMETERS))]
+    others = [(_unlike(session), "GRAD elsewhere", _GradientPlace(state))]
     others += [(session.given, "GRAD", _GradientPlace(None, *layouts)) for layouts in _LAYOUTS]
-    alone = list(session.history.gradients)[:_ALONE] if len(session.history.gradients) > 1 else []
-    others += [(session.given, "GRAD", _GradientPlace(only=operand)) for operand in alone]
+    alone = list(session.history.gradients)[:_ALONE]
+    others += [(session.given, "GRAD", _GradientPlace(only=each, manner=Manner.PARAMETERS)) for each in alone]
+    refused = []
     for arguments, drawn, place in others:
         try:
             other = gradients_at(session, arguments, drawn, place)
@@ -175,8 +176,9 @@ def gradients(session: Session) -> Finding:
             continue  # Inputs that were drawn may be outside of what the spec takes.
         if other.standing is Standing.WRONG and other.wrong is not None:
             return replace(other, wrong=other.wrong.with_lines(place.text))
+        refused += [f"raised with {place.text.split(maxsplit=1)[1]}"] if other.standing is Standing.REFUSED else []
         finding = replace(finding, judged=finding.judged + other.judged, elements=finding.elements + other.elements)
-    return finding
+    return replace(finding, left_out="; ".join(filter(None, [finding.left_out, *refused])))
 
 
 def _unlike(session: Session) -> CallArguments:
@@ -204,11 +206,8 @@ def gradients_at(session: Session, at: CallArguments, drawn: str, place: _Gradie
     moving = [name for place, name in places if isinstance(place, int) or place in spec.parameters]
     if moving:
         return not_asked("GRAD", f"the spec writes {moving[0].removeprefix('written ')}")
-    inputs = floating(arguments.tensors)
-    marked = any(t.requires_grad for t in inputs)
-    operands: list[int | str] = [i for i, t in enumerate(inputs) if t.requires_grad or not marked]
-    operands += [name for name in session.shared if name in spec.parameters]
-    operands = [each for each in operands if elsewhere.only in (None, each)]
+    marked = any(t.requires_grad for t in floating(arguments.tensors))
+    operands = _operands_of(session, arguments, marked, elsewhere.only)
     if not outputs or not operands:
         return not_asked("GRAD", "no output, or no operand, is floating")
     cotangents = [_cotangent_of(y, rng, elsewhere.cotangents) for y in outputs]
@@ -239,7 +238,7 @@ def gradients_at(session: Session, at: CallArguments, drawn: str, place: _Gradie
         refusable = elsewhere.operands is not None or elsewhere.manner is Manner.COMPILED
         return raised("GRAD", answer.raised, refusable or any(words in answer.raised for words in _NOT_OFFERED))
     if answer.changed:
-        return wrong("GRAD", Code.MUTATED, f"the process was changed: {answer.changed[0]}", *answer.changed[1:])
+        return process_changed("GRAD", answer.changed)
     if not answer.pulled.gradients:
         if marked:
             session.records.lost.append("inputs require gradients, and no output of the candidate does")
@@ -249,6 +248,13 @@ def gradients_at(session: Session, at: CallArguments, drawn: str, place: _Gradie
         return spoiled
     finding = _held_answer(session, request, answer, place)
     return replace(finding, sampled=cut.told, left_out=request.told())
+
+
+def _operands_of(session: Session, arguments: CallArguments, marked: bool, only: int | str | None) -> list[int | str]:
+    """The operands whose gradients are asked; `marked`: whether some inputs say that they require them."""
+    operands: list[int | str] = [i for i, t in enumerate(floating(arguments.tensors)) if t.requires_grad or not marked]
+    operands += [name for name in session.shared if name in session.spec.parameters]
+    return [each for each in operands if only in (None, each)]
 
 
 def _held_answer(session: Session, asked: _GradientRequest, answer: Answer, place: _GradientPlace | None) -> Finding:
@@ -302,7 +308,7 @@ def _spoiled(
     for i, (before, after) in enumerate(zip(called.tensors, answer.written.after, strict=True)):
         if not same_bits(before.detach().cpu(), after):
             return wrong("GRAD", Code.MUTATED, f"{called.label(i)} was written by the call or by its backward")
-    if session.history.strayed or len(answer.outputs) != len(run.outputs):
+    if session.history.strayed or len(answer.outputs) != len(run.outputs) or asked.arguments is not session.given:
         return None  # other questions tell of that
     # As AGAIN, whose outputs say nothing of the spec where they are equal: the inputs are those of another question.
     finding = session.held("AGAIN", asked.arguments, asked.state, run, answer)

@@ -79,13 +79,13 @@ class CandidateHost:
         # A first call may compile, load and open things that are kept for good.
         tiers = (process.DEEP, process.LEFTOVERS) if self._calls > 1 else (process.DEEP,)
         answer = Answer()
-        if call.watched:
-            process.seed_generators(self._calls)
-        modes = process.watched(*((process.SETTINGS,) if call.watched else ()))
-        # The surroundings are outermost, because they set modes back that the candidate may have left changed.
+        # The surroundings are outermost, because they set modes back that the candidate may have left changed. A new
+        # object reads the settings, because the one of a cell gives the values that the cell began with.
         with (
             _surrounding(call.manner), torch.set_grad_enabled(call.backward is not None),
-            modes as settings, process.watched(*(tiers if call.watched else ())) as changed,
+            process.seeded(self._calls) if call.watched else contextlib.nullcontext(),
+            process.watched(*((process.SampleSettings(),) if call.watched else ())) as settings,
+            process.watched(*(tiers if call.watched else ())) as changed,
         ):  # fmt: skip
             try:
                 answer = self._answer(call, arguments)

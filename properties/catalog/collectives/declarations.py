@@ -253,10 +253,11 @@ def declaration(name: str, moves: Moves) -> Op:
     cls, size = getattr(moves.devices, plan.cls), functools.partial(_places, homes)
     other, others = OnGpus(plan.cls), peers(name, plan.ranks)
     on_devices = _WhereGpusAre({"torch": functools.partial(_on_devices, other, moves.devices.Copy, plan.arguments_of)})
-    in_one_place = {
-        subject: functools.partial(_in_one_place, own, plan.arguments_of)
-        for subject, own in (("opassay", cls), ("torch", other))
-    }
+    in_one_place = {}
+    for subject, own in (("opassay", cls), ("torch", other)):
+        function: Any = functools.partial(_in_one_place, own, plan.arguments_of)
+        function.__signature__ = inspect.signature(formula)  # the names that a caller knows the arguments by
+        in_one_place[subject] = function
     return declare(
         formula,
         in_one_place | dict.fromkeys(others.keys() - {"torch"}, nowhere),

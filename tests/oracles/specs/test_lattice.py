@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from opassay.oracles.bound.contract import Products
 from opassay.reference.formats import BFLOAT16
 
 from ..spec_judging import accepted, read
@@ -57,19 +57,17 @@ def test_where_sums_no_longer_fit_the_ordinary_bound_returns() -> None:
 
 
 @pytest.mark.parametrize(
-    ("terms", "most", "exact"),
+    ("products", "most", "exact"),
     [
-        ({"factors": 2.0**-11}, 2**5, True),
-        ({"factors": 2.0**-8}, 2**9, False),
-        ({"partials": BFLOAT16}, 2, True),
-        ({"partials": BFLOAT16}, 2**5, False),
+        (Products(factors=2.0**-11), 2**5, True),
+        (Products(factors=2.0**-8), 2**9, False),
+        (Products(partials=BFLOAT16), 2, True),
+        (Products(partials=BFLOAT16), 2**5, False),
     ],
 )
-def test_formats_of_factors_and_partial_sums_must_hold_the_integers(
-    terms: dict[str, Any], most: int, exact: bool
-) -> None:
+def test_formats_of_factors_and_partial_sums_must_hold_the_integers(products: Products, most: int, exact: bool) -> None:
     a, b = _integers(3, 20, most=most), _integers(20, 3, most=most, seed=1)
-    (ball,) = read(torch.mm, (a, b), lattice=True, **terms)
+    (ball,) = read(torch.mm, (a, b), lattice=True, products=products)
     assert (not ball.radii().any()) == exact
 
 
