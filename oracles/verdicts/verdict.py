@@ -120,12 +120,10 @@ class Bin:
 
 
 @dataclass(frozen=True, slots=True)
-class Measure:
+class Closeness:
     """How many elements were judged, and how close their errors came to the bounds.
 
-    Errors in ulp are of elements whose exact value is not near zero, by cancellation or in itself. The scaled ones are
-    of all elements: relative to the largest number of the tensor and of what is summed, in unit roundoffs of the
-    output's format. A record of before these existed has none, and its largest error in ulp has no limit.
+    Errors in ulp are of elements whose exact value is not near zero, by cancellation or in itself.
     """
 
     samples: int = 0
@@ -139,6 +137,16 @@ class Measure:
     worst: Worst | None = None
     ulp_median: float = math.nan
     ulp_p99: float = math.nan
+
+
+@dataclass(frozen=True, slots=True)
+class Measure(Closeness):
+    """What was measured of a cell: how close errors came, of which inputs, and the scaled errors.
+
+    These are of all elements: relative to the largest number of the tensor and of what is summed, in unit roundoffs of
+    the output's format. A record of before these existed has none, and its largest error in ulp has no limit.
+    """
+
     regimes: tuple[tuple[str, int, int], ...] = ()  # of inputs: name, elements judged, elements not judged
     refused: int = 0  # samples of which the subject refused something that it documents as outside
     sizes: tuple[str, ...] = ()  # extents of the samples, by argument and dim: "input dim 0: 1 to 5, 4097"

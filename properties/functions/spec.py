@@ -20,8 +20,8 @@ CALLED = ("by position", "by default", "by name")
 
 
 @dataclass(frozen=True)
-class Spec:
-    """A custom function of tensors, with a number and something else among its arguments.
+class Formulas:
+    """What a custom function computes, and how its author wrote the derivatives.
 
     Attributes:
         arity: how many tensors it takes.
@@ -36,16 +36,6 @@ class Spec:
         broadcasts: whether gradients are returned in the shape of the output where an argument was broadcast.
         materializes: whether undefined cotangents and tangents come as zeros; else they come as None.
         frugal: whether gradients that nobody needs are not computed.
-        rule: of vmap: "generated", or written by the author: a loop over "slices", or one call on the "whole" batch.
-        number_at: position of the number among the arguments.
-        last_dim: whether the author's vmap rule puts the batch last.
-        told: the last argument: a "text", a "tuple" or a "list" of numbers, as dims are, or a constant tensor of
-            "integers", made in inference mode, or of "complex" numbers; "nothing" where the arguments are the tensors
-            alone.
-        called: how the last argument is given, one of `CALLED`.
-        under_vmap: whether the call is one slice of a vmap over a last axis of the first tensor. All slices share the
-            other tensors, even a written one, unless it is filled from the first tensor.
-        mistake: the name of a mistake in `mistakes`, which is made instead of this call.
     """
 
     arity: int
@@ -60,6 +50,25 @@ class Spec:
     broadcasts: bool = False
     materializes: bool = True
     frugal: bool = False
+
+
+@dataclass(frozen=True)
+class Spec(Formulas):
+    """A custom function of tensors, with a number and something else among its arguments, and how it is called.
+
+    Attributes:
+        rule: of vmap: "generated", or written by the author: a loop over "slices", or one call on the "whole" batch.
+        number_at: position of the number among the arguments.
+        last_dim: whether the author's vmap rule puts the batch last.
+        told: the last argument: a "text", a "tuple" or a "list" of numbers, as dims are, or a constant tensor of
+            "integers", made in inference mode, or of "complex" numbers; "nothing" where the arguments are the tensors
+            alone.
+        called: how the last argument is given, one of `CALLED`.
+        under_vmap: whether the call is one slice of a vmap over a last axis of the first tensor. All slices share the
+            other tensors, even a written one, unless it is filled from the first tensor.
+        mistake: the name of a mistake in `mistakes`, which is made instead of this call.
+    """
+
     rule: str = "generated"
     number_at: int = 0
     last_dim: bool = False

@@ -99,7 +99,11 @@ class CandidateHost:
     @functools.cached_property
     def _compiled(self) -> Callable[..., Any]:
         """The candidate, traced for torch.compile; no code is generated, because what is assumed is so in tracing."""
-        return torch.compile(self._function, backend="eager", dynamic=False)
+        compiled = torch.compile(self._function, backend="eager", dynamic=False)
+        # A candidate may be judged more often than a function is usually compiled, and would not be compiled then.
+        patch: Any = torch._dynamo.config.patch(recompile_limit=2**16, accumulated_recompile_limit=2**16)
+        traced: Callable[..., Any] = patch(compiled)
+        return traced
 
     def fetch(self, rows: Sequence[int], earlier: bool = False) -> Answer:
         """See `calls.Answering`."""
