@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 from hashlib import sha256
@@ -20,9 +21,9 @@ from ..places.process import Process
 from .arguments import CallArguments
 from .finding import wrong
 from .host.apart import CandidateApart, CandidateError, Confinement
-from .host.calls import CandidateCall
+from .host.calls import CandidateCall, GoneError
 from .host.copying import process_copied
-from .host.module_files import GivenError, file_of, problem_of
+from .host.module_files import GivenError, file_of
 from .host.sources import content_of, sources
 from .host.watching import Watch
 from .judgement import Assignment, Judgement, Ruling
@@ -30,6 +31,7 @@ from .judging import Progress, assignment_of, judged
 from .row_sample import part_of
 from .session import Session
 from .specification import SpecError, specification
+from .suites.opening import open_pair
 
 #: How a candidate's process is confined by default.
 USUAL = Confinement()
@@ -45,14 +47,16 @@ def judge_file(
     confinement: Confinement = USUAL,
     questions: Sequence[str] = (),
     progress: Progress | None = None,
+    timed: bool = False,
 ) -> Judgement:
     """Judge the candidate of a file, in a process apart, by the spec of another file, which is read here.
 
     Args:
-        candidate, spec: files, or pairs `module:name`.
+        candidate, spec: files, or pairs `module:name`; the spec may be a task of a suite (`suites.opening.task_of`).
         contract, seed: as for `judge`. given: arguments of what gives the inputs, by name.
         confinement: of the candidate's process.
         questions: codes of `questions.QUESTIONS`; all by default. progress: told before each question.
+        timed: whether the times of spec and candidate are taken, too, if nothing is wrong.
 
     Raises:
         GivenError: a file is not there, or lacks a name, or that of the spec raised; or `contract` names no terms.
@@ -74,7 +78,9 @@ def judge_file(
                 stack.callback(copied.close)
             _keep_off_the_path(candidate, spec)
         before = frozenset(sources().digests)
-        problem = problem_of(spec, seed, given)
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="opassay-task-")))
+        named, pair = candidate, open_pair(spec, candidate, folder, seed, given)
+        problem, candidate = pair.problem, pair.candidate
         digests = {"candidate": "", "spec": _digest(problem.path)}
         try:
             read = specification(problem.spec)
@@ -85,9 +91,9 @@ def judge_file(
             read.read(arguments if part is None else part.of(arguments, [0]), read.state, allowed)
         except SpecError as err:
             return Judgement(
-                Assignment(candidate, spec, str(allowed), seed, sha256=digests), Ruling.ERROR, error=str(err)
+                Assignment(named, spec, str(allowed), seed, sha256=digests), Ruling.ERROR, error=str(err)
             )
-        contents = _candidate_contents(candidate)
+        contents = {**pair.contents, **_candidate_contents(candidate)}
         digests["candidate"] = next((sha256(each).hexdigest() for each in contents.values()), "")
         try:
             watch = _watch(problem.path, before, contents)
@@ -99,7 +105,14 @@ def judge_file(
             return Judgement(replace(of, sha256=digests), Ruling.REJECTED, (finding,))
         stack.enter_context(apart)
         judgement = judged(Session(read, apart, allowed, seed, arguments, problem.draw, part), questions, progress)
-        return replace(judgement, assignment=replace(judgement.assignment, sha256=digests))
+        judgement = replace(judgement, assignment=replace(judgement.assignment, sha256=digests))
+        if timed and judgement.verdict not in (Ruling.REJECTED, Ruling.ERROR):
+            words = {"spec": spec, "candidate": named, "seed": seed, "given": dict(given or {})}
+            with contextlib.suppress(CandidateError, GoneError), CandidateApart(
+                candidate, problem.made, seed, confinement, watch, contents
+            ) as fresh:
+                judgement = replace(judgement, timing=fresh.time(words))
+        return judgement
 
 
 def _require_sendable(*sent: CallArguments) -> None:

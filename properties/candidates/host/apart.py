@@ -26,6 +26,7 @@ from ..arguments import CallArguments
 from .calls import Answer, CandidateCall, GoneError, Making
 from .exchange import Exchange, Loaded, loaded
 from .module_files import GivenError
+from .timing import Timing, read_timing
 from .watching import Watch
 
 COMMAND = (sys.executable, "-m", "opassay.properties.candidates.host.program")
@@ -124,6 +125,21 @@ class CandidateApart:
     def fetch(self, rows: Sequence[int], earlier: bool = False) -> Answer:
         """See `calls.Answering`."""
         return self._answered({"fetch": list(rows), "earlier": earlier}, None, 0)
+
+    def time(self, pair: dict[str, Any]) -> Timing:
+        """The candidate's times beside the spec's, which is loaded in its process: it can be asked nothing after that.
+
+        Args:
+            pair: arguments of `open_pair`.
+
+        Raises:
+            GoneError: the process has ended, is late, or gives no times.
+        """
+        self._process.ask({"time": pair})
+        try:
+            return read_timing(self._said(_START + 2 * self._seconds))
+        except ValueError as err:
+            raise GoneError(f"gave no times: {err}") from err
 
     def _answered(self, question: dict[str, Any], call: CandidateCall | None, times: int) -> Answer:
         """The answer to a question.
