@@ -21,10 +21,11 @@ from ..places.process import Process
 from .arguments import CallArguments
 from .finding import wrong
 from .host.apart import CandidateApart, CandidateError, Confinement
-from .host.calls import CandidateCall, GoneError
+from .host.calls import CandidateCall
 from .host.copying import process_copied
 from .host.module_files import GivenError, file_of
 from .host.sources import content_of, sources
+from .host.timing import Timing
 from .host.watching import Watch
 from .judgement import Assignment, Judgement, Ruling
 from .judging import Progress, assignment_of, judged
@@ -79,7 +80,7 @@ def judge_file(
             _keep_off_the_path(candidate, spec)
         before = frozenset(sources().digests)
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="opassay-task-")))
-        named, pair = candidate, open_pair(spec, candidate, folder, seed, given)
+        named, pair = candidate, open_pair(spec, candidate, folder, seed, given or {})
         problem, candidate = pair.problem, pair.candidate
         digests = {"candidate": "", "spec": _digest(problem.path)}
         try:
@@ -90,9 +91,7 @@ def judge_file(
             # Before the candidate runs, because a spec that cannot be read says nothing of any candidate.
             read.read(arguments if part is None else part.of(arguments, [0]), read.state, allowed)
         except SpecError as err:
-            return Judgement(
-                Assignment(named, spec, str(allowed), seed, sha256=digests), Ruling.ERROR, error=str(err)
-            )
+            return Judgement(Assignment(named, spec, str(allowed), seed, sha256=digests), Ruling.ERROR, error=str(err))
         contents = {**pair.contents, **_candidate_contents(candidate)}
         digests["candidate"] = next((sha256(each).hexdigest() for each in contents.values()), "")
         try:
@@ -108,10 +107,11 @@ def judge_file(
         judgement = replace(judgement, assignment=replace(judgement.assignment, sha256=digests))
         if timed and judgement.verdict not in (Ruling.REJECTED, Ruling.ERROR):
             words = {"spec": spec, "candidate": named, "seed": seed, "given": dict(given or {})}
-            with contextlib.suppress(CandidateError, GoneError), CandidateApart(
-                candidate, problem.made, seed, confinement, watch, contents
-            ) as fresh:
-                judgement = replace(judgement, timing=fresh.time(words))
+            try:  # in another process, for the spec is loaded there
+                with CandidateApart(candidate, problem.made, seed, confinement, watch, contents) as other:
+                    judgement = replace(judgement, timing=other.time(words))
+            except CandidateError as err:
+                judgement = replace(judgement, timing=Timing(failure=str(err)))
         return judgement
 
 

@@ -75,7 +75,7 @@ class Judgement:
         arithmetic: the strictest precision that the candidate kept, in words; `kept` is the name of its terms.
         error: why there is no verdict on the candidate; empty where there is one.
         coverage: of each output and of what the spec writes, in order; empty where no value was held.
-        seconds: how long the questions took. timing: of spec and candidate, where that was asked; no part of the verdict.
+        seconds: how long the questions took. timing: of spec and candidate; no part of the verdict.
     """
 
     assignment: Assignment

@@ -26,7 +26,7 @@ from ..arguments import CallArguments
 from .calls import Answer, CandidateCall, GoneError, Making
 from .exchange import Exchange, Loaded, loaded
 from .module_files import GivenError
-from .timing import Timing, read_timing
+from .timing import Timing
 from .watching import Watch
 
 COMMAND = (sys.executable, "-m", "opassay.properties.candidates.host.program")
@@ -127,19 +127,16 @@ class CandidateApart:
         return self._answered({"fetch": list(rows), "earlier": earlier}, None, 0)
 
     def time(self, pair: dict[str, Any]) -> Timing:
-        """The candidate's times beside the spec's, which is loaded in its process: it can be asked nothing after that.
+        """The candidate's times beside the spec's, which its process loads: it can be asked nothing else after that.
 
         Args:
-            pair: arguments of `open_pair`.
-
-        Raises:
-            GoneError: the process has ended, is late, or gives no times.
+            pair: arguments of `open_pair` without a folder.
         """
         self._process.ask({"time": pair})
         try:
-            return read_timing(self._said(_START + 2 * self._seconds))
-        except ValueError as err:
-            raise GoneError(f"gave no times: {err}") from err
+            return msgspec.convert(self._said(_START + 2 * self._seconds), Timing).require()
+        except (GoneError, ValueError) as err:
+            return Timing(failure=f"the candidate's process {err}")
 
     def _answered(self, question: dict[str, Any], call: CandidateCall | None, times: int) -> Answer:
         """The answer to a question.

@@ -24,67 +24,54 @@ _FIRST, _MORE = 4, 3
 
 @dataclass(frozen=True)
 class Definition:
-    """A definition, with the workloads that somebody wants of it.
-
-    Attributes:
-        path: of its file. fields: of it. workloads: sizes and scalars of each; one empty one where there are none.
-    """
+    """A definition's file, its fields, and the sizes and scalars of its workloads."""
 
     path: Path
     fields: Mapping[str, Any]
     workloads: Sequence[Case] = ({},)
 
     def cases(self) -> Sequence[Case]:
-        axes, inputs = self.fields["axes"], self.fields["inputs"]
-        variable = [name for name, axis in axes.items() if axis.get("type") == "var"]
+        variable = [name for name, axis in self.fields["axes"].items() if axis.get("type") == "var"]
         usual: Case = {name: _FIRST + _MORE * i for i, name in enumerate(variable)}
-        usual |= {
-            name: self._dtype(name).is_floating_point * 1.0 or 1
-            for name, each in inputs.items()
-            if each["shape"] is None
-        }
+        scalars = [name for name, each in self.fields["inputs"].items() if each.get("shape") is None]
+        usual |= {name: 1.0 if self._dtype(name).is_floating_point else 1 for name in scalars}
         return [usual | workload for workload in self.workloads]
 
     def pair(self, candidate: str, folder: Path, seed: int, case: Case) -> Pair:
-        unknown = sorted(case.keys() - self.cases()[0].keys())
-        if unknown:
-            names = ", ".join(self.cases()[0]) or "none"
-            raise GivenError(f"{self.path}: {unknown[0]}={case[unknown[0]]!r}: need axes and scalars of {names}")
+        for name in case.keys() - self.cases()[0].keys():
+            raise GivenError(f"{self.path}: got {name}={case[name]!r}, need axes and scalars of {[*self.cases()[0]]}")
         address, writes, contents = self._solution(candidate, folder / "candidate")
         write_files(folder / "spec", {"reference.py": self.fields["reference"].encode()})
-        module, _ = module_of(str(folder / "spec" / "reference.py"))
-        run = getattr(module, "run", None)
+        run = getattr(module_of(str(folder / "spec" / "reference.py"))[0], "run", None)
         if not callable(run):
             raise GivenError(f"{self.path}: reference: has no function run")
         spec = _writing(run, len(self.fields["outputs"])) if writes else run
-        roles = ("inputs", "outputs") if writes else ("inputs",)
 
         def draw(number: int) -> Sequence[Any]:
             torch.manual_seed(number)
-            return [self._value(role, name, case) for role in roles for name in self.fields[role]]
+            inputs = [self._input(name, case) for name in self.fields["inputs"]]
+            return inputs + [
+                torch.zeros(self._shape(n, case), dtype=self._dtype(n)) for n in self.fields["outputs"] if writes
+            ]
 
         return Pair(SpecFile(spec, draw, path=self.path), address, contents)
 
     def _solution(self, candidate: str, folder: Path) -> tuple[str, bool, dict[str, bytes]]:
         """The address of a solution, whether it writes its outputs, and the user's file of it."""
         file, name = located(candidate, "run")
-        content = file.read_bytes()
-        address, text, style = f"{file}:{name}", content, None
+        content = text = file.read_bytes()
+        address, style = f"{file}:{name}", None
         if file.suffix == ".json":
             solution = read_fields(file, content, definition=str, spec=dict, sources=list)
             if solution["definition"] != self.fields["name"]:
                 raise GivenError(f"{file}: definition: got {solution['definition']!r}, need {self.fields['name']!r}")
-            sources = {str(each.get("path")): str(each.get("content", "")).encode() for each in solution["sources"]}
-            entry, _, name = str(solution["spec"].get("entry_point")).partition("::")
+            sources = {str(each.get("path")): str(each.get("content")).encode() for each in solution["sources"]}
+            point, style = str(solution["spec"].get("entry_point")), solution["spec"].get("destination_passing_style")
+            entry, _, name = point.partition("::")
             if not (entry.endswith(".py") and name and entry in sources):
-                got = f"got {solution['spec'].get('entry_point')!r}, need FILE.py::FUNCTION"
-                raise GivenError(f"{file}: spec.entry_point: {got} with a FILE of sources, {', '.join(sources)}")
+                raise GivenError(f"{file}: spec.entry_point: got {point!r}, need FILE.py::FUNCTION of {[*sources]}")
             write_files(folder, sources)
-            address, text, style = (
-                f"{folder / entry}:{name}",
-                sources[entry],
-                solution["spec"].get("destination_passing_style"),
-            )
+            address, text = f"{folder / entry}:{name}", sources[entry]
         return address, self._takes_outputs(text, name) if style is None else bool(style), {str(file): content}
 
     def _takes_outputs(self, text: bytes, name: str) -> bool:
@@ -94,33 +81,33 @@ class Definition:
         except (SyntaxError, ValueError):
             return False  # the candidate's process says so
         functions = [node.args for node in nodes if isinstance(node, ast.FunctionDef) and node.name == name]
-        count = sum(len(self.fields[role]) for role in ("inputs", "outputs"))
+        count = len(self.fields["inputs"]) + len(self.fields["outputs"])
         return any(len(each.posonlyargs + each.args) >= count for each in functions)
 
     def _dtype(self, name: str) -> torch.dtype:
         text = str((self.fields["inputs"] | self.fields["outputs"])[name].get("dtype"))
-        dtype = getattr(torch, {"float8_e4m3": "float8_e4m3fn"}.get(text, text), None)
+        dtype = getattr(torch, text, None)
         if not isinstance(dtype, torch.dtype):
             raise GivenError(f"{self.path}: {name}: dtype: got {text!r}, need one of torch")
         return dtype
 
-    def _value(self, role: str, name: str, case: Case) -> Any:
-        """An input, drawn; an output, zeros for the spec to write."""
-        axes, names, dtype = self.fields["axes"], self.fields[role][name]["shape"], self._dtype(name)
-        if names is None:
-            return case[name] if role == "inputs" else torch.zeros((), dtype=dtype)
-        sizes = {axis: case.get(axis, fields.get("value")) for axis, fields in axes.items()}
-        if not all(isinstance(sizes.get(axis), int) for axis in names):
-            raise GivenError(
-                f"{self.path}: {role}: {name}: shape {names}: need names of axes with whole sizes, got {sizes}"
-            )
-        shape = [sizes[axis] for axis in names]
-        if role == "outputs":
-            return torch.zeros(shape, dtype=dtype)
+    def _sizes(self, case: Case) -> dict[str, int]:
+        return {name: int(case.get(name, axis.get("value", 0))) for name, axis in self.fields["axes"].items()}
+
+    def _shape(self, name: str, case: Case) -> list[int]:
+        axes, sizes = (self.fields["inputs"] | self.fields["outputs"])[name].get("shape") or [], self._sizes(case)
+        if not sizes.keys() >= set(axes):
+            raise GivenError(f"{self.path}: {name}: shape: got {axes}, need axes of {[*sizes]}")
+        return [sizes[axis] for axis in axes]
+
+    def _input(self, name: str, case: Case) -> Any:
+        if name in case:
+            return case[name]
+        shape, dtype = self._shape(name, case), self._dtype(name)
         if dtype.is_floating_point:
             return torch.randn(shape).to(dtype)
         # Whole numbers are likely to be indices, into an axis that nothing names: these fit all.
-        return torch.randint(0, 2 if dtype is torch.bool else max(min(sizes.values()), 1), shape).to(dtype)
+        return torch.randint(0, 2 if dtype is torch.bool else max(min(self._sizes(case).values()), 1), shape).to(dtype)
 
 
 def _writing(run: Callable[..., Any], outputs: int) -> Callable[..., None]:
@@ -129,9 +116,8 @@ def _writing(run: Callable[..., Any], outputs: int) -> Callable[..., None]:
     def spec(*args: Any) -> None:
         results = run(*args[:-outputs])
         results = list(results.values()) if isinstance(results, dict) else results
-        for place, value in zip(
-            args[-outputs:], results if isinstance(results, (tuple, list)) else [results], strict=True
-        ):
+        results = results if isinstance(results, (tuple, list)) else [results]
+        for place, value in zip(args[-outputs:], results, strict=True):
             place.copy_(value)
 
     return spec
@@ -139,18 +125,17 @@ def _writing(run: Callable[..., Any], outputs: int) -> Callable[..., None]:
 
 def task_at(path: Path) -> Definition | None:
     """The task of a definition, or of a file of workloads, whose definition is found by its name; None for others."""
-    if path.suffix == ".json" and not path.name.startswith("config_"):
+    if path.suffix == ".json":
         kinds = {"name": str, "axes": dict, "inputs": dict, "outputs": dict, "reference": str}
         return Definition(path.resolve(), read_fields(path, path.read_bytes(), **kinds))
     if path.suffix != ".jsonl":
         return None
     lines = [read_fields(path, line, definition=str, workload=dict) for line in path.read_text().splitlines() if line]
-    names = {line["definition"] for line in lines}
-    if len(names) != 1:
-        raise GivenError(f"{path}: got workloads of {len(names)} definitions, need those of one")
     above = str(path.resolve().parent)
     homes = [
-        Path(home) / f"{name}.json" for name in names for home in (above, above.replace("workloads", "definitions"))
+        Path(each) / f"{line['definition']}.json"
+        for line in lines[:1]
+        for each in (above, above.replace("workloads", "definitions"))
     ]
     task = next((task_at(home) for home in homes if home.is_file()), None)
     if task is None:
@@ -159,12 +144,10 @@ def task_at(path: Path) -> Definition | None:
 
 
 def _workload(path: Path, fields: Mapping[str, Any]) -> Case:
-    """The sizes and scalars of a workload."""
-    case = dict(fields.get("axes", {}))
-    for name, descriptor in fields.get("inputs", {}).items():
-        if descriptor.get("type") == "scalar":
-            case[name] = descriptor.get("value")
-        elif descriptor.get("type") != "random":
-            kind = descriptor.get("type")
-            raise GivenError(f"{path}: {fields.get('uuid')}: {name}: type: got {kind!r}, need 'random' or 'scalar'")
-    return case
+    """The sizes and scalars of a workload; other inputs are drawn."""
+    for name, each in fields.get("inputs", {}).items():
+        if each.get("type") not in ("scalar", "random"):
+            got = f"{fields.get('uuid')}: {name}: type: got {each.get('type')!r}"
+            raise GivenError(f"{path}: {got}, need 'random' or 'scalar'")
+    scalars = {name: each.get("value") for name, each in fields.get("inputs", {}).items() if each["type"] == "scalar"}
+    return {**fields.get("axes", {}), **scalars}

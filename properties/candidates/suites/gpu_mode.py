@@ -1,7 +1,6 @@
 """Tasks of gpu-mode's reference-kernels: `task.yml`, whose tests are arguments of `generate_input` in `reference.py`.
 
-The suite copies all files that `task.yml` lists into one folder before it runs, and so does this. A candidate's folder
-gets no reference.
+The suite copies the files that `task.yml` lists into one folder; so does this, but a candidate gets no reference.
 """
 
 from __future__ import annotations
@@ -17,9 +16,12 @@ from torch.overrides import TorchFunctionMode
 from ..host.module_files import GivenError, problem_of
 from .task import Case, Pair, located, write_files
 
+#: Files of the list that are not copied: what is judged, by what, and the suite's own check.
+_APART = ("submission.py", "reference.py", "eval.py")
+
 
 class _Zeroed(TorchFunctionMode):
-    """Destinations that `generate_input` leaves unwritten are zero: an input must not hang on what memory had before."""
+    """Destinations that `generate_input` leaves unwritten are zero: what memory had before must be no input."""
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         value = function(*args, **(kwargs or {}))
@@ -33,30 +35,31 @@ class YamlTask:
     path: Path
 
     def cases(self) -> Sequence[Case]:
-        return self._lists("tests")
+        return self._mappings("tests")
 
     def pair(self, candidate: str, folder: Path, seed: int, case: Case) -> Pair:
         file, name = located(candidate, "custom_kernel")
-        shared = {each["name"]: self._content(str(each["source"])) for each in self._lists("files") if _is_shared(each)}
-        reference = self.path.parent / "reference.py"
-        content = file.read_bytes()
+        content, listed = file.read_bytes(), self._mappings("files")
+        shared = {
+            str(each.get("name")): self._content(str(each.get("source")))
+            for each in listed
+            if each.get("name") not in _APART
+        }
         write_files(folder / "spec", {**shared, "reference.py": self._content("reference.py")})
         write_files(folder / "candidate", {**shared, "submission.py": content})
         # The test's own seed gives the given inputs; questions that draw others draw by seeds beside it.
-        first = int(case.get("seed", 0))
-        values = {name: value for name, value in case.items() if name != "seed"}
+        first, values = int(case.get("seed", 0)), {key: value for key, value in case.items() if key != "seed"}
         problem = problem_of(str(folder / "spec" / "reference.py"), seed, values)
 
         def draw(number: int) -> Sequence[Any]:
             with _Zeroed():
                 return problem.draw(first + number)
 
-        address = f"{folder / 'candidate' / 'submission.py'}:{name}"
-        return Pair(replace(problem, draw=draw, path=reference.resolve()), address, {str(file): content})
+        whole = replace(problem, draw=draw, path=self.path.resolve().with_name("reference.py"))
+        return Pair(whole, f"{folder / 'candidate' / 'submission.py'}:{name}", {str(file): content})
 
-    def _lists(self, field: str) -> list[dict[str, Any]]:
-        """A field that is a list of mappings."""
-        import yaml  # here, because the other suites do not need it
+    def _mappings(self, field: str) -> list[dict[str, Any]]:
+        import yaml  # here, because other specs do not need it
 
         try:
             values = yaml.safe_load(self.path.read_text()).get(field)
@@ -67,7 +70,7 @@ class YamlTask:
         return values
 
     def _content(self, source: str) -> bytes:
-        """The bytes of a file beside the task; where there is no CUDA, with the CPU for it."""
+        """The bytes of a file beside the task; where there is no CUDA they name the CPU for it."""
         try:
             content = (self.path.parent / source).read_bytes()
         except OSError as err:
@@ -75,11 +78,6 @@ class YamlTask:
         return (
             content if torch.cuda.is_available() else content.replace(b'"cuda"', b'"cpu"').replace(b"'cuda'", b"'cpu'")
         )
-
-
-def _is_shared(entry: dict[str, Any]) -> bool:
-    """Whether a file goes into both folders; what runs the suite's own check, and what it judges, go into none."""
-    return {"name", "source"} <= entry.keys() and entry["name"] not in ("submission.py", "reference.py", "eval.py")
 
 
 def task_at(path: Path) -> YamlTask | None:

@@ -1,8 +1,8 @@
 """Tasks of robust-kbench: a folder with `config_forward.json` and `func_forward.py`, or the same of the backward.
 
 The module has `forward_fn`, a `Model` that calls what it is handed as `fn`, and `get_inputs`; the configuration has
-arguments of both. The candidate is a function `forward` of the arguments that `Model` hands to `fn`; of a backward it
-is a function `backward`, which the module's `AutogradFunction` calls.
+arguments of both. The candidate is a function `forward` of what `Model` hands to `fn`; of a backward it is a function
+`backward`, which the module's `AutogradFunction` calls.
 """
 
 from __future__ import annotations
@@ -25,10 +25,7 @@ from func_backward import AutogradFunction
 from submission import {name}
 
 AutogradFunction.backward_fn = staticmethod({name})
-
-
-def candidate(*args):
-    return AutogradFunction.apply(*args)
+candidate = AutogradFunction.apply
 """
 
 
@@ -53,14 +50,10 @@ class ConfiguredTask:
         file, name = located(candidate, self.way)
         if file.suffix != ".py":
             raise GivenError(f"{file}: need a Python file with a function {name}, which may compile it")
-        functions = self.path.parent / f"func_{self.way}.py"
+        functions = self.path.resolve().with_name(f"func_{self.way}.py")
         module, _ = module_of(str(functions))
-        lacking = [each for each in ("forward_fn", "Model", "get_inputs") if not callable(getattr(module, each, None))]
-        if lacking:
-            raise GivenError(f"{functions}: has no {', '.join(lacking)}")
-        problem = SpecFile(
-            module.forward_fn, lambda number: self._arguments(module, number, case), path=functions.resolve()
-        )
+        with blamed(str(functions)):
+            problem = SpecFile(module.forward_fn, lambda number: self._arguments(module, number, case), path=functions)
         if self.way == "forward":
             return Pair(problem, f"{file}:{name}")
         content = file.read_bytes()
@@ -69,37 +62,29 @@ class ConfiguredTask:
         return Pair(problem, f"{folder / 'candidate.py'}:candidate", {str(file): content})
 
     def _arguments(self, module: Any, seed: int, case: Case) -> Sequence[Any]:
-        """What a model hands to its function."""
+        """What a model hands to its function; tensors require gradients where the task asks for these."""
         calls: list[Sequence[Any]] = []
 
         def record(*args: Any, **options: Any) -> Any:
             calls.append(inspect.signature(module.forward_fn).bind(*args, **options).args)
             return module.forward_fn(*args, **options)
 
+        def called(function: Callable[..., Any]) -> Any:  # a case has values for both a model and its inputs
+            names = inspect.signature(function).parameters
+            return function(**{name: value for name, value in case.items() if name in names})
+
         torch.manual_seed(seed)
         with blamed(str(self.path)), torch.no_grad():
-            model = module.Model(**_taken_by(module.Model, case))
-            model(*module.get_inputs(**_taken_by(module.get_inputs, case)), fn=record)
-        if len(calls) != 1:
-            raise GivenError(f"{self.path}: Model calls fn {len(calls)} times, need once")
-        return [self._detached(leaf) if isinstance(leaf, torch.Tensor) else leaf for leaf in calls[0]]
-
-    def _detached(self, tensor: torch.Tensor) -> torch.Tensor:
-        """A tensor that requires a gradient where the task asks for one."""
-        return tensor.detach().requires_grad_(tensor.requires_grad and self.way == "backward")
-
-
-def _taken_by(function: Callable[..., Any], case: Case) -> Case:
-    """The values that a function takes: a case has those of a model and of its inputs."""
-    return {name: value for name, value in case.items() if name in inspect.signature(function).parameters}
+            called(module.Model)(*called(module.get_inputs), fn=record)
+            (leaves,) = calls
+        tracked = self.way == "backward"
+        return [
+            t.detach().requires_grad_(tracked and t.requires_grad) if isinstance(t, torch.Tensor) else t for t in leaves
+        ]
 
 
 def task_at(path: Path) -> ConfiguredTask | None:
     """The task of a folder, whose forward it is, or of a configuration; None for others."""
     path = path / "config_forward.json" if path.is_dir() else path
-    way = path.stem.removeprefix("config_")
-    return (
-        ConfiguredTask(path, way)
-        if way in ("forward", "backward") and path.suffix == ".json" and path.is_file()
-        else None
-    )
+    known = path.name in ("config_forward.json", "config_backward.json") and path.is_file()
+    return ConfiguredTask(path, path.stem.removeprefix("config_")) if known else None

@@ -1,7 +1,7 @@
 """What the files of a suite come down to: the tests of a task, and for one of them a spec and a candidate.
 
-What is hard here: the code of a candidate may not run in the judge's process, so what stands in a file of data is
-written out as files, and the candidate's process imports these.
+What is hard here: the code of a candidate may not run in the judge's process, so sources that stand in a file of data
+are written out as files, and the candidate's process imports these.
 """
 
 from __future__ import annotations
@@ -20,12 +20,7 @@ Case = dict[str, Any]
 
 @dataclass(frozen=True)
 class Pair:
-    """A spec, and the candidate that it judges.
-
-    Attributes:
-        problem: the spec, and what draws its inputs. candidate: the address of the candidate.
-        contents: the bytes of the user's own file of the candidate, by its path, where the address is another.
-    """
+    """A spec's problem, the address of its candidate, and the bytes of the user's file of that, where it is another."""
 
     problem: SpecFile
     candidate: str
@@ -33,35 +28,17 @@ class Pair:
 
 
 class Task(Protocol):
-    """One task of a suite."""
+    """One task of a suite; both methods raise `GivenError` for a file that is not there or lacks something."""
 
     def cases(self) -> Sequence[Case]:
-        """The values of each test, in the order of the file; at least one.
-
-        Raises:
-            GivenError: the file lacks them.
-        """
+        """The values of each test, in the order of the file; at least one."""
 
     def pair(self, candidate: str, folder: Path, seed: int, case: Case) -> Pair:
-        """The spec and the candidate of one test.
-
-        Args:
-            candidate: the user's address of it. folder: an empty one, for files. seed: as of `problem_of`.
-
-        Raises:
-            GivenError: a file is not there, or lacks something.
-        """
+        """The spec and the candidate at one test; `folder` is an empty one for files, `seed` as of `problem_of`."""
 
 
 def read_fields(path: Path, text: str | bytes, **kinds: type) -> dict[str, Any]:
-    """The fields of a JSON object, of which some are required.
-
-    Args:
-        path: for messages. text: that it has. kinds: the type of each required field.
-
-    Raises:
-        GivenError: it is no JSON object, or has no such field.
-    """
+    """The fields of a JSON object in a file; GivenError where it is none or a field is not of its kind."""
     try:
         fields = json.loads(text)
     except ValueError as err:
@@ -69,32 +46,24 @@ def read_fields(path: Path, text: str | bytes, **kinds: type) -> dict[str, Any]:
     for name, kind in {"": dict, **kinds}.items():
         value = fields.get(name) if name else fields
         if not isinstance(value, kind):
-            raise GivenError(f"{path}: {name or 'it'} is a {type(value).__name__}, need a {kind.__name__}")
+            raise GivenError(f"{path}: {name or 'it'}: got {str(value)[:80]}, need a {kind.__name__}")
     return dict(fields)
 
 
 def located(address: str, name: str) -> tuple[Path, str]:
-    """The file of a candidate's address, and the name in it, `name` where the address has none.
-
-    Raises:
-        GivenError: there is no such file.
-    """
-    file, colon, own = address.rpartition(":")
-    path, name = (Path(file), own) if colon and not Path(address).exists() else (Path(address), name)
+    """The file of a candidate's address, and the name in it; `name` where the address has none."""
+    file, _, own = address.rpartition(":")
+    path, name = (Path(file), own) if file and not Path(address).exists() else (Path(address), name)
     if not path.is_file():
         raise GivenError(f"{path}: no such file")
     return path.resolve(), name
 
 
 def write_files(folder: Path, contents: Mapping[str, bytes]) -> None:
-    """Write files into a new folder, by their relative paths.
-
-    Raises:
-        GivenError: a path leads out of it.
-    """
+    """Write files into a folder, by their paths below it; GivenError where one leads out of it."""
     for name, content in contents.items():
         path = folder / name
         if not path.resolve().is_relative_to(folder.resolve()):
-            raise GivenError(f"{name}: leads out of its folder")
+            raise GivenError(f"{name}: need a path below its folder")
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)

@@ -93,6 +93,8 @@ def judge_command(host: Host, /, candidate: str | None, spec: str | None, **opti
     with _telling_in_json(options["as_json"]):
         addresses = _addresses(candidate, spec, demo=options["demo"])
         _require_questions(options["questions"])
+        if options["timed"] and options["interpret"]:
+            raise Stop(exit_codes.USAGE, "--time: got --interpret, too; the interpreter's times say nothing")
         require("torch", "mpmath", "msgspec", *(("triton",) if options["interpret"] else ()))
     # This process and the candidate's keep the memory that they free, so each page of it is cleared once. For NumPy's
     # arrays the kernel would make huge pages, and may move other memory about for each, which takes longer than that.
@@ -108,13 +110,15 @@ def judge_command(host: Host, /, candidate: str | None, spec: str | None, **opti
         rows = run_on_user_files(lambda: rows_of(*addresses, parse_inputs(options["given"])))
         if [row.spec for row in rows] == [addresses[1]]:
             return _judge(*addresses, options, alone=alone)
+        if options["report_dir"] is not None:
+            raise Stop(
+                exit_codes.USAGE, f"--report-dir: got {len(rows)} judgements, need one: choose a test by --input"
+            )
     return _judge_table(rows, options)
 
 
 def _judge_table(rows: list[Row], options: dict[str, Any]) -> int:
     """The exit code of several judgements, which are printed as they are made."""
-    if options["report_dir"] is not None:
-        raise Stop(exit_codes.USAGE, f"--report-dir: got {len(rows)} judgements, need one: choose a test by --input")
     question = {name: options[name] for name in ("contract", "seed", "questions", "timed")}
     question["confinement"] = {name: options[name] for name in ("seconds", "memory", "interpret")}
     return judge_rows(rows, question, as_json=options["as_json"])

@@ -46,8 +46,7 @@ def rows_of(candidate: str, spec: str, given: dict[str, Any]) -> list[Row]:
 
     folder = Path(spec)
     if not folder.is_dir() or task_of(spec) is not None:
-        cases = cases_of(spec, given)
-        return [Row(folder.stem, candidate, spec, given)] if len(cases) == 1 else list(_tests(folder.stem, candidate, spec, cases))
+        return list(_tests(folder.stem, candidate, spec, cases_of(spec, given)))
     rows = [row for problem in sorted(folder.iterdir()) for row in _rows_of_problem(problem, Path(candidate), given)]
     if not rows:
         raise Stop(exit_codes.USAGE, f"--spec: {spec}: has no task.yml, no config_forward.json and no problems")
@@ -95,9 +94,11 @@ def judge_rows(rows: list[Row], question: dict[str, Any], *, as_json: bool) -> i
         if as_json:
             click.echo(json.dumps({"problem": row.name, "given": row.given, **record}))
             continue
-        faster = f"{record['time']['ratio']:.3g} times as fast" if "time" in record else ""
-        cause = next((f"{each['question']}: {each['text'].splitlines()[0]}" for each in record["causes"]), record["error"])
-        line = f"{record['verdict']:9}{row.name:{width}} {seconds:6.1f} s  {one_line(cause or faster, 200)}"
+        faster = f"{record['time']['ratio']:.3g} times as fast" if "ratio" in record.get("time", {}) else ""
+        causes = [f"{each['question']}: {each['text'].splitlines()[0]}" for each in record["causes"]]
+        causes += [record["error"], *record.get("suspect", []), *record.get("weaknesses", []), faster]
+        cause = next(filter(None, causes), "")
+        line = f"{record['verdict']:9}{row.name:{width}} {seconds:6.1f} s  {one_line(cause, 200)}"
         click.echo(line.rstrip())
     if not as_json:
         click.echo(f"{codes.count(exit_codes.OK)} of {len(rows)} accepted")
