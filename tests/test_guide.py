@@ -73,6 +73,20 @@ def test_the_page_on_judging_kernels_runs_as_written(
         assert _without_numbers(capsys.readouterr().out).strip() == _without_numbers(shown).strip()
 
 
+def test_the_page_on_suites_runs_as_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = (DOCS / "suites.md").read_text(encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    for name, content in re.findall(r"`([\w.]+)`:\n\n```json\n(.*?)```", text, re.DOTALL):
+        (tmp_path / name).write_text(content)
+    commands = re.findall(r"```\n\$ opassay (.*?)\n(.*?)```", text, re.DOTALL)
+    assert len(commands) == 2
+    for command, shown in commands:
+        assert main(command.split()) == 1
+        assert _without_numbers(capsys.readouterr().out).split() == _without_numbers(shown).split()
+
+
 def test_the_declaration_of_an_own_op_is_short_and_imports_nothing_private() -> None:
     text = (DOCS / "own_op.md").read_text(encoding="utf-8")
     (declaration,) = re.findall(r"<!-- declaration: begin -->\n```python\n(.*?)```", text, re.DOTALL)

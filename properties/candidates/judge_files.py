@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 from hashlib import sha256
@@ -22,14 +23,16 @@ from .finding import wrong
 from .host.apart import CandidateApart, CandidateError, Confinement
 from .host.calls import CandidateCall
 from .host.copying import process_copied
-from .host.module_files import GivenError, file_of, problem_of
+from .host.module_files import GivenError, file_of
 from .host.sources import content_of, sources
+from .host.timing import Timing
 from .host.watching import Watch
 from .judgement import Assignment, Judgement, Ruling
 from .judging import Progress, judged
 from .row_sample import part_of
 from .session import Session
 from .specification import SpecError, specification
+from .suites.opening import open_pair
 
 #: How a candidate's process is confined by default.
 USUAL = Confinement()
@@ -45,14 +48,16 @@ def judge_file(
     confinement: Confinement = USUAL,
     questions: Sequence[str] = (),
     progress: Progress | None = None,
+    timed: bool = False,
 ) -> Judgement:
     """Judge the candidate of a file, in a process apart, by the spec of another file, which is read here.
 
     Args:
-        candidate, spec: files, or pairs `module:name`.
+        candidate, spec: files, or pairs `module:name`; the spec may be a task of a suite (`suites.opening.task_of`).
         contract, seed: as for `judge`. given: arguments of what gives the inputs, by name.
         confinement: of the candidate's process.
         questions: codes of `questions.QUESTIONS`; all by default. progress: told before each question.
+        timed: whether the times of spec and candidate are taken, too, if nothing is wrong.
 
     Raises:
         GivenError: a file is not there, or lacks a name, or that of the spec raised; or `contract` names no terms.
@@ -74,7 +79,9 @@ def judge_file(
                 stack.callback(copied.close)
             _keep_off_the_path(candidate, spec)
         before = frozenset(sources().digests)
-        problem = problem_of(spec, seed, given)
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="opassay-task-")))
+        named, pair = candidate, open_pair(spec, candidate, folder, seed, given or {})
+        problem, candidate = pair.problem, pair.candidate
         digests = {"candidate": "", "spec": _digest(problem.path)}
         try:
             read = specification(problem.spec)
@@ -84,10 +91,8 @@ def judge_file(
             # Before the candidate runs, because a spec that cannot be read says nothing of any candidate.
             read.read(arguments if part is None else part.of(arguments, [0]), read.state, allowed)
         except SpecError as err:
-            return Judgement(
-                Assignment(candidate, spec, str(allowed), seed, sha256=digests), Ruling.ERROR, error=str(err)
-            )
-        contents = _candidate_contents(candidate)
+            return Judgement(Assignment(named, spec, str(allowed), seed, sha256=digests), Ruling.ERROR, error=str(err))
+        contents = {**pair.contents, **_candidate_contents(candidate)}
         digests["candidate"] = next((sha256(each).hexdigest() for each in contents.values()), "")
         try:
             watch = _watch(problem.path, before, contents)
@@ -99,7 +104,15 @@ def judge_file(
             return Judgement(of, Ruling.REJECTED, (finding,))
         stack.enter_context(apart)
         judgement = judged(Session(read, apart, allowed, seed, arguments, problem.draw, part), questions, progress)
-        return replace(judgement, assignment=replace(judgement.assignment, sha256=digests))
+        judgement = replace(judgement, assignment=replace(judgement.assignment, sha256=digests))
+        if timed and judgement.verdict not in (Ruling.REJECTED, Ruling.ERROR):
+            words = {"spec": spec, "candidate": named, "seed": seed, "given": dict(given or {})}
+            try:  # in another process, for the spec is loaded there
+                with CandidateApart(candidate, problem.made, seed, confinement, watch, contents) as other:
+                    judgement = replace(judgement, timing=other.time(words))
+            except CandidateError as err:
+                judgement = replace(judgement, timing=Timing(failure=str(err)))
+        return judgement
 
 
 def _require_sendable(*sent: CallArguments) -> None:

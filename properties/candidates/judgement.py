@@ -13,6 +13,7 @@ from typing import Any
 from ...oracles.verdicts.explanations import EXPLANATIONS
 from ...oracles.verdicts.verdict import Code, clean
 from .finding import Finding
+from .host.timing import Timing
 from .questions import QUESTIONS, Standing
 
 
@@ -74,7 +75,7 @@ class Judgement:
         arithmetic: the strictest precision that the candidate kept, in words; `kept` is the name of its terms.
         error: why there is no verdict on the candidate; empty where there is one.
         coverage: of each output and of what the spec writes, in order; empty where no value was held.
-        seconds: how long the questions took.
+        seconds: how long the questions took. timing: of spec and candidate; no part of the verdict.
     """
 
     assignment: Assignment
@@ -86,6 +87,7 @@ class Judgement:
     error: str = ""
     coverage: tuple[Covered, ...] = ()
     seconds: float = 0.0
+    timing: Timing | None = None
 
     @property
     def causes(self) -> tuple[Finding, ...]:
@@ -125,6 +127,8 @@ class Judgement:
             "error": self.error,
             "sha256": dict(of.sha256),
         }
+        if self.timing is not None:
+            record["time"] = self.timing.record
         return json.dumps(record, allow_nan=False)
 
     def __str__(self) -> str:
@@ -151,6 +155,7 @@ class Judgement:
         lines += [f"  suspect: {finding.text}" for finding in self.suspicions]
         lines += [f"  weak: {text}" for text in self.weaknesses]
         lines += [f"  keeps the bound of: {self.arithmetic}"] if self.arithmetic else []
+        lines += [f"  time: {self.timing}"] if self.timing is not None else []
         return clean("\n".join(lines))
 
     def _because(self) -> str:

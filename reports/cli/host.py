@@ -24,6 +24,7 @@ EXTRA = frozenset(
         "hypothesis",
         "pytest",
         "xdist",
+        "yaml",
     }
 )
 _INSTALL = 'pip install "opassay[verify]"'

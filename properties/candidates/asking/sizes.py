@@ -65,10 +65,12 @@ def _many_rows(session: Session) -> Finding | None:
     if session.part is not None or not count or not outputs[0].numel():
         return None
     rows, some = _BEYOND * count // outputs[0].numel() + 1, _SOME * count
-    rng = session.generator("SIZES beyond")
-    tensors = [_with_rows(t, count, rows, rng) for t in session.given.tensors]
-    if rows <= some or sum(t.numel() for t in tensors) > 8 * _BEYOND:
+    rng, given = session.generator("SIZES beyond"), session.given.tensors
+    shapes = [(rows, *t.shape[1:]) if t.ndim and len(t) == count else tuple(t.shape) for t in given]
+    if rows <= some or sum(map(math.prod, shapes)) > 8 * _BEYOND:
         return None
+    zeros = [_like(t, shape, rng) for t, shape in zip(given, shapes, strict=True)]
+    tensors = [drawn(t, WAYS["SIGNS"], rng) if t.dtype.is_floating_point else t for t in zeros]
     many = session.given.with_tensors(tensors)
     part = part_of(session.spec, many, session.terms, _READ)
     if part is None or session.first.seconds * _SOME > _SECONDS:
@@ -80,13 +82,6 @@ def _many_rows(session: Session) -> Finding | None:
     if answer.raised:
         return raised("SIZES", answer.raised, refusable=True)
     return session.held_in_part("SIZES", many, session.spec.state, answer, part.rows(rng), part=part)
-
-
-def _with_rows(tensor: Tensor, count: int, rows: int, rng: Any) -> Tensor:
-    """A tensor of normal numbers like another, with other rows where it has `count` of them."""
-    shape = (rows, *tensor.shape[1:]) if tensor.ndim and len(tensor) == count else tuple(tensor.shape)
-    like = _like(tensor, shape, rng)
-    return drawn(like, WAYS["SIGNS"], rng) if like.dtype.is_floating_point else like
 
 
 def _resized(session: Session) -> Iterator[CallArguments]:

@@ -24,6 +24,7 @@ from ..arguments import CallArguments
 from .calls import Answer, CandidateCall, GoneError, Making
 from .exchange import Exchange, Loaded, loaded
 from .module_files import GivenError
+from .timing import Timing
 from .watching import Watch
 
 COMMAND = (sys.executable, "-m", "opassay.properties.candidates.host.program")
@@ -121,6 +122,18 @@ class CandidateApart:
     def fetch(self, rows: Sequence[int], earlier: bool = False) -> Answer:
         """See `calls.Answering`."""
         return self._answered({"fetch": list(rows), "earlier": earlier})
+
+    def time(self, pair: dict[str, Any]) -> Timing:
+        """The candidate's times beside the spec's, which its process loads: it can be asked nothing else after that.
+
+        Args:
+            pair: arguments of `open_pair` without a folder.
+        """
+        self._process.ask({"time": pair})
+        try:
+            return msgspec.convert(self._said(_START + 2 * self._seconds), Timing).require()
+        except (GoneError, ValueError) as err:
+            return Timing(failure=f"the candidate's process {err}")
 
     def _answered(self, question: dict[str, Any], call: CandidateCall | None = None) -> Answer:
         """The answer to a question, as the process reads it; `call`: that it is about, if it is about one."""

@@ -49,14 +49,14 @@ class CandidateHost:
 
     Attributes:
         name: for messages. shapes: of its parameters and buffers, by name; state: these, as it began with them.
-        changed: what its making changed in the process, a line each.
+        changed: what its making changed in the process, a line each. function: itself.
     """
 
     def __init__(self, name: str, function: Callable[..., Any], changed: Sequence[str] = ()) -> None:
         process.settle()
         self.name = name
         self.changed: Sequence[str] = tuple(changed)
-        self._function: Any = function
+        self.function: Any = function
         self._calls = 0
         self.state: dict[str, Tensor] = {}
         if isinstance(function, torch.nn.Module):
@@ -99,7 +99,7 @@ class CandidateHost:
     @functools.cached_property
     def _compiled(self) -> Callable[..., Any]:
         """The candidate, traced for torch.compile; no code is generated, because what is assumed is so in tracing."""
-        compiled = torch.compile(self._function, backend="eager", dynamic=False)
+        compiled = torch.compile(self.function, backend="eager", dynamic=False)
         # A candidate may be judged more often than a function is usually compiled, and would not be compiled then.
         patch: Any = torch._dynamo.config.patch(recompile_limit=2**16, accumulated_recompile_limit=2**16)
         traced: Callable[..., Any] = patch(compiled)
@@ -125,7 +125,7 @@ class CandidateHost:
         for leaf in leaves:
             leaf.requires_grad_(True)
         start = time.perf_counter()
-        function = self._compiled if call.manner is Manner.COMPILED else self._function
+        function = self._compiled if call.manner is Manner.COMPILED else self.function
         result = result_of(function(*arguments.args))
         outputs = _require_plain_outputs(result.tensors)
         seconds = time.perf_counter() - start
@@ -163,7 +163,7 @@ class CandidateHost:
             with torch.no_grad():
                 for i in call.writes.restored:
                     arguments.tensors[i].copy_(call.arguments.tensors[i])
-            result = result_of(self._function(*arguments.args))
+            result = result_of(self.function(*arguments.args))
             _require_plain_outputs(result.tensors)
             same = (result.form, result.plain) == (first.form, first.plain)
             same = same and all(map(same_results, result.tensors, first.tensors))
@@ -182,7 +182,7 @@ class CandidateHost:
             for name in self.state.keys() & state.keys():
                 owner, _, leaf = name.rpartition(".")
                 if self._now(name) is not self.state[name]:
-                    setattr(self._function.get_submodule(owner), leaf, self.state[name])
+                    setattr(self.function.get_submodule(owner), leaf, self.state[name])
                 self.state[name].copy_(state[name])
 
     def _now(self, name: str) -> Tensor | None:
@@ -190,7 +190,7 @@ class CandidateHost:
         if name not in self.state:
             return None
         owner, _, leaf = name.rpartition(".")
-        value = getattr(self._function.get_submodule(owner), leaf, None)
+        value = getattr(self.function.get_submodule(owner), leaf, None)
         return value if isinstance(value, Tensor) else None
 
     def _placed(self, call: CandidateCall) -> CallArguments:

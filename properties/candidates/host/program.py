@@ -4,7 +4,8 @@ The first line says `{"memory": bytes, "interpret": whether Triton's kernels are
 `{"load": address, "made": path, "seed": number}`, answered by
 `{"loaded": name, "shapes": {...}, "changed": [...]}` or `{"refused": why}`; then any number of `{"call": path,
 "answer": path}` and `{"fetch": rows, "earlier": false, "answer": path}`, answered by `{"done": true}`. Tensors go
-through these files (`calls.py`).
+through these files (`calls.py`). A process that is asked nothing else may be asked `{"time": arguments of
+"open_pair"}`, answered by a `Timing`: the spec is loaded there then.
 """
 
 from __future__ import annotations
@@ -42,6 +43,8 @@ def _with_limits(hello: dict[str, Any]) -> dict[str, str]:
 def _answer_to(question: dict[str, Any]) -> dict[str, Any]:
     if "load" in question:
         return _loaded(question)
+    if "time" in question:
+        return _timed(question["time"])
     from .calls import CandidateCall, read_message, write
 
     (host,), pid = _HOSTS, os.getpid()
@@ -78,6 +81,21 @@ def _loaded(question: dict[str, Any]) -> dict[str, Any]:
         return {"refused": ": ".join([error_name(err), *error_lines(err)[:3]])}
     _HOSTS[:] = [CandidateHost(name, function, changed)]
     return {"loaded": name, "shapes": {n: list(s) for n, s in _HOSTS[0].shapes.items()}, "changed": changed}
+
+
+def _timed(pair: dict[str, Any]) -> dict[str, Any]:
+    import tempfile
+
+    import msgspec
+
+    from ..suites.opening import open_pair
+    from .timing import measure
+
+    with tempfile.TemporaryDirectory() as folder:
+        problem = open_pair(**pair, folder=Path(folder)).problem
+        timing = measure(problem.spec, _HOSTS[0].function, problem.draw(pair["seed"]))
+    answer: dict[str, Any] = msgspec.to_builtins(timing)
+    return answer
 
 
 def main() -> None:

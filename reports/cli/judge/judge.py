@@ -21,6 +21,7 @@ from ...text import one_line
 from ..host import Host, Stop, require
 from ..project.hints import did_you_mean
 from ..write import write_reports
+from .table import Row, judge_rows, rows_of
 
 _Result = TypeVar("_Result")
 #: What `--demo` judges.
@@ -60,7 +61,7 @@ class _Command(click.Command):
 
 @click.command("judge", cls=_Command)
 @click.argument("candidate", required=False)
-@click.option("--spec", metavar="FILE", help="What is right: a file, FILE:NAME or MODULE:NAME.")
+@click.option("--spec", metavar="FILE", help="What is right: a file, FILE:NAME, MODULE:NAME, or a folder.")
 @click.option("--demo", is_flag=True, help="Judge a file that comes with opassay, and show it.")
 @click.option("--contract", default="torch", show_default=True, metavar="NAME", help="What a candidate may do.")
 @click.option(
@@ -71,6 +72,7 @@ class _Command(click.Command):
 @click.option("--memory", type=click.FloatRange(min=0), default=16.0, show_default=True, help="GiB; 0 for no limit.")
 @click.option("--input", "given", multiple=True, metavar="NAME=VALUE", help="For what gives the inputs.")
 @click.option("--interpret", is_flag=True, help="Run the candidate's Triton kernels in an interpreter, on the CPU.")
+@click.option("--time", "timed", is_flag=True, help="Take the times of spec and candidate, if nothing is wrong.")
 @click.option("--report-dir", type=click.Path(path_type=Path), help="Write record, page and test table there.")
 @click.option("--json", "as_json", is_flag=True, help="Print one line of JSON.")
 @click.option("-q", "--quiet", is_flag=True, help="Print the verdict alone.")
@@ -78,7 +80,8 @@ class _Command(click.Command):
 def judge_command(host: Host, /, candidate: str | None, spec: str | None, **options: Any) -> int:
     """Judge CANDIDATE, a file, FILE:NAME or MODULE:NAME, by its spec in plain PyTorch.
 
-    The spec has Model and get_inputs (the candidate ModelNew), or ref_kernel and generate_input (custom_kernel).
+    The spec has Model and get_inputs (the candidate ModelNew), or ref_kernel and generate_input (custom_kernel), or
+    is a task of FlashInfer-Bench, gpu-mode or robust-kbench. For a folder of problems, CANDIDATE is a folder, too.
     Contracts: strict, torch, tensor_core, fast_math, each with allowances after a +, as in torch+bf16x3+flush.
     Exit codes: 0 accepted, 1 rejected, 4 suspect or weak, 3 no verdict, 2 usage.
     \f
@@ -90,6 +93,8 @@ def judge_command(host: Host, /, candidate: str | None, spec: str | None, **opti
     with _telling_in_json(options["as_json"]):
         addresses = _addresses(candidate, spec, demo=options["demo"])
         _require_questions(options["questions"])
+        if options["timed"] and options["interpret"]:
+            raise Stop(exit_codes.USAGE, "--time: got --interpret, too; the interpreter's times say nothing")
         require("torch", "mpmath", "msgspec", *(("triton",) if options["interpret"] else ()))
     # This process and the candidate's keep the memory that they free, so each page of it is cleared once. For NumPy's
     # arrays the kernel would make huge pages, and may move other memory about for each, which takes longer than that.
@@ -102,7 +107,21 @@ def judge_command(host: Host, /, candidate: str | None, spec: str | None, **opti
     alone = "torch" not in sys.modules  # else somebody calls this in a process of his own, as a test does
     host.ends_at_once = alone
     with _telling_in_json(options["as_json"]):
-        return _judge(*addresses, options, alone=alone)
+        rows = run_on_user_files(lambda: rows_of(*addresses, parse_inputs(options["given"])))
+        if [row.spec for row in rows] == [addresses[1]]:
+            return _judge(*addresses, options, alone=alone)
+        if options["report_dir"] is not None:
+            raise Stop(
+                exit_codes.USAGE, f"--report-dir: got {len(rows)} judgements, need one: choose a test by --input"
+            )
+    return _judge_table(rows, options)
+
+
+def _judge_table(rows: list[Row], options: dict[str, Any]) -> int:
+    """The exit code of several judgements, which are printed as they are made."""
+    question = {name: options[name] for name in ("contract", "seed", "questions", "timed")}
+    question["confinement"] = {name: options[name] for name in ("seconds", "memory", "interpret")}
+    return judge_rows(rows, question, as_json=options["as_json"])
 
 
 def _judge(candidate: str, spec: str, options: dict[str, Any], *, alone: bool) -> int:
@@ -112,7 +131,7 @@ def _judge(candidate: str, spec: str, options: dict[str, Any], *, alone: bool) -
     from .recording import CODES, claim, record_of
 
     confinement = Confinement(options["seconds"], options["memory"], options["interpret"], alone)
-    chosen = {name: options[name] for name in ("contract", "seed", "questions")}
+    chosen = {name: options[name] for name in ("contract", "seed", "questions", "timed")}
     with claim(options["report_dir"]) as folder, _progress() as progress:
         judge_candidate = functools.partial(judge_file, candidate, spec, **chosen, confinement=confinement)
         judgement = run_on_user_files(

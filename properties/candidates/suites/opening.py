@@ -1,0 +1,42 @@
+"""Which task the address of a spec is, which of its tests are asked, and the pair of spec and candidate."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ..host.module_files import GivenError, problem_of
+from . import flashinfer_bench, gpu_mode, robust_kbench
+from .task import Case, Pair, Task
+
+#: What finds the task of a suite at a path, None for other files.
+_SUITES = (gpu_mode.task_at, robust_kbench.task_at, flashinfer_bench.task_at)
+
+
+def task_of(spec: str) -> Task | None:
+    """The task at a path, GivenError for a broken one; None for Python files, pairs, and folders of problems."""
+    path = Path(spec)
+    try:
+        return next((task for suite in _SUITES if path.exists() and (task := suite(path)) is not None), None)
+    except OSError as err:
+        raise GivenError(f"{path}: {err.strerror}") from err
+
+
+def cases_of(spec: str, given: Mapping[str, Any]) -> Sequence[Case]:
+    """The tests that are asked: all of them; or, where values are given, one.
+
+    That is the first test with these values, or else the first of all with these in place of its own.
+    """
+    task = task_of(spec)
+    cases = [{}] if task is None else list(task.cases())
+    alike = [case for case in cases if given.items() <= case.items()]
+    return [{**[*alike, *cases][0], **given}] if given else cases
+
+
+def open_pair(spec: str, candidate: str, folder: Path, seed: int, given: Mapping[str, Any]) -> Pair:
+    """A spec and its candidate at the first test of `cases_of`; arguments and errors as of `Task.pair`."""
+    task = task_of(spec)
+    if task is None:
+        return Pair(problem_of(spec, seed, given), candidate)
+    return task.pair(candidate, folder, seed, dict(cases_of(spec, given)[0]))

@@ -1,0 +1,28 @@
+"""The program of a process that judges one pair of many: its spec's modules and memory are of no other spec.
+
+The first line says nothing. Each further one has arguments of `judge_file`, and is answered
+by `{"record": the line of JSON}`, or by `{"error"}` where a file cannot be used.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...places.serving import serve
+from ..host.apart import Confinement
+from ..host.module_files import GivenError
+from ..judge_files import judge_file
+from ..specification import SpecError
+
+
+def _answer_to(question: dict[str, Any]) -> dict[str, Any]:
+    confinement = Confinement(**question.pop("confinement"), alone=True)
+    try:
+        judgement = judge_file(**question, confinement=confinement)
+    except (GivenError, SpecError) as err:
+        return {"error": str(err)}
+    return {"record": judgement.as_json()}
+
+
+if __name__ == "__main__":
+    serve(lambda hello: {}, _answer_to)
