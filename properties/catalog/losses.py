@@ -40,7 +40,7 @@ NUMBERED = Reductions(formulas.NONE, formulas.MEAN, formulas.SUM)
 #: The least extent of `strategies.SIZE_BANDS` with more elements than cross entropy takes to float32 at a time.
 PIECES = 2**20 + 1
 #: Dims of the input: of rows and grids alike, of rows, and of images.
-ANY, ROWS, IMAGES = (2, 2, 1, 3, 4, 5), (2, 2, 1), (4,)
+ANY, ROWS, IMAGES = (2, 2, 1, 3, 4, 5, 6), (2, 2, 1), (4,)
 #: Kinds of class weights; None twice: the usual call.
 WEIGHTS = (None, None, "positive", "positive", "some zero", "any sign", "all zero")
 
