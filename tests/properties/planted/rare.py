@@ -1,0 +1,77 @@
+"""Faults at a number of dims, of a count, or of elements that few samples have."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from opassay.properties.catalog.loading import load_op
+from opassay.reference.losses import MEAN
+
+from .fault import Fault
+
+Tensor = torch.Tensor
+#: Ops that take any number of dims, each with the place of a tensor that has all of them.
+ANY_DIMS = {
+    "layer_norm": 0, "rms_norm": 0, "group_norm": 0, "batch_norm": 0, "softmax": 0, "log_softmax": 0,
+    "softmax_backward_data": 0, "log_sigmoid": 0, "nll_loss": 0, "cross_entropy": 0, "scatter": 2,
+}  # fmt: skip
+
+
+def _right(op: str) -> Callable[..., Any]:
+    subject: Callable[..., Any] = load_op(op).subjects["opassay"]
+    return subject
+
+
+def _at_dims(op: str, dims: int) -> Fault:
+    """The op, wrong where its tensor has so many dims: the first element is counted twice."""
+    at, right = ANY_DIMS[op], _right(op)
+
+    def faulty(*args: Any) -> Any:
+        x = args[at]
+        if x.dim() == dims and x.numel():
+            factors = torch.ones_like(x)
+            factors.view(-1)[0] = 2
+            args = (*args[:at], x * factors, *args[at + 1 :])
+        return right(*args)
+
+    return Fault(op, f"wrong at {dims} dims alone", faulty, "FWD")
+
+
+def _stuck(op: str, dtype: str, most: int) -> Fault:
+    """A loss whose mean divides by a count in a half type, which goes no further than `most`."""
+    right = _right(op)
+
+    def faulty(*args: Any) -> Any:
+        out, (_, target, weight, ignored, reduction, *_) = right(*args), args
+        if op.endswith("forward"):  # as ATen has them
+            ignored, reduction = reduction, ignored
+        count = int((target != ignored).sum())
+        if reduction not in ("mean", MEAN) or weight is not None or count <= most:
+            return out
+        return (out[0] * (count / most), *out[1:]) if isinstance(out, tuple) else out * (count / most)
+
+    return Fault(op, f"count of {dtype}", faulty, "SIZE", dtype)
+
+
+def _short_mean(dtype: str, most: int) -> Fault:
+    """RMS norm, which divides its squares by a count of a half type."""
+    right = _right("rms_norm")
+
+    def faulty(x: Tensor, shape: tuple[int, ...], *rest: Any) -> Any:
+        return right(x, shape, *rest) * (most / max(most, math.prod(shape))) ** 0.5
+
+    return Fault("rms_norm", f"count of {dtype}", faulty, "SIZE", dtype)
+
+
+#: The largest number to which each half type adds one.
+COUNTS = {"float16": 2048, "bfloat16": 256}
+LOSSES = ("nll_loss", "cross_entropy", "nll_loss_forward", "nll_loss2d_forward")
+FAULTS = (
+    *(_at_dims(op, dims) for op in ANY_DIMS for dims in (5, 6)),
+    *(_stuck(op, dtype, most) for op in LOSSES for dtype, most in COUNTS.items()),
+    *(_short_mean(dtype, most) for dtype, most in COUNTS.items()),
+)
