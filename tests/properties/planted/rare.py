@@ -89,12 +89,40 @@ PARAMETERS: tuple[tuple[str, int, Callable[..., Sequence[int]]], ...] = (
     ("nll_loss", 2, lambda x, *_: x.shape[0 if x.dim() == 1 else 1 :][:1]),
     ("log_sigmoid_backward", 0, lambda g, x, *_: x.shape),
 )
+
+
+def _beyond(op: str) -> Fault:
+    """The op, whose first output is not written from element 2^20 on."""
+    right = _right(op)
+
+    def faulty(*args: Any) -> Any:
+        outputs = right(*args)
+        first, *rest = outputs if isinstance(outputs, tuple) else (outputs,)
+        if first.numel() > 2**20:
+            first = torch.where(torch.arange(first.numel()).reshape(first.shape) < 2**20, first, 0.0)
+        return (first, *rest) if isinstance(outputs, tuple) else first
+
+    return Fault(op, "nothing beyond 2^20 elements", faulty, "SIZE")
+
+
+#: Ops whose slices are independent, of each family.
+SLICED = (
+    "layer_norm",
+    "group_norm",
+    "batch_norm",
+    "softmax",
+    "nll_loss",
+    "cross_entropy",
+    "log_sigmoid",
+    "fused_add_rms_norm",
+)
 #: The largest number to which each half type adds one.
 COUNTS = {"float16": 2048, "bfloat16": 256}
 LOSSES = ("nll_loss", "cross_entropy", "nll_loss_forward", "nll_loss2d_forward")
 FAULTS = (
     *(_at_dims(op, dims) for op in ANY_DIMS for dims in (5, 6)),
     *(_stuck(op, dtype, most) for op in LOSSES for dtype, most in COUNTS.items()),
+    *map(_beyond, SLICED),
     *(_broadcasting(*parameter) for parameter in PARAMETERS),
     *(_short_mean(dtype, most) for dtype, most in COUNTS.items()),
 )
