@@ -259,7 +259,7 @@ def axes_beside(name: str, axes: int, usual: Sequence[int]) -> st.SearchStrategy
     Args:
         name: of the choice. axes: how many others there are. usual: the numbers of the other draws, the simplest first.
     """
-    return choose(name, (*usual * 6, *(dims - axes for dims in MANY_DIMS if dims - axes not in usual)))
+    return choose(name, (*tuple(usual) * 6, *(dims - axes for dims in MANY_DIMS if dims - axes not in usual)))
 
 
 def rows_and_row(outer: Sequence[int], inner: Sequence[int]) -> dict[str, int]:
