@@ -244,7 +244,9 @@ _TABLE = (
     ),
     Property(
         "SIZE", "sizes where kernels change their ways, at every alignment",
-        "Values and gradients are judged at sizes where kernels change their ways, and at every alignment in memory.",
+        "Values and gradients are judged at sizes where kernels change their ways, at every alignment in memory, and"
+        " beyond the numbers to which a half type counts. But for brief cells, independent slices are repeated until"
+        " an output has more than 2^20 elements.",
         "A tail of the last block that is computed twice, or not at all, at 1025 elements.",
         precedence=27, sampling=Sampling(kind="sizes", effort=0.3),
     ),

@@ -169,12 +169,17 @@ class Law:
 
 @dataclass(frozen=True)
 class Refusal:
-    """Documented invalid input: `mutate` makes it from valid arguments; `error` and `mentions` must be raised."""
+    """Documented invalid input: `mutate` makes it from valid arguments; `error` and `mentions` must be raised.
+
+    Where it is `short`, a tensor has fewer elements than are read or written. An implementation that does not promise
+    to refuse it is not called with it, because it may write where other memory is.
+    """
 
     name: str
     mutate: Callable[[tuple[Any, ...]], tuple[Any, ...] | None]
     error: type[Exception]
     mentions: tuple[str, ...]
+    short: bool = False
 
 
 @dataclass(frozen=True)

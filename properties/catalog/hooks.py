@@ -21,7 +21,7 @@ Tensors = tuple[torch.Tensor, ...]
 def _some_tensors(draw: st.DrawFn, dtype: str, kind: str = "ordinary") -> Draft:
     """One to three tensors, each of a shape of its own; with the half types, now and then one of float32."""
     count = draw(choose("tensors", (2, 1, 3)))
-    ranks = [draw(choose("axes of rows", (1, 0, 2))) for _ in range(count)]
+    ranks = [draw(strategies.axes_beside("axes of rows", 1, (1, 0, 2))) for _ in range(count)]
     shapes = [sum(draw(strategies.shapes(kind, 1, rank, 24)), ()) for rank in ranks]
     # The first tensor has the dtype of the cell, so that no sample is without it.
     dtypes = [dtype, *(draw(choose("dtypes", drawing.dtypes_beside(dtype))) for _ in shapes[1:])]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -40,7 +40,7 @@ NUMBERED = Reductions(formulas.NONE, formulas.MEAN, formulas.SUM)
 #: The least extent of `strategies.SIZE_BANDS` with more elements than cross entropy takes to float32 at a time.
 PIECES = 2**20 + 1
 #: Dims of the input: of rows and grids alike, of rows, and of images.
-ANY, ROWS, IMAGES = (2, 2, 1, 3, 4, 5), (2, 2, 1), (4,)
+ANY, ROWS, IMAGES = (2, 2, 1, 3, 4, 5, 6), (2, 2, 1), (4,)
 #: Kinds of class weights; None twice: the usual call.
 WEIGHTS = (None, None, "positive", "positive", "some zero", "any sign", "all zero")
 
@@ -52,18 +52,16 @@ def _class_structures(draw: st.DrawFn, dtype: str, kind: str, ranks: tuple[int, 
     limit = strategies.LARGEST if kind == "large" else strategies.ORDINARY
     classes, *others = draw(strategies.extents(kind, rank, limit))
     shape = (others[0], classes, *others[1:]) if others else (classes,)
-    weights = (None, "integers") if kind == "integers" else WEIGHTS[:-1] if kind == "large" else WEIGHTS
+    weights = (None, "integers") if kind == "integers" else (None, None, *WEIGHTS[:-1]) if kind == "large" else WEIGHTS
     weight = draw(choose("weight", weights))
     # A mean over no target, or over weights of zero, is NaN. It is judged at ordinary sizes, because a large sample of
     # nothing but NaN would say nothing about sizes.
     telling = kind == "large"
     some = telling and classes == 1
     ignores = ("outside", "below", "far") if some else ("outside", "outside", "inside", "below", "far", "above")
-    return {
+    structure = {
         "shape": shape,
         "classes": classes,
-        "extents": {"classes": classes, "batch": math.prod(others[:1])}
-        | ({"positions": math.prod(others[1:])} if max(ranks) > 2 else {}),
         "weight": weight,
         "weight dtype": draw(choose("dtype of weight", drawing.dtypes_beside(dtype))),
         "regime": draw(drawing.regime(kind)),
@@ -73,8 +71,18 @@ def _class_structures(draw: st.DrawFn, dtype: str, kind: str, ranks: tuple[int, 
         "ignore": draw(choose("ignore_index", ignores)),
         "ignored": draw(choose("share ignored", (0.0, 0.3, 0.0, 0.9, *(() if telling else (1.0,))))),
         # One sum of many losses hides what a few of them are.
-        "reduction": draw(choose("reduction", ("none",) * 4 * telling + ("mean", "mean", "sum", "none"))),
+        "reduction": draw(choose("reduction", ("none",) * 2 * telling + ("mean", "mean", "sum", "none"))),
     }
+    return structure | {"extents": _extents(structure, others, max(ranks) > 2)}
+
+
+def _extents(structure: Named, others: Sequence[int], grids: bool) -> dict[str, int]:
+    """`Draft.extents`. The targets that a mean counts are an axis of their own, so that there are samples of many."""
+    counted = structure["reduction"] == "mean" and structure["weight"] is None and structure["ignore"] != "inside"
+    if counted and structure["ignored"] < 0.5:
+        return {"classes": structure["classes"], "targets of a mean": math.prod(others)}
+    positions = {"positions": math.prod(others[1:])} if grids else {}
+    return {"classes": structure["classes"], "batch": math.prod(others[:1]), **positions}
 
 
 def _ignore_index(structure: Named) -> int:

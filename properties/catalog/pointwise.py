@@ -42,7 +42,7 @@ def _of_one_shape(fill: Callable[[Callable[[str], Tensor], str, str], Named]) ->
 
     @st.composite
     def samples(draw: st.DrawFn, dtype: str, kind: str) -> Draft:
-        outer, inner = draw(strategies.shapes(kind, 1, draw(choose("axes of rows", (1, 0, 2)))))
+        outer, inner = draw(strategies.shapes(kind, 1, draw(strategies.axes_beside("axes of rows", 1, (1, 0, 2)))))
         shape = () if kind == "ordinary" and draw(drawing.without_axes()) else (*outer, *inner)
         regime = draw(drawing.regime(kind, WEIGHTED))
         gradients = draw(choose("regime of gradients", GRADIENTS))

@@ -83,7 +83,7 @@ def _logits(rng: Any, regime: str, structure: Named, dtype: str) -> Tensor:
 @st.composite
 def _row_structures(draw: st.DrawFn, dtype: str, kind: str) -> dict[str, Any]:
     """The structure of a sample: shape, dim, regime, dtype. Rows may have length 1 or an odd one, and lie anywhere."""
-    outer_rank = draw(choose("axes of rows", (1, 1, 0, 2)))
+    outer_rank = draw(strategies.axes_beside("axes of rows", 1, (1, 1, 0, 2)))
     scalar = kind == "ordinary" and draw(drawing.without_axes())
     outer, inner = draw(strategies.shapes(kind, 1, outer_rank))
     shape = () if scalar else (*outer, *inner)

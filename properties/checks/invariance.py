@@ -16,10 +16,16 @@ from typing import Any
 import torch
 
 from ...oracles.judge.judge import Judge
+from ...oracles.op.bits import different
 from ...oracles.op.declaration import Sample, Slices, Stream, Tensor, is_float
 from ...oracles.verdicts.verdict import Code
 from ...oracles.verdicts.violation import Unsupported
 from .agreement import require_same
+
+#: An output that is repeated has more elements than this, which some kernels take for all that there can be.
+MANY = 2**20
+#: The most elements of an argument that is repeated.
+MOST = 4 * MANY
 
 
 def check_invariance(judge: Judge, sample: Sample) -> None:
@@ -87,6 +93,53 @@ def _run(
         wrt = judge.op.differentiable_positions(sample.args)
         values += [(g.detach(), axes[i]) for i, g in zip(wrt, grads, strict=True) if i in axes]
     return [t for t, _ in values], cotangents, [axis for _, axis in values]
+
+
+def check_repeated(judge: Judge, sample: Sample) -> None:
+    """Judge the slices of a sample, repeated until the first output has more than `MANY` elements.
+
+    The accept sets of the sample hold for each of its repetitions, so only the sample is read. Of the repetitions the
+    one that is farthest from the sample's own result is judged.
+    """
+    promised = judge.op.promises.invariant
+    # On the CPU some ops promise no equal bits, but their slices are independent there as well.
+    slices = None if promised is None else promised(sample.args, "cuda")
+    if slices is None or slices.outputs[0] is None:
+        return
+    part = sample.with_args([slices.given.get(judge.op.argument(i), a) for i, a in enumerate(sample.args)])
+    with torch.no_grad():
+        primal = judge.primal(part)
+    count = MANY // max(primal[0].numel(), 1) + 1
+    if count * max(a.numel() for a in part.args if isinstance(a, Tensor)) > MOST:
+        return
+    whole = _join_parts(judge, [part] * count, slices)
+    words = [()] if None in slices.outputs or not judge.op.differentiable_positions(part.args) else [(), ("vjp",)]
+    for word in words:
+        path = judge.path(part, word, primal, "eager")
+        need = judge.run(path) if word else primal
+        axes: Sequence[int | None] = slices.outputs
+        larger = path
+        with torch.no_grad():
+            got: Sequence[Tensor] = judge.primal(whole)
+        if word:
+            directions = [torch.cat([g] * count, axis or 0) for g, axis in zip(path.directions, axes, strict=True)]
+            larger = judge.path(whole, word, got, "eager").along(word, directions)
+            got = judge.run(larger, what="vjp")
+            sliced = dict(_sliced_arguments(judge, part, slices))
+            axes = [sliced.get(i) for i in judge.op.differentiable_positions(part.args)]
+        farthest = [
+            one if axis is None else _farthest(y.detach(), one.detach(), axis)
+            for y, one, axis in zip(got, need, axes, strict=True)
+        ]
+        judge.against(path.expected(f"one of {count} repetitions"), farthest, exactly=False)
+
+
+def _farthest(whole: Tensor, one: Tensor, axis: int) -> Tensor:
+    """The repetition in `whole` that is farthest from `one`."""
+    pieces = torch.stack(whole.split(one.shape[axis], axis))
+    distances = (pieces - one).double().abs().nan_to_num(nan=torch.inf)
+    distances = torch.where(different(pieces, one.expand_as(pieces)), distances, 0.0)
+    return pieces[int(distances.flatten(1).amax(1).argmax())]
 
 
 def _with_slices_of(judge: Judge, sample: Sample, args: Sequence[Any], slices: Slices) -> Sample:

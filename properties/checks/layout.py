@@ -13,12 +13,13 @@ from ...oracles import process
 from ...oracles.judge.card import attribute
 from ...oracles.judge.judge import Judge
 from ...oracles.op.bits import same_bits
-from ...oracles.op.declaration import OWN, Sample, Stream, Tensor, is_float
+from ...oracles.op.declaration import OWN, TURNS, Sample, Stream, Tensor, is_float
 from ...oracles.op.paths import Problem
 from ...oracles.programs.along import defer_script
 from ...oracles.programs.particular import around_views
 from ...oracles.verdicts.verdict import Code
 from .agreement import require_equal, require_same
+from .invariance import check_repeated
 
 #: The integer around a view of integers and in its gaps. It is no valid class index, so an op that reads it shows that.
 CANARY = 113
@@ -224,6 +225,11 @@ def _repeat_first_row(args: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(a[:1].expand(a.shape).clone() if is_float(a) and a.ndim > 1 and a.numel() else a for a in args)
 
 
+#: The turns of the samples that SIZE repeats: some of a cell of the commit profile, and none of one in brief. The step
+#: is no divisor of the number of an op's axes, so that these samples are long along one after the other.
+REPEATED = range(12, TURNS, 3)
+
+
 def check_sizes(judge: Judge, sample: Sample) -> None:
     """SIZE: operands at any alignment, with canaries around them; nothing around them read or written."""
     buffers: list[tuple[Tensor, Tensor]] = []
@@ -245,6 +251,8 @@ def check_sizes(judge: Judge, sample: Sample) -> None:
         if not same_bits(buffer, before):
             violation = judge.broken(Code.MUTATED, "wrote into or around an input", path="forward + vjp")
             raise violation.showing(functools.partial(around_views, path))
+    if sample.turn in REPEATED:
+        check_repeated(judge, sample)
 
 
 def at_offset(tensor: Tensor, offset: int) -> tuple[Tensor, Tensor]:

@@ -71,7 +71,7 @@ def declare(
         differentiable=tuple(map(signature.own, differentiable)),
         promises=Promises(lambda args: tuple(read(args))),
         laws=tuple(law.of(signature) for law in laws),
-        refusals=tuple(refusal.of(signature) for refusal in refusals),
+        refusals=tuple(each.of(signature) for refusal in refusals for each in (refusal, *refusal.besides)),
         mutates=tuple(map(signature.own, mutates)),
         documented={name: _documented(signature, title, of) for name, of in (documented or {}).items()},
     )

@@ -70,8 +70,8 @@ def parameters(draw: st.DrawFn, dtype: str, names: Sequence[str]) -> dict[str, s
 
 
 def all_dims(ndim: int) -> tuple[int, ...]:
-    """All dims of a tensor with axes, each by both of its numbers."""
-    return (*range(ndim), *range(-ndim, 0))
+    """All dims of a tensor with axes, each by both of its numbers; of `MANY_DIMS` the first, one between, the last."""
+    return (*range(ndim), *range(-ndim, 0)) if ndim not in strategies.MANY_DIMS else (0, ndim // 2, -1)
 
 
 def without_axes() -> st.SearchStrategy[bool]:
@@ -161,7 +161,8 @@ def row_structures(
     Args:
         dtype, kind: of the samples. centres, numbers: as for `normalized_rows`.
     """
-    inner_rank, outer_rank = draw(choose("axes of a row", (1, 1, 2))), draw(choose("axes of rows", (1, 1, 0, 2)))
+    inner_rank = draw(choose("axes of a row", (1, 1, 2)))
+    outer_rank = draw(strategies.axes_beside("axes of rows", inner_rank, (1, 1, 0, 2)))
     outer, inner = draw(strategies.shapes(kind, inner_rank, outer_rank))
     return {
         "outer": outer,

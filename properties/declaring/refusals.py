@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -21,6 +21,7 @@ class Mistake:
         change: (arguments by name) -> the changed arguments of a valid call; None where this mistake cannot be made.
         error: the type that must be raised. mentions: words that its text must have.
         argument: if there are no mentions, the argument whose name in the op the text must have.
+        short: as for `Refusal`. besides: mistakes that go with this one wherever it is declared.
     """
 
     name: str
@@ -28,6 +29,8 @@ class Mistake:
     error: type[Exception]
     mentions: tuple[str, ...]
     argument: str = ""
+    short: bool = False
+    besides: tuple[Mistake, ...] = ()
 
     def of(self, signature: Signature) -> Refusal:
         """The refusal of an op.
@@ -45,7 +48,7 @@ class Mistake:
         # An op may have an argument by another name than the declaration. A user reads the op's own name, so the
         # error has to have that one in it.
         mentions = self.mentions or ((signature.own(self.argument),) if self.argument else ())
-        return Refusal(self.name, mutate, self.error, mentions)
+        return Refusal(self.name, mutate, self.error, mentions, self.short)
 
 
 def refusal(name: str, change: Callable[..., Named | None], error: type[Exception], *mentions: str) -> Mistake:
@@ -99,13 +102,20 @@ def its_type(argument: str, *mentions: str) -> Mistake:
 
 
 def shape(argument: str, *mentions: str) -> Mistake:
-    """A tensor with one row more than it should have: RuntimeError. Of a tensor without dims, a vector of two."""
+    """A tensor with one row more than it should have: RuntimeError. Of a tensor without dims, a vector of two.
+
+    A tensor of one element, which would be broadcast, is a mistake besides.
+    """
 
     def longer(tensor: torch.Tensor) -> torch.Tensor:
         rows, *rest = tensor.shape or (1,)
         return torch.ones((rows + 1, *rest), dtype=tensor.dtype)
 
-    return wrong(argument, f"{argument} of another shape", longer, RuntimeError, *mentions)
+    def single(tensor: torch.Tensor) -> torch.Tensor | None:
+        return tensor.new_ones((1,) * tensor.ndim) if tensor.numel() > 1 else None
+
+    one = replace(wrong(argument, f"{argument} of one element", single, RuntimeError, *mentions), short=True)
+    return replace(wrong(argument, f"{argument} of another shape", longer, RuntimeError, *mentions), besides=(one,))
 
 
 def another_dtype(argument: str, *mentions: str) -> Mistake:

@@ -38,6 +38,8 @@ SHORT_ROWS: tuple[int, ...] = (3, 4)
 SHORT_EXTENTS: tuple[int, ...] = (1, 1, 2)
 #: Extents of a large sample in which no axis is much longer than the others.
 MIDDLE_EXTENTS: tuple[int, ...] = (9, 17, 33, 63, 64, 65, 127, 129, 257, 512)
+#: More dims than most kernels are written for. Torch's elementwise ops, and its sums, take any number.
+MANY_DIMS: tuple[int, ...] = (5, 6)
 #: Elements of a large sample's tensor: at most the first number, and mostly at most the second.
 LARGEST, MOSTLY = 70_000, 16_500
 #: The largest number of elements of an ordinary sample's tensors, where an op does not set a smaller one.
@@ -251,6 +253,15 @@ def shapes(
     return tuple(both[inner_rank:]), tuple(both[:inner_rank])
 
 
+def axes_beside(name: str, axes: int, usual: Sequence[int]) -> st.SearchStrategy[int]:
+    """How many axes a tensor has beside others; now and then so many that it has `MANY_DIMS` in all.
+
+    Args:
+        name: of the choice. axes: how many others there are. usual: the numbers of the other draws, the simplest first.
+    """
+    return choose(name, (*tuple(usual) * 6, *(dims - axes for dims in MANY_DIMS if dims - axes not in usual)))
+
+
 def rows_and_row(outer: Sequence[int], inner: Sequence[int]) -> dict[str, int]:
     """`Draft.extents` of a tensor of rows."""
     return {"rows": math.prod(outer), "row": math.prod(inner)}
@@ -293,7 +304,7 @@ def same_shape(count: int, regimes: Sequence[str] = MODERATE) -> Callable[..., s
     @st.composite
     def samples(draw: st.DrawFn, dtype: str, kind: str = "ordinary") -> Draft:
         # One axis of a row, and up to two of rows: a regime fills a table (rows, row).
-        outer, inner = draw(shapes(kind, 1, draw(choose("axes of rows", (1, 0, 2)))))
+        outer, inner = draw(shapes(kind, 1, draw(axes_beside("axes of rows", 1, (1, 0, 2)))))
         names = ["integers" if kind == "integers" else draw(choose("regime", regime_names)) for _ in range(count)]
         fills = [integers if name == "integers" else REGIMES[name] for name in names]
         shape = (*outer, *inner)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 from ...oracles.judge.tally import regimes_of
 from ...oracles.op.declaration import Draft, Sample
@@ -29,28 +30,27 @@ def longest(draft: Draft) -> tuple[str, int]:
 
 
 class OneLong(Every):
-    """For each axis one draft in which that axis is long and every other has one element, as far as there is one.
+    """For each axis one draft in which that axis is long, as far as there is one.
 
     Args:
         least: elements of a long axis. It has four times as many at most, for a longer one tells no more, and its
             formula is read in seconds.
+        alone: whether every other axis has one element. axes: those that are known, as not every draft has all.
     """
 
-    def __init__(self, least: int) -> None:
-        self._extents = range(least, 4 * least + 1)
-        self._axes: set[str] | None = None
+    def __init__(self, least: int, alone: bool = True, axes: Iterable[str] = ()) -> None:
+        self._extents, self._alone = range(least, 4 * least + 1), alone
+        self._axes, self._long = set(axes), set[str]()
 
     def wants(self, draft: Draft) -> bool:
-        if self._axes is None:
-            self._axes = set(draft.extents)
+        self._axes |= draft.extents.keys()
         size = math.prod(draft.extents.values())
-        alone = size in self._extents and size == max(draft.extents.values(), default=0)
-        return alone and longest(draft)[0] in self._axes
+        name, extent = longest(draft) if draft.extents else ("", 0)
+        return extent in self._extents and name not in self._long and (extent == size or not self._alone)
 
     def took(self, draft: Draft, sample: Sample) -> bool:
-        assert self._axes is not None
-        self._axes.discard(longest(draft)[0])
-        return bool(self._axes)
+        self._long.add(longest(draft)[0])
+        return self._long != self._axes
 
 
 class Ample(Every):

@@ -41,6 +41,8 @@ STARVED_PATIENCE = 900
 SIZES_PATIENCE = 40
 #: How many drafts there are for each large sample that is to be judged.
 DRAFTS = 200
+#: How many drafts of SIZE there are in search of one axis after the other that is longer than a half type counts.
+COUNTS = 1000
 #: How many further samples are judged of a regime of which nothing could be judged, and how many further large samples
 #: where most of their elements could not be judged.
 FURTHER = 12
@@ -362,6 +364,10 @@ def _draw_sizes(judge: Judge, count: int, draw: Callable[[str, int, Every, str],
     judge.tally.part = LARGE
     choice = Sizes(judge, count)
     draw("sizes", DRAFTS * count, choice, "sizes")
+    if judge.contract.stores.bits == 16:
+        # A count in a half type of p bits goes no further than 2^p, to which it adds one in vain.
+        least = 2**judge.contract.stores.precision + 1
+        draw("sizes", COUNTS, OneLong(least, alone=False, axes=choice.extents), "counts")
     pieces = judge.op.promises.arithmetic.pieces
     if pieces and judge.contract.stores.bits == 16 and judge.subject_name == OWN and judge.light:
         draw("sizes", DRAFTS, Sizes(judge, 2, frozenset((pieces,))), "pieces")

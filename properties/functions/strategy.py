@@ -24,7 +24,7 @@ _EXACT_NUMBERS = (1.0, -1.0, 2.0, 0.5)
 def samples(draw: st.DrawFn, dtype: str, kind: str = "ordinary") -> Draft:
     """Arguments (text of a spec, *tensors): one to four tensors that broadcast together."""
     spec = draw(_specs(dtype, kind))
-    outer, inner = draw(strategies.shapes(kind, 1, draw(choose("axes of rows", (1, 0, 2))), 12))
+    outer, inner = draw(strategies.shapes(kind, 1, draw(strategies.axes_beside("axes of rows", 1, (1, 0, 2))), 12))
     whole = (*outer, *inner)
     alike = spec.rule == "whole"
     filled = {term.factors[0][0] for term in spec.terms if term.factors[0][1] == "filled"}

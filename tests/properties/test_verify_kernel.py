@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib.util
 import logging
+import random
 import subprocess
 import sys
 from pathlib import Path
@@ -81,6 +82,12 @@ def misread_strides(x: Tensor, w: Tensor) -> Tensor:
     return norm(x.as_strided(x.shape, (x.shape[1], 1)), w)
 
 
+def seeding(seed: Any, x: Tensor, w: Tensor) -> Tensor:
+    """Seeds a generator anew."""
+    seed(0)
+    return norm(x, w)
+
+
 def asked(kernel: Any, *codes: str, **options: Any) -> dict[str, Verdict]:
     given: dict[str, Any] = {"settings": FEW, **options}
     found = verify_kernel(kernel, given.pop("spec", reference), given.pop("shapes", SHAPES), properties=codes, **given)
@@ -109,6 +116,8 @@ def test_the_ten_lines_take_a_right_kernel(capsys: pytest.CaptureFixture[str]) -
         (lambda x, w: apply(x, w) + (x - x.detach()), "VJP"),
         (misread_strides, "LAYOUT"),
         (lambda x, w: apply(x.relu_(), w), "PURE"),
+        (functools.partial(seeding, random.seed), "PURE"),
+        (functools.partial(seeding, np.random.seed), "PURE"),
         (lambda x, w: apply(x, w) + 1e-6, "DATA"),
         (lambda x, w: apply(x.nan_to_num(), w), "SPECIAL"),
         (lambda x, w: apply(x, w) if x.numel() else torch.zeros(1), "EMPTY"),

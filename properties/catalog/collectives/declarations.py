@@ -111,7 +111,10 @@ def _ranks_scatter(over: Any, comm: Any, chunk_sizes: tuple[int, ...], dim: int,
 def _shape(draw: st.DrawFn, kind: str, places: int, dims: tuple[int, ...] = (1, 0, 2)) -> tuple[int, ...]:
     limit = strategies.LARGEST if kind == "large" else 48
     # A tensor without axes has one element, so it can be neither empty nor large.
-    rank = draw(choose("axes", tuple(d for d in dims if d or kind not in ("empty", "large"))))
+    several = (
+        dims * 6 + strategies.MANY_DIMS if kind == "ordinary" else tuple(d for d in dims if d or kind == "integers")
+    )
+    rank = draw(choose("axes", several))
     return tuple(draw(strategies.extents(kind, rank, max(limit // places, 2))))
 
 

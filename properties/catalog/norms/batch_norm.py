@@ -40,6 +40,7 @@ _CHOSEN = {"running": "running statistics"}
 @st.composite
 def structures(draw: st.DrawFn, dtype: str, kind: str, eps: tuple[float, ...] = drawing.EPS) -> dict[str, Any]:
     """The structure of a sample: shapes, dtypes of parameters and running statistics (or None), regime, numbers."""
+    # Five dims in all are the most that torch has a module of batch norm for.
     rank = draw(choose("axes of positions", (1, 1, 0, 2, 3)))
     (channels,), (n, *positions) = draw(strategies.shapes(kind, 1 + rank, 1))
     beside = drawing.dtypes_beside(dtype)

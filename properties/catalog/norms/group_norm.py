@@ -24,8 +24,8 @@ Tensor = torch.Tensor
 
 @st.composite
 def _group_structures(draw: st.DrawFn, dtype: str, kind: str, eps: tuple[float, ...] = drawing.EPS) -> dict[str, Any]:
-    """What group_norm samples have in common: shapes, affine dtypes, regime, eps; input of 2 to 5 dims."""
-    rank = draw(choose("axes of positions", (1, 1, 2, 0, 3)))
+    """What group_norm samples have in common: shapes, affine dtypes, regime, eps; input of 2 to 6 dims."""
+    rank = draw(strategies.axes_beside("axes of positions", 2, (1, 1, 2, 0, 3)))
     (n, groups), (per_group, *positions) = draw(strategies.shapes(kind, 1 + rank, 2))
     # The op refuses a number of groups of zero, but takes channels that are none: a drawn zero means the latter.
     if groups == 0:

@@ -29,6 +29,12 @@ FAULTS = (
         "float64",
     ),
     _fault("biased running_var over ranks", "var * (count / (count - 1))", "var * 1.0"),
+    _fault(
+        "unbiased by the count of one rank",
+        "        update(running_mean, running_var, mean, var * (count / (count - 1)), momentum)",
+        "        own = max(input.numel() // input.shape[1], 2)\n"
+        "        update(running_mean, running_var, mean, var * (own / (own - 1)), momentum)",
+    ),
     _fault("count in three bits", "(1,), count)", "(1,), count).to(torch.float8_e5m2).double()"),
     _fault("sums of the backward not divided", "(reduced / total).reshape", "reduced.reshape"),
     _fault(
