@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Set
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
@@ -26,7 +26,8 @@ from .host.module_files import GivenError, file_of, problem_of
 from .host.sources import content_of, sources
 from .host.watching import Watch
 from .judgement import Assignment, Judgement, Ruling
-from .judging import Progress, judged
+from .judging import ALL, Progress, judged
+from .plan import Plan
 from .row_sample import part_of
 from .session import Session
 from .specification import SpecError, specification
@@ -43,7 +44,7 @@ def judge_file(
     seed: int = 0,
     given: Mapping[str, Any] | None = None,
     confinement: Confinement = USUAL,
-    questions: Sequence[str] = (),
+    plan: Plan = ALL,
     progress: Progress | None = None,
 ) -> Judgement:
     """Judge the candidate of a file, in a process apart, by the spec of another file, which is read here.
@@ -52,7 +53,7 @@ def judge_file(
         candidate, spec: files, or pairs `module:name`.
         contract, seed: as for `judge`. given: arguments of what gives the inputs, by name.
         confinement: of the candidate's process.
-        questions: codes of `questions.QUESTIONS`; all by default. progress: told before each question.
+        plan: of the questions, and the dtype of what is asked. progress: told before each question.
 
     Raises:
         GivenError: a file is not there, or lacks a name, or that of the spec raised; or `contract` names no terms.
@@ -74,7 +75,7 @@ def judge_file(
                 stack.callback(copied.close)
             _keep_off_the_path(candidate, spec)
         before = frozenset(sources().digests)
-        problem = problem_of(spec, seed, given)
+        problem = problem_of(spec, seed, given, plan.dtype)
         digests = {"candidate": "", "spec": _digest(problem.path)}
         try:
             read = specification(problem.spec)
@@ -91,14 +92,15 @@ def judge_file(
         digests["candidate"] = next((sha256(each).hexdigest() for each in contents.values()), "")
         try:
             watch = _watch(problem.path, before, contents)
-            apart = CandidateApart(candidate, problem.made, seed, confinement, watch, contents, copied)
+            apart = CandidateApart(candidate, problem.made, seed, confinement, watch, contents, copied, plan.dtype)
         except CandidateError as err:
             first, *more = str(err).splitlines() or [""]
             finding = wrong("PROCESS", Code.RAISED, f"the candidate could not be made: {first}", *more)
             of = Assignment(candidate, read.name, str(allowed), seed, arguments.dtype, digests)
             return Judgement(of, Ruling.REJECTED, (finding,))
         stack.enter_context(apart)
-        judgement = judged(Session(read, apart, allowed, seed, arguments, problem.draw, part), questions, progress)
+        session = Session(read, apart, allowed, seed, arguments, problem.draw, part, calls=plan.calls)
+        judgement = judged(session, plan, progress)
         return replace(judgement, assignment=replace(judgement.assignment, sha256=digests))
 
 

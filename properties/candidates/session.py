@@ -74,6 +74,7 @@ class Session:
         spec, candidate, terms, seed: what is judged, by what, under which terms, and of which random state.
         given: the arguments. draw: (seed) -> arguments, where the spec's file gives any number of them.
         part: how the problem is cut where it is large; None where it is asked as a whole.
+        calls: that AGAIN makes in a row; None for as many as half a second takes.
         share: what of a large problem is asked for, in words, where rows of it are the problem now.
         history: of the calls. records: of what was held. packed: findings of questions that were asked in one call.
         readings: of outputs and gradients at the given arguments, by terms, operands and cotangents.
@@ -86,6 +87,7 @@ class Session:
     given: CallArguments
     draw: Callable[[int], Sequence[Any]] | None = None
     part: Part | None = None
+    calls: int | None = None
     share: str = ""
     history: CallHistory = field(default_factory=CallHistory)
     records: Records = field(default_factory=Records)

@@ -24,6 +24,8 @@ from typing import Any
 import torch
 
 from ....oracles.verdicts.violation import error_lines, error_name
+from ..arguments import CallArguments
+from ..layouts import place
 from .sources import sources
 
 #: The names of a spec, of a candidate, and of what gives inputs, in the order in which they are looked for.
@@ -120,12 +122,13 @@ def frames_of(err: BaseException) -> list[str]:
     return []
 
 
-def problem_of(address: str, seed: int, given: Mapping[str, Any] | None = None) -> SpecFile:
+def problem_of(address: str, seed: int, given: Mapping[str, Any] | None = None, dtype: str = "") -> SpecFile:
     """The problem of a spec's file.
 
     Args:
         address: a file, or a pair `module:name`. seed: of a module's parameters.
         given: arguments of what gives the inputs, by name.
+        dtype: to which floating inputs, parameters and buffers are cast; empty for their own.
 
     Raises:
         GivenError: it lacks a name.
@@ -137,17 +140,32 @@ def problem_of(address: str, seed: int, given: Mapping[str, Any] | None = None) 
     whole = getattr(draw, "__name__", "") == "generate_input"
     with blamed(address):
         arguments = list(make()) if callable(make) else []
-        spec = instance_of(target, arguments, seed)
-    return SpecFile(spec, _drawing(draw, address, dict(given or {}), whole), arguments, path)
+        spec = instance_of(target, arguments, seed, dtype)
+    drawn = _drawing(draw, address, dict(given or {}), whole)
+    return SpecFile(spec, _casting(drawn, dtype) if dtype else drawn, arguments, path)
 
 
-def instance_of(found: Any, made: Sequence[Any], seed: int) -> Callable[..., Any]:
-    """A function as it is; a class of modules made of those values, from the random state of a seed."""
+def instance_of(found: Any, made: Sequence[Any], seed: int, dtype: str = "") -> Callable[..., Any]:
+    """A function as it is; a class of modules made of those values, from the random state of a seed, of a dtype."""
     if isinstance(found, type) and issubclass(found, torch.nn.Module):
         torch.manual_seed(seed)
-        return found(*made)
+        found = found(*made)
+    if dtype and isinstance(found, torch.nn.Module):
+        found.to(getattr(torch, dtype))
     function: Callable[..., Any] = found
     return function
+
+
+def _casting(draw: Callable[[int], Sequence[Any]], dtype: str) -> Callable[[int], Sequence[Any]]:
+    """(seed) -> the arguments with floating tensors of another dtype, in memory as they lie."""
+
+    def cast(tensor: torch.Tensor) -> torch.Tensor:
+        if not tensor.is_floating_point():
+            return tensor
+        values = tensor.detach().to(getattr(torch, dtype))
+        return place(values, tensor.stride()).requires_grad_(tensor.requires_grad)
+
+    return lambda seed: CallArguments.of(draw(seed)).changed(cast).args
 
 
 def _target_of(address: str, usual: Sequence[str]) -> tuple[ModuleType, str, Any]:
@@ -163,7 +181,7 @@ def _target_of(address: str, usual: Sequence[str]) -> tuple[ModuleType, str, Any
     return module, name, target
 
 
-def candidate_of(address: str, made: Sequence[Any], seed: int) -> tuple[str, Callable[..., Any]]:
+def candidate_of(address: str, made: Sequence[Any], seed: int, dtype: str = "") -> tuple[str, Callable[..., Any]]:
     """The candidate of a file or of a pair, and its name.
 
     Raises:
@@ -171,7 +189,7 @@ def candidate_of(address: str, made: Sequence[Any], seed: int) -> tuple[str, Cal
     """
     _, name, target = _target_of(address, _CANDIDATES)
     with blamed(address):
-        return str(getattr(target, "__name__", name)), instance_of(target, made, seed)
+        return str(getattr(target, "__name__", name)), instance_of(target, made, seed, dtype)
 
 
 def _first_of(module: ModuleType, address: str, names: Sequence[str]) -> Any:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
+import math
 import os
+import re
 import sys
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
@@ -15,7 +17,9 @@ from typing import Any, TypeVar
 import click
 
 from ....properties.candidates import questions
+from ....properties.candidates.plan import Plan
 from ....properties.candidates.questions import QUESTIONS
+from ....reference.dtypes import FORMATS, dtype_name
 from ... import exit_codes
 from ...text import one_line
 from ..host import Host, Stop, require
@@ -25,6 +29,15 @@ from ..write import write_reports
 _Result = TypeVar("_Result")
 #: What `--demo` judges.
 _DEMO = Path(questions.__file__).parent / "demo.py"
+#: The colours of verdicts, and of what is wrong.
+_COLOURS = {
+    "accepted": "green",
+    "rejected": "red",
+    "suspect": "yellow",
+    "weak": "yellow",
+    "error": "red",
+    "WRONG": "red",
+}
 
 
 def parse_inputs(words: tuple[str, ...]) -> dict[str, Any]:
@@ -71,9 +84,14 @@ class _Command(click.Command):
 @click.option("--memory", type=click.FloatRange(min=0), default=16.0, show_default=True, help="GiB; 0 for no limit.")
 @click.option("--input", "given", multiple=True, metavar="NAME=VALUE", help="For what gives the inputs.")
 @click.option("--interpret", is_flag=True, help="Run the candidate's Triton kernels in an interpreter, on the CPU.")
-@click.option("--report-dir", type=click.Path(path_type=Path), help="Write record, page and test table there.")
+@click.option("--dtype", metavar="NAME", help="Cast floating inputs and parameters: bf16, float16, float32, f64.")
+@click.option("--calls", type=click.IntRange(min=2), help="Calls in a row at AGAIN; by default those of half a second.")
+@click.option("--total", type=click.FloatRange(min=0, min_open=True), help="Seconds after which nothing more is asked.")
+@click.option("-x", "stop", is_flag=True, help="Ask nothing more after the first question that is wrong.")
+@click.option("--report-dir", type=click.Path(path_type=Path), help="Write record, page, test table and cases there.")
 @click.option("--json", "as_json", is_flag=True, help="Print one line of JSON.")
 @click.option("-q", "--quiet", is_flag=True, help="Print the verdict alone.")
+@click.option("-v", "--verbose", is_flag=True, help="Print the card of every question that is wrong or refused.")
 @click.pass_obj
 def judge_command(host: Host, /, candidate: str | None, spec: str | None, **options: Any) -> int:
     """Judge CANDIDATE, a file, FILE:NAME or MODULE:NAME, by its spec in plain PyTorch.
@@ -90,6 +108,7 @@ def judge_command(host: Host, /, candidate: str | None, spec: str | None, **opti
     with _telling_in_json(options["as_json"]):
         addresses = _addresses(candidate, spec, demo=options["demo"])
         _require_questions(options["questions"])
+        options["dtype"] = _dtype_of(options["dtype"])
         require("torch", "mpmath", "msgspec", *(("triton",) if options["interpret"] else ()))
     # This process and the candidate's keep the memory that they free, so each page of it is cleared once. For NumPy's
     # arrays the kernel would make huge pages, and may move other memory about for each, which takes longer than that.
@@ -112,7 +131,11 @@ def _judge(candidate: str, spec: str, options: dict[str, Any], *, alone: bool) -
     from .recording import CODES, claim, record_of
 
     confinement = Confinement(options["seconds"], options["memory"], options["interpret"], alone)
-    chosen = {name: options[name] for name in ("contract", "seed", "questions")}
+    plan = Plan(
+        options["questions"], stop=options["stop"], total=options["total"] or math.inf, calls=options["calls"],
+        dtype=options["dtype"],
+    )  # fmt: skip
+    chosen = {"contract": options["contract"], "seed": options["seed"], "plan": plan}
     with claim(options["report_dir"]) as folder, _progress() as progress:
         judge_candidate = functools.partial(judge_file, candidate, spec, **chosen, confinement=confinement)
         judgement = run_on_user_files(
@@ -123,7 +146,8 @@ def _judge(candidate: str, spec: str, options: dict[str, Any], *, alone: bool) -
             fault = write_reports(folder, record_of(judgement, _words(candidate, spec, options)))
     if options["demo"] and not options["as_json"]:
         click.echo(f"{_DEMO}:\n\n{textwrap.indent(_DEMO.read_text(), '    ')}")
-    click.echo(judgement.as_json() if options["as_json"] else judgement.summary if options["quiet"] else str(judgement))
+    text = judgement.summary if options["quiet"] else judgement.report(verbose=options["verbose"])
+    click.echo(judgement.as_json() if options["as_json"] else _paint(text), color=wants_colour())
     if folder is not None and not options["as_json"]:
         click.echo(f"could not write: {fault[1]}" if fault else f"report  {folder.path / 'report.html'}")
     return fault[0] if fault else CODES[str(judgement.verdict)]
@@ -153,10 +177,39 @@ def _require_questions(codes: Sequence[str]) -> None:
             raise Stop(exit_codes.USAGE, f"--question: got {code[:100]!r}{hint}, need one of {', '.join(QUESTIONS)}")
 
 
+def _dtype_of(name: str | None) -> str:
+    """torch's name of a dtype that a user names; empty for none.
+
+    Raises:
+        Stop: there is no such dtype, or it is not judged.
+    """
+    if name is None or dtype_name(name) in FORMATS:
+        return dtype_name(name or "")
+    names = [*FORMATS, *(fmt.short for fmt in FORMATS.values())]
+    raise Stop(
+        exit_codes.USAGE, f"--dtype: got {name[:100]!r}{did_you_mean(name, names)}, need one of {', '.join(names)}"
+    )
+
+
+def _paint(text: str) -> str:
+    """A report with the verdict, and what is wrong, in colour."""
+
+    def styled(match: re.Match[str]) -> str:
+        return click.style(match[0], fg=_COLOURS[match[0]], bold=True)
+
+    return re.sub(rf"^(WRONG(?= )|({'|'.join(_COLOURS)})(?=:|$))", styled, text, flags=re.MULTILINE)
+
+
+def wants_colour() -> bool | None:
+    """Whether NO_COLOR or FORCE_COLOR ask for text without or with colour; None where the terminal decides."""
+    return False if os.environ.get("NO_COLOR") else True if os.environ.get("FORCE_COLOR") else None
+
+
 def _words(candidate: str, spec: str, options: dict[str, Any]) -> list[str]:
     """The command line that judges the same in the same way, without the questions."""
     words = ["opassay", "judge", candidate, "--spec", spec, f"--seed={options['seed']}"]
     words += [f"--contract={options['contract']}"] if options["contract"] != "torch" else []
+    words += [f"--{name}={options[name]}" for name in ("dtype", "calls") if options[name]]
     words += [word for pair in options["given"] for word in ("--input", pair)]
     return words + ["--interpret"] * options["interpret"]
 
