@@ -16,7 +16,7 @@ from .agreement import disagreement, operands_of
 from .arguments import CallArguments, OperandFacts, State, Tensor
 from .comparing import hold_in_turn
 from .evidence import Evidence, Records
-from .finding import Finding, raised, summed, wrong
+from .finding import FailingCall, Finding, raised, summed, wrong
 from .host.calls import Answer, Answering, CandidateCall, Manner, Writes
 from .layouts import MemoryLayout, own_strides, strides_of
 from .questions import OF_ARITHMETIC, OF_DATA, OF_LIKELY
@@ -27,6 +27,8 @@ from .specification import Reading, Specification
 #: Before and after so many calls the process is compared, which takes a while; what a first call replaces, a second may
 #: find replaced.
 _WATCHED = 2
+#: How a call is made that needs no call before it, and nothing around it.
+_OF_ONE_CALL = (Manner.PLAIN, Manner.SHIFTED)
 
 
 @dataclass(frozen=True)
@@ -185,7 +187,13 @@ class Session:
         answer = self.call(cut.called, tensors, manner, layout=layout, writes=self.writes_of(run))
         if answer.raised:
             return raised(question, answer.raised, refusable)
-        return replace(self.held(question, cut.held, tensors, run, answer, sharp), sampled=cut.told)
+        finding = replace(self.held(question, cut.held, tensors, run, answer, sharp), sampled=cut.told)
+        outlier = None if finding.wrong is None else finding.wrong.outlier
+        names = run.names[: len(run.outputs)]
+        if outlier is None or outlier.output not in names or manner not in _OF_ONE_CALL or self.spec.numpy:
+            return finding
+        place = names.index(outlier.output)
+        return replace(finding, call=FailingCall(cut.called, tensors, layout, manner is Manner.SHIFTED, place))
 
     def reduced(self) -> None:
         """Go on with rows of a large problem alone, where the candidate takes them: it was wrong at the given size."""

@@ -1,4 +1,5 @@
-"""JSON Schemas of run.json, known.json and budget.json, made from the types by which these files are read.
+"""JSON Schemas of run.json, known.json and budget.json, made from the types by which these files are read; and of the
+line of a judgement.
 
 The files beside this module hold the same text, for editors and other programs. `opassay report schema known` prints
 one.
@@ -10,8 +11,11 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
+
 from ..baseline import budget_schema, known_schema
 from ..record import schema as run_schema
+from .judgement import ABOUT, JudgementLine
 
 #: What each field holds, for a reader of the schema and for editors that show it.
 _KNOWN = {
@@ -74,5 +78,14 @@ def _describe_fields(schema: dict[str, Any], title: str, about: dict[str, str]) 
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": title, **schema}
 
 
-_MAKERS: dict[str, Callable[[], dict[str, Any]]] = {"run": run_schema, "known": _known_schema, "budget": _budget_schema}
+def _judgement_schema() -> dict[str, Any]:
+    return _describe_fields(msgspec.json.schema(JudgementLine), "opassay judgement", ABOUT)
+
+
+_MAKERS: dict[str, Callable[[], dict[str, Any]]] = {
+    "run": run_schema,
+    "known": _known_schema,
+    "budget": _budget_schema,
+    "judgement": _judgement_schema,
+}
 NAMES = tuple(_MAKERS)

@@ -15,6 +15,8 @@ from opassay.properties.candidates.judging import judge
 from opassay.properties.candidates.plan import Plan
 from opassay.properties.candidates.questions import QUESTIONS
 from opassay.reports.cli.main import main
+from opassay.reports.schemas.documents import schema_of
+from tests.reports.json_schema import schema_errors
 
 FILE = """
 import torch
@@ -178,3 +180,24 @@ def test_colour_is_as_the_environment_asks(
     assert ("\x1b[31m\x1b[1mWRONG\x1b[0m   OFFSET" in output) == coloured
     assert ("\x1b[31m\x1b[1mrejected\x1b[0m: OFFSET" in output) == coloured
     assert ("\x1b" in output) == coloured
+
+
+def test_every_line_of_json_fits_its_schema(capsys: pytest.CaptureFixture[str]) -> None:
+    codes = [word for code in ("GIVEN", "OFFSET", "FRESH", "SIZES", "GRAD") for word in ("-k", code)]
+    commands = [
+        ("kernel", *codes),
+        ("contiguous", "-k", "AGAIN", "--total", "1e-9"),
+        ("nothing",),
+        ("kernel", "-k", "X"),
+    ]
+    for (name, *words), code in zip(commands, (1, 4, 2, 2), strict=True):
+        assert _judge(name, "--json", *words) == code
+        (text,) = capsys.readouterr().out.splitlines()
+        assert schema_errors(json.loads(text), schema_of("judgement")) == []
+        assert code == 2 or set(json.loads(text)) == set(schema_of("judgement")["$defs"]["JudgementLine"]["properties"])
+    worst = {"index", "computed", "exact", "bound", "ratio", "outside", "elements", "box"}
+    assert _judge("kernel", "--json", "-k", "OFFSET") == 1
+    (cause,) = _line(capsys)["causes"]
+    assert worst <= set(cause)
+    assert cause["computed"] == "nan"
+    assert schema_errors({**cause, "computed": "many"}, schema_of("judgement")) != []

@@ -29,8 +29,8 @@ from ..layouts import place
 from .sources import sources
 
 #: The names of a spec, of a candidate, and of what gives inputs, in the order in which they are looked for.
-_SPECS = ("Model", "ref_kernel", "reference", "spec")
-_CANDIDATES = ("ModelNew", "custom_kernel", "candidate", "Model")
+SPECS = ("Model", "ref_kernel", "reference", "spec")
+CANDIDATES = ("ModelNew", "custom_kernel", "candidate", "Model")
 _INPUTS = ("get_inputs", "generate_input", "inputs")
 #: Where frames of an exception are that say nothing of its cause, and how many of the others are told.
 _NOT_THEIRS, _FRAMES = (*(f"{Path(__file__).parents[3] / part}/" for part in ("properties", "oracles")), "<frozen "), 4
@@ -133,7 +133,7 @@ def problem_of(address: str, seed: int, given: Mapping[str, Any] | None = None, 
     Raises:
         GivenError: it lacks a name.
     """
-    module, _, target = _target_of(address, _SPECS)
+    module, _, target = _target_of(address, SPECS)
     draw = _first_of(module, address, _INPUTS)
     make = getattr(module, "get_init_inputs", None)
     path = Path(getattr(module, "__file__", None) or ".")
@@ -187,7 +187,7 @@ def candidate_of(address: str, made: Sequence[Any], seed: int, dtype: str = "") 
     Raises:
         GivenError: it lacks a name.
     """
-    _, name, target = _target_of(address, _CANDIDATES)
+    _, name, target = _target_of(address, CANDIDATES)
     with blamed(address):
         return str(getattr(target, "__name__", name)), instance_of(target, made, seed, dtype)
 

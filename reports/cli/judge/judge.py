@@ -24,7 +24,7 @@ from ... import exit_codes
 from ...text import one_line
 from ..host import Host, Stop, require
 from ..project.hints import did_you_mean
-from ..write import write_reports
+from .watching import judge_at_every_change
 
 _Result = TypeVar("_Result")
 #: What `--demo` judges.
@@ -88,6 +88,7 @@ class _Command(click.Command):
 @click.option("--calls", type=click.IntRange(min=2), help="Calls in a row at AGAIN; by default those of half a second.")
 @click.option("--total", type=click.FloatRange(min=0, min_open=True), help="Seconds after which nothing more is asked.")
 @click.option("-x", "stop", is_flag=True, help="Ask nothing more after the first question that is wrong.")
+@click.option("--watch", is_flag=True, help="Judge again whenever a file changes, until Ctrl-C.")
 @click.option("--report-dir", type=click.Path(path_type=Path), help="Write record, page, test table and cases there.")
 @click.option("--json", "as_json", is_flag=True, help="Print one line of JSON.")
 @click.option("-q", "--quiet", is_flag=True, help="Print the verdict alone.")
@@ -120,37 +121,48 @@ def judge_command(host: Host, /, candidate: str | None, spec: str | None, **opti
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     alone = "torch" not in sys.modules  # else somebody calls this in a process of his own, as a test does
     host.ends_at_once = alone
+    judge = functools.partial(_judge, *addresses, options, alone)
     with _telling_in_json(options["as_json"]):
-        return _judge(*addresses, options, alone=alone)
+        return judge_at_every_change(judge, addresses) if options["watch"] else judge()[0]
 
 
-def _judge(candidate: str, spec: str, options: dict[str, Any], *, alone: bool) -> int:
-    """The exit code of a judgement, which is printed and, where a folder is given for it, recorded."""
+def _judge(
+    candidate: str, spec: str, options: dict[str, Any], alone: bool, sooner: Sequence[str] = ()
+) -> tuple[int, list[str]]:
+    """The exit code of a judgement, which is printed and, where a folder is given for it, recorded; what is wrong.
+
+    Args:
+        candidate, spec: addresses. options: of the command, by name. alone: whether this process does nothing else.
+        sooner: codes of questions that are asked before others.
+    """
+    from ....properties.candidates.cases import JudgedCase
     from ....properties.candidates.host.apart import Confinement
     from ....properties.candidates.judge_files import judge_file
-    from .recording import CODES, claim, record_of
+    from .recording import CODES, claim, read_failures, write_judgement
 
     confinement = Confinement(options["seconds"], options["memory"], options["interpret"], alone)
     plan = Plan(
-        options["questions"], stop=options["stop"], total=options["total"] or math.inf, calls=options["calls"],
-        dtype=options["dtype"],
+        options["questions"], [*sooner, *read_failures(options["report_dir"], candidate, spec)], options["stop"],
+        options["total"] or math.inf, options["calls"], options["dtype"],
     )  # fmt: skip
-    chosen = {"contract": options["contract"], "seed": options["seed"], "plan": plan}
+    chosen = {"contract": options["contract"], "seed": options["seed"], "plan": plan, "confinement": confinement}
+    same = ("seed", "contract", "given", "dtype", "calls", "seconds", "interpret")
+    case = JudgedCase(candidate, spec, **{name: options[name] for name in same})
     with claim(options["report_dir"]) as folder, _progress() as progress:
-        judge_candidate = functools.partial(judge_file, candidate, spec, **chosen, confinement=confinement)
-        judgement = run_on_user_files(
-            functools.partial(judge_candidate, given=parse_inputs(options["given"]), progress=progress)
-        )
-        fault = None
-        if folder is not None:
-            fault = write_reports(folder, record_of(judgement, _words(candidate, spec, options)))
+        judge_candidate = functools.partial(judge_file, candidate, spec, **chosen, progress=progress)
+        judgement = run_on_user_files(functools.partial(judge_candidate, given=parse_inputs(options["given"])))
+        fault = None if folder is None else write_judgement(folder, judgement, case)
     if options["demo"] and not options["as_json"]:
         click.echo(f"{_DEMO}:\n\n{textwrap.indent(_DEMO.read_text(), '    ')}")
     text = judgement.summary if options["quiet"] else judgement.report(verbose=options["verbose"])
+    for name, digest in options.get("sha256", {}).items():
+        if digest != judgement.assignment.sha256.get(name):
+            click.echo(f"the file of the {name} has changed since: its sha256 was {digest}", err=True)
     click.echo(judgement.as_json() if options["as_json"] else _paint(text), color=wants_colour())
     if folder is not None and not options["as_json"]:
         click.echo(f"could not write: {fault[1]}" if fault else f"report  {folder.path / 'report.html'}")
-    return fault[0] if fault else CODES[str(judgement.verdict)]
+    code = fault[0] if fault else CODES[str(judgement.verdict)]
+    return code, [cause.question for cause in judgement.causes]
 
 
 def _addresses(candidate: str | None, spec: str | None, *, demo: bool) -> tuple[str, str]:
@@ -183,7 +195,7 @@ def _dtype_of(name: str | None) -> str:
     Raises:
         Stop: there is no such dtype, or it is not judged.
     """
-    if name is None or dtype_name(name) in FORMATS:
+    if not name or dtype_name(name) in FORMATS:
         return dtype_name(name or "")
     names = [*FORMATS, *(fmt.short for fmt in FORMATS.values())]
     raise Stop(
@@ -203,15 +215,6 @@ def _paint(text: str) -> str:
 def wants_colour() -> bool | None:
     """Whether NO_COLOR or FORCE_COLOR ask for text without or with colour; None where the terminal decides."""
     return False if os.environ.get("NO_COLOR") else True if os.environ.get("FORCE_COLOR") else None
-
-
-def _words(candidate: str, spec: str, options: dict[str, Any]) -> list[str]:
-    """The command line that judges the same in the same way, without the questions."""
-    words = ["opassay", "judge", candidate, "--spec", spec, f"--seed={options['seed']}"]
-    words += [f"--contract={options['contract']}"] if options["contract"] != "torch" else []
-    words += [f"--{name}={options[name]}" for name in ("dtype", "calls") if options[name]]
-    words += [word for pair in options["given"] for word in ("--input", pair)]
-    return words + ["--interpret"] * options["interpret"]
 
 
 def run_on_user_files(run: Callable[[], _Result]) -> _Result:
