@@ -9,7 +9,7 @@ from typing import Literal
 
 import msgspec
 
-from ...oracles.verdicts.verdict import AXES, Cell
+from ...oracles.verdicts.verdict import Cell
 
 #: The subject of every cell: the op has the name of the candidate.
 SUBJECT = "candidate"
@@ -24,7 +24,7 @@ class JudgedCase(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         schema: of the file. question: its code; empty before one is chosen.
         candidate, spec: addresses; those of files are absolute. given: words NAME=VALUE for what gives the inputs.
         contract, seed, dtype, calls, seconds, interpret: as `opassay judge` takes them.
-        sha256: of what was executed, by "candidate" and "spec". cell: of the question, by axes.
+        sha256: of what was executed, by "candidate" and "spec". cell: of the question.
     """
 
     candidate: str
@@ -38,13 +38,12 @@ class JudgedCase(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     interpret: bool = False
     question: str = ""
     sha256: dict[str, str] = {}
-    cell: dict[str, str] = {}
+    cell: Cell = Cell("", "", "", "", "")
     schema: Literal["opassay-judged-case/1"] = "opassay-judged-case/1"
 
     def of(self, cell: Cell, sha256: dict[str, str]) -> JudgedCase:
         """The case of one question, by its cell and what was executed."""
-        axes = {name: getattr(cell, name) for name in AXES}
-        return msgspec.structs.replace(self, question=cell.property, cell=axes, sha256=sha256)
+        return msgspec.structs.replace(self, question=cell.property, cell=cell, sha256=sha256)
 
     @property
     def words(self) -> list[str]:
@@ -66,7 +65,7 @@ class JudgedCase(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def id(self) -> str:
         """The cell's id, and four hex digits of the case."""
         digest = hashlib.sha256(self.text.encode("utf-8", "replace")).hexdigest()
-        return f"{Cell(**self.cell).id}-{digest[:4]}"
+        return f"{self.cell.id}-{digest[:4]}"
 
 
 def absolute(address: str) -> str:

@@ -32,12 +32,6 @@ def load(address: str) -> ModuleType:
     return sys.modules[name]
 
 
-def first_of(module: ModuleType, names: Sequence[str]) -> Any:
-    """What a module, or an operator that it registers, has by the first of some names that there is."""
-    pairs = [(getattr(torch.ops, name.split("::")[0]) if "::" in name else module, name) for name in names]
-    return next(getattr(home, name.split("::")[-1]) for home, name in pairs if hasattr(home, name.split("::")[-1]))
-
-
 def instance_of(
     function: Any, made: Sequence[Any], seed: int, dtype: torch.dtype | None, state: dict[str, torch.Tensor]
 ) -> Callable[..., Any]:

@@ -27,7 +27,7 @@ from .host.sources import content_of, sources
 from .host.watching import Watch
 from .judgement import Assignment, Judgement, Ruling
 from .judging import ALL, Progress, judged
-from .plan import Plan
+from .question_plan import QuestionPlan
 from .row_sample import part_of
 from .session import Session
 from .specification import SpecError, specification
@@ -44,7 +44,7 @@ def judge_file(
     seed: int = 0,
     given: Mapping[str, Any] | None = None,
     confinement: Confinement = USUAL,
-    plan: Plan = ALL,
+    plan: QuestionPlan = ALL,
     progress: Progress | None = None,
 ) -> Judgement:
     """Judge the candidate of a file, in a process apart, by the spec of another file, which is read here.

@@ -19,8 +19,8 @@ from .finding import Finding, not_asked, wrong
 from .host.calls import GoneError
 from .host.host import CandidateHost
 from .judgement import Assignment, Judgement, Ruling, ruling
-from .plan import Plan
 from .precision import arithmetic
+from .question_plan import QuestionPlan
 from .questions import QUESTIONS, Standing
 from .row_sample import part_of
 from .session import Session
@@ -29,7 +29,7 @@ from .specification import SpecError, specification
 #: (code of the question that comes next, how many were asked, how many there are) -> None.
 Progress = Callable[[str, int, int], None]
 #: Every question, to its end.
-ALL = Plan()
+ALL = QuestionPlan()
 
 
 def judge(
@@ -59,7 +59,7 @@ def judge(
         TypeError: `inputs` is a tensor. ValueError: a code or a contract that is none, a negative seed, or fewer than
             two calls.
     """
-    plan = Plan(questions, calls=calls, total=total)
+    plan = QuestionPlan(questions, calls=calls, total=total)
     if seed < 0:
         raise ValueError(f"seed={seed}: need a whole number from 0 on")
     allowed = terms(contract)
@@ -78,7 +78,7 @@ def judge(
         host.set_state(before)
 
 
-def judged(session: Session, plan: Plan = ALL, progress: Progress | None = None) -> Judgement:
+def judged(session: Session, plan: QuestionPlan = ALL, progress: Progress | None = None) -> Judgement:
     """Ask a session's questions; the findings are in the table's order, whatever that of the plan.
 
     Args:
@@ -101,7 +101,9 @@ def judged(session: Session, plan: Plan = ALL, progress: Progress | None = None)
     )  # fmt: skip
 
 
-def _ask(session: Session, plan: Plan, start: float, progress: Progress | None) -> tuple[list[Finding], str, list[str]]:
+def _ask(
+    session: Session, plan: QuestionPlan, start: float, progress: Progress | None
+) -> tuple[list[Finding], str, list[str]]:
     """The findings in the order of asking; why there is no verdict, or ""; and what was not asked, a sentence or none.
 
     Args:

@@ -22,12 +22,12 @@ from .layouts import place, strides_of
 
 #: Bytes of a tensor that a program has in its text, 4096 elements of float32; a larger one is in a file beside it.
 _IN_TEXT = 2**14
-_FUNCTIONS = (failing_call.load, failing_call.first_of, failing_call.instance_of, failing_call.tensors_of)
+_FUNCTIONS = (failing_call.load, failing_call.instance_of, failing_call.tensors_of)
 _IMPORTS = ("import copy", "import importlib", "import importlib.util", "import os")
 
 
 @dataclass(frozen=True)
-class _Expression:
+class _SourceText:
     """Python that stands for a value where values are written."""
 
     text: str
@@ -42,6 +42,8 @@ def write_program(finding: Finding, case: JudgedCase) -> tuple[str, bytes]:
     Raises:
         NoProgram: one call with plain values does not show the failure, or the program would be too long.
     """
+    if "::" in case.candidate + case.spec:
+        raise NoProgram("An operator that a file registers is no function of the file.")
     call, outlier = finding.call, None if finding.wrong is None else finding.wrong.outlier
     if call is None or outlier is None:
         raise NoProgram("One call with plain values does not show it.")
@@ -61,7 +63,7 @@ def write_program(finding: Finding, case: JudgedCase) -> tuple[str, bytes]:
 def _values_of(call: FailingCall, case: JudgedCase, stored: bytearray) -> dict[str, object]:
     """The values of a program by name; the bytes of those that are too long for its text are added to `stored`."""
     tensors = call.arguments.tensors
-    names = [_Expression(f"x{i}") for i in range(len(tensors))]
+    names = [_SourceText(f"x{i}") for i in range(len(tensors))]
     try:
         ast.literal_eval(repr(call.arguments.with_tensors([name.text for name in names]).args))
     except (ValueError, SyntaxError):
@@ -73,7 +75,7 @@ def _values_of(call: FailingCall, case: JudgedCase, stored: bytearray) -> dict[s
     }
     values["given"] = call.arguments.with_tensors(names).args
     values["state"] = {
-        name: _Expression(literal(_written(t.contiguous(), t, stored))) for name, t in call.state.items()
+        name: _SourceText(literal(_written(t.contiguous(), t, stored))) for name, t in call.state.items()
     }
     return {**values, "seed": case.seed, "dtype": getattr(torch, case.dtype) if case.dtype else None}
 
@@ -87,7 +89,7 @@ def _written(layout: Tensor, values: Tensor, stored: bytearray) -> object:
     stored += raw
     text += "" if layout.device.type == "cpu" else f".to({str(layout.device)!r})"
     dense = layout.is_contiguous() and not layout.storage_offset()
-    return _Expression(text if dense else f"laid({text}, {tuple(layout.stride())}, {layout.storage_offset()})")
+    return _SourceText(text if dense else f"laid({text}, {tuple(layout.stride())}, {layout.storage_offset()})")
 
 
 def _targets(case: JudgedCase) -> tuple[str, ...]:
@@ -98,7 +100,8 @@ def _targets(case: JudgedCase) -> tuple[str, ...]:
         module, _, target = (f"{file}.py", "", target) if within else absolute(address).partition(":")
         lines.append(f"module = load({module!r})")
         lines += ["made = getattr(module, 'get_init_inputs', list)()"] if name == "reference" else []
-        lines.append(f"{name} = first_of(module, {(target,) if target else usual!r})")
+        names = (target,) if target else usual
+        lines.append(f"{name} = next(getattr(module, name) for name in {names} if hasattr(module, name))")
         lines.append(f"{name} = instance_of({name}, made, seed, dtype, state)")
     return tuple(lines)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -18,8 +19,11 @@ from ..record import RecordError
 from ..store.files import read_capped
 from ..text import clean, failure_text, one_line, verdict_line
 from .host import Host, Stop, require
-from .judge.replaying import read_judged_case, replay_judged_case
+from .judge.judge import judge_command
 from .session import Ending, read_verdict
+
+if TYPE_CHECKING:
+    from ...properties.candidates.cases import JudgedCase
 
 _MAX_CASE = 16 * 2**20  # bytes
 
@@ -56,13 +60,13 @@ def replay_command(host: Host, case: str, report_dir: Path, trusted: str | None,
     if programs and program.is_file():
         click.echo(clean(read_capped(program, _MAX_CASE).decode("utf-8", "replace")), nl=False)
         return exit_codes.OK
-    judged = read_judged_case(path)
+    judged = _judged_case(path)
     if judged is not None:
         if programs:
             raise Stop(exit_codes.USAGE, f"{path.name}: one call does not show it, so no program was written beside it")
         if Path(case).is_file() or trusted is not None:  # a file may come from anybody; a report folder is the user's
-            _require_trusted(path, Cell(**judged.cell), trusted, runs_code=True)
-        return replay_judged_case(judged)
+            _require_trusted(path, judged.cell, trusted, runs_code=True)
+        return _replay_judged_case(judged)
     require("torch", "mpmath", "hypothesis")  # of the process that judges
     cell = _cell(path)
     _require_trusted(path, cell, trusted, runs_code=":" in cell.op)
@@ -74,6 +78,32 @@ def replay_command(host: Host, case: str, report_dir: Path, trusted: str | None,
     click.echo(failure_text(verdict) if bad else verdict_line(verdict))
     # The same table as for a run, so that a script need not know which of the two commands it called.
     return exit_codes.most_urgent(exit_codes.run_reasons([verdict]))
+
+
+def _judged_case(path: Path) -> JudgedCase | None:
+    """The case of a judged candidate; None for a case of another schema.
+
+    Raises:
+        Stop: it has the schema and a broken field.
+    """
+    require("msgspec")
+    import msgspec
+
+    from ...properties.candidates.cases import JudgedCase
+
+    try:
+        content = read_capped(path, _MAX_CASE)
+        return msgspec.json.decode(content, type=JudgedCase) if b'"opassay-judged-case/' in content else None
+    except (RecordError, OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as err:
+        raise Stop(exit_codes.USAGE, f"{path.name}: case file: {one_line(str(err), 200)}") from err
+
+
+def _replay_judged_case(case: JudgedCase) -> int:
+    """Ask the question of a case again, and say which files have changed; the exit code is that of `judge`."""
+    same = ("candidate", "spec", "seed", "contract", "given", "dtype", "calls", "seconds", "interpret", "sha256")
+    options = {name: getattr(case, name) for name in same}
+    code: int = click.get_current_context().invoke(judge_command, **options, questions=(case.question,))
+    return code
 
 
 def _print_program(path: Path, verdict: Verdict) -> int:

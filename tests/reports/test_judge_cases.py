@@ -116,20 +116,13 @@ def test_a_broken_case_is_refused(pair: Path, capsys: pytest.CaptureFixture[str]
         assert "case file: " in capsys.readouterr().err
 
 
-def test_what_was_wrong_before_is_asked_first(pair: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from opassay.properties.candidates import judging
-
-    asked: list[str] = []
-    asking = {code: lambda session, code=code, ask=ask: asked.append(code) or ask(session)  # type: ignore[misc]
-              for code, ask in judging.ASKING.items()}  # fmt: skip
-    monkeypatch.setattr(judging, "ASKING", asking)
+def test_what_was_wrong_before_is_asked_first(pair: Path) -> None:
     codes = ["-k", "GIVEN", "-k", "SIGNS", "-k", "SMALL"]
     _write_candidate(pair, "3e-5")
-    assert main([*JUDGE, *codes]) == 1
-    assert read_failures(Path("report"), "candidate.py", "reference.py") == ["SMALL"]
+    for cells in (["GIVEN", "SIGNS", "SMALL"], ["GIVEN", "SMALL"]):  # the second run ends before it reaches SIGNS
+        assert main([*JUDGE, *codes, "-x"]) == 1
+        run = load(pair / "report" / "run.json")
+        assert [verdict.cell.property for verdict in run.verdicts] == cells
+        assert read_failures(Path("report"), "candidate.py", "reference.py") == ["SMALL"]
     assert read_failures(Path("report"), "candidate.py", "other.py") == []
     assert read_failures(None, "candidate.py", "reference.py") == []
-    assert main([*JUDGE, *codes]) == 1
-    assert asked == ["GIVEN", "SIGNS", "SMALL", "GIVEN", "SMALL", "SIGNS"]
-    cells = [verdict.cell.property for verdict in load(pair / "report" / "run.json").verdicts]
-    assert cells == ["GIVEN", "SIGNS", "SMALL"]

@@ -12,7 +12,7 @@ import torch
 
 from opassay.properties.candidates.judgement import Ruling
 from opassay.properties.candidates.judging import judge
-from opassay.properties.candidates.plan import Plan
+from opassay.properties.candidates.question_plan import QuestionPlan
 from opassay.properties.candidates.questions import QUESTIONS
 from opassay.reports.cli.main import main
 from opassay.reports.schemas.documents import schema_of
@@ -127,7 +127,7 @@ def test_many_calls_show_a_rare_fault(noise: float) -> None:
 
 
 def test_questions_that_build_on_others_are_not_asked_sooner() -> None:
-    order = Plan(sooner=["LEFT", "LIKELY", "OFFSET", "GRAD"]).order
+    order = QuestionPlan(sooner=["LEFT", "LIKELY", "OFFSET", "GRAD"]).order
     assert order[:5] == ["PROCESS", "GIVEN", "OFFSET", "GRAD", "UNTOUCHED"]
     assert order[-1] == "LEFT"
     assert sorted(order) == sorted(QUESTIONS)
@@ -139,7 +139,7 @@ def test_the_order_of_asking_is_not_that_of_the_report() -> None:
 
     asked: list[str] = []
     session = _session(Session)
-    plan = Plan(["GIVEN", "SEEDS", "OFFSET"], sooner=["OFFSET"])
+    plan = QuestionPlan(["GIVEN", "SEEDS", "OFFSET"], sooner=["OFFSET"])
     judgement = judged(session, plan, lambda code, *_: asked.append(code))
     assert asked == ["GIVEN", "OFFSET", "SEEDS"]
     assert [finding.question for finding in judgement.findings] == ["GIVEN", "SEEDS", "OFFSET"]

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import click
 
 from ....properties.candidates import questions
-from ....properties.candidates.plan import Plan
+from ....properties.candidates.question_plan import QuestionPlan
 from ....properties.candidates.questions import QUESTIONS
 from ....reference.dtypes import FORMATS, dtype_name
 from ... import exit_codes
@@ -141,7 +141,7 @@ def _judge(
     from .recording import CODES, claim, read_failures, write_judgement
 
     confinement = Confinement(options["seconds"], options["memory"], options["interpret"], alone)
-    plan = Plan(
+    plan = QuestionPlan(
         options["questions"], [*sooner, *read_failures(options["report_dir"], candidate, spec)], options["stop"],
         options["total"] or math.inf, options["calls"], options["dtype"],
     )  # fmt: skip

@@ -15,7 +15,7 @@ _BEHIND = frozenset({"COMPILED", "LIKELY", "LEFT"})
 
 
 @dataclass(frozen=True)
-class Plan:
+class QuestionPlan:
     """What is asked of a candidate.
 
     Attributes:
