@@ -36,6 +36,19 @@ def program(op: Op, cell: Cell, script: Script, title: str, case_id: str) -> str
         NoProgram: the subject has no name, or the text would be longer than `LONGEST`.
     """
     subject = named(op.implementation(cell.subject))
+    return assemble(subject, script, title, f"{cell.key}, case {case_id}", torch.get_num_threads())
+
+
+def assemble(subject: Script, script: Script, title: str, about: str, threads: int) -> str:
+    """The text of a program.
+
+    Args:
+        subject: the lines that define what is called. script: what the program shows.
+        title: what is wrong. about: of what, and the name of the case. threads: of torch.
+
+    Raises:
+        NoProgram: the text would be longer than `LONGEST`.
+    """
     body = [*subject.lines, "", *(f"{name} = {literal(value)}" for name, value in script.values.items())]
     body += ["", *script.lines]
     text = "\n".join(body)
@@ -44,8 +57,7 @@ def program(op: Op, cell: Cell, script: Script, title: str, case_id: str) -> str
     whole = "\n".join(
         [
             f"# {_one_line(title)}",
-            f"# {_one_line(cell.key)}, case {case_id}; written with torch {torch.__version__}, "
-            f"Python {platform.python_version()}.",
+            f"# {_one_line(about)}; written with torch {torch.__version__}, Python {platform.python_version()}.",
             "# Exit status: 1 while the fault is there, 0 once it is gone.",
             "import sys",
             "from math import inf, nan",
@@ -54,7 +66,7 @@ def program(op: Op, cell: Cell, script: Script, title: str, case_id: str) -> str
             *imports,
             "",
             # The order of a sum, and so its last bits, may depend on how many threads share it.
-            f"torch.set_num_threads({torch.get_num_threads()})",
+            f"torch.set_num_threads({threads})",
             "",
             *needed,
             text,

@@ -6,10 +6,27 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...oracles.verdicts.verdict import Code
-from .arguments import CallArguments
+from .arguments import CallArguments, State
 from .card import Wrong
 from .comparing import Held
+from .layouts import MemoryLayout
 from .questions import Standing
+
+
+@dataclass(frozen=True)
+class FailingCall:
+    """A call with plain values, an output of which is outside its accept set.
+
+    Attributes:
+        arguments, state: of the call. layout: of the tensor arguments; None for their own.
+        shifted: whether they begin one element after the beginning of their memory. output: its position.
+    """
+
+    arguments: CallArguments
+    state: State
+    layout: MemoryLayout | None
+    shifted: bool
+    output: int
 
 
 @dataclass(frozen=True)
@@ -22,6 +39,7 @@ class Finding:
         judged, elements: how many elements were held against a bound, of how many.
         sampled: which share of the question was asked of a large problem, in words; empty for all of it.
         left_out: what of the question could not be asked, in words; empty where all of it was.
+        call: that shows what is wrong, where one call does.
     """
 
     question: str
@@ -31,6 +49,7 @@ class Finding:
     sampled: str = ""
     left_out: str = ""
     elements: int = 0
+    call: FailingCall | None = None
 
     @property
     def text(self) -> str:

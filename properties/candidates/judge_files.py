@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Set
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
@@ -28,7 +28,8 @@ from .host.sources import content_of, sources
 from .host.timing import Timing
 from .host.watching import Watch
 from .judgement import Assignment, Judgement, Ruling
-from .judging import Progress, judged
+from .judging import ALL, Progress, judged
+from .question_plan import QuestionPlan
 from .row_sample import part_of
 from .session import Session
 from .specification import SpecError, specification
@@ -46,9 +47,8 @@ def judge_file(
     seed: int = 0,
     given: Mapping[str, Any] | None = None,
     confinement: Confinement = USUAL,
-    questions: Sequence[str] = (),
+    plan: QuestionPlan = ALL,
     progress: Progress | None = None,
-    timed: bool = False,
 ) -> Judgement:
     """Judge the candidate of a file, in a process apart, by the spec of another file, which is read here.
 
@@ -56,8 +56,7 @@ def judge_file(
         candidate, spec: files, or pairs `module:name`; the spec may be a task of a suite (`suites.opening.task_of`).
         contract, seed: as for `judge`. given: arguments of what gives the inputs, by name.
         confinement: of the candidate's process.
-        questions: codes of `questions.QUESTIONS`; all by default. progress: told before each question.
-        timed: whether the times of spec and candidate are taken, too, if nothing is wrong.
+        plan: of the questions, and the dtype of what is asked. progress: told before each question.
 
     Raises:
         GivenError: a file is not there, or lacks a name, or that of the spec raised; or `contract` names no terms.
@@ -80,7 +79,7 @@ def judge_file(
             _keep_off_the_path(candidate, spec)
         before = frozenset(sources().digests)
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="opassay-task-")))
-        named, pair = candidate, open_pair(spec, candidate, folder, seed, given or {})
+        named, pair = candidate, open_pair(spec, candidate, folder, seed, given or {}, plan.dtype)
         problem, candidate = pair.problem, pair.candidate
         digests = {"candidate": "", "spec": _digest(problem.path)}
         try:
@@ -96,17 +95,18 @@ def judge_file(
         digests["candidate"] = next((sha256(each).hexdigest() for each in contents.values()), "")
         try:
             watch = _watch(problem.path, before, contents)
-            apart = CandidateApart(candidate, problem.made, seed, confinement, watch, contents, copied)
+            apart = CandidateApart(candidate, problem.made, seed, confinement, watch, contents, copied, plan.dtype)
         except CandidateError as err:
             first, *more = str(err).splitlines() or [""]
             finding = wrong("PROCESS", Code.RAISED, f"the candidate could not be made: {first}", *more)
             of = Assignment(candidate, read.name, str(allowed), seed, arguments.dtype, digests)
             return Judgement(of, Ruling.REJECTED, (finding,))
         stack.enter_context(apart)
-        judgement = judged(Session(read, apart, allowed, seed, arguments, problem.draw, part), questions, progress)
+        session = Session(read, apart, allowed, seed, arguments, problem.draw, part, calls=plan.calls)
+        judgement = judged(session, plan, progress)
         judgement = replace(judgement, assignment=replace(judgement.assignment, sha256=digests))
-        if timed and judgement.verdict not in (Ruling.REJECTED, Ruling.ERROR):
-            words = {"spec": spec, "candidate": named, "seed": seed, "given": dict(given or {})}
+        if plan.timed and judgement.verdict not in (Ruling.REJECTED, Ruling.ERROR):
+            words = {"spec": spec, "candidate": named, "seed": seed, "given": dict(given or {}), "dtype": plan.dtype}
             try:  # in another process, for the spec is loaded there
                 with CandidateApart(candidate, problem.made, seed, confinement, watch, contents) as other:
                     judgement = replace(judgement, timing=other.time(words))

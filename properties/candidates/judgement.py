@@ -132,12 +132,20 @@ class Judgement:
         return json.dumps(record, allow_nan=False)
 
     def __str__(self) -> str:
+        return self.report()
+
+    def report(self, *, verbose: bool = False) -> str:
+        """The whole text: a line for every question, a card for the first cause of every code, and the verdict.
+
+        With `verbose` every cause has its card, and every question that the candidate refuses by an exception.
+        """
         of = self.assignment
         lines = [f"{of.candidate} against {of.spec}, seed {of.seed}", f"allowed: {of.contract}"]
         lines += [f"sha256 of the {name}: {digest}" for name, digest in of.sha256.items() if digest]
         lines += map(report_line, self.findings)
-        first = _first_of_each(self.causes)
-        for finding, others in first:
+        refused = [finding for finding in self.findings if finding.standing is Standing.REFUSED]
+        every: list[tuple[Finding, list[Finding]]] = [(finding, []) for finding in (*self.causes, *refused)]
+        for finding, others in every if verbose else _first_of_each(self.causes):
             lines += ["", f"{finding.question}: {finding.wrong}", *_advice(finding, others)]
         for finding in self.suspicions:
             lines += ["", f"{finding.question}: {finding.wrong}"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -19,13 +20,16 @@ from .host.calls import GoneError
 from .host.host import CandidateHost
 from .judgement import Assignment, Judgement, Ruling, ruling
 from .precision import arithmetic
-from .questions import QUESTIONS
+from .question_plan import QuestionPlan
+from .questions import QUESTIONS, Standing
 from .row_sample import part_of
 from .session import Session
 from .specification import SpecError, specification
 
 #: (code of the question that comes next, how many were asked, how many there are) -> None.
 Progress = Callable[[str, int, int], None]
+#: Every question, to its end.
+ALL = QuestionPlan()
 
 
 def judge(
@@ -36,6 +40,8 @@ def judge(
     contract: str | Terms = DEFAULT,
     seed: int = 0,
     questions: Sequence[str] = (),
+    calls: int | None = None,
+    total: float = math.inf,
 ) -> Judgement:
     """Judge a candidate in this process, by a spec.
 
@@ -46,10 +52,14 @@ def judge(
         inputs: the arguments of one call, or (seed) -> arguments.
         contract: as for `bound`. seed: of everything that is drawn.
         questions: codes of `questions.QUESTIONS`; all by default.
+        calls: that AGAIN makes in a row; None for as many as half a second takes, and 100 at most.
+        total: seconds after which no further question is asked, which the judgement names as a weakness.
 
     Raises:
-        TypeError: `inputs` is a tensor. ValueError: a code or a contract that is none, or a negative seed.
+        TypeError: `inputs` is a tensor. ValueError: a code or a contract that is none, a negative seed, or fewer than
+            two calls.
     """
+    plan = QuestionPlan(questions, calls=calls, total=total)
     if seed < 0:
         raise ValueError(f"seed={seed}: need a whole number from 0 on")
     allowed = terms(contract)
@@ -60,51 +70,27 @@ def judge(
     arguments = CallArguments.of(draw(seed) if draw is not None else inputs)
     host = CandidateHost(str(getattr(candidate, "__name__", type(candidate).__name__)), candidate)
     before = copied_state(host.state)
-    session = Session(read_spec, host, allowed, seed, arguments, draw, part_of(read_spec, arguments, allowed))
+    part = part_of(read_spec, arguments, allowed)
+    session = Session(read_spec, host, allowed, seed, arguments, draw, part, calls=plan.calls)
     try:
-        return judged(session, questions)
+        return judged(session, plan)
     finally:
         host.set_state(before)
 
 
-def judged(session: Session, questions: Sequence[str] = (), progress: Progress | None = None) -> Judgement:
-    """Ask a session's questions, in the table's order.
+def judged(session: Session, plan: QuestionPlan = ALL, progress: Progress | None = None) -> Judgement:
+    """Ask a session's questions; the findings are in the table's order, whatever that of the plan.
 
     Args:
-        session: what is judged. questions: codes; all by default. progress: told before each question.
-
-    Raises:
-        ValueError: a code that is none.
+        session: what is judged. plan: of the questions. progress: told before each question.
     """
-    unknown = [code for code in questions if code not in QUESTIONS]
-    if unknown:
-        raise ValueError(f"questions: got {unknown[0]!r}, need codes of {', '.join(QUESTIONS)}")
-    codes = [code for code in QUESTIONS if not questions or code in questions]
-    findings: list[Finding] = []
-    error, start = "", time.monotonic()
-    for number, code in enumerate(codes):
-        if progress is not None:
-            progress(code, number, len(codes))
-        try:
-            findings.append(ASKING[code](session))
-        except SpecError as err:
-            # Hostile inputs may be outside of what the spec takes; that it cannot be read at the given ones is said.
-            if code == "GIVEN":
-                error = str(err)
-                break
-            findings.append(not_asked(code, str(err)))
-        except ReadingError as err:
-            error = f"{code}: {err}"
-            break
-        except GoneError as err:
-            text = "the candidate did not answer" if err.timed_out else "the candidate's process has ended"
-            findings.append(wrong(code, Code.TIMED_OUT if err.timed_out else Code.CRASHED, f"{text}: {err}"))
-            findings += [] if code == "LEFT" else [ASKING["LEFT"](session)]
-            break
+    start = time.monotonic()
+    findings, error, stopped = _ask(session, plan, start, progress)
     misread = "" if error else _misread(session)
     if misread:
         error, findings = misread, []  # What was held against such bounds says nothing.
-    weaknesses = [] if error else session.records.weaknesses(findings)
+    findings.sort(key=lambda finding: list(QUESTIONS).index(finding.question))
+    weaknesses = [] if error else session.records.weaknesses(findings) + stopped
     name, words = ("", "") if error else arithmetic(session)
     verdict = Ruling.ERROR if error else ruling(findings, weaknesses)
     names = session.candidate.name, session.spec.name, str(session.terms)
@@ -113,6 +99,40 @@ def judged(session: Session, questions: Sequence[str] = (), progress: Progress |
         of, verdict, tuple(findings), tuple(weaknesses), words, name, error, session.records.coverage(),
         time.monotonic() - start,
     )  # fmt: skip
+
+
+def _ask(
+    session: Session, plan: QuestionPlan, start: float, progress: Progress | None
+) -> tuple[list[Finding], str, list[str]]:
+    """The findings in the order of asking; why there is no verdict, or ""; and what was not asked, a sentence or none.
+
+    Args:
+        session, plan, progress: as for `judged`. start: when the questions began, on the monotonic clock.
+    """
+    findings: list[Finding] = []
+    for number, code in enumerate(plan.order):
+        wrong_ones = [each.question for each in findings if each.standing is Standing.WRONG]
+        late = time.monotonic() - start > plan.total
+        if late or (plan.stop and wrong_ones):
+            why = "out of time" if late else f"{wrong_ones[0]} is wrong"
+            return findings, "", [f"not asked: {why}: {', '.join(plan.order[number:])}"]
+        if progress is not None:
+            progress(code, number, len(plan.order))
+        try:
+            findings.append(ASKING[code](session))
+        except SpecError as err:
+            # Hostile inputs may be outside of what the spec takes; that it cannot be read at the given ones is said.
+            if code == "GIVEN":
+                return findings, str(err), []
+            findings.append(not_asked(code, str(err)))
+        except ReadingError as err:
+            return findings, f"{code}: {err}", []
+        except GoneError as err:
+            text = "the candidate did not answer" if err.timed_out else "the candidate's process has ended"
+            findings.append(wrong(code, Code.TIMED_OUT if err.timed_out else Code.CRASHED, f"{text}: {err}"))
+            findings += [] if code == "LEFT" else [ASKING["LEFT"](session)]
+            break
+    return findings, "", []
 
 
 def _misread(session: Session) -> str:

@@ -17,7 +17,7 @@ from .agreement import disagreement, operands_of
 from .arguments import CallArguments, OperandFacts, State, Tensor
 from .comparing import hold_in_turn
 from .evidence import Evidence, Records
-from .finding import Finding, raised, summed, wrong
+from .finding import FailingCall, Finding, raised, summed, wrong
 from .host.calls import Answer, Answering, CandidateCall, Manner, Writes
 from .layouts import MemoryLayout, own_strides, strides_of
 from .questions import OF_ARITHMETIC, OF_DATA, OF_LIKELY
@@ -28,6 +28,8 @@ from .specification import Reading, Specification
 #: Before and after so many calls the process is compared, which takes a while; what a first call replaces, a second may
 #: find replaced.
 _WATCHED = 2
+#: How a call is made that needs no call before it, and nothing around it.
+_OF_ONE_CALL = (Manner.PLAIN, Manner.SHIFTED)
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,7 @@ class Session:
         spec, candidate, terms, seed: what is judged, by what, under which terms, and of which random state.
         given: the arguments. draw: (seed) -> arguments, where the spec's file gives any number of them.
         part: how the problem is cut where it is large; None where it is asked as a whole.
+        calls: that AGAIN makes in a row; None for as many as half a second takes.
         share: what of a large problem is asked for, in words, where rows of it are the problem now.
         history: of the calls. records: of what was held. packed: findings of questions that were asked in one call.
         readings: of outputs and gradients at the given arguments, by terms, operands and cotangents.
@@ -87,6 +90,7 @@ class Session:
     given: CallArguments
     draw: Callable[[int], Sequence[Any]] | None = None
     part: Part | None = None
+    calls: int | None = None
     share: str = ""
     history: CallHistory = field(default_factory=CallHistory)
     records: Records = field(default_factory=Records)
@@ -187,7 +191,13 @@ class Session:
         answer = self.call(cut.called, tensors, manner, layout=layout, writes=self.writes_of(run))
         if answer.raised:
             return raised(question, answer.raised, refusable)
-        return replace(self.held(question, cut.held, tensors, run, answer, sharp), sampled=cut.told)
+        finding = replace(self.held(question, cut.held, tensors, run, answer, sharp), sampled=cut.told)
+        outlier = None if finding.wrong is None else finding.wrong.outlier
+        names = run.names[: len(run.outputs)]
+        if outlier is None or outlier.output not in names or manner not in _OF_ONE_CALL or self.spec.numpy:
+            return finding
+        place = names.index(outlier.output)
+        return replace(finding, call=FailingCall(cut.called, tensors, layout, manner is Manner.SHIFTED, place))
 
     def reduced(self) -> None:
         """Go on with rows of a large problem alone, where the candidate takes them: it was wrong at the given size."""

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
 
+from ...oracles.op.script import NoProgram
+from ...oracles.programs.writing import without
 from ...oracles.verdicts.verdict import Cell, Code, Failure, Measure, Outcome, Signs, Verdict, Worst
+from .cases import DEVICE, SUBJECT, JudgedCase
 from .finding import Finding
 from .judgement import Judgement, Ruling
+from .programs import write_program
 from .questions import QUESTIONS, Standing
 
-#: The subject of every cell: the op has the name of the candidate.
-SUBJECT = "candidate"
-#: The device where candidates are called.
-DEVICE = "cpu"
 _VACUOUS = "held, but half of the elements or more have a bound wider than themselves, or none"
 _OUTCOMES = {
     Standing.HELD: (Outcome.VERIFIED, Code.HELD),
@@ -25,23 +26,35 @@ _OUTCOMES = {
 _ENDS = {Code.TIMED_OUT: Outcome.TIMEOUT, Code.CRASHED: Outcome.CRASH}
 
 
-def verdicts_of(judgement: Judgement, op: str, command: Callable[[str], str]) -> tuple[Verdict, ...]:
+def verdicts_of(judgement: Judgement, case: JudgedCase, store: Callable[[str, bytes], None]) -> tuple[Verdict, ...]:
     """The verdicts of a judgement.
 
     Args:
-        judgement: of a candidate. op: the name that its cells have, such as its address.
-        command: (code of a question) -> the command line that asks it again.
+        judgement: of a candidate. case: what was asked of it, with no question chosen; its cells have its address.
+        store: (id of a case, bytes) -> None: keeps the large tensors of the program of a failure.
     """
     dtype = judgement.assignment.dtype
     if judgement.verdict is Ruling.ERROR:
-        cell = Cell(op, "GIVEN", dtype, DEVICE, SUBJECT)
+        cell = Cell(case.candidate, "GIVEN", dtype, DEVICE, SUBJECT)
         return (Verdict(cell, Outcome.ERROR, Code.DECLARATION, judgement.error or "no verdict"),)
-    cells = [Cell(op, finding.question, dtype, DEVICE, SUBJECT) for finding in judgement.findings]
+    sha256 = dict(judgement.assignment.sha256)
+    cells = [Cell(case.candidate, finding.question, dtype, DEVICE, SUBJECT) for finding in judgement.findings]
     pairs = zip(cells, judgement.findings, strict=True)
-    return tuple(_verdict(cell, finding, command(finding.question)) for cell, finding in pairs)
+    return tuple(_verdict(cell, finding, case.of(cell, sha256), store) for cell, finding in pairs)
 
 
-def _verdict(cell: Cell, finding: Finding, command: str) -> Verdict:
+def _snippet(finding: Finding, case: JudgedCase, store: Callable[[str, bytes], None]) -> str:
+    """The program of a failure, or why there is none and the command that asks again."""
+    try:
+        program, stored = write_program(finding, case)
+    except NoProgram as err:
+        return without(str(err), shlex.join(case.words))
+    if stored:
+        store(case.id, stored)
+    return program
+
+
+def _verdict(cell: Cell, finding: Finding, case: JudgedCase, store: Callable[[str, bytes], None]) -> Verdict:
     title = QUESTIONS[finding.question].title
     judged, elements = finding.judged, max(finding.elements, finding.judged)
     measure = Measure(samples=1, judged=judged, not_judged=elements - judged)
@@ -60,7 +73,6 @@ def _verdict(cell: Cell, finding: Finding, command: str) -> Verdict:
         worst = Worst(where, "forward", at.computed.hex(), repr(at.exact), float("nan"), at.ratio, at.share)
         measure = measure.reaching(worst)
         signs = Signs(samples=1, output=at.output, share=at.share)
-    failure = Failure(
-        wrong.code, wrong.title, f"{wrong}\n  again      {command}", snippet=f"# {command}\n", signs=signs
-    )
+    message = f"{wrong}\n  again      {shlex.join(case.words)}"
+    failure = Failure(wrong.code, wrong.title, message, case.id, case.text, _snippet(finding, case, store), signs)
     return Verdict(cell, _ENDS.get(wrong.code, Outcome.FAIL), wrong.code, wrong.title, measure, failure, title=title)

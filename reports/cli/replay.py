@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -18,7 +19,11 @@ from ..record import RecordError
 from ..store.files import read_capped
 from ..text import clean, failure_text, one_line, verdict_line
 from .host import Host, Stop, require
+from .judge.judge import judge_command
 from .session import Ending, read_verdict
+
+if TYPE_CHECKING:
+    from ...properties.candidates.cases import JudgedCase
 
 _MAX_CASE = 16 * 2**20  # bytes
 
@@ -38,7 +43,8 @@ def replay_command(host: Host, case: str, report_dir: Path, trusted: str | None,
     beside the case, as cases/ID.py. Where a failure has none the command says why, and exits with 2.
 
     A case file is data. Where its op is named as MODULE:NAME, judging it imports that module, so the op has to be named
-    on the command line too.
+    on the command line too. The case of a judged candidate asks its question again, as `opassay judge` does; a file
+    outside of the report folder needs --op CANDIDATE.
     \f
 
     Args:
@@ -54,9 +60,16 @@ def replay_command(host: Host, case: str, report_dir: Path, trusted: str | None,
     if programs and program.is_file():
         click.echo(clean(read_capped(program, _MAX_CASE).decode("utf-8", "replace")), nl=False)
         return exit_codes.OK
+    judged = _judged_case(path)
+    if judged is not None:
+        if programs:
+            raise Stop(exit_codes.USAGE, f"{path.name}: one call does not show it, so no program was written beside it")
+        if Path(case).is_file() or trusted is not None:  # a file may come from anybody; a report folder is the user's
+            _require_trusted(path, judged.cell, trusted, runs_code=True)
+        return _replay_judged_case(judged)
     require("torch", "mpmath", "hypothesis")  # of the process that judges
     cell = _cell(path)
-    _require_trusted(path, cell, trusted)
+    _require_trusted(path, cell, trusted, runs_code=":" in cell.op)
     with Ending() as ending:
         verdict = _judge_case(path, cell, host, timeout, ending)
     if programs:
@@ -65,6 +78,32 @@ def replay_command(host: Host, case: str, report_dir: Path, trusted: str | None,
     click.echo(failure_text(verdict) if bad else verdict_line(verdict))
     # The same table as for a run, so that a script need not know which of the two commands it called.
     return exit_codes.most_urgent(exit_codes.run_reasons([verdict]))
+
+
+def _judged_case(path: Path) -> JudgedCase | None:
+    """The case of a judged candidate; None for a case of another schema.
+
+    Raises:
+        Stop: it has the schema and a broken field.
+    """
+    require("msgspec")
+    import msgspec
+
+    from ...properties.candidates.cases import JudgedCase
+
+    try:
+        content = read_capped(path, _MAX_CASE)
+        return msgspec.json.decode(content, type=JudgedCase) if b'"opassay-judged-case/' in content else None
+    except (RecordError, OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as err:
+        raise Stop(exit_codes.USAGE, f"{path.name}: case file: {one_line(str(err), 200)}") from err
+
+
+def _replay_judged_case(case: JudgedCase) -> int:
+    """Ask the question of a case again, and say which files have changed; the exit code is that of `judge`."""
+    same = ("candidate", "spec", "seed", "contract", "given", "dtype", "calls", "seconds", "interpret", "sha256")
+    options = {name: getattr(case, name) for name in same}
+    code: int = click.get_current_context().invoke(judge_command, **options, questions=(case.question,))
+    return code
 
 
 def _print_program(path: Path, verdict: Verdict) -> int:
@@ -118,16 +157,16 @@ def _cell(path: Path) -> Cell:
         raise Stop(exit_codes.USAGE, f"{path.name}: case file: not JSON with a cell ({fault})") from err
 
 
-def _require_trusted(path: Path, cell: Cell, trusted: str | None) -> None:
-    """End the command if judging the case would run code that the user did not name."""
+def _require_trusted(path: Path, cell: Cell, trusted: str | None, *, runs_code: bool) -> None:
+    """End the command if judging the case would run code that the user did not name (`runs_code`: it runs some)."""
     if trusted is not None and trusted != cell.op:
         raise Stop(exit_codes.USAGE, f"--op: got {trusted!r}, but the op of {path.name} is {cell.op!r}")
-    if ":" in cell.op and trusted is None:
+    if runs_code and trusted is None:
         text = f"the op of this case is {cell.op!r}, and to judge it runs the code of that module"
         raise Stop(
             exit_codes.USAGE, f"{path.name}: {one_line(text, 500)}; if you trust it, add --op {clean(cell.op)!r}"
         )
-    if ":" not in cell.op and cell.op not in op_names():
+    if not runs_code and cell.op not in op_names():
         raise Stop(exit_codes.USAGE, f"{path.name}: unknown op {one_line(cell.op, 100)!r}")
 
 

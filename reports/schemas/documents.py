@@ -1,4 +1,5 @@
-"""JSON Schemas of run.json, known.json and budget.json, made from the types by which these files are read.
+"""JSON Schemas of run.json, known.json and budget.json, made from the types by which these files are read; and of the
+line of a judgement.
 
 The files beside this module hold the same text, for editors and other programs. `opassay report schema known` prints
 one.
@@ -8,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from importlib import resources
 from typing import Any
 
 from ..baseline import budget_schema, known_schema
@@ -46,11 +48,14 @@ _BUDGET = {
 
 def schema_of(name: str) -> dict[str, Any]:
     """The JSON Schema of a file, which is one of `NAMES`."""
-    return _MAKERS[name]()
+    schema: dict[str, Any] = json.loads(text_of(name)) if name == _WRITTEN else _MAKERS[name]()
+    return schema
 
 
 def text_of(name: str) -> str:
     """The same as the text of the file that is shipped."""
+    if name == _WRITTEN:
+        return resources.files(__package__).joinpath(f"{name}.schema.json").read_text(encoding="utf-8")
     return json.dumps(schema_of(name), indent=1) + "\n"
 
 
@@ -75,4 +80,6 @@ def _describe_fields(schema: dict[str, Any], title: str, about: dict[str, str]) 
 
 
 _MAKERS: dict[str, Callable[[], dict[str, Any]]] = {"run": run_schema, "known": _known_schema, "budget": _budget_schema}
-NAMES = tuple(_MAKERS)
+#: A judgement is printed and not read, so that no type has its fields: its schema is written by hand.
+_WRITTEN = "judgement"
+NAMES = (*_MAKERS, _WRITTEN)

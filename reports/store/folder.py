@@ -4,7 +4,7 @@
     DIR/.opassay/lock          held while a run goes on; the kernel frees it when the process dies
     DIR/.opassay/RUN.ndjson    log of a run
     DIR/.opassay/RUN.run.json  record of an earlier run, until the next one stands; so with the other files
-    DIR/cases/                 ID.json of every failure of that run, and ID.py where a program shows it
+    DIR/cases/                 ID.json of every failure of that run, ID.py where a program shows it, its data ID.bin
     DIR/cases-earlier/RUN/     those of earlier runs
     DIR/plan.json, run.json, junit.xml, report.html, ctrf.json
 
@@ -36,7 +36,7 @@ FILES = ("plan.json", "run.json", "junit.xml", "report.html", "ctrf.json")
 CASES, EARLIER, PRIVATE = "cases", "cases-earlier", ".opassay"
 
 _RUN_FILE = re.compile(rf"({RUN_ID.pattern})\.[a-z0-9][a-z0-9.-]{{0,80}}")
-_CASE = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4,64}\.(json|py)")
+_CASE = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4,64}\.(json|py|bin)")
 _SCRATCH = re.compile(r"new-[0-9a-f]{16}")
 #: Seconds that `add_case` waits for another process that adds one.
 _WAIT = 5.0
@@ -144,7 +144,7 @@ class Folder:
         """Writes one file in one step: a reader sees the old file or the whole new one.
 
         Raises:
-            ValueError: the name is neither one of FILES nor `cases/ID.json` (or `.py`) with the id of a case.
+            ValueError: the name is neither one of FILES nor `cases/ID.json` (or `.py`, `.bin`) with the id of a case.
             FolderError: something that is not a regular file has that name.
             OSError: it cannot be written.
         """

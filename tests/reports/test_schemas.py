@@ -32,6 +32,7 @@ FILES: dict[str, bytes] = {
     "run": encode(RUN),
     "known": dump_known(KNOWN),
     "budget": dump_budget(update(RUN, {})[0]),
+    "judgement": b'{"verdict":"error","causes":[],"suspect":[],"weaknesses":[],"arithmetic":"","error":"no file"}',
 }
 
 
@@ -50,7 +51,7 @@ def test_the_files_are_what_the_command_prints(name: str, capsys: pytest.Capture
 
 
 def test_every_field_of_the_files_that_people_read_is_described() -> None:
-    for name in ("known", "budget"):
+    for name in ("known", "budget", "judgement"):
         for table in schema_of(name)["$defs"].values():
             for field, rule in table.get("properties", {}).items():
                 assert rule["description"].endswith("."), field

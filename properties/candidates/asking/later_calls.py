@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -155,40 +157,64 @@ def _compare_rows(part: Part, rows: Sequence[int], was: Sequence[Tensor], later:
 
 
 def again(session: Session) -> Finding:
-    """AGAIN: calls in a row; one that has other bits than the first is held against the spec."""
-    first = session.first
-    part, state = session.part, session.spec.state
-    times = max(_LEAST, min(_MOST, int(_SECONDS / max(first.seconds, 1e-9))))
-    times = times if part is None else _OF_LARGE
-    writes = session.writes_of(session.native)
-    answer = session.call(session.given, times=times, watched=True, fetched=part is not None, writes=writes)
-    if answer.raised:
-        return raised("AGAIN", answer.raised)
-    if answer.changed:
-        return process_changed("AGAIN", answer.changed)
-    if part is not None:
-        return _again_in_part(session, answer, times)
-    for outputs in (answer.outputs, *([answer.repeat.different] if answer.repeat.differs else [])):
-        each = msgspec.structs.replace(answer, outputs=outputs)
-        finding = session.held("AGAIN", session.given, state, session.native, each)
-        if finding.wrong is not None:
+    """AGAIN: calls in a row; each that has other bits than the first is held against the spec, too."""
+    first, part = session.first, session.part
+    usual = max(_LEAST, min(_MOST, int(_SECONDS / max(first.seconds, 1e-9))))
+    times = session.calls or (usual if part is None else _OF_LARGE)
+    # Where every call has other bits all are held, for as long as the calls alone may take, if nobody asks for more.
+    until = math.inf if session.calls else time.monotonic() + _SECONDS
+    writes, done = session.writes_of(session.native), 0
+    while True:
+        # A call with other bits ends a row, and the next row begins behind it.
+        answer = session.call(
+            session.given, times=times - done, watched=not done, fetched=part is not None, writes=writes
+        )
+        if answer.raised:
+            return raised("AGAIN", answer.raised)
+        if answer.changed:
+            return process_changed("AGAIN", answer.changed)
+        finding = _again_whole(session, answer, done) if part is None else _again_in_part(session, answer, done, times)
+        done += answer.repeat.differs or times - done
+        if finding.wrong is not None or done >= times or time.monotonic() > until:
             return finding
+
+
+def _again_whole(session: Session, answer: Answer, done: int) -> Finding:
+    """The first of several calls after those that are done, and the one that has other bits."""
+    differs, different = answer.repeat.differs, answer.repeat.different
+    for number, outputs in ((1, answer.outputs), *([(differs, different)] if differs else [])):
+        each = msgspec.structs.replace(answer, outputs=outputs)
+        finding = session.held("AGAIN", session.given, session.spec.state, session.native, each)
+        if finding.wrong is not None:
+            return _numbered(finding, done + number)
     return replace(held("AGAIN", sum(t.numel() for t in answer.outputs)), sampled=session.share)
 
 
-def _again_in_part(session: Session, answer: Answer, times: int) -> Finding:
-    """Rows of the first of several calls, and that the others have the same bits, or else rows of what they have."""
+def _numbered(finding: Finding, number: int) -> Finding:
+    """A finding that says which call in a row is wrong, where it is a later one."""
+    if finding.wrong is None or number == 1:
+        return finding
+    return replace(finding, wrong=finding.wrong.with_lines(f"call       {number} in a row"))
+
+
+def _again_in_part(session: Session, answer: Answer, done: int, times: int) -> Finding:
+    """Rows of the first of calls after those that are done, and that the others have the same bits, or else their rows.
+
+    Args:
+        session, answer: of a large problem. done: calls in a row before. times: how many are made in all.
+    """
     part, state = session.part, session.spec.state
     assert part is not None
     rows = session.rows_for("AGAIN", session.given)
-    finding = session.held_in_part("AGAIN", session.given, state, answer, rows)
+    finding = _numbered(session.held_in_part("AGAIN", session.given, state, answer, rows), done + 1)
     differs, different = answer.repeat.differs, answer.repeat.different
     if finding.wrong is None and differs:
         if tuple(tuple(y.shape) for y in different) != part.shapes:
-            return wrong("AGAIN", Code.ATTRIBUTE, f"call {differs} in a row has outputs of other shapes")
+            return wrong("AGAIN", Code.ATTRIBUTE, f"call {done + differs} in a row has outputs of other shapes")
         few = session.few(session.given, rows)
         other = msgspec.structs.replace(answer, outputs=[y[rows] for y in different])
         finding = session.held("AGAIN", few, state, session.spec.run(few, state), other)
+        finding = _numbered(finding, done + differs)
     return replace(finding, sampled=f"{part.told(rows)}, {times} calls")
 
 

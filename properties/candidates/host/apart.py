@@ -68,6 +68,7 @@ class CandidateApart:
         confinement: of its process. watch: files that it must not write.
         contents: bytes of its file, by path, which is not read again.
         copied: its process, where that is a copy of this one; by default it is a new one.
+        dtype: of its floating parameters and buffers; empty for their own.
 
     Attributes:
         name, shapes, changed: see `calls.Answering`.
@@ -78,7 +79,7 @@ class CandidateApart:
 
     def __init__(
         self, address: str, made: Sequence[Any], seed: int, confinement: Confinement, watch: Watch,
-        contents: Mapping[str, bytes] | None = None, copied: Process | None = None,
+        contents: Mapping[str, bytes] | None = None, copied: Process | None = None, dtype: str = "",
     ) -> None:  # fmt: skip
         self._seconds = confinement.seconds
         self._exchange = Exchange()
@@ -88,7 +89,8 @@ class CandidateApart:
         self._process = copied or Process(limits, command=COMMAND)
         self._stores = False
         try:
-            answer = self._load(address, Making(CandidateCall.of(CallArguments.of(made)), dict(contents or {})), seed)
+            making = Making(CandidateCall.of(CallArguments.of(made)), dict(contents or {}), dtype)
+            answer = self._load(address, making, seed)
         except GoneError as err:
             self.close()
             raise CandidateError(str(err)) from err

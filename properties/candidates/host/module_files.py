@@ -16,7 +16,7 @@ import importlib
 import inspect
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -24,11 +24,13 @@ from typing import Any
 import torch
 
 from ....oracles.verdicts.violation import error_lines, error_name
+from ..arguments import CallArguments
+from ..layouts import place
 from .sources import sources
 
 #: The names of a spec, of a candidate, and of what gives inputs, in the order in which they are looked for.
-_SPECS = ("Model", "ref_kernel", "reference", "spec")
-_CANDIDATES = ("ModelNew", "custom_kernel", "candidate", "Model")
+SPECS = ("Model", "ref_kernel", "reference", "spec")
+CANDIDATES = ("ModelNew", "custom_kernel", "candidate", "Model")
 _INPUTS = ("get_inputs", "generate_input", "inputs")
 #: Where frames of an exception are that say nothing of its cause, and how many of the others are told.
 _NOT_THEIRS, _FRAMES = (*(f"{Path(__file__).parents[3] / part}/" for part in ("properties", "oracles")), "<frozen "), 4
@@ -120,17 +122,18 @@ def frames_of(err: BaseException) -> list[str]:
     return []
 
 
-def problem_of(address: str, seed: int, given: Mapping[str, Any] | None = None) -> SpecFile:
+def problem_of(address: str, seed: int, given: Mapping[str, Any] | None = None, dtype: str = "") -> SpecFile:
     """The problem of a spec's file.
 
     Args:
         address: a file, or a pair `module:name`. seed: of a module's parameters.
         given: arguments of what gives the inputs, by name.
+        dtype: to which floating inputs, parameters and buffers are cast; empty for their own.
 
     Raises:
         GivenError: it lacks a name.
     """
-    module, _, target = _target_of(address, _SPECS)
+    module, _, target = _target_of(address, SPECS)
     draw = _first_of(module, address, _INPUTS)
     make = getattr(module, "get_init_inputs", None)
     path = Path(getattr(module, "__file__", None) or ".")
@@ -138,16 +141,38 @@ def problem_of(address: str, seed: int, given: Mapping[str, Any] | None = None) 
     with blamed(address):
         arguments = list(make()) if callable(make) else []
         spec = instance_of(target, arguments, seed)
-    return SpecFile(spec, _drawing(draw, address, dict(given or {}), whole), arguments, path)
+    problem = SpecFile(spec, _drawing(draw, address, dict(given or {}), whole), arguments, path)
+    return cast_problem(problem, dtype) if dtype else problem
 
 
-def instance_of(found: Any, made: Sequence[Any], seed: int) -> Callable[..., Any]:
-    """A function as it is; a class of modules made of those values, from the random state of a seed."""
+def cast_problem(problem: SpecFile, dtype: str) -> SpecFile:
+    """A problem with floating inputs, parameters and buffers of another dtype of torch, by its name."""
+    if isinstance(problem.spec, torch.nn.Module):
+        problem.spec.to(getattr(torch, dtype))
+    return replace(problem, draw=_casting(problem.draw, dtype))
+
+
+def instance_of(found: Any, made: Sequence[Any], seed: int, dtype: str = "") -> Callable[..., Any]:
+    """A function as it is; a class of modules made of those values, from the random state of a seed, of a dtype."""
     if isinstance(found, type) and issubclass(found, torch.nn.Module):
         torch.manual_seed(seed)
-        return found(*made)
+        found = found(*made)
+    if dtype and isinstance(found, torch.nn.Module):
+        found.to(getattr(torch, dtype))
     function: Callable[..., Any] = found
     return function
+
+
+def _casting(draw: Callable[[int], Sequence[Any]], dtype: str) -> Callable[[int], Sequence[Any]]:
+    """(seed) -> the arguments with floating tensors of another dtype, in memory as they lie."""
+
+    def cast(tensor: torch.Tensor) -> torch.Tensor:
+        if not tensor.is_floating_point():
+            return tensor
+        values = tensor.detach().to(getattr(torch, dtype))
+        return place(values, tensor.stride()).requires_grad_(tensor.requires_grad)
+
+    return lambda seed: CallArguments.of(draw(seed)).changed(cast).args
 
 
 def _target_of(address: str, usual: Sequence[str]) -> tuple[ModuleType, str, Any]:
@@ -163,15 +188,15 @@ def _target_of(address: str, usual: Sequence[str]) -> tuple[ModuleType, str, Any
     return module, name, target
 
 
-def candidate_of(address: str, made: Sequence[Any], seed: int) -> tuple[str, Callable[..., Any]]:
+def candidate_of(address: str, made: Sequence[Any], seed: int, dtype: str = "") -> tuple[str, Callable[..., Any]]:
     """The candidate of a file or of a pair, and its name.
 
     Raises:
         GivenError: it lacks a name.
     """
-    _, name, target = _target_of(address, _CANDIDATES)
+    _, name, target = _target_of(address, CANDIDATES)
     with blamed(address):
-        return str(getattr(target, "__name__", name)), instance_of(target, made, seed)
+        return str(getattr(target, "__name__", name)), instance_of(target, made, seed, dtype)
 
 
 def _first_of(module: ModuleType, address: str, names: Sequence[str]) -> Any:

@@ -72,7 +72,7 @@ def _loaded(question: dict[str, Any]) -> dict[str, Any]:
         if file is not None:
             finder.serve_everybody(str(file.parent))
         with watched_making(changed):
-            name, function = candidate_of(question["load"], making.call.arguments.args, question["seed"])
+            name, function = candidate_of(question["load"], making.call.arguments.args, question["seed"], making.dtype)
     except RaisedError as err:
         return {"refused": str(err)}
     except GivenError as err:

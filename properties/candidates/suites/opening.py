@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ..host.module_files import GivenError, problem_of
+from ..host.module_files import GivenError, cast_problem, problem_of
 from . import flashinfer_bench, gpu_mode, robust_kbench
 from .task import Case, Pair, Task
 
@@ -34,9 +35,13 @@ def cases_of(spec: str, given: Mapping[str, Any]) -> Sequence[Case]:
     return [{**[*alike, *cases][0], **given}] if given else cases
 
 
-def open_pair(spec: str, candidate: str, folder: Path, seed: int, given: Mapping[str, Any]) -> Pair:
-    """A spec and its candidate at the first test of `cases_of`; arguments and errors as of `Task.pair`."""
+def open_pair(spec: str, candidate: str, folder: Path, seed: int, given: Mapping[str, Any], dtype: str = "") -> Pair:
+    """A spec and its candidate at the first test of `cases_of`; other arguments and errors as of `Task.pair`.
+
+    With a dtype of torch, by name, floating inputs, parameters and buffers are cast to it.
+    """
     task = task_of(spec)
     if task is None:
-        return Pair(problem_of(spec, seed, given), candidate)
-    return task.pair(candidate, folder, seed, dict(cases_of(spec, given)[0]))
+        return Pair(problem_of(spec, seed, given, dtype), candidate)
+    pair = task.pair(candidate, folder, seed, dict(cases_of(spec, given)[0]))
+    return replace(pair, problem=cast_problem(pair.problem, dtype)) if dtype else pair

@@ -12,13 +12,15 @@ from ...places.serving import serve
 from ..host.apart import Confinement
 from ..host.module_files import GivenError
 from ..judge_files import judge_file
+from ..question_plan import QuestionPlan
 from ..specification import SpecError
 
 
 def _answer_to(question: dict[str, Any]) -> dict[str, Any]:
     confinement = Confinement(**question.pop("confinement"), alone=True)
+    plan = QuestionPlan(**question.pop("plan"))
     try:
-        judgement = judge_file(**question, confinement=confinement)
+        judgement = judge_file(**question, confinement=confinement, plan=plan)
     except (GivenError, SpecError) as err:
         return {"error": str(err)}
     return {"record": judgement.as_json()}

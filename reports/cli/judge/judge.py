@@ -5,27 +5,41 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
+import math
 import os
+import re
 import sys
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
 from ....properties.candidates import questions
+from ....properties.candidates.question_plan import QuestionPlan
 from ....properties.candidates.questions import QUESTIONS
+from ....reference.dtypes import FORMATS, dtype_name
 from ... import exit_codes
 from ...text import one_line
 from ..host import Host, Stop, require
 from ..project.hints import did_you_mean
-from ..write import write_reports
 from .table import Row, judge_rows, rows_of
+from .watching import judge_at_every_change
 
 _Result = TypeVar("_Result")
 #: What `--demo` judges.
 _DEMO = Path(questions.__file__).parent / "demo.py"
+#: The colours of verdicts, and of what is wrong.
+_COLOURS = {
+    "accepted": "green",
+    "rejected": "red",
+    "suspect": "yellow",
+    "weak": "yellow",
+    "error": "red",
+    "WRONG": "red",
+}
 
 
 def parse_inputs(words: tuple[str, ...]) -> dict[str, Any]:
@@ -73,9 +87,15 @@ class _Command(click.Command):
 @click.option("--input", "given", multiple=True, metavar="NAME=VALUE", help="For what gives the inputs.")
 @click.option("--interpret", is_flag=True, help="Run the candidate's Triton kernels in an interpreter, on the CPU.")
 @click.option("--time", "timed", is_flag=True, help="Take the times of spec and candidate, if nothing is wrong.")
-@click.option("--report-dir", type=click.Path(path_type=Path), help="Write record, page and test table there.")
+@click.option("--dtype", metavar="NAME", help="Cast floating inputs and parameters: bf16, float16, float32, f64.")
+@click.option("--calls", type=click.IntRange(min=2), help="Calls in a row at AGAIN; by default those of half a second.")
+@click.option("--total", type=click.FloatRange(min=0, min_open=True), help="Seconds after which nothing more is asked.")
+@click.option("-x", "stop", is_flag=True, help="Ask nothing more after the first question that is wrong.")
+@click.option("--watch", is_flag=True, help="Judge again whenever a file changes, until Ctrl-C.")
+@click.option("--report-dir", type=click.Path(path_type=Path), help="Write record, page, test table and cases there.")
 @click.option("--json", "as_json", is_flag=True, help="Print one line of JSON.")
 @click.option("-q", "--quiet", is_flag=True, help="Print the verdict alone.")
+@click.option("-v", "--verbose", is_flag=True, help="Print the card of every question that is wrong or refused.")
 @click.pass_obj
 def judge_command(host: Host, /, candidate: str | None, spec: str | None, **options: Any) -> int:
     """Judge CANDIDATE, a file, FILE:NAME or MODULE:NAME, by its spec in plain PyTorch.
@@ -95,6 +115,7 @@ def judge_command(host: Host, /, candidate: str | None, spec: str | None, **opti
         _require_questions(options["questions"])
         if options["timed"] and options["interpret"]:
             raise Stop(exit_codes.USAGE, "--time: got --interpret, too; the interpreter's times say nothing")
+        options["dtype"] = _dtype_of(options["dtype"])
         require("torch", "mpmath", "msgspec", *(("triton",) if options["interpret"] else ()))
     # This process and the candidate's keep the memory that they free, so each page of it is cleared once. For NumPy's
     # arrays the kernel would make huge pages, and may move other memory about for each, which takes longer than that.
@@ -106,46 +127,70 @@ def judge_command(host: Host, /, candidate: str | None, spec: str | None, **opti
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     alone = "torch" not in sys.modules  # else somebody calls this in a process of his own, as a test does
     host.ends_at_once = alone
+    judge = functools.partial(_judge, *addresses, options, alone)
     with _telling_in_json(options["as_json"]):
         rows = run_on_user_files(lambda: rows_of(*addresses, parse_inputs(options["given"])))
         if [row.spec for row in rows] == [addresses[1]]:
-            return _judge(*addresses, options, alone=alone)
-        if options["report_dir"] is not None:
-            raise Stop(
-                exit_codes.USAGE, f"--report-dir: got {len(rows)} judgements, need one: choose a test by --input"
-            )
+            return judge_at_every_change(judge, addresses) if options["watch"] else judge()[0]
+        for name in ("report_dir", "watch"):
+            if options[name]:
+                option, hint = f"--{name.replace('_', '-')}", "choose a test by --input"
+                raise Stop(exit_codes.USAGE, f"{option}: got {len(rows)} judgements, need one: {hint}")
     return _judge_table(rows, options)
+
+
+def _plan_of(options: dict[str, Any], sooner: Sequence[str] = ()) -> QuestionPlan:
+    """The plan that the options name; `sooner`: codes of questions that are asked before others."""
+
+    total = options["total"] or math.inf
+    return QuestionPlan(
+        options["questions"], sooner, options["stop"], total, options["calls"], options["dtype"], options["timed"]
+    )
 
 
 def _judge_table(rows: list[Row], options: dict[str, Any]) -> int:
     """The exit code of several judgements, which are printed as they are made."""
-    question = {name: options[name] for name in ("contract", "seed", "questions", "timed")}
+    plan = asdict(_plan_of(options))
+    question: dict[str, Any] = {"contract": options["contract"], "seed": options["seed"], "plan": plan}
     question["confinement"] = {name: options[name] for name in ("seconds", "memory", "interpret")}
     return judge_rows(rows, question, as_json=options["as_json"])
 
 
-def _judge(candidate: str, spec: str, options: dict[str, Any], *, alone: bool) -> int:
-    """The exit code of a judgement, which is printed and, where a folder is given for it, recorded."""
+def _judge(
+    candidate: str, spec: str, options: dict[str, Any], alone: bool, sooner: Sequence[str] = ()
+) -> tuple[int, list[str]]:
+    """The exit code of a judgement, which is printed and, where a folder is given for it, recorded; what is wrong.
+
+    Args:
+        candidate, spec: addresses. options: of the command, by name. alone: whether this process does nothing else.
+        sooner: codes of questions that are asked before others.
+    """
+    from ....properties.candidates.cases import JudgedCase
     from ....properties.candidates.host.apart import Confinement
     from ....properties.candidates.judge_files import judge_file
-    from .recording import CODES, claim, record_of
+    from .recording import CODES, claim, read_failures, write_judgement
 
     confinement = Confinement(options["seconds"], options["memory"], options["interpret"], alone)
-    chosen = {name: options[name] for name in ("contract", "seed", "questions", "timed")}
+    sooner = [*sooner, *read_failures(options["report_dir"], candidate, spec)]
+    chosen = {"contract": options["contract"], "seed": options["seed"], "confinement": confinement}
+    chosen |= {"plan": _plan_of(options, sooner)}
+    same = ("seed", "contract", "given", "dtype", "calls", "seconds", "interpret")
+    case = JudgedCase(candidate, spec, **{name: options[name] for name in same})
     with claim(options["report_dir"]) as folder, _progress() as progress:
-        judge_candidate = functools.partial(judge_file, candidate, spec, **chosen, confinement=confinement)
-        judgement = run_on_user_files(
-            functools.partial(judge_candidate, given=parse_inputs(options["given"]), progress=progress)
-        )
-        fault = None
-        if folder is not None:
-            fault = write_reports(folder, record_of(judgement, _words(candidate, spec, options)))
+        judge_candidate = functools.partial(judge_file, candidate, spec, **chosen, progress=progress)
+        judgement = run_on_user_files(functools.partial(judge_candidate, given=parse_inputs(options["given"])))
+        fault = None if folder is None else write_judgement(folder, judgement, case)
     if options["demo"] and not options["as_json"]:
         click.echo(f"{_DEMO}:\n\n{textwrap.indent(_DEMO.read_text(), '    ')}")
-    click.echo(judgement.as_json() if options["as_json"] else judgement.summary if options["quiet"] else str(judgement))
+    text = judgement.summary if options["quiet"] else judgement.report(verbose=options["verbose"])
+    for name, digest in options.get("sha256", {}).items():
+        if digest != judgement.assignment.sha256.get(name):
+            click.echo(f"the file of the {name} has changed since: its sha256 was {digest}", err=True)
+    click.echo(judgement.as_json() if options["as_json"] else _paint(text), color=wants_colour())
     if folder is not None and not options["as_json"]:
         click.echo(f"could not write: {fault[1]}" if fault else f"report  {folder.path / 'report.html'}")
-    return fault[0] if fault else CODES[str(judgement.verdict)]
+    code = fault[0] if fault else CODES[str(judgement.verdict)]
+    return code, [cause.question for cause in judgement.causes]
 
 
 def _addresses(candidate: str | None, spec: str | None, *, demo: bool) -> tuple[str, str]:
@@ -172,12 +217,32 @@ def _require_questions(codes: Sequence[str]) -> None:
             raise Stop(exit_codes.USAGE, f"--question: got {code[:100]!r}{hint}, need one of {', '.join(QUESTIONS)}")
 
 
-def _words(candidate: str, spec: str, options: dict[str, Any]) -> list[str]:
-    """The command line that judges the same in the same way, without the questions."""
-    words = ["opassay", "judge", candidate, "--spec", spec, f"--seed={options['seed']}"]
-    words += [f"--contract={options['contract']}"] if options["contract"] != "torch" else []
-    words += [word for pair in options["given"] for word in ("--input", pair)]
-    return words + ["--interpret"] * options["interpret"]
+def _dtype_of(name: str | None) -> str:
+    """torch's name of a dtype that a user names; empty for none.
+
+    Raises:
+        Stop: there is no such dtype, or it is not judged.
+    """
+    if not name or dtype_name(name) in FORMATS:
+        return dtype_name(name or "")
+    names = [*FORMATS, *(fmt.short for fmt in FORMATS.values())]
+    raise Stop(
+        exit_codes.USAGE, f"--dtype: got {name[:100]!r}{did_you_mean(name, names)}, need one of {', '.join(names)}"
+    )
+
+
+def _paint(text: str) -> str:
+    """A report with the verdict, and what is wrong, in colour."""
+
+    def styled(match: re.Match[str]) -> str:
+        return click.style(match[0], fg=_COLOURS[match[0]], bold=True)
+
+    return re.sub(rf"^(WRONG(?= )|({'|'.join(_COLOURS)})(?=:|$))", styled, text, flags=re.MULTILINE)
+
+
+def wants_colour() -> bool | None:
+    """Whether NO_COLOR or FORCE_COLOR ask for text without or with colour; None where the terminal decides."""
+    return False if os.environ.get("NO_COLOR") else True if os.environ.get("FORCE_COLOR") else None
 
 
 def run_on_user_files(run: Callable[[], _Result]) -> _Result:

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-import shlex
-from collections.abc import Sequence
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ....properties.engine.environment import environment, versions
 from ... import exit_codes
-from ...record import Run, plan_digest
+from ...record import RecordError, Run, load, plan_digest
 from ...store.folder import Folder
 from ..run import claim_folder, read_commit
+from ..write import keep_case, write_reports
 
 if TYPE_CHECKING:
+    from ....properties.candidates.cases import JudgedCase
     from ....properties.candidates.judgement import Judgement
 
 #: verdict -> exit code. A suspect and a weak verdict are incomplete: nothing is wrong, and too little is known.
@@ -37,12 +38,37 @@ def claim(report_dir: Path | None) -> contextlib.AbstractContextManager[Folder |
     return contextlib.nullcontext() if report_dir is None else claim_folder(report_dir)
 
 
-def record_of(judgement: Judgement, words: Sequence[str]) -> Run:
-    """The record of a judgement: a cell for each question, of the op that has the candidate's address."""
+def read_failures(report_dir: Path | None, candidate: str, spec: str) -> list[str]:
+    """Codes of the questions that were wrong in the folder's record, if that is of this candidate and this spec."""
+    with contextlib.suppress(RecordError, OSError):
+        run = None if report_dir is None else load(report_dir / "run.json")
+        if run is not None and tuple(run.command[1:5]) == ("judge", candidate, "--spec", spec):
+            return [verdict.cell.property for verdict in run.verdicts if verdict.failure is not None]
+    return []
+
+
+def write_judgement(folder: Folder, judgement: Judgement, case: JudgedCase) -> exit_codes.Reason | None:
+    """Write the record, its renderings, and a case for every wrong question; what could not be written, if anything."""
+
+    def store(name: str, content: bytes) -> None:
+        folder.write(f"cases/{name}.bin", content)
+
+    run, keep = record_of(judgement, case, store), keep_case(folder)
+    for failure in [verdict.failure for verdict in run.verdicts if verdict.failure is not None]:
+        keep(failure.case_id, failure.case, failure.program)
+    return write_reports(folder, run)
+
+
+def record_of(judgement: Judgement, case: JudgedCase, store: Callable[[str, bytes], None]) -> Run:
+    """The record of a judgement: a cell for each question, of the op that has the candidate's address.
+
+    Args:
+        judgement: of the candidate. case: what was asked. store: as for `verdicts_of`.
+    """
     from ....properties.candidates.verdicts import verdicts_of  # here, because it imports torch
 
-    of, command = judgement.assignment, list(words)
-    verdicts = verdicts_of(judgement, command[2], lambda question: shlex.join([*command, "-k", question]))
+    of, command = judgement.assignment, case.words
+    verdicts = verdicts_of(judgement, case, store)
     commit, dirty = read_commit()
     digests = {f"sha256 of the {name}": digest for name, digest in of.sha256.items() if digest}
     first, *more = judgement.summary.splitlines()

@@ -29,7 +29,7 @@ def accuracy_command(record: Path) -> int:
 @click.command("schema")
 @click.argument("name", type=HintedChoice(NAMES), default="run")
 def schema_command(name: str) -> int:
-    """Print the JSON Schema of a file: of run.json, or of known.json or budget.json."""
+    """Print the JSON Schema of run.json, known.json or budget.json, or of the line of `judge --json`."""
     click.echo(text_of(name), nl=False)
     return exit_codes.OK
 

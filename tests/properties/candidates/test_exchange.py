@@ -27,6 +27,7 @@ from opassay.properties.candidates.host.calls import (
 )  # fmt: skip
 from opassay.properties.candidates.judge_files import judge_file
 from opassay.properties.candidates.judgement import Ruling
+from opassay.properties.candidates.question_plan import QuestionPlan
 
 CALL = CandidateCall.of(
     CallArguments.of((torch.ones(3), torch.ones(2), 5)),
@@ -208,7 +209,7 @@ def test_a_candidate_whose_answers_cannot_be_read_is_rejected(cheat: str, tmp_pa
     candidate.write_text(text)
     spec.write_text(SPEC)
     files, limits = (str(candidate), str(spec)), Confinement(seconds=20)
-    judgement = judge_file(*files, contract="torch", confinement=limits, questions=["GIVEN", "AGAIN"])
+    judgement = judge_file(*files, contract="torch", confinement=limits, plan=QuestionPlan(["GIVEN", "AGAIN"]))
     assert judgement.verdict is Ruling.REJECTED, str(judgement)
     assert judgement.causes[0].question == question
     assert said in judgement.causes[0].text

@@ -11,6 +11,7 @@ import pytest
 from opassay.properties.candidates.host.apart import Confinement
 from opassay.properties.candidates.judge_files import judge_file
 from opassay.properties.candidates.judgement import Judgement, Ruling
+from opassay.properties.candidates.question_plan import QuestionPlan
 from opassay.properties.candidates.tasks import audit_task
 from opassay.reports.cli.main import main
 
@@ -65,7 +66,7 @@ def _written(folder: Path, name: str, body: str) -> tuple[str, str]:
 
 def _judged(folder: Path, name: str, body: str, seconds: float = 60.0) -> Judgement:
     files = _written(folder, name, body)
-    return judge_file(*files, contract="torch", confinement=Confinement(seconds), questions=QUICK)
+    return judge_file(*files, contract="torch", confinement=Confinement(seconds), plan=QuestionPlan(QUICK))
 
 
 @pytest.mark.slow
@@ -92,13 +93,13 @@ def test_what_a_candidate_does_to_its_process_is_a_verdict(
 def test_a_candidate_that_cannot_be_made_is_rejected_and_one_that_patches_torch_too(tmp_path: Path) -> None:
     candidate, spec = _written(tmp_path, "broken", "pass")
     Path(candidate).write_text("raise ImportError('no compiler')")
-    found = judge_file(candidate, spec, contract="torch", questions=QUICK)
+    found = judge_file(candidate, spec, contract="torch", plan=QuestionPlan(QUICK))
     assert (found.verdict, found.causes[0].question) == (Ruling.REJECTED, "PROCESS")
     assert "raised ImportError: no compiler" in found.causes[0].text
     Path(candidate).write_text(
         f"import torch\nimport {Path(spec).stem} as s\ntorch.relu = lambda x: x\nModelNew = s.Model"
     )
-    found = judge_file(candidate, spec, contract="torch", questions=["PROCESS"])
+    found = judge_file(candidate, spec, contract="torch", plan=QuestionPlan(["PROCESS"]))
     assert "torch.relu: replaced" in found.causes[0].text
 
 
@@ -198,7 +199,9 @@ def test_a_kernel_of_triton_is_judged_in_an_interpreter(wrong: str, ruling: Ruli
     (tmp_path / "rms.py").write_text(TRITON.replace("squares = v * ", f"squares = {wrong or 'v * '}"))
     files = str(tmp_path / "rms.py"), str(tmp_path / "rms_spec.py")
     interpreted = Confinement(interpret=True)
-    found = judge_file(*files, contract="torch", confinement=interpreted, questions=("GIVEN", "SEEDS", "UNTOUCHED"))
+    found = judge_file(
+        *files, contract="torch", confinement=interpreted, plan=QuestionPlan(("GIVEN", "SEEDS", "UNTOUCHED"))
+    )
     assert found.verdict == ruling, found
 
 
@@ -206,7 +209,7 @@ def test_an_operator_of_a_library_is_a_candidate(tmp_path: Path) -> None:
     (tmp_path / "rms_spec.py").write_text(RMS_SPEC)
     (tmp_path / "library.py").write_text(LIBRARY)
     address = f"{tmp_path / 'library.py'}:opassay_tests::rms"
-    found = judge_file(address, str(tmp_path / "rms_spec.py"), contract="torch", questions=(*QUICK, "GRAD"))
+    found = judge_file(address, str(tmp_path / "rms_spec.py"), contract="torch", plan=QuestionPlan((*QUICK, "GRAD")))
     assert found.verdict == Ruling.ACCEPTED, found
 
 

@@ -14,6 +14,7 @@ import opassay
 from opassay.properties.candidates.judge_files import judge_file
 from opassay.properties.candidates.judgement import Judgement, Ruling
 from opassay.properties.candidates.judging import judge
+from opassay.properties.candidates.question_plan import QuestionPlan
 from opassay.properties.candidates.questions import Standing
 
 GENERATOR = torch.Generator().manual_seed(7)
@@ -348,8 +349,8 @@ def test_a_process_apart_says_what_was_written(tmp_path: Path) -> None:
     path = tmp_path / "spec.py"
     path.write_text(FILE)
     asked = ("GIVEN", "UNTOUCHED", "AGAIN", "SEEDS")
-    right = judge_file(str(path), str(path), contract="torch", questions=asked)
+    right = judge_file(str(path), str(path), contract="torch", plan=QuestionPlan(asked))
     assert right.verdict is Ruling.ACCEPTED, str(right)
-    wrong = judge_file(f"{path}:kernel", f"{path}:reference", contract="torch", questions=asked)
+    wrong = judge_file(f"{path}:kernel", f"{path}:reference", contract="torch", plan=QuestionPlan(asked))
     assert wrong.causes[0].question == "GIVEN", str(wrong)
     assert "written input 0" in str(wrong.causes[0].wrong)

@@ -1,0 +1,76 @@
+"""Case files of judgements: what asks one question again of the same candidate."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from ...oracles.verdicts.verdict import Cell
+
+#: The subject of every cell: the op has the name of the candidate.
+SUBJECT = "candidate"
+#: The device where candidates are called.
+DEVICE = "cpu"
+
+
+class JudgedCase(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What was asked of a candidate.
+
+    Attributes:
+        schema: of the file. question: its code; empty before one is chosen.
+        candidate, spec: addresses; those of files are absolute. given: words NAME=VALUE for what gives the inputs.
+        contract, seed, dtype, calls, seconds, interpret: as `opassay judge` takes them.
+        sha256: of what was executed, by "candidate" and "spec". cell: of the question.
+    """
+
+    candidate: str
+    spec: str
+    seed: int
+    contract: str
+    given: tuple[str, ...] = ()
+    dtype: str = ""
+    calls: int | None = None
+    seconds: float = 60.0
+    interpret: bool = False
+    question: str = ""
+    sha256: dict[str, str] = {}
+    cell: Cell = Cell("", "", "", "", "")
+    schema: Literal["opassay-judged-case/1"] = "opassay-judged-case/1"
+
+    def of(self, cell: Cell, sha256: dict[str, str]) -> JudgedCase:
+        """The case of one question, by its cell and what was executed."""
+        return msgspec.structs.replace(self, question=cell.property, cell=cell, sha256=sha256)
+
+    @property
+    def words(self) -> list[str]:
+        """The command line that asks it, or all questions."""
+        words = ["opassay", "judge", self.candidate, "--spec", self.spec, f"--seed={self.seed}"]
+        words += [f"--contract={self.contract}"] if self.contract != "torch" else []
+        words += [f"--dtype={self.dtype}"] if self.dtype else []
+        words += [f"--calls={self.calls}"] if self.calls else []
+        words += [word for pair in self.given for word in ("--input", pair)]
+        return words + ["--interpret"] * self.interpret + (["-k", self.question] if self.question else [])
+
+    @property
+    def text(self) -> str:
+        """The case file."""
+        whole = msgspec.structs.replace(self, candidate=absolute(self.candidate), spec=absolute(self.spec))
+        return json.dumps(msgspec.to_builtins(whole), indent=1)
+
+    @property
+    def id(self) -> str:
+        """The cell's id, and four hex digits of the case."""
+        digest = hashlib.sha256(self.text.encode("utf-8", "replace")).hexdigest()
+        return f"{self.cell.id}-{digest[:4]}"
+
+
+def absolute(address: str) -> str:
+    """The address with an absolute path, if it is one of a file."""
+    file, within, name = address.partition(".py:")
+    if within:
+        return f"{Path(file).absolute()}.py:{name}"
+    return str(Path(address).absolute()) if Path(address).exists() else address

@@ -1,0 +1,69 @@
+"""What the program of a failure does before it compares: its functions stand in the text of each program.
+
+So they use the standard library and torch alone, and nothing else of this module.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import sys
+from collections.abc import Callable, Sequence
+from types import ModuleType
+from typing import Any
+
+import torch
+
+
+def load(address: str) -> ModuleType:
+    """The module of a name, or of an absolute path; modules beside a file find each other, and it."""
+    if not os.path.isabs(address):
+        sys.path.insert(0, "")
+        return importlib.import_module(address)
+    name = os.path.basename(address).removesuffix(".py")
+    if getattr(sys.modules.get(name), "__file__", None) != address:
+        sys.path.insert(0, os.path.dirname(address))
+        spec = importlib.util.spec_from_file_location(name, address)
+        assert spec is not None
+        assert spec.loader is not None
+        sys.modules[name] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(sys.modules[name])
+    return sys.modules[name]
+
+
+def instance_of(
+    function: Any, made: Sequence[Any], seed: int, dtype: torch.dtype | None, state: dict[str, torch.Tensor]
+) -> Callable[..., Any]:
+    """A function as it is; a class of modules made of some values from a seed, of a dtype, with a state.
+
+    Args:
+        function, made, seed: as for `module_files.instance_of`. dtype: of floating parameters; None for their own.
+        state: the values of parameters and buffers.
+    """
+    if isinstance(function, type) and issubclass(function, torch.nn.Module):
+        torch.manual_seed(seed)
+        function = function(*made)
+    if isinstance(function, torch.nn.Module):
+        function.to(dtype)
+        own = {**dict(function.named_parameters()), **dict(function.named_buffers())}
+        for name in own.keys() & state.keys():
+            if own[name].shape == state[name].shape:
+                own[name].detach().copy_(state[name])
+    return function  # type: ignore[no-any-return]
+
+
+def tensors_of(result: Any) -> list[torch.Tensor]:
+    """The tensors of a result, in the order in which a judgement has them."""
+    if isinstance(result, dict):
+        result = [result[key] for key in sorted(result, key=repr)]
+    if isinstance(result, (tuple, list)):
+        return [tensor for item in result for tensor in tensors_of(item)]
+    return [result] if isinstance(result, torch.Tensor) else []
+
+
+def read_stored(start: int, count: int, dtype: torch.dtype, *shape: int) -> torch.Tensor:
+    """A tensor whose bytes are in the file beside the program."""
+    with open(os.path.splitext(os.path.abspath(sys.argv[0]))[0] + ".bin", "rb") as file:
+        file.seek(start)
+        return torch.frombuffer(bytearray(file.read(count)), dtype=dtype).reshape(shape)

@@ -1,0 +1,121 @@
+"""A failure of a candidate as a program that needs torch, the candidate's file and the spec's file alone."""
+
+from __future__ import annotations
+
+import ast
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from ...oracles.op.script import NoProgram, ProgramTensor, Script, plain_source
+from ...oracles.programs.values import literal
+from ...oracles.programs.writing import assemble
+from . import failing_call
+from .arguments import Tensor
+from .card import Outlier
+from .cases import JudgedCase, absolute
+from .finding import FailingCall, Finding
+from .host.module_files import CANDIDATES, SPECS
+from .layouts import place, strides_of
+
+#: Bytes of a tensor that a program has in its text, 4096 elements of float32; a larger one is in a file beside it.
+_IN_TEXT = 2**14
+_FUNCTIONS = (failing_call.load, failing_call.instance_of, failing_call.tensors_of)
+_IMPORTS = ("import copy", "import importlib", "import importlib.util", "import os")
+
+
+@dataclass(frozen=True)
+class _SourceText:
+    """Python that stands for a value where values are written."""
+
+    text: str
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+def write_program(finding: Finding, case: JudgedCase) -> tuple[str, bytes]:
+    """A program that ends with 1 while an element is outside its accept set, and the bytes of its large tensors.
+
+    Raises:
+        NoProgram: one call with plain values does not show the failure, or the program would be too long.
+    """
+    if "::" in case.candidate + case.spec:
+        raise NoProgram("An operator that a file registers is no function of the file.")
+    call, outlier = finding.call, None if finding.wrong is None else finding.wrong.outlier
+    if call is None or outlier is None:
+        raise NoProgram("One call with plain values does not show it.")
+    finite, error = math.isfinite(outlier.exact), abs(outlier.computed - outlier.exact)
+    if error <= outlier.bound if finite else not math.isfinite(outlier.computed):
+        raise NoProgram("Exact value and bound, rounded to float64, do not tell the element from a right one.")
+    stored = bytearray()
+    values = _values_of(call, case, stored)
+    functions: list[Callable[..., object]] = [*_FUNCTIONS, *([failing_call.read_stored] if stored else [])]
+    subject = Script(lines=tuple(line for function in functions for line in (*plain_source(function), "")))
+    script = Script(values, (*_targets(case), *_comparison(outlier, call.output)), _IMPORTS)
+    title = finding.wrong.title if finding.wrong is not None else ""
+    about = f"{case.question} of {case.candidate} against {case.spec}, case {case.id}"
+    return assemble(subject, script, title, about, threads=1), bytes(stored)
+
+
+def _values_of(call: FailingCall, case: JudgedCase, stored: bytearray) -> dict[str, object]:
+    """The values of a program by name; the bytes of those that are too long for its text are added to `stored`."""
+    tensors = call.arguments.tensors
+    names = [_SourceText(f"x{i}") for i in range(len(tensors))]
+    try:
+        ast.literal_eval(repr(call.arguments.with_tensors([name.text for name in names]).args))
+    except (ValueError, SyntaxError):
+        raise NoProgram("An argument is no tensor, number or text.") from None
+    strides = [t.stride() if call.layout is None else strides_of(call.layout, t.shape) for t in tensors]
+    values: dict[str, object] = {
+        name.text: _written(place(t.detach(), own, int(call.shifted)), t, stored)
+        for name, t, own in zip(names, tensors, strides, strict=True)
+    }
+    values["given"] = call.arguments.with_tensors(names).args
+    values["state"] = {
+        name: _SourceText(literal(_written(t.contiguous(), t, stored))) for name, t in call.state.items()
+    }
+    return {**values, "seed": case.seed, "dtype": getattr(torch, case.dtype) if case.dtype else None}
+
+
+def _written(layout: Tensor, values: Tensor, stored: bytearray) -> object:
+    """A tensor as a program has it: in its text, or as bytes in the file beside it."""
+    if values.nbytes <= _IN_TEXT:
+        return ProgramTensor(layout, values)
+    raw = values.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes()
+    text = f"read_stored({len(stored)}, {len(raw)}, {', '.join(map(str, (values.dtype, *values.shape)))})"
+    stored += raw
+    text += "" if layout.device.type == "cpu" else f".to({str(layout.device)!r})"
+    dense = layout.is_contiguous() and not layout.storage_offset()
+    return _SourceText(text if dense else f"laid({text}, {tuple(layout.stride())}, {layout.storage_offset()})")
+
+
+def _targets(case: JudgedCase) -> tuple[str, ...]:
+    """The lines that load and make the reference and the candidate."""
+    lines = ["os.environ['TRITON_INTERPRET'] = '1'"] if case.interpret else []
+    for name, address, usual in (("reference", case.spec, SPECS), ("candidate", case.candidate, CANDIDATES)):
+        file, within, target = absolute(address).partition(".py:")
+        module, _, target = (f"{file}.py", "", target) if within else absolute(address).partition(":")
+        lines.append(f"module = load({module!r})")
+        lines += ["made = getattr(module, 'get_init_inputs', list)()"] if name == "reference" else []
+        names = (target,) if target else usual
+        lines.append(f"{name} = next(getattr(module, name) for name in {names} if hasattr(module, name))")
+        lines.append(f"{name} = instance_of({name}, made, seed, dtype, state)")
+    return tuple(lines)
+
+
+def _comparison(outlier: Outlier, output: int) -> tuple[str, ...]:
+    """The lines that call both, and compare the worst element with constants."""
+    index = ", ".join(map(str, outlier.index)) or "..."
+    condition = "abs(computed - exact) <= bound" if math.isfinite(outlier.exact) else "not abs(computed) < inf"
+    return (
+        "with torch.no_grad():",
+        f"    torchs = float(tensors_of(reference(*copy.deepcopy(given)))[{output}][{index}])",
+        f"    computed = float(tensors_of(candidate(*given))[{output}][{index}])",
+        f"exact, bound = {outlier.exact!r}, {outlier.bound!r}  # in real arithmetic; the largest accepted error",
+        f'print(f"{outlier.output}[{index}]: computed {{computed!r}}, exact {{exact!r}}, bound {{bound!r}};'
+        ' torch computes {torchs!r} of the reference")',
+        f"sys.exit(not ({condition}))",
+    )

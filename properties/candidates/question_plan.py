@@ -1,0 +1,52 @@
+"""What is asked of a candidate: which questions, of which dtype, in which order, and when they end."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from .questions import QUESTIONS
+
+#: Other answers are compared with what comes of these, which are asked first.
+_AHEAD = ("PROCESS", "GIVEN")
+#: These build on answers to other questions, or end the candidate's process, and are not asked earlier than those.
+_BEHIND = frozenset({"COMPILED", "LIKELY", "LEFT"})
+
+
+@dataclass(frozen=True)
+class QuestionPlan:
+    """What is asked of a candidate.
+
+    Attributes:
+        questions: codes of `QUESTIONS`; all by default. sooner: those that are asked before others where they may be.
+        stop: whether a wrong answer ends the questions.
+        total: seconds after which no further question is asked; one that has begun is waited for.
+        calls: that AGAIN makes in a row; None for as many as half a second takes.
+        dtype: torch's name of that to which floating inputs, parameters and buffers are cast; empty for their own.
+        timed: whether the times of spec and candidate are taken, too, if nothing is wrong.
+    """
+
+    questions: Sequence[str] = ()
+    sooner: Sequence[str] = ()
+    stop: bool = False
+    total: float = math.inf
+    calls: int | None = None
+    dtype: str = ""
+    timed: bool = False
+
+    def __post_init__(self) -> None:
+        unknown = [code for code in self.questions if code not in QUESTIONS]
+        if unknown:
+            raise ValueError(f"questions: got {unknown[0]!r}, need codes of {', '.join(QUESTIONS)}")
+        if not self.total > 0:
+            raise ValueError(f"total={self.total}: need seconds above 0")
+        if self.calls is not None and self.calls < 2:
+            raise ValueError(f"calls={self.calls}: need 2 or more calls in a row")
+
+    @property
+    def order(self) -> list[str]:
+        """The codes in the order in which they are asked."""
+        codes = [code for code in QUESTIONS if not self.questions or code in self.questions]
+        sooner = set(self.sooner) - _BEHIND
+        return sorted(codes, key=lambda code: 0 if code in _AHEAD else 1 if code in sooner else 2)

@@ -1,0 +1,128 @@
+"""Every wrong question of a judgement leaves a case, which asks it again, and a program, which needs torch alone."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from opassay.reports.cli.judge.recording import read_failures
+from opassay.reports.cli.main import main
+from opassay.reports.record import load
+
+SPEC = """
+import torch
+
+class Model(torch.nn.Module):
+    def __init__(self, columns):
+        super().__init__()
+        self.linear = torch.nn.Linear(200, columns)
+
+    def forward(self, x, scale, others):
+        h = torch.relu(self.linear(x))
+        return {"b": h * scale, "a": h / torch.sqrt(h.square().mean(-1, keepdim=True) + 1e-5) + others["y"]}
+
+def get_init_inputs():
+    return [32]
+
+def get_inputs():
+    return [torch.randn(8, 400)[:, ::2], 2.0, {"y": torch.randn(32)}]
+"""
+CANDIDATE = """
+import reference
+import torch
+
+class ModelNew(reference.Model):
+    def forward(self, x, scale, others):
+        h = torch.relu(torch.addmm(self.linear.bias, x, self.linear.weight.T))
+        return {"b": h * scale, "a": h * torch.rsqrt(h.square().mean(-1, keepdim=True) + EPS) + others["y"]}
+"""
+JUDGE = ["judge", "candidate.py", "--spec", "reference.py", "--report-dir", "report", "-q"]
+CODES = [word for code in ("GIVEN", "SAME", "SMALL", "PARAMS", "STRIDES", "ALIGN") for word in ("-k", code)]
+
+
+def _write_candidate(folder: Path, eps: str) -> None:
+    (folder / "candidate.py").write_text(CANDIDATE.replace("EPS", eps))
+
+
+@pytest.fixture
+def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "reference.py").write_text(SPEC)
+    _write_candidate(tmp_path, "1e-2")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def _run(program: Path) -> tuple[int, str]:
+    """A program's exit status and text, in a process and a folder where the framework is not."""
+    code = "import runpy, sys; sys.modules['opassay'] = None; sys.argv[:] = sys.argv[1:]; runpy.run_path(sys.argv[0])"
+    words = [sys.executable, "-c", code, str(program.absolute())]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=120, cwd="/", check=False)
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_a_case_asks_its_question_again_and_its_program_shows_it(
+    pair: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*JUDGE, *CODES]) == 1
+    failures = {v.cell.property: v.failure for v in load(pair / "report" / "run.json").verdicts if v.failure}
+    assert set(failures) == {"GIVEN", "SAME", "SMALL", "PARAMS", "STRIDES", "ALIGN"}
+    files = {path.name for path in (pair / "report" / "cases").iterdir()}
+    assert {f"{failure.case_id}.json" for failure in failures.values()} <= files
+    # SAME hangs on the call before it, so that one call does not show it.
+    assert f"{failures['SAME'].case_id}.py" not in files
+    assert failures["SAME"].snippet.startswith("# No program: One call")
+    # The weight takes more bytes than a program has in its text.
+    assert f"{failures['GIVEN'].case_id}.bin" in files
+    programs = {code: pair / "report" / "cases" / f"{f.case_id}.py" for code, f in failures.items() if code != "SAME"}
+    for code, program in programs.items():
+        status, text = _run(program)
+        worst = json.loads((program.with_suffix(".json")).read_text())
+        assert (status, worst["question"]) == (1, code), text
+        measure = next(v.measure for v in load(pair / "report" / "run.json").verdicts if v.cell.property == code)
+        assert measure.worst is not None
+        # Bit for bit what the judge was given.
+        assert f"computed {float.fromhex(measure.worst.computed)!r}, exact {measure.worst.exact}, bound " in text
+        assert ("laid(" in program.read_text()) == (code in ("GIVEN", "PARAMS", "STRIDES", "ALIGN"))
+
+    capsys.readouterr()
+    name = failures["SMALL"].case_id
+    assert main(["replay", name[:9], "--report-dir", "report"]) == 1
+    output = capsys.readouterr()
+    assert "SMALL: out['a']" in output.out
+    assert output.out.count("\nWRONG") == 1
+    assert "has changed" not in output.err
+    assert main(["replay", f"report/cases/{name}.json"]) == 2
+    assert "add --op 'candidate.py'" in capsys.readouterr().err
+
+    _write_candidate(pair, "1e-5")
+    assert main(["replay", name[:9], "--report-dir", "report"]) == 0
+    assert "the file of the candidate has changed since" in capsys.readouterr().err
+    for program in programs.values():
+        status, text = _run(program)
+        assert status == 0, text
+
+
+def test_a_broken_case_is_refused(pair: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*JUDGE, "-k", "SMALL"]) == 1
+    (path,) = (pair / "report" / "cases").glob("*.json")
+    case = json.loads(path.read_text())
+    for changed in ({**case, "seed": "0"}, {**case, "other": 1}, {**case, "cell": {}}):
+        path.write_text(json.dumps(changed))
+        assert main(["replay", path.stem, "--report-dir", "report"]) == 2
+        assert "case file: " in capsys.readouterr().err
+
+
+def test_what_was_wrong_before_is_asked_first(pair: Path) -> None:
+    codes = ["-k", "GIVEN", "-k", "SIGNS", "-k", "SMALL"]
+    _write_candidate(pair, "3e-5")
+    for cells in (["GIVEN", "SIGNS", "SMALL"], ["GIVEN", "SMALL"]):  # the second run ends before it reaches SIGNS
+        assert main([*JUDGE, *codes, "-x"]) == 1
+        run = load(pair / "report" / "run.json")
+        assert [verdict.cell.property for verdict in run.verdicts] == cells
+        assert read_failures(Path("report"), "candidate.py", "reference.py") == ["SMALL"]
+    assert read_failures(Path("report"), "candidate.py", "other.py") == []
+    assert read_failures(None, "candidate.py", "reference.py") == []

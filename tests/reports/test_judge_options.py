@@ -1,0 +1,203 @@
+"""What the options of `opassay judge` change: which questions are asked, of which dtype, for how long, and the text."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from opassay.properties.candidates.judgement import Ruling
+from opassay.properties.candidates.judging import judge
+from opassay.properties.candidates.question_plan import QuestionPlan
+from opassay.properties.candidates.questions import QUESTIONS
+from opassay.reports.cli.main import main
+from opassay.reports.schemas.documents import schema_of
+from tests.reports.json_schema import schema_errors
+
+FILE = """
+import torch
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(6, 4)
+
+    def forward(self, x):
+        return torch.relu(self.linear(x))
+
+class ModelNew(Model):
+    def forward(self, x):
+        assert x.dtype == self.linear.weight.dtype == torch.bfloat16, x.dtype
+        return super().forward(x)
+
+def reference(x):
+    return torch.softmax(x, -1)
+
+def kernel(x):
+    powers = torch.exp(x)
+    return powers / powers.sum(-1, keepdim=True)
+
+def contiguous(x):
+    if not x.is_contiguous():
+        raise ValueError("rows that lie together")
+    return kernel(x)
+
+def get_inputs():
+    return [torch.randn(8, 6)]
+"""
+X = torch.randn(8, 32, generator=torch.Generator().manual_seed(3))
+
+
+@pytest.fixture(autouse=True)
+def _file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "mine.py").write_text(FILE)
+    monkeypatch.chdir(tmp_path)
+
+
+def _judge(name: str, *words: str, spec: str = "reference") -> int:
+    return main(["judge", f"mine.py:{name}", "--spec", f"mine.py:{spec}", *words])
+
+
+def _line(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    line: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return line
+
+
+def test_the_first_wrong_answer_ends_the_questions(capsys: pytest.CaptureFixture[str]) -> None:
+    codes = [word for code in ("GIVEN", "OFFSET", "SIGNS", "WIDE") for word in ("-k", code)]
+    assert _judge("kernel", "-x", "--json", *codes) == 1
+    line = _line(capsys)
+    assert line["asked"] == ["GIVEN", "SIGNS", "OFFSET"]
+    assert line["weaknesses"] == ["not asked: OFFSET is wrong: WIDE"]
+
+
+def test_what_time_does_not_reach_is_a_weakness() -> None:
+    judgement = judge(torch.relu, torch.relu, (X,), total=1e-9)
+    assert judgement.verdict is Ruling.WEAK
+    assert judgement.weaknesses[-1] == f"not asked: out of time: {', '.join(QUESTIONS)}"
+    with pytest.raises(ValueError, match="total=0"):
+        judge(torch.relu, torch.relu, (X,), total=0)
+
+
+@pytest.mark.parametrize("name", ["bf16", "bfloat16", "torch.bfloat16"])
+def test_inputs_and_parameters_are_cast(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert _judge("ModelNew", f"--dtype={name}", "-k", "GIVEN", "-k", "PARAMS", spec="Model") == 0
+    assert "ok      PARAMS" in capsys.readouterr().out
+    assert _judge("ModelNew", "-k", "GIVEN", spec="Model") == 1
+    assert "AssertionError: torch.float32" in capsys.readouterr().out
+
+
+def test_a_dtype_that_is_none_has_a_near_one(capsys: pytest.CaptureFixture[str]) -> None:
+    assert _judge("kernel", "--dtype", "bflot16") == 2
+    assert "did you mean 'bfloat16'?" in capsys.readouterr().err
+
+
+def _faulty_after(count: int, noise: float = 0.0) -> Any:
+    """A function that is wrong after so many calls, and with noise has other last bits at every second call."""
+    calls = 0
+
+    def faulty(x: torch.Tensor) -> torch.Tensor:
+        nonlocal calls
+        calls += 1
+        y = torch.softmax(x, -1)
+        y = y * (1 + noise * (calls % 2))
+        return y * 2 if calls > count else y
+
+    return faulty
+
+
+@pytest.mark.parametrize("noise", [0.0, 2.0**-23])
+def test_many_calls_show_a_rare_fault(noise: float) -> None:
+    def reference(x: torch.Tensor) -> torch.Tensor:
+        return torch.softmax(x, -1)
+
+    assert judge(_faulty_after(250, noise), reference, (X,), questions=["AGAIN"]).verdict is Ruling.ACCEPTED
+    judgement = judge(_faulty_after(250, noise), reference, (X,), questions=["AGAIN"], calls=400)
+    (cause,) = judgement.causes
+    assert cause.wrong is not None
+    # One call was made before those in a row.
+    assert cause.wrong.lines[-1] == "call       250 in a row"
+    assert judge(_faulty_after(900, noise), reference, (X,), questions=["AGAIN"], calls=400).verdict is Ruling.ACCEPTED
+    with pytest.raises(ValueError, match="calls=1"):
+        judge(reference, reference, (X,), calls=1)
+
+
+def test_questions_that_build_on_others_are_not_asked_sooner() -> None:
+    order = QuestionPlan(sooner=["LEFT", "LIKELY", "OFFSET", "GRAD"]).order
+    assert order[:5] == ["PROCESS", "GIVEN", "OFFSET", "GRAD", "UNTOUCHED"]
+    assert order[-1] == "LEFT"
+    assert sorted(order) == sorted(QUESTIONS)
+
+
+def test_the_order_of_asking_is_not_that_of_the_report() -> None:
+    from opassay.properties.candidates.judging import judged
+    from opassay.properties.candidates.session import Session
+
+    asked: list[str] = []
+    session = _session(Session)
+    plan = QuestionPlan(["GIVEN", "SEEDS", "OFFSET"], sooner=["OFFSET"])
+    judgement = judged(session, plan, lambda code, *_: asked.append(code))
+    assert asked == ["GIVEN", "OFFSET", "SEEDS"]
+    assert [finding.question for finding in judgement.findings] == ["GIVEN", "SEEDS", "OFFSET"]
+
+
+def _session(session: Any) -> Any:
+    from opassay.oracles.bound.terms import terms
+    from opassay.properties.candidates.arguments import CallArguments
+    from opassay.properties.candidates.host.host import CandidateHost
+    from opassay.properties.candidates.specification import specification
+
+    return session(
+        specification(torch.relu), CandidateHost("relu", torch.relu), terms("torch"), 0, CallArguments.of((X,))
+    )
+
+
+def test_verbose_shows_every_card(capsys: pytest.CaptureFixture[str]) -> None:
+    codes = ["-k", "OFFSET", "-k", "INF", "-k", "STRIDES"]
+    assert _judge("contiguous", *codes) == 1
+    brief = capsys.readouterr().out
+    assert _judge("contiguous", "-v", *codes) == 1
+    whole = capsys.readouterr().out
+    cards = re.compile(r"^([A-Z]+): ", re.MULTILINE)
+    assert cards.findall(brief) == ["OFFSET"]
+    assert cards.findall(whole) == ["OFFSET", "INF", "STRIDES"]
+    assert 'in contiguous: raise ValueError("rows that lie together")' in whole
+
+
+@pytest.mark.parametrize(("name", "coloured"), [("FORCE_COLOR", True), ("NO_COLOR", False), ("OTHER", False)])
+def test_colour_is_as_the_environment_asks(
+    name: str, coloured: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for other in ("FORCE_COLOR", "NO_COLOR"):
+        monkeypatch.delenv(other, raising=False)
+    monkeypatch.setenv(name, "1")
+    assert _judge("kernel", "-k", "OFFSET") == 1
+    output = capsys.readouterr().out
+    assert ("\x1b[31m\x1b[1mWRONG\x1b[0m   OFFSET" in output) == coloured
+    assert ("\x1b[31m\x1b[1mrejected\x1b[0m: OFFSET" in output) == coloured
+    assert ("\x1b" in output) == coloured
+
+
+def test_every_line_of_json_fits_its_schema(capsys: pytest.CaptureFixture[str]) -> None:
+    codes = [word for code in ("GIVEN", "OFFSET", "FRESH", "SIZES", "GRAD") for word in ("-k", code)]
+    commands = [
+        ("kernel", *codes),
+        ("contiguous", "-k", "AGAIN", "--total", "1e-9"),
+        ("nothing",),
+        ("kernel", "-k", "X"),
+    ]
+    for (name, *words), code in zip(commands, (1, 4, 2, 2), strict=True):
+        assert _judge(name, "--json", *words) == code
+        (text,) = capsys.readouterr().out.splitlines()
+        assert schema_errors(json.loads(text), schema_of("judgement")) == []
+        assert code == 2 or set(json.loads(text)) == set(schema_of("judgement")["$defs"]["JudgementLine"]["properties"])
+    worst = {"index", "computed", "exact", "bound", "ratio", "outside", "elements", "box"}
+    assert _judge("kernel", "--json", "-k", "OFFSET") == 1
+    (cause,) = _line(capsys)["causes"]
+    assert worst <= set(cause)
+    assert cause["computed"] == "nan"
+    assert schema_errors({**cause, "computed": "many"}, schema_of("judgement")) != []
