@@ -16,6 +16,7 @@ from opassay.properties.candidates.host.module_files import GivenError
 from opassay.properties.candidates.host.timing import Timing, measure
 from opassay.properties.candidates.judge_files import judge_file
 from opassay.properties.candidates.judgement import Judgement, Ruling
+from opassay.properties.candidates.question_plan import QuestionPlan
 from opassay.properties.candidates.suites.opening import cases_of, open_pair, task_of
 from opassay.properties.candidates.suites.task import Pair
 
@@ -38,7 +39,7 @@ def _opened(spec: Path | str, candidate: Path | str, folder: Path, **given: Any)
 
 
 def _judged(spec: Path | str, candidate: Path | str, **given: Any) -> Judgement:
-    return judge_file(str(candidate), str(spec), contract="torch", given=given, questions=QUICK)
+    return judge_file(str(candidate), str(spec), contract="torch", given=given, plan=QuestionPlan(QUICK))
 
 
 def test_a_python_file_and_a_folder_of_problems_are_no_task(tmp_path: Path) -> None:
