@@ -6,6 +6,7 @@ import functools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -81,7 +82,10 @@ def _many_rows(session: Session) -> Finding | None:
     answer = answer if answer.raised else session.call(many, fetched=True)
     if answer.raised:
         return raised("SIZES", answer.raised, refusable=True)
-    return session.held_in_part("SIZES", many, session.spec.state, answer, part.rows(rng), part=part)
+    finding = session.held_in_part("SIZES", many, session.spec.state, answer, part.rows(rng), part=part)
+    if finding.wrong is None:
+        return finding
+    return replace(finding, wrong=finding.wrong.with_lines(f"held       {finding.sampled}, and said of these"))
 
 
 def _resized(session: Session) -> Iterator[CallArguments]:
