@@ -6,7 +6,6 @@ import functools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from dataclasses import replace
 from typing import Any
 
 import torch
