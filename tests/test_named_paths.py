@@ -19,6 +19,8 @@ TOP = "|".join(("benchmarks", "corpus", "docs", "tests", "workshop", *FOLDERS))
 #: Files that pages name and a reader, or opassay, writes.
 WRITTEN = {"cases", "cases/ID.py", "file.py", "mine.py", "mypackage/__init__.py", "opassay_example.py", "reference.py"}
 WRITTEN |= {"tabulate.py", "test_norm.py"}
+#: Files of public suites of problems.
+WRITTEN |= {"NAME.py", "NAME/submission.py", "submission.py", "main.py", "func_forward.py", "func_backward.py"}
 _PATH = re.compile(rf"(?<![\w./-])(?:(?:{TOP})/[\w./*]*|[\w/]+\.py|[a-z_]+/)(?![\w/-])")
 _MODULE = re.compile(rf"^(?:opassay\.)?((?:{'|'.join(FOLDERS)})(?:\.\w+)+)$")
 

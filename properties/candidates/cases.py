@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 from pathlib import Path
-from typing import Literal
 
 import msgspec
 
@@ -17,11 +16,13 @@ SUBJECT = "candidate"
 DEVICE = "cpu"
 
 
-class JudgedCase(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class JudgedCase(
+    msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="schema", tag="opassay-judged-case/1"
+):
     """What was asked of a candidate.
 
     Attributes:
-        schema: of the file. question: its code; empty before one is chosen.
+        question: its code; empty before one is chosen.
         candidate, spec: addresses; those of files are absolute. given: words NAME=VALUE for what gives the inputs.
         contract, seed, dtype, calls, seconds, interpret: as `opassay judge` takes them.
         sha256: of what was executed, by "candidate" and "spec". cell: of the question.
@@ -39,7 +40,6 @@ class JudgedCase(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     question: str = ""
     sha256: dict[str, str] = {}
     cell: Cell = Cell("", "", "", "", "")
-    schema: Literal["opassay-judged-case/1"] = "opassay-judged-case/1"
 
     def of(self, cell: Cell, sha256: dict[str, str]) -> JudgedCase:
         """The case of one question, by its cell and what was executed."""

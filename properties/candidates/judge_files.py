@@ -102,7 +102,8 @@ def judge_file(
             of = Assignment(candidate, read.name, str(allowed), seed, arguments.dtype, digests)
             return Judgement(of, Ruling.REJECTED, (finding,))
         stack.enter_context(apart)
-        session = Session(read, apart, allowed, seed, arguments, problem.draw, part, calls=plan.calls)
+        session = Session(read, apart, allowed, seed, arguments, problem.draw, part)
+        session.history.in_a_row = plan.calls
         judgement = judged(session, plan, progress)
         judgement = replace(judgement, assignment=replace(judgement.assignment, sha256=digests))
         if plan.timed and judgement.verdict not in (Ruling.REJECTED, Ruling.ERROR):

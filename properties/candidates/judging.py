@@ -71,7 +71,8 @@ def judge(
     host = CandidateHost(str(getattr(candidate, "__name__", type(candidate).__name__)), candidate)
     before = copied_state(host.state)
     part = part_of(read_spec, arguments, allowed)
-    session = Session(read_spec, host, allowed, seed, arguments, draw, part, calls=plan.calls)
+    session = Session(read_spec, host, allowed, seed, arguments, draw, part)
+    session.history.in_a_row = plan.calls
     try:
         return judged(session, plan)
     finally:

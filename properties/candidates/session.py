@@ -54,6 +54,7 @@ class CallHistory:
 
     Attributes:
         calls: how many there were. changed: what they changed in its process.
+        in_a_row: how many AGAIN makes; None for as many as half a second takes.
         alike: whether the last one was answered, and at tensors of the shapes of those given.
         strayed: whether an output was wrong so far. Then it is likely to be wrong again, where several questions in
             one call would not tell which one it is.
@@ -62,6 +63,7 @@ class CallHistory:
     """
 
     calls: int = 0
+    in_a_row: int | None = None
     changed: list[str] = field(default_factory=list)
     alike: bool = False
     strayed: bool = False
@@ -77,7 +79,6 @@ class Session:
         spec, candidate, terms, seed: what is judged, by what, under which terms, and of which random state.
         given: the arguments. draw: (seed) -> arguments, where the spec's file gives any number of them.
         part: how the problem is cut where it is large; None where it is asked as a whole.
-        calls: that AGAIN makes in a row; None for as many as half a second takes.
         share: what of a large problem is asked for, in words, where rows of it are the problem now.
         history: of the calls. records: of what was held. packed: findings of questions that were asked in one call.
         readings: of outputs and gradients at the given arguments, by terms, operands and cotangents.
@@ -90,7 +91,6 @@ class Session:
     given: CallArguments
     draw: Callable[[int], Sequence[Any]] | None = None
     part: Part | None = None
-    calls: int | None = None
     share: str = ""
     history: CallHistory = field(default_factory=CallHistory)
     records: Records = field(default_factory=Records)

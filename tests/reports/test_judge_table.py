@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from opassay.reports.cli.judge import table
+from opassay.reports.cli.judge import problem_table
 from opassay.reports.cli.main import main
 
 SPEC = """
@@ -62,12 +62,12 @@ def test_every_problem_has_a_line_and_the_code_is_the_most_urgent(
 def test_an_interrupt_leaves_the_lines_before_it(
     folders: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def answer(row: table.Row, question: dict[str, Any]) -> dict[str, Any]:
+    def answer(row: problem_table.ProblemRow, question: dict[str, Any]) -> dict[str, Any]:
         if row.name == "wrong":
             raise KeyboardInterrupt
         return {"error": "no verdict"}
 
-    monkeypatch.setattr(table, "_answer", answer)
+    monkeypatch.setattr(problem_table, "_answer", answer)
     assert main(WORDS) == 130
     said = capsys.readouterr()
     assert [line.split()[:2] for line in said.out.splitlines()] == [["error", "alone"], ["error", "right"]]
@@ -97,6 +97,6 @@ def test_what_cannot_be_judged_is_a_sentence(
 
 def test_a_broken_problem_is_a_line_of_its_own(folders: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folders / "problems" / "definition.json").write_text('{"name": 3}')
-    rows = table.rows_of("candidates", "problems", {})
+    rows = problem_table.rows_of("candidates", "problems", {})
     assert [row.name for row in rows if row.error] == ["alone", "definition"]
     assert "name: got 3, need a str" in next(row.error for row in rows if row.name == "definition")

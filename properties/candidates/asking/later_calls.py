@@ -160,9 +160,9 @@ def again(session: Session) -> Finding:
     """AGAIN: calls in a row; each that has other bits than the first is held against the spec, too."""
     first, part = session.first, session.part
     usual = max(_LEAST, min(_MOST, int(_SECONDS / max(first.seconds, 1e-9))))
-    times = session.calls or (usual if part is None else _OF_LARGE)
+    times = session.history.in_a_row or (usual if part is None else _OF_LARGE)
     # Where every call has other bits all are held, for as long as the calls alone may take, if nobody asks for more.
-    until = math.inf if session.calls else time.monotonic() + _SECONDS
+    until = math.inf if session.history.in_a_row else time.monotonic() + _SECONDS
     writes, done = session.writes_of(session.native), 0
     while True:
         # A call with other bits ends a row, and the next row begins behind it.

@@ -1,4 +1,4 @@
-"""Tasks of gpu-mode's reference-kernels: `task.yml`, whose tests are arguments of `generate_input` in `reference.py`.
+"""Tasks of gpu-mode's reference-kernels: `task.yml`, whose tests are arguments of `generate_input` of the reference.
 
 The suite copies the files that `task.yml` lists into one folder; so does this, but a candidate gets no reference.
 """

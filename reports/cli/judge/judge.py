@@ -25,7 +25,7 @@ from ... import exit_codes
 from ...text import one_line
 from ..host import Host, Stop, require
 from ..project.hints import did_you_mean
-from .table import Row, judge_rows, rows_of
+from .problem_table import ProblemRow, judge_rows, rows_of
 from .watching import judge_at_every_change
 
 _Result = TypeVar("_Result")
@@ -148,7 +148,7 @@ def _plan_of(options: dict[str, Any], sooner: Sequence[str] = ()) -> QuestionPla
     )
 
 
-def _judge_table(rows: list[Row], options: dict[str, Any]) -> int:
+def _judge_table(rows: list[ProblemRow], options: dict[str, Any]) -> int:
     """The exit code of several judgements, which are printed as they are made."""
     plan = asdict(_plan_of(options))
     question: dict[str, Any] = {"contract": options["contract"], "seed": options["seed"], "plan": plan}

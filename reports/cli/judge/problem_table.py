@@ -22,11 +22,11 @@ from ..host import Stop
 from .recording import CODES
 
 #: Nobody finds modules in the current folder for it: a candidate before may have written there.
-_COMMAND = (sys.executable, "-P", "-m", "opassay.properties.candidates.suites.program")
+_COMMAND = (sys.executable, "-P", "-m", "opassay.properties.candidates.suites.judging_program")
 
 
 @dataclass(frozen=True)
-class Row:
+class ProblemRow:
     """One judgement to be made: `error` says why there is none; `given` are the values of its test."""
 
     name: str
@@ -36,7 +36,7 @@ class Row:
     error: str = ""
 
 
-def rows_of(candidate: str, spec: str, given: dict[str, Any]) -> list[Row]:
+def rows_of(candidate: str, spec: str, given: dict[str, Any]) -> list[ProblemRow]:
     """The judgements that two addresses ask for; for two files of Python, one.
 
     Raises:
@@ -53,7 +53,7 @@ def rows_of(candidate: str, spec: str, given: dict[str, Any]) -> list[Row]:
     return rows
 
 
-def _rows_of_problem(problem: Path, candidates: Path, given: dict[str, Any]) -> Iterator[Row]:
+def _rows_of_problem(problem: Path, candidates: Path, given: dict[str, Any]) -> Iterator[ProblemRow]:
     from ....properties.candidates.host.module_files import GivenError
     from ....properties.candidates.suites.opening import cases_of, task_of
 
@@ -64,22 +64,24 @@ def _rows_of_problem(problem: Path, candidates: Path, given: dict[str, Any]) -> 
         names = (problem.name, f"{name}.py", f"{name}.json", f"{name}/submission.py")
         candidate = next((str(path) for each in names if (path := candidates / each).is_file()), "")
         error = "" if candidate else f"no candidate {name}.py in {candidates}"
-        yield from [Row(name, "", spec, error=error)] if error else _tests(name, candidate, spec, cases_of(spec, given))
+        yield from (
+            [ProblemRow(name, "", spec, error=error)] if error else _tests(name, candidate, spec, cases_of(spec, given))
+        )
     except GivenError as err:
-        yield Row(name, "", spec, error=str(err))
+        yield ProblemRow(name, "", spec, error=str(err))
 
 
-def _tests(name: str, candidate: str, spec: str, cases: Any) -> Iterator[Row]:
+def _tests(name: str, candidate: str, spec: str, cases: Any) -> Iterator[ProblemRow]:
     for case in cases:
         values = " ".join(f"{key}={json.dumps(value)}" for key, value in case.items())
-        yield Row(f"{name} [{values}]" if values and len(cases) > 1 else name, candidate, spec, case)
+        yield ProblemRow(f"{name} [{values}]" if values and len(cases) > 1 else name, candidate, spec, case)
 
 
-def judge_rows(rows: list[Row], question: dict[str, Any], *, as_json: bool) -> int:
+def judge_rows(rows: list[ProblemRow], question: dict[str, Any], *, as_json: bool) -> int:
     """Judge row by row, and print a line for each.
 
     Args:
-        rows: what is judged. question: what else `suites.program` is asked. as_json: whether lines are JSON.
+        rows: what is judged. question: what else `suites.judging_program` is asked. as_json: whether lines are JSON.
 
     Returns:
         The most urgent exit code.
@@ -105,7 +107,7 @@ def judge_rows(rows: list[Row], question: dict[str, Any], *, as_json: bool) -> i
     return next((code for code in exit_codes.PRIORITY if code in codes), exit_codes.OK)
 
 
-def _answer(row: Row, question: dict[str, Any]) -> dict[str, Any]:
+def _answer(row: ProblemRow, question: dict[str, Any]) -> dict[str, Any]:
     """What a process says that judges a row; it is ended, whatever happens."""
     from ....properties.places.process import EndedError, Process
 
