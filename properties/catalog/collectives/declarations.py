@@ -61,8 +61,11 @@ def _on_host_or_not(homes: Callable[..., Homes], args: Args) -> Homes:
     return homes(args, root=-1 if _places(homes, args) % 2 else 0)
 
 
-def _in_one_place(cls: Any, arguments_of: Callable[..., Args], *args: Any) -> Any:
-    """The op with all places on the device of its tensors."""
+def _in_one_place(
+    cls: Any, arguments_of: Callable[..., Args], signature: inspect.Signature, *positional: Any, **named: Any
+) -> Any:
+    """The op with all places on the device of its tensors; a caller may name its arguments, as the signature does."""
+    args = signature.bind(*positional, **named).args
     device = args[-1].device
     return cls.apply(*arguments_of(lambda count: (device,) * count, device, *args))
 
@@ -258,8 +261,9 @@ def declaration(name: str, moves: Moves) -> Op:
     on_devices = _WhereGpusAre({"torch": functools.partial(_on_devices, other, moves.devices.Copy, plan.arguments_of)})
     in_one_place = {}
     for subject, own in (("opassay", cls), ("torch", other)):
-        function: Any = functools.partial(_in_one_place, own, plan.arguments_of)
-        function.__signature__ = inspect.signature(formula)  # the names that a caller knows the arguments by
+        signature = inspect.signature(formula)
+        function: Any = functools.partial(_in_one_place, own, plan.arguments_of, signature)
+        function.__signature__ = signature  # the names that a caller knows the arguments by
         in_one_place[subject] = function
     return declare(
         formula,
