@@ -97,8 +97,8 @@ class Run(Head):
     @classmethod
     def of(cls, head: Any, **rest: Any) -> Run:
         """The run of a head, a `RunData` or the first event of a log (`Began`); `rest` has the other fields."""
-        asked = {one.name: getattr(head, one.name) for one in fields(Head)}
-        return cls(**{**asked, "command": tuple(head.command)}, **rest)
+        shared = {one.name: getattr(head, one.name) for one in fields(Head)}
+        return cls(**{**shared, "command": tuple(head.command)}, **rest)
 
 
 def plan_digest(cells: Iterable[Cell]) -> str:

@@ -230,12 +230,12 @@ def hold_in_turn(
 
 
 def tell_of_torch(
-    found: Sequence[Held], native: Sequence[Tensor] | None, terms: Terms, given: OperandFacts, order: int = 0
+    outcomes: Sequence[Held], native: Sequence[Tensor] | None, terms: Terms, given: OperandFacts, order: int = 0
 ) -> list[Held]:
     """The same, with a line on the card of each output that torch's own evaluation of the spec gets wrong as well."""
-    if native is None or len(native) != len(found):
-        return list(found)
-    return [_describe_disagreement(held, own, terms, given, order) for held, own in zip(found, native, strict=True)]
+    if native is None or len(native) != len(outcomes):
+        return list(outcomes)
+    return [_describe_disagreement(held, own, terms, given, order) for held, own in zip(outcomes, native, strict=True)]
 
 
 def _describe_disagreement(held: Held, own: Tensor, terms: Terms, given: OperandFacts, order: int) -> Held:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import sys
 import tempfile
-from collections.abc import Mapping, Set
+from collections.abc import Callable, Mapping, Set
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
@@ -61,13 +62,7 @@ def judge_file(
     Raises:
         GivenError: a file is not there, or lacks a name, or that of the spec raised; or `contract` names no terms.
     """
-    try:
-        allowed = terms(contract)
-    except TermsError as err:
-        raise GivenError(str(err)) from err
-    # Triton's interpreter computes `tl.exp` and its like by NumPy's functions.
-    if confinement.interpret and not allowed.library:
-        allowed = replace(allowed, library="numpy")
+    allowed = _terms_of(contract, interpret=confinement.interpret)
     with contextlib.ExitStack() as stack:
         copied: Process | None = None
         if confinement.alone:
@@ -95,25 +90,47 @@ def judge_file(
         digests["candidate"] = next((sha256(each).hexdigest() for each in contents.values()), "")
         try:
             watch = _watch(problem.path, before, contents)
-            apart = CandidateApart(candidate, problem.made, seed, confinement, watch, contents, copied, plan.dtype)
+            make = functools.partial(CandidateApart, candidate, problem.made, seed, confinement, watch, contents)
+            apart = stack.enter_context(make(copied, plan.dtype))
         except CandidateError as err:
             first, *more = str(err).splitlines() or [""]
             finding = wrong("PROCESS", Code.RAISED, f"the candidate could not be made: {first}", *more)
-            of = Assignment(candidate, read.name, str(allowed), seed, arguments.dtype, digests)
+            of = Assignment(named, read.name, str(allowed), seed, arguments.dtype, digests)
             return Judgement(of, Ruling.REJECTED, (finding,))
-        stack.enter_context(apart)
         session = Session(read, apart, allowed, seed, arguments, problem.draw, part)
         session.history.in_a_row = plan.calls
         judgement = judged(session, plan, progress)
         judgement = replace(judgement, assignment=replace(judgement.assignment, sha256=digests))
-        if plan.timed and judgement.verdict not in (Ruling.REJECTED, Ruling.ERROR):
-            words = {"spec": spec, "candidate": named, "seed": seed, "given": dict(given or {}), "dtype": plan.dtype}
-            try:  # in another process, for the spec is loaded there
-                with CandidateApart(candidate, problem.made, seed, confinement, watch, contents) as other:
-                    judgement = replace(judgement, timing=other.time(words))
-            except CandidateError as err:
-                judgement = replace(judgement, timing=Timing(failure=str(err)))
-        return judgement
+        if not plan.timed or judgement.verdict in (Ruling.REJECTED, Ruling.ERROR):
+            return judgement
+        words = {"spec": spec, "candidate": named, "seed": seed, "given": dict(given or {}), "dtype": plan.dtype}
+        return replace(judgement, timing=_measure(functools.partial(make, None, plan.dtype), words))
+
+
+def _terms_of(contract: str | Terms, *, interpret: bool) -> Terms:
+    """The terms of a contract; under Triton's interpreter, which computes `tl.exp` and its like by NumPy, its library.
+
+    Raises:
+        GivenError: `contract` names no terms.
+    """
+    try:
+        allowed = terms(contract)
+    except TermsError as err:
+        raise GivenError(str(err)) from err
+    return replace(allowed, library="numpy") if interpret and not allowed.library else allowed
+
+
+def _measure(make: Callable[[], CandidateApart], pair: dict[str, Any]) -> Timing:
+    """The times of a candidate beside its spec, in a process of their own, because the spec is loaded there.
+
+    Args:
+        make: starts that process. pair: see `CandidateApart.time`.
+    """
+    try:
+        with make() as apart:
+            return apart.time(pair)
+    except CandidateError as err:
+        return Timing(failure=str(err))
 
 
 def _require_sendable(*sent: CallArguments) -> None:

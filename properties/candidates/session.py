@@ -129,9 +129,9 @@ class Session:
         stored = arguments is self.given and not self.share
         strides = own_strides(arguments.tensors) if manner is Manner.PLAIN else []
         strides = strides if layout is None else [strides_of(layout, t.shape) for t in arguments.tensors]
-        asked = {"watched": self.history.calls <= _WATCHED, "stored": stored, "strides": strides, **asked}
+        usual = {"watched": self.history.calls <= _WATCHED, "stored": stored, "strides": strides}
         state_of_candidate = {n: tensors[n] for n in self.shared}
-        answer = self.candidate.ask(CandidateCall.of(arguments, state_of_candidate, manner=manner, **asked))
+        answer = self.candidate.ask(CandidateCall.of(arguments, state_of_candidate, manner=manner, **(usual | asked)))
         if answer.changed:
             faults = [line for line in answer.changed if line not in self.changed_by_spec]
             answer = msgspec.structs.replace(answer, changed=faults)

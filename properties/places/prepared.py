@@ -11,6 +11,7 @@ owe; the next question starts new ones.
 
 from __future__ import annotations
 
+import abc
 import atexit
 import sys
 import time
@@ -105,7 +106,7 @@ class Worker:
         atexit.register(self.close)
 
 
-class ApartPlace:
+class ApartPlace(abc.ABC):
     """A place in other processes, which know ops by name."""
 
     def judge(self, cell: Cell, settings: samples.Settings, op: Op | None) -> Verdict:
@@ -124,8 +125,9 @@ class ApartPlace:
         """The verdict on the sample of a case file; errors are those of `judge`."""
         return self._ask(cell, case=text)
 
+    @abc.abstractmethod
     def _ask(self, cell: Cell, **question: Any) -> Verdict:
-        raise NotImplementedError
+        """The verdict on a question; errors are those of `judge`."""
 
 
 class PreparedPlace(ApartPlace):

@@ -122,13 +122,12 @@ def frames_of(err: BaseException) -> list[str]:
     return []
 
 
-def problem_of(address: str, seed: int, given: Mapping[str, Any] | None = None, dtype: str = "") -> SpecFile:
+def problem_of(address: str, seed: int, given: Mapping[str, Any] | None = None) -> SpecFile:
     """The problem of a spec's file.
 
     Args:
         address: a file, or a pair `module:name`. seed: of a module's parameters.
         given: arguments of what gives the inputs, by name.
-        dtype: to which floating inputs, parameters and buffers are cast; empty for their own.
 
     Raises:
         GivenError: it lacks a name.
@@ -141,8 +140,7 @@ def problem_of(address: str, seed: int, given: Mapping[str, Any] | None = None, 
     with blamed(address):
         arguments = list(make()) if callable(make) else []
         spec = instance_of(target, arguments, seed)
-    problem = SpecFile(spec, _drawing(draw, address, dict(given or {}), whole), arguments, path)
-    return cast_problem(problem, dtype) if dtype else problem
+    return SpecFile(spec, _drawing(draw, address, dict(given or {}), whole), arguments, path)
 
 
 def cast_problem(problem: SpecFile, dtype: str) -> SpecFile:
@@ -152,14 +150,14 @@ def cast_problem(problem: SpecFile, dtype: str) -> SpecFile:
     return replace(problem, draw=_casting(problem.draw, dtype))
 
 
-def instance_of(found: Any, made: Sequence[Any], seed: int, dtype: str = "") -> Callable[..., Any]:
+def instance_of(target: Any, made: Sequence[Any], seed: int, dtype: str = "") -> Callable[..., Any]:
     """A function as it is; a class of modules made of those values, from the random state of a seed, of a dtype."""
-    if isinstance(found, type) and issubclass(found, torch.nn.Module):
+    if isinstance(target, type) and issubclass(target, torch.nn.Module):
         torch.manual_seed(seed)
-        found = found(*made)
-    if dtype and isinstance(found, torch.nn.Module):
-        found.to(getattr(torch, dtype))
-    function: Callable[..., Any] = found
+        target = target(*made)
+    if dtype and isinstance(target, torch.nn.Module):
+        target.to(getattr(torch, dtype))
+    function: Callable[..., Any] = target
     return function
 
 

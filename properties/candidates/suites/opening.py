@@ -42,6 +42,7 @@ def open_pair(spec: str, candidate: str, folder: Path, seed: int, given: Mapping
     """
     task = task_of(spec)
     if task is None:
-        return Pair(problem_of(spec, seed, given, dtype), candidate)
-    pair = task.pair(candidate, folder, seed, dict(cases_of(spec, given)[0]))
+        pair = Pair(problem_of(spec, seed, given), candidate)
+    else:
+        pair = task.pair(candidate, folder, seed, dict(cases_of(spec, given)[0]))
     return replace(pair, problem=cast_problem(pair.problem, dtype)) if dtype else pair

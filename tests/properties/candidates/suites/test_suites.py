@@ -160,24 +160,24 @@ def test_a_workload_of_other_data_and_an_unknown_axis_are_named(tmp_path: Path) 
 
 @pytest.mark.slow
 def test_submissions_of_gpu_mode_are_judged_by_what_they_write(tmp_path: Path) -> None:
-    found = _judged(*reversed(write_gpu_mode(tmp_path)))
-    assert found.verdict is Ruling.ACCEPTED, str(found)
-    assert [each.output for each in found.coverage] == ["out", "written input 2"]
-    found = _judged(*reversed(write_gpu_mode(tmp_path, "x.abs()")), columns=16)
-    assert (found.verdict, found.causes[0].question) == (Ruling.REJECTED, "GIVEN")
+    judgement = _judged(*reversed(write_gpu_mode(tmp_path)))
+    assert judgement.verdict is Ruling.ACCEPTED, str(judgement)
+    assert [each.output for each in judgement.coverage] == ["out", "written input 2"]
+    judgement = _judged(*reversed(write_gpu_mode(tmp_path, "x.abs()")), columns=16)
+    assert (judgement.verdict, judgement.causes[0].question) == (Ruling.REJECTED, "GIVEN")
 
 
 @pytest.mark.slow
 def test_solutions_are_judged_in_both_styles(tmp_path: Path) -> None:
     definition = write_definition(tmp_path)
     for main, output in (("", "out"), (WRITING, "written input 2")):
-        found = _judged(definition, write_solution(tmp_path, *filter(None, [main])), rows=6)
-        assert found.verdict is Ruling.ACCEPTED, str(found)
-        assert [each.output for each in found.coverage] == [output]
-    found = _judged(
+        judgement = _judged(definition, write_solution(tmp_path, *filter(None, [main])), rows=6)
+        assert judgement.verdict is Ruling.ACCEPTED, str(judgement)
+        assert [each.output for each in judgement.coverage] == [output]
+    judgement = _judged(
         write_workloads(tmp_path), write_solution(tmp_path, WRITING.replace("eps))", "2 * eps))")), eps=1e-5
     )
-    assert found.verdict is Ruling.REJECTED, str(found)
+    assert judgement.verdict is Ruling.REJECTED, str(judgement)
 
 
 @pytest.mark.slow
@@ -188,8 +188,8 @@ def test_kernels_of_robust_kbench_are_judged_forward_and_backward(tmp_path: Path
         assert _judged(task, kernel).verdict is verdict
     for scale, causes in (("1", []), ("1.001", ["GRAD"])):
         kernel.write_text(f"def backward(grad, x, weight):\n    return grad @ weight, ({scale} * grad).T @ x\n")
-        found = _judged(task / "config_backward.json", kernel)
-        assert [each.question for each in found.causes] == causes, str(found)
+        judgement = _judged(task / "config_backward.json", kernel)
+        assert [each.question for each in judgement.causes] == causes, str(judgement)
 
 
 @pytest.mark.slow
@@ -197,10 +197,10 @@ def test_a_candidate_that_writes_its_task_is_seen(tmp_path: Path) -> None:
     submission, task = write_gpu_mode(tmp_path, "x.clamp(min=0)")
     with open(submission, "a") as file:
         file.write(f"\nopen({task!r} + '/reference.py', 'a').write('#')\n")
-    found = _judged(task, submission)
-    assert [each.question for each in found.causes] == ["LEFT"], str(found)
-    assert found.causes[0].wrong is not None
-    assert found.causes[0].wrong.code is not Code.CRASHED
+    judgement = _judged(task, submission)
+    assert [each.question for each in judgement.causes] == ["LEFT"], str(judgement)
+    assert judgement.causes[0].wrong is not None
+    assert judgement.causes[0].wrong.code is not Code.CRASHED
 
 
 def test_times_are_taken_in_turn_and_each_call_has_its_own_arguments() -> None:
@@ -232,11 +232,11 @@ def test_times_give_a_ratio_with_its_spread_and_odd_ones_are_refused() -> None:
 @pytest.mark.slow
 def test_times_stand_beside_an_accepted_verdict_alone(tmp_path: Path) -> None:
     submission, task = write_gpu_mode(tmp_path)
-    ask = {"contract": "torch", "questions": ["GIVEN"], "timed": True, "confinement": Confinement(20)}
-    found = judge_file(submission, task, **ask)  # type: ignore[arg-type]
-    record = json.loads(found.as_json())
+    ask = {"contract": "torch", "plan": QuestionPlan(["GIVEN"], timed=True), "confinement": Confinement(20)}
+    judgement = judge_file(submission, task, **ask)  # type: ignore[arg-type]
+    record = json.loads(judgement.as_json())
     assert record["time"]["runs"] >= 5, record["time"]
-    assert "  time: " in found.summary
+    assert "  time: " in judgement.summary
     write_gpu_mode(tmp_path, "x.abs()")
     assert "time" not in json.loads(judge_file(submission, task, **ask).as_json())  # type: ignore[arg-type]
     # A candidate that ends when it is called more often than that has a verdict, and no times.
@@ -244,6 +244,34 @@ def test_times_stand_beside_an_accepted_verdict_alone(tmp_path: Path) -> None:
         tmp_path,
         "x.clamp(min=0) if torch.is_grad_enabled() or not __import__('sys').modules.get('reference') else exit()",
     )
-    found = judge_file(submission, task, **ask)  # type: ignore[arg-type]
-    assert found.verdict is Ruling.ACCEPTED
-    assert "time: not taken: the candidate's process" in found.summary
+    judgement = judge_file(submission, task, **ask)  # type: ignore[arg-type]
+    assert judgement.verdict is Ruling.ACCEPTED
+    assert "time: not taken: the candidate's process" in judgement.summary
+
+
+_MODEL = """import torch
+
+
+class {name}(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(8, 4)
+
+    def forward(self, x):
+        return self.linear(x)
+
+
+def get_inputs():
+    return [torch.randn(3, 8)]
+"""
+
+
+@pytest.mark.slow
+def test_a_candidate_is_timed_in_the_dtype_in_which_it_is_judged(tmp_path: Path) -> None:
+    for file, name in (("spec.py", "Model"), ("candidate.py", "ModelNew")):
+        (tmp_path / file).write_text(_MODEL.format(name=name))
+    plan = QuestionPlan(["GIVEN"], dtype="bfloat16", timed=True)
+    judgement = judge_file(str(tmp_path / "candidate.py"), str(tmp_path / "spec.py"), contract="torch", plan=plan)
+    assert judgement.verdict is Ruling.ACCEPTED, str(judgement)
+    assert judgement.assignment.dtype == "bfloat16"
+    assert "as fast as the spec" in str(judgement), str(judgement)
