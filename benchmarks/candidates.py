@@ -43,9 +43,9 @@ def main() -> int:
         print(table(rows))
         return 0
     torch.set_num_threads(1)
-    rows = judged(told)
     if told.to is not None:
-        told.to.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        told.to.write_text("")
+    rows = judged(told)
     if not told.list:
         print(table(rows))
     return 0
@@ -75,6 +75,9 @@ def judged(told: argparse.Namespace) -> list[dict[str, Any]]:
                 "accepted": found.accepted, "verdict": found.verdict, "causes": found.causes, "text": found.text,
             }
         )  # fmt: skip
+        if told.to is not None:
+            with told.to.open("a") as file:  # at once, so that a run that is stopped leaves what it knows
+                file.write(json.dumps(rows[-1]) + "\n")
         if number % 20 == 19:
             seconds = time.perf_counter() - begun
             print(f"{number + 1} of {len(taken)}, {seconds:.0f} s", file=sys.stderr, flush=True)
