@@ -324,51 +324,55 @@ def is_kernel_text(module: Module) -> bool:
     return "kernels_triton" in module.name.split(".") or module.name == "impl.gpu.arithmetic"
 
 
-def places(root: Path) -> dict[str, list[str]]:
-    """What is to be looked at, by the figure that it counts towards: every place as module:line and what is there."""
+def counts(root: Path) -> dict[str, Callable[[], list[str]]]:
+    """By figure, what lists all places that count towards it: module:line and what is there."""
     product, impl = modules(root), modules(root, "impl")
-    apart, graph = [m for m in product if not is_in_family(m)], edges(root)
     plain, plain_impl = ([m for m in found if not is_kernel_text(m)] for found in (product, impl))
+    apart = [m for m in product if not is_in_family(m)]
+    graph = functools.cache(lambda: edges(root))
     return {
-        "positional accesses, impl": _each(positional_accesses, impl),
-        "Any, impl": _each(any_types, impl),
-        "type: ignore, product": _each(ignored_types, product),
-        "duplicate pairs of six lines, two modules of impl": duplicates(plain_impl, within=False),
-        "duplicate pairs of six lines, one module of impl": duplicates(plain_impl, within=True),
-        "names in three modules or more outside families": homonyms(product),
-        "classes of one name": class_homonyms(product),
-        "file names in three rooms or more": file_homonyms(product),
-        "records of more than twelve fields": _each(large_records, product),
-        "functions of more than eight parameters, outside families": _each(long_signatures, apart),
-        "five parameters or more without Args:, product": _each(undescribed_parameters, plain),
-        "parameters of one letter outside mathematics": _each(one_letter_parameters, plain),
-        "cycle of modules": cycle(graph),
-        "cycle of rooms": cycle_of_rooms(graph),
-        "lines of code, product": _each(code_lines, product),
-        "section headings, product": _each(section_headings, product),
-        "comment lines, product": _each(comment_lines, product),
+        "positional accesses, impl": lambda: _each(positional_accesses, impl),
+        "Any, impl": lambda: _each(any_types, impl),
+        "type: ignore, product": lambda: _each(ignored_types, product),
+        "duplicate pairs of six lines, two modules of impl": lambda: duplicates(plain_impl, within=False),
+        "duplicate pairs of six lines, one module of impl": lambda: duplicates(plain_impl, within=True),
+        "names in three modules or more outside families": lambda: homonyms(product),
+        "classes of one name": lambda: class_homonyms(product),
+        "file names in three rooms or more": lambda: file_homonyms(product),
+        "records of more than twelve fields": lambda: _each(large_records, product),
+        "functions of more than eight parameters, outside families": lambda: _each(long_signatures, apart),
+        "five parameters or more without Args:, product": lambda: _each(undescribed_parameters, plain),
+        "parameters of one letter outside mathematics": lambda: _each(one_letter_parameters, plain),
+        "cycle of modules": lambda: cycle(graph()),
+        "cycle of rooms": lambda: cycle_of_rooms(graph()),
+        "lines of code, product": lambda: _each(code_lines, product),
+        "section headings, product": lambda: _each(section_headings, product),
+        "comment lines, product": lambda: _each(comment_lines, product),
+    }
+
+
+def sizes(root: Path) -> dict[str, str]:
+    """The figures that are a number of lines or words, which nothing needs to be parsed for."""
+    return {
+        "lines, installed": str(sum(len(module.text.splitlines()) for module in modules(root))),
+        "words of ARCHITECTURE.md": str(len((root / "ARCHITECTURE.md").read_text(encoding="utf-8").split())),
     }
 
 
 def figures(root: Path) -> dict[str, str]:
     """The table: what is counted, and how many there are."""
-    found = places(root)
-    table = {name: str(len(at)) for name, at in found.items()}
-    lines = len(found["lines of code, product"])
+    table = {name: str(len(count())) for name, count in counts(root).items()}
     for folder in FOLDERS:
         own = modules(root, folder)
         ratio = 1000 * len(_each(comment_lines, own)) / len(_each(code_lines, own))
         table[f"comment lines per 1000 lines of code, {folder}"] = f"{ratio:.1f}"
-    table["comment lines per 1000 lines of code, product"] = (
-        f"{1000 * len(found['comment lines, product']) / lines:.1f}"
-    )
-    count, folder = largest_folder(modules(root))
-    table["modules in the fullest folder"] = f"{count} ({Path(folder).relative_to(root)})"
+    ratio = 1000 * int(table["comment lines, product"]) / int(table["lines of code, product"])
+    table["comment lines per 1000 lines of code, product"] = f"{ratio:.1f}"
+    count, fullest = largest_folder(modules(root))
+    table["modules in the fullest folder"] = f"{count} ({Path(fullest).relative_to(root)})"
     length, name = max(pair for module in modules(root) for pair in function_lengths(module))
     table["longest function, lines"] = f"{length} ({name})"
-    table["lines, installed"] = str(sum(len(module.text.splitlines()) for module in modules(root)))
-    table["words of ARCHITECTURE.md"] = str(len((root / "ARCHITECTURE.md").read_text(encoding="utf-8").split()))
-    return table
+    return {**table, **sizes(root)}
 
 
 def main() -> None:
@@ -377,7 +381,7 @@ def main() -> None:
     if not (root / "pyproject.toml").is_file():
         sys.exit(f"house: got root={sys.argv[1]!r}, need the root of a checkout, which has a pyproject.toml")
     if len(sys.argv) > 2:
-        print(*places(root)[sys.argv[2]], sep="\n")
+        print(*counts(root)[sys.argv[2]](), sep="\n")
         return
     table = figures(root)
     width = max(map(len, table))

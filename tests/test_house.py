@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -140,37 +139,31 @@ def test_the_fullest_folder_is_counted_without_its_init() -> None:
     assert house.largest_folder([Module(name, Path(name), "") for name in names]) == (2, "impl")
 
 
-@pytest.fixture(scope="module")
-def table() -> Iterator[dict[str, str]]:
-    """The figures of this repository; its places are counted once for all tests, because that takes half a minute."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(house, "places", functools.cache(house.places))
-        yield house.figures(REPOSITORY)
+def _beyond(figures: Mapping[str, int]) -> dict[str, int]:
+    """The figures that are larger than they may be."""
+    return {name: figures[name] for name, most in LIMITS.items() if figures[name] > most}
 
 
-def _beyond(table: dict[str, str]) -> dict[str, str]:
-    """The figures of a table that are larger than they may be."""
-    return {name: table[name] for name, most in LIMITS.items() if int(table[name]) > most}
+def test_no_figure_is_beyond_its_limit() -> None:
+    sizes, counts = house.sizes(REPOSITORY), house.counts(REPOSITORY)
+    figures = {name: int(sizes[name]) if name in sizes else len(counts[name]()) for name in LIMITS}
+    assert _beyond(figures) == {}
+    assert _beyond({**figures, WORDS: 1201}) == {WORDS: 1201}
 
 
-def test_no_figure_is_beyond_its_limit(table: dict[str, str]) -> None:
-    assert _beyond(table) == {}
-    assert _beyond({**table, WORDS: "1201"}) == {WORDS: "1201"}
-
-
+@pytest.mark.slow
 def test_the_table_is_printed_and_the_places_of_a_figure(
-    table: dict[str, str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["house"])
     house.main()
     lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == len(table)
-    for name in house.places(REPOSITORY):
+    for name in (*house.counts(REPOSITORY), *LIMITS):
         assert any(line.startswith(name) for line in lines)
     figure = "type: ignore, product"
     monkeypatch.setattr(sys, "argv", ["house", str(REPOSITORY), figure])
     house.main()
-    assert capsys.readouterr().out.splitlines() == house.places(REPOSITORY)[figure]
+    assert capsys.readouterr().out.splitlines() == house.counts(REPOSITORY)[figure]()
 
 
 def test_the_program_counts_in_the_root_that_it_is_given(tmp_path: Path) -> None:

@@ -146,6 +146,7 @@ def test_an_error_of_a_reading_is_no_fault_of_the_formula(monkeypatch: pytest.Mo
     assert (verdict.outcome, verdict.code) == (Outcome.ERROR, Code.HARNESS)
 
 
+@pytest.mark.slow
 def test_the_command_line_ends_with_2_and_says_so(tmp_path: Path) -> None:
     (tmp_path / "theirs.py").write_text(
         "import numpy as np\n"

@@ -49,6 +49,7 @@ def test_one_output():
 """
 
 
+@pytest.mark.slow
 def test_failures_are_cards_in_a_users_session(tmp_path: Path) -> None:
     (tmp_path / "test_theirs.py").write_text(THEIRS)
     done = subprocess.run(

@@ -26,6 +26,7 @@ from opassay.oracles.verdicts.cleaning import MAX_LINE, MAX_LINES
 from opassay.oracles.verdicts.verdict import Verdict
 from opassay.oracles.verdicts.violation import Unsupported
 from opassay.properties.engine import cells
+from tests.tiers import one_fast_in
 
 from ..oracles.planted_changes import CHANGES, LEFT, release
 from ..oracles.planted_ops import declared, scaled
@@ -114,7 +115,7 @@ def alone() -> dict[str, Verdict]:
     return {code: without_times(run_cell(asked(code), FEW, planted(scaled))) for code in ASKED}
 
 
-@pytest.mark.parametrize("name", CHANGES)
+@pytest.mark.parametrize("name", one_fast_in(4, CHANGES))
 def test_a_neighbour_is_judged_as_if_nothing_had_run_before(name: str, alone: dict[str, Verdict]) -> None:
     run_cell(asked("FWD"), FEW, planted(after(CHANGES[name][0])))
     again = {code: without_times(run_cell(asked(code), FEW, planted(scaled))) for code in ("FWD", "VJP", "SPECIAL")}

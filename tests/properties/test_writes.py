@@ -10,6 +10,7 @@ import torch
 from opassay import Cell, Outcome, Settings, Verdict, run_cell
 from opassay.oracles.process import WatchedTensor, watches
 from opassay.properties.catalog.loading import load_op
+from tests.tiers import one_fast_in
 
 from .planted_state import writes
 
@@ -19,7 +20,7 @@ def _judged(name: str, code: str, subject: object) -> Verdict:
     return run_cell(Cell(name, code, "float32", "cpu", "planted"), Settings("brief", simpler=False), op)
 
 
-@pytest.mark.parametrize("name", writes.FAULTS)
+@pytest.mark.parametrize("name", one_fast_in(2, writes.FAULTS))
 def test_a_write_or_a_hidden_tensor_is_refused(name: str) -> None:
     verdict = _judged(*writes.FAULTS[name])
     print(f"\n{name:40s} {verdict.outcome:8s} {verdict.reason}")

@@ -100,6 +100,7 @@ def test_what_cannot_be_done_is_told(
     assert said in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_mutants_of_the_graph_are_those_that_the_process_has_found(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -18,6 +18,7 @@ from opassay.oracles.bound.rounding import Ball, balls
 from opassay.oracles.specs import traced
 from opassay.oracles.specs.integers import of_integers
 from opassay.reference.whole import Whole, unbounded
+from tests.tiers import one_fast_in
 
 from ..spec_judging import read
 
@@ -138,7 +139,7 @@ CASES: dict[str, tuple[Spec, list[Spec], Inputs]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", one_fast_in(2, CASES))
 def test_a_spec_that_casts_accepts_itself_and_no_planted_fault(name: str) -> None:
     spec, faults, inputs = CASES[name]
     right = opassay.judge(spec, spec, inputs, questions=ASKED)
@@ -147,7 +148,9 @@ def test_a_spec_that_casts_accepts_itself_and_no_planted_fault(name: str) -> Non
         assert opassay.judge(fault, spec, inputs, questions=ASKED).verdict == "rejected"
 
 
-@pytest.mark.parametrize("name", ["quantised", "restored", "embedding", "multiplied", "floor division", "sign"])
+@pytest.mark.parametrize(
+    "name", one_fast_in(3, ["quantised", "restored", "embedding", "multiplied", "floor division", "sign"])
+)
 def test_a_spec_that_casts_accepts_itself_in_every_question(name: str) -> None:
     spec, _, inputs = CASES[name]
     found = opassay.judge(spec, spec, inputs)

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from opassay.oracles.specs import SpecCall, traced
 from tests.specs import SPECS, gradients, made, values
+from tests.tiers import one_fast_in
 
 #: Of every kind of rule a few; the command `benchmarks/specs_read.py` reads them all.
 NAMES = (
@@ -29,7 +30,7 @@ def _call(name: str, dtype: torch.dtype = torch.float32) -> SpecCall:
     return SpecCall.of(example.spec, *example.args)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", one_fast_in(2, NAMES))
 def test_torch_is_accepted(name: str) -> None:
     for dtype in (torch.float32, torch.bfloat16):
         call = _call(name, dtype)

@@ -18,6 +18,7 @@ from opassay.oracles.op.declaration import dtype_name, to_array
 from opassay.properties.candidates.arguments import CallArguments
 from opassay.properties.candidates.specification import specification
 from opassay.reference.formats import FORMATS
+from tests.tiers import one_fast_in
 
 from ..spec_judging import drawn
 
@@ -92,7 +93,7 @@ def _judged(candidate: Callable[..., Any], spec: Callable[..., Any], args: list[
 
 
 @pytest.mark.parametrize("dtype", HALF)
-@pytest.mark.parametrize("name", SPECS)
+@pytest.mark.parametrize("name", one_fast_in(2, SPECS))
 def test_steps_inside_a_kernel_may_be_stored(name: str, dtype: torch.dtype) -> None:
     spec, count = SPECS[name]
     args = _arguments(count, dtype)
@@ -119,7 +120,7 @@ def _outside(function: Callable[..., Tensor], args: list[Tensor], factor: float)
 
 
 @pytest.mark.parametrize("dtype", HALF)
-@pytest.mark.parametrize("name", SLOPES)
+@pytest.mark.parametrize("name", one_fast_in(2, SLOPES))
 def test_steps_of_a_derivative_may_be_stored(name: str, dtype: torch.dtype) -> None:
     function, count = SLOPES[name]
     args = _arguments(count, dtype)

@@ -90,6 +90,7 @@ def test_a_suspicion_needs_a_fresh_draw_that_agrees() -> None:
     assert found.verdict is Ruling.ACCEPTED, str(found)
 
 
+@pytest.mark.slow
 def test_the_command_ends_with_4_where_a_candidate_is_suspect(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
