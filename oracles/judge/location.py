@@ -174,6 +174,7 @@ def describe_relation(computed: Any, exact: Any, outside: Any) -> str:
     return _describe_shift(computed, exact)
 
 
+@np.errstate(invalid="ignore")  # elements that are right may be infinite
 def _describe_shift(computed: Any, exact: Any) -> str:
     """Whether the output is the right one, moved by one along an axis."""
     for axis in range(computed.ndim):

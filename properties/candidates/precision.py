@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 
 from ...oracles.bound.accept import ReadingError
@@ -17,6 +18,8 @@ from .session import Session
 from .specification import SpecError
 
 UNKNOWN = "none that is known"
+#: Seconds of the processor after which no other contract is tried.
+_SECONDS = 0.5
 #: Allowances that are tried by themselves, beside the ladder, and a contract that has all of them.
 _ALONE, _WIDEST = ("exp2", "lse", "flush", "approximate"), terms("fast_math+lse")
 
@@ -49,7 +52,7 @@ def accepting_contract(session: Session, kept: str, least: str = "") -> str:
         session: with the evidence. kept: the name of the strictest terms that were kept, see `arithmetic`.
         least: the name of terms of the ladder below which none is tried; empty for none.
     """
-    evidence = session.records.evidence
+    start, evidence = time.process_time(), session.records.evidence
     if any(_out_of_range(each) for each in evidence):
         return ""
     own = session.terms.name if PRESETS.get(session.terms.name.partition("+")[0]) else DEFAULT
@@ -63,6 +66,8 @@ def accepting_contract(session: Session, kept: str, least: str = "") -> str:
         narrow = name.endswith("+flush") or sum(outcome.vacuous for outcome in outcomes) <= len(outcomes) / 2
         if outcomes and narrow:
             return name
+        if time.process_time() - start > _SECONDS:
+            break
     return ""
 
 

@@ -28,11 +28,12 @@ from ...oracles.op.declaration import is_float, to_array
 from ...oracles.specs import Traced, UntraceableError, rewritten
 from ...oracles.specs.lines import line_of
 from .arguments import OperandFacts, Tensor
+from .card import Outlier
 from .comparing import hold_all
 from .evidence import Evidence
 from .finding import Finding
 from .precision import accepting_contract
-from .questions import Standing
+from .questions import OF_DATA, Standing
 from .rewrites import Changes, Rewritten, factors_of, rewrites_of
 from .session import Session
 from .specification import SpecError, Specification
@@ -56,7 +57,7 @@ def _flush(t: Tensor) -> Tensor:
 #: What happens to factors of products, of float32, and the terms that allow it. CUDA's cvt.rna rounds half up; a tensor
 #: core itself cuts off.
 _ROUNDINGS: tuple[tuple[str, Callable[[Tensor], Tensor], str], ...] = (
-    ("factors of products rounded to TF32", _cut(13, 1 << 12), "tensor_core"),
+    ("factors of products rounded to TF32 or float16", _cut(13, 1 << 12), "tensor_core"),
     ("factors of products rounded to TF32 or float16", lambda t: t.half().float(), "tensor_core"),
     ("factors of products cut off to TF32", _cut(13), "bfloat16_factors"),
     ("factors of products rounded to bfloat16", lambda t: t.bfloat16().float(), "bfloat16_factors"),
@@ -101,17 +102,26 @@ def with_advice(session: Session, findings: Sequence[Finding], kept: str) -> lis
     for i, finding in enumerate(findings):
         if finding.question not in first or finding.wrong is None or finding.wrong.outlier is None:
             continue
-        reason = likely_reason(session.spec, session.records.evidence, first[finding.question], session.terms)
+        reason = None
+        with contextlib.suppress(Exception):  # A verdict does not hang on what explains it.
+            reason = likely_reason(session.spec, session.records.evidence, first[finding.question], session.terms)
         lines = [] if reason is None else [f"likely     {reason}"]
-        # A contract that hides another formula, a cache, a tile or a factor is no advice. Rounding shows in all places,
-        # at the given inputs or at those of which it leaves digits out.
-        outlier, earlier = finding.wrong.outlier, any(each.standing is Standing.WRONG for each in findings[:i])
-        scattered = outlier.relation in ("", ALL_ZERO) and (not outlier.place or outlier.outside == outlier.elements)
-        if scattered and not earlier and finding.question in ("GIVEN", "BITS") and (not reason or reason.allowed):
+        earlier = any(each.standing is Standing.WRONG for each in findings[:i])
+        if not earlier and _may_be_rounding(finding.question, finding.wrong.outlier, reason):
             contract = accepting_contract(session, kept, reason.allowed if reason else "")
             lines += [f"accepted   with --contract {contract}"] if contract else []
         return [*findings[:i], replace(finding, wrong=finding.wrong.with_lines(*lines)), *findings[i + 1 :]]
     return list(findings)
+
+
+def _may_be_rounding(question: str, outlier: Outlier, reason: Reason | None) -> bool:
+    """Whether wrong values may be a matter of precision; else no contract is advised.
+
+    Rounding has no factor and fills no part, and shows at the given inputs or at those of which it leaves digits out.
+    """
+    fills = math.prod(last - first + 1 for first, last in outlier.box) == outlier.outside < outlier.elements
+    allowed = reason is None or bool(reason.allowed)
+    return question in ("GIVEN", "BITS") and outlier.relation in ("", ALL_ZERO) and not fills and allowed
 
 
 def likely_reason(spec: Specification, evidence: Sequence[Evidence], first: Evidence, terms: Terms) -> Reason | None:
@@ -133,7 +143,7 @@ def likely_reason(spec: Specification, evidence: Sequence[Evidence], first: Evid
         near += [(distance, len(near), reason)] if distance < exact else []
         if time.process_time() - start > _SECONDS:
             break
-    for *_, reason in sorted(near)[:_READ]:
+    for *_, reason in sorted(near, key=lambda row: row[:2])[:_READ]:
         with contextlib.suppress(SpecError, UntraceableError, ReadingError):
             if _explains(reason, spec, traced, alike, terms):
                 return reason
@@ -152,22 +162,24 @@ def _reasons(graph: torch.fx.GraphModule, first: Evidence) -> Iterator[Reason]:
     yield from (Reason(text, changes) for text, changes in rewrites_of(graph))
 
 
+def _distance(each: Evidence, outputs: Sequence[Any]) -> float:
+    """How far a candidate is from other floating outputs, all together; infinite where one has another shape."""
+    total = 0.0 if outputs else math.inf
+    for computed, own in zip(each.computed, outputs, strict=False):
+        if own is not None and is_float(computed):
+            values = to_array(own) if isinstance(own, Tensor) else own
+            with np.errstate(all="ignore"):
+                same = values.shape == computed.shape
+                total += float(np.abs(to_array(computed) - values).sum()) if same else math.inf
+    return total if math.isfinite(total) else math.inf
+
+
 def _run(reason: Reason, graph: torch.fx.GraphModule, each: Evidence) -> Sequence[Any]:
     """What torch computes of a reason; nothing where it raises."""
     with contextlib.suppress(Exception), torch.no_grad():
         outputs = Rewritten(graph, reason.changes).run(*reason.operands(each), enable_io_processing=False)
-        return [to_array(y) if is_float(y) else None for y in each.picked(outputs)]
+        return each.picked(outputs)
     return ()
-
-
-def _distance(each: Evidence, values: Sequence[Any]) -> float:
-    """How far a candidate is from values of its floating outputs, all together; infinite where one has another form."""
-    pairs = [(to_array(y), own) for y, own in zip(each.computed, values, strict=False) if own is not None]
-    if not pairs or any(y.shape != own.shape for y, own in pairs):
-        return math.inf
-    with np.errstate(all="ignore"):
-        total = sum(float(np.abs(y - own).sum()) for y, own in pairs)
-    return total if math.isfinite(total) else math.inf
 
 
 def _explains(reason: Reason, spec: Specification, traced: Traced, evidence: Sequence[Evidence], terms: Terms) -> bool:
@@ -188,9 +200,9 @@ def _explains(reason: Reason, spec: Specification, traced: Traced, evidence: Seq
 
 
 def _accepted(each: Evidence, outputs: Sequence[Tensor], read: Sequence[Any], terms: Terms) -> bool:
-    """Whether outputs are in the accept sets of readings, which say of no number less than those of the spec."""
-    outcomes = hold_all(each.names, outputs, read, terms, None, OperandFacts.FINITE, told=False)
-    return all(
-        own.wrong is None and own.judged + int(y.isfinite().logical_not().sum()) >= held.judged
-        for own, held, y in zip(outcomes, each.held, outputs, strict=True)
+    """Whether outputs are in the accept sets of readings; what is judged of the spec at usual data has to be there."""
+    pairs = zip(
+        hold_all(each.names, outputs, read, terms, None, OperandFacts.FINITE, told=False), each.held, strict=True
     )
+    usual = each.question in OF_DATA
+    return all(own.wrong is None and (own.judged >= held.judged or not usual) for own, held in pairs)

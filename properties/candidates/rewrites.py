@@ -21,10 +21,12 @@ Changes = Mapping[Node, Callable[..., Any]]
 _EPS, _USUAL = 1e-3, (0.0, 1e-12, 1e-8, 1e-6, 1e-5, 1e-3)
 #: Operations that are mistaken for each other.
 _TAKEN = {"sum": "mean", "mean": "sum", "lt": "le", "le": "lt", "gt": "ge", "ge": "gt"}
+#: Operations that are named with the number that they take.
+_OF_NUMBERS = ("add", "sub", "mul", "div")
 #: The places of the factors of products among the arguments.
 _FACTORS = {"addmm": (1, 2), "baddbmm": (1, 2), **dict.fromkeys(("mm", "bmm", "mv", "attention_scores"), (0, 1))}
 #: Operations that give elements of their first operand, so that a factor behind them is an input still.
-_MOVES = ("clone", "_to_copy", "view", "_unsafe_view", "reshape", "expand", "permute", "transpose", "t", "unsqueeze")
+_MOVES = ("clone", "to_copy", "view", "unsafe_view", "reshape", "expand", "permute", "transpose", "t", "unsqueeze")
 
 
 class Rewritten(torch.fx.Interpreter):
@@ -67,8 +69,9 @@ def factors_of(graph: torch.fx.GraphModule) -> set[int]:
 
 
 def name_of(node: Node) -> str:
-    """The name of an operation, without its overload; empty for another node."""
-    return str(getattr(node.target, "overloadpacket", "")).rpartition(".")[2] if node.op == "call_function" else ""
+    """The name of an operation as users know it, "softmax" of `_softmax.default`; empty for another node."""
+    name = str(getattr(node.target, "overloadpacket", "")).rpartition(".")[2] if node.op == "call_function" else ""
+    return name.lstrip("_").removeprefix("native_")
 
 
 def stand_ins_of(node: Node) -> list[int]:
@@ -86,10 +89,6 @@ def _value(node: Any) -> torch.Tensor | None:
     return value if isinstance(value, torch.Tensor) else None
 
 
-def _plain(name: str) -> str:
-    return name.lstrip("_").removeprefix("native_")
-
-
 def _shown(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
@@ -99,9 +98,9 @@ def _left_out(node: Node, name: str) -> Iterator[tuple[str, Changes]]:
         yield "addmm without operand 0", {node: lambda _, a, b, **__: torch.mm(a, b)}
     for i in stand_ins_of(node) if name not in _MOVES else ():
         others = " and ".join(str(j) for j, arg in enumerate(node.args) if isinstance(arg, Node) and j != i)
-        number = next((f" of {_shown(arg)}" for arg in node.args if type(arg) in (int, float)), "")
+        numbers = [f" of {_shown(arg)}" for arg in node.args if name in _OF_NUMBERS and not isinstance(arg, Node)]
         text = f"without operand {others}" if others else "left out"
-        yield f"{_plain(name)}{number} {text}", {node: lambda *args, at=i, **_: args[at]}
+        yield f"{name}{''.join(numbers)} {text}", {node: lambda *args, at=i, **_: args[at]}
 
 
 # ------------------------------------------------------------------------------------------------- another argument
@@ -126,46 +125,35 @@ def _axis(old: Any, node: Node) -> list[Any]:
     return [[axis] if many else axis for axis in range(value.ndim) if axis not in axes]
 
 
-def _none(old: Any, _: Any) -> list[Any]:
-    return [] if old is None else [None]
-
-
-def _other_truth(old: Any, _: Any) -> list[Any]:
-    return [not old]
-
-
 #: (operations, an argument by its name, other values of it by the usual one and the node).
 _ARGUMENTS: tuple[tuple[str, str, Callable[[Any, Node], list[Any]]], ...] = (
     ("gelu", "approximate", lambda old, _: ["tanh" if old == "none" else "none"]),
     ("var var_mean std std_mean", "correction", lambda old, _: [0 if old in (None, 1) else 1]),
-    ("native_layer_norm native_group_norm _native_batch_norm_legit_no_training", "eps", _eps),
+    ("layer_norm group_norm batch_norm_legit_no_training", "eps", _eps),
     ("add sub", "other", _eps),
     ("clamp_min", "min", _eps),
     ("mul div", "other", _factor),
     ("attention_scores", "scale", _factor),
-    ("_softmax _log_softmax cumsum cumprod logcumsumexp sum mean amax amin var var_mean std logsumexp", "dim", _axis),
+    ("softmax log_softmax cumsum cumprod logcumsumexp sum mean amax amin var var_mean std logsumexp", "dim", _axis),
     ("tril triu", "diagonal", lambda old, _: [old - 1, old + 1]),
-    ("avg_pool1d avg_pool2d avg_pool3d", "count_include_pad", _other_truth),
-    ("upsample_linear1d upsample_bilinear2d upsample_bicubic2d", "align_corners", _other_truth),
-    ("native_layer_norm native_group_norm", "weight", _none),
-    ("native_layer_norm native_group_norm convolution", "bias", _none),
+    ("avg_pool1d avg_pool2d avg_pool3d", "count_include_pad", lambda old, _: [not old]),
+    ("upsample_linear1d upsample_bilinear2d upsample_bicubic2d", "align_corners", lambda old, _: [not old]),
+    ("layer_norm group_norm", "weight", lambda old, _: [] if old is None else [None]),
+    ("layer_norm group_norm convolution", "bias", lambda old, _: [] if old is None else [None]),
 )
 
 
 def _other_arguments(node: Node, name: str) -> Iterator[tuple[str, Changes]]:
+    target: Any = node.target
     for names, argument, others in _ARGUMENTS:
         if name in names.split():
-            parameters = node.target._schema.arguments
-            order = [each.name for each in parameters]
-            usual = {each.name: each.default_value for each in parameters if each.has_default_value()}
+            order = [each.name for each in target._schema.arguments]
+            usual = {each.name: each.default_value for each in target._schema.arguments if each.has_default_value()}
             old = {**usual, **dict(zip(order, node.args, strict=False)), **node.kwargs}.get(argument)
             for new in others(old, node):
-                text = (
-                    f" without its {argument}"
-                    if new is None
-                    else f" with {argument}={_shown(new)} in place of {_shown(old)}"
-                )
-                yield _plain(name) + text, {node: functools.partial(_called, target, order, {argument: new})}
+                words = f"with {argument}={_shown(new)} in place of {_shown(old)}"
+                text = f"{name} {words if new is not None else f'without its {argument}'}"
+                yield text, {node: functools.partial(_called, target, order, {argument: new})}
 
 
 def _called(target: Any, order: list[str], other: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
@@ -178,7 +166,7 @@ def _called(target: Any, order: list[str], other: dict[str, Any], *args: Any, **
 def _other_operation(node: Node, name: str) -> Iterator[tuple[str, Changes]]:
     if name in _TAKEN:
         yield f"{_TAKEN[name]} in place of {name}", {node: getattr(torch.ops.aten, _TAKEN[name])}
-    if name == "native_layer_norm":
+    if name == "layer_norm":
         yield "n - 1 in place of n in layer_norm", {node: functools.partial(_layer_norm, 1, False)}
         yield "layer_norm with eps added to the square root", {node: functools.partial(_layer_norm, 0, True)}
     target: Any = node.target

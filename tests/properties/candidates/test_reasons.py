@@ -123,7 +123,7 @@ PLANTED: list[tuple[Callable[..., Tensor], Callable[..., Tensor], tuple[tuple[in
         lambda a, b: a @ b,
         lambda a, b: as_tf32(a) @ as_tf32(b),
         ((32, 32),) * 2,
-        "factors of products rounded to TF32",
+        "factors of products rounded to TF32 or float16",
     ),
     (
         lambda a, b: a @ b,
@@ -135,7 +135,7 @@ PLANTED: list[tuple[Callable[..., Tensor], Callable[..., Tensor], tuple[tuple[in
         lambda a, b: a @ b,
         lambda a, b: a.half().float() @ b.half().float(),
         ((32, 32),) * 2,
-        "factors of products rounded to TF32",
+        "factors of products rounded to TF32 or float16",
     ),
 ]
 
