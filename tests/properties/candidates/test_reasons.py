@@ -75,6 +75,26 @@ def two_gelus(x: Tensor, first: str = "none", second: str = "none") -> Tensor:
     return F.gelu(F.gelu(x, approximate=first) - 1, approximate=second)
 
 
+def by_places(compare: Callable[[Tensor, Tensor], Tensor]) -> Callable[..., Tensor]:
+    def masked(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        places = torch.arange(q.shape[-2])
+        return torch.softmax((q @ k.mT).masked_fill(~compare(places[:, None], places), -1e9), -1) @ v
+
+    return masked
+
+
+def enlarged(align_corners: bool) -> Callable[[Tensor], Tensor]:
+    return lambda x: F.interpolate(x, scale_factor=2, mode="bilinear", align_corners=align_corners)
+
+
+def scaled_norm(x: Tensor, w: Tensor) -> Tensor:
+    return F.layer_norm(x, (x.shape[-1],), w)
+
+
+def cut_off(t: Tensor) -> Tensor:
+    return (t.contiguous().view(torch.int32) & -8192).view(torch.float32)
+
+
 ROWS, CUBE, HEADS = ((8, 32),), ((4, 6, 5),), ((2, 6, 6),) * 3
 PLANTED: list[tuple[Callable[..., Tensor], Callable[..., Tensor], tuple[tuple[int, ...], ...], str]] = [
     (F.gelu, lambda x: F.gelu(x, approximate="tanh"), ROWS, "gelu with approximate=tanh in place of none"),
@@ -137,6 +157,18 @@ PLANTED: list[tuple[Callable[..., Tensor], Callable[..., Tensor], tuple[tuple[in
         ((32, 32),) * 2,
         "factors of products rounded to TF32 or float16",
     ),
+    (by_places(torch.ge), by_places(torch.gt), HEADS, "gt in place of ge"),
+    (
+        lambda x: F.normalize(x * 1e-7, eps=1e-3),
+        lambda x: F.normalize(x * 1e-7, eps=1e-5),
+        ROWS,
+        "clamp_min with min=1e-05",
+    ),
+    (lambda x: x.cumsum(-1), lambda x: x.cumsum(1), CUBE, "cumsum with dim=1 in place of -1"),
+    (enlarged(False), enlarged(True), ((1, 2, 6, 6),), "upsample_bilinear2d with align_corners=True in place of False"),
+    (scaled_norm, lambda x, w: layer_norm(x), ((8, 32), (32,)), "layer_norm without its weight"),
+    (lambda x, w: F.conv1d(x, w, w[:, 0, 0]), F.conv1d, ((2, 3, 9), (4, 3, 3)), "convolution without its bias"),
+    (torch.matmul, lambda a, b: cut_off(a) @ cut_off(b), ((32, 32),) * 2, "factors of products cut off to TF32"),
 ]
 
 
@@ -193,6 +225,14 @@ def test_no_reason_is_told_where_it_holds_at_some_inputs_alone() -> None:
 
     (first,) = _draw((8, 32))
     assert _lines(rms, candidate, (first,), "likely") == []
+
+
+def test_subnormal_inputs_that_count_as_zero_are_named() -> None:
+    def candidate(x: Tensor) -> Tensor:
+        return torch.where(x.abs() < torch.finfo(x.dtype).tiny, torch.zeros_like(x), x) * 1e30
+
+    (x,) = _draw((8, 32))
+    assert _lines(lambda x: x * 1e30, candidate, (x * 1e-40,), "likely") == ["subnormal inputs as zero"]
 
 
 def test_right_evaluations_have_no_card() -> None:
