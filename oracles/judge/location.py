@@ -6,6 +6,7 @@ forgotten. Each sentence is said only where it is true of every wrong element.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,12 @@ _ALIKE = 2.0**-4
 _ONE = 2.0**-7
 #: Elements that are looked at for how wrong and right values go together.
 _LOOKED_AT = 2**16
+#: What is said of rows that would be too many to name.
+_SOMEWHERE = "each as a whole"
+#: What is said where subnormal numbers were flushed, or memory was never written.
+ALL_ZERO = "all of these are zero"
+#: A map has so many lines and columns at most, and is drawn of so many elements at least.
+_LINES, _COLUMNS, _DRAWN = 8, 64, 16
 
 
 def box_of(outside: Any) -> tuple[tuple[int, int], ...]:
@@ -54,6 +61,38 @@ def describe_place(outside: Any) -> str:
     return f"only in [{', '.join(span)}]"
 
 
+def draw_map(outside: Any) -> list[str]:
+    """Where the wrong elements lie along the last two axes, drawn: the scale, and a line of cells for some rows each.
+
+    A cell is a rectangle whose sides are powers of two, as those of tiles are; elements of all other indices count in
+    it. Nothing is drawn of fewer than 16 elements, where `describe_place` says all, and where no cell is free of them.
+
+    Args:
+        outside: as for `box_of`.
+    """
+    if outside.size < _DRAWN:
+        return []
+    lines, box = _describe_lines(outside), math.prod(last - first + 1 for first, last in box_of(outside))
+    if box == np.count_nonzero(outside) or (lines and not lines.endswith(_SOMEWHERE)):
+        return []
+    shape = [extent for extent in outside.shape if extent > 1]
+    rows, columns = shape[-2] if len(shape) > 1 else 1, shape[-1]
+    share = outside.reshape(-1, rows, columns).mean(0)
+    high, wide = _side(rows, _LINES), _side(columns, _COLUMNS)
+    below, right = -rows % high, -columns % wide
+    cells = np.pad(share, ((0, below), (0, right)), constant_values=np.nan)
+    tenths = np.nanmean(cells.reshape(-(-rows // high), high, -1, wide), axis=(1, 3)) * 10
+    if tenths.all():
+        return []
+    scale = f"of {high} by {wide} elements each: . none outside, 1 to 9 tenths, # all"
+    return [scale, *("".join(".123456789#"[min(math.ceil(t), 9 + (t == 10))] for t in line) for line in tenths)]
+
+
+def _side(extent: int, most: int) -> int:
+    """The side of the cells that an axis is cut into: the least power of two that makes no more than `most` of them."""
+    return 1 << max(math.ceil(extent / most) - 1, 0).bit_length()
+
+
 def _describe_lines(outside: Any) -> str:
     """Rows, columns or slices that are wrong as a whole, where there are no other wrong elements."""
     for axis in range(outside.ndim):
@@ -71,7 +110,7 @@ def _describe_lines(outside: Any) -> str:
             return f"{_name(axis, outside.ndim, f'{first}, {at[1]}, {at[2]} and so on')}, by steps of {steps[0]}"
         if len(at) <= 4:
             return f"only {_name(axis, outside.ndim, ', '.join(map(str, at)))}"
-        return f"{len(at)} of the {outside.shape[axis]} {_name(axis, outside.ndim)}, each as a whole"
+        return f"{len(at)} of the {outside.shape[axis]} {_name(axis, outside.ndim)}, {_SOMEWHERE}"
     return ""
 
 
@@ -115,7 +154,7 @@ def describe_relation(computed: Any, exact: Any, outside: Any) -> str:
     if not np.isfinite(wrong).all() or not right.any():
         return ""
     if not wrong.any():
-        return "all of these are zero"
+        return ALL_ZERO
     if len(wrong) < 2:
         return ""
     known = right != 0
@@ -135,6 +174,7 @@ def describe_relation(computed: Any, exact: Any, outside: Any) -> str:
     return _describe_shift(computed, exact)
 
 
+@np.errstate(invalid="ignore")  # elements that are right may be infinite
 def _describe_shift(computed: Any, exact: Any) -> str:
     """Whether the output is the right one, moved by one along an axis."""
     for axis in range(computed.ndim):

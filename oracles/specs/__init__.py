@@ -14,5 +14,6 @@ from .tracing import SpecFormula as SpecFormula
 from .tracing import Traced as Traced
 from .tracing import check as check
 from .tracing import formula_of as formula_of
+from .tracing import rewritten as rewritten
 from .tracing import trace as trace
 from .tracing import traced as traced

@@ -34,7 +34,7 @@ _WRITING = re.compile(r"\w_\(|[-+*/]=|\]\s*=[^=]")
 #: Methods that hand the memory of a tensor to NumPy; a traced tensor has none.
 _HANDING_OVER: tuple[Any, ...] = (torch.Tensor.numpy, torch.Tensor.__array__)
 #: The functions that call the spec. Frames further out belong to whoever asked for the reading.
-_ASKING = (SpecCall.results.__code__, SpecCall._call_spec.__code__)
+_ASKING = {SpecCall.results.__code__, SpecCall._call_spec.__code__}
 
 
 class Lines(TorchDispatchMode):
@@ -87,6 +87,12 @@ def _line_writes() -> bool:
     while frame is not None and frame.f_code.co_filename.startswith(_BETWEEN):
         frame = frame.f_back
     return frame is not None and bool(_WRITING.search(linecache.getline(frame.f_code.co_filename, frame.f_lineno)))
+
+
+def calls_spec(function: Any) -> Any:
+    """Mark a function as one that calls specs, so that its lines are none of a spec's."""
+    _ASKING.add(function.__code__)
+    return function
 
 
 def _innermost_line() -> str:

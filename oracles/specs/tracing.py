@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -128,6 +128,24 @@ def trace(call: SpecCall, of_values: bool = False) -> Traced:
             if isinstance(value, torch.Tensor):
                 check(f"what {node.target} gives{line_of(node)}", value)
     return _of_graph(graph, call, places)
+
+
+def rewritten(spec: Traced, run: Callable[..., Any], tensors: Sequence[torch.Tensor]) -> Traced:
+    """A spec with other operations: those that another way to run its graph calls. The marks of its nodes stay.
+
+    Args:
+        spec: of which inputs and outputs are those of the result. run: (*tensors) -> the outputs. tensors: like inputs.
+
+    Raises:
+        UntraceableError: it cannot be run.
+    """
+    try:
+        with _tracing():
+            graph = _functional(run, tensors, _DECOMPOSITIONS, of_values=False)
+    except Exception as err:
+        raise UntraceableError(f"cannot be traced: {_why(err)}") from err
+    graph.graph.eliminate_dead_code()
+    return replace(spec, graph=graph)
 
 
 def check(name: str, tensor: torch.Tensor) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 from ...oracles.bound import accept
 from ...oracles.bound.rounding import Ball
 from ...oracles.bound.terms import Terms
-from ...oracles.judge.location import box_of, describe_place, describe_relation
+from ...oracles.judge.location import box_of, describe_place, describe_relation, draw_map
 from ...oracles.op.declaration import Tensor, dtype_name, to_array
 from ...oracles.verdicts.verdict import Code
 
@@ -94,6 +94,7 @@ def make_card(name: str, computed: Tensor, elements: accept.Elements, accepted: 
         f"outside    {outlier.outside} of {outlier.elements} elements"
         f" ({outside.size - np.count_nonzero(elements.judged)} not judged)",
         *([f"where      {where}"] if where else []),
+        *(f"{'' if i else 'map':<11}{line}" for i, line in enumerate(draw_map(outside))),
         f"allowed    {terms}",
         f"format     {dtype_name(computed.dtype)}, sums in {ball.contract.accumulate.name}",
         f"sees       errors from {np.median(widths) if widths.size else np.nan:.3g} ulp on (median),"

@@ -10,7 +10,7 @@ import numpy as np
 
 from ...oracles.bound.rounding import Ball
 from ...oracles.bound.rounding.chance import Evaluations
-from .arguments import Tensor
+from .arguments import CallArguments, State, Tensor
 from .comparing import Held
 from .finding import Finding
 from .judgement import Covered
@@ -30,6 +30,7 @@ class Evidence:
         read: (terms, ...) -> the spec's readings there. drawn: evaluates the spec there with random errors.
         which: of what the spec gives and writes, those that were held.
         cotangents: of which the outputs are gradients, float64 arrays; None for other outputs.
+        call: arguments and state of which they are the outputs; None for gradients.
     """
 
     question: str
@@ -41,6 +42,7 @@ class Evidence:
     drawn: Callable[[np.random.Generator], Evaluations]
     which: tuple[int, ...]
     cotangents: tuple[Any, ...] | None = None
+    call: tuple[CallArguments, State] | None = None
 
     def picked(self, readings: Sequence[Any]) -> tuple[Any, ...]:
         """Of what the spec gives and writes, that which was held."""

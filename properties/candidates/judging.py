@@ -22,6 +22,7 @@ from .judgement import Assignment, Judgement, Ruling, ruling
 from .precision import arithmetic
 from .question_plan import QuestionPlan
 from .questions import QUESTIONS, Standing
+from .reasons import with_advice
 from .row_sample import part_of
 from .session import Session
 from .specification import SpecError, specification
@@ -93,6 +94,7 @@ def judged(session: Session, plan: QuestionPlan = ALL, progress: Progress | None
     findings.sort(key=lambda finding: list(QUESTIONS).index(finding.question))
     weaknesses = [] if error else session.records.weaknesses(findings) + stopped
     name, words = ("", "") if error else arithmetic(session)
+    findings = with_advice(session, findings, name)
     verdict = Ruling.ERROR if error else ruling(findings, weaknesses)
     names = session.candidate.name, session.spec.name, str(session.terms)
     of = Assignment(*names, session.seed, session.given.dtype)

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 
 from ...oracles.bound.accept import ReadingError
-from ...oracles.bound.terms import LADDER, Terms
+from ...oracles.bound.terms import LADDER, PRESETS, Terms, terms
 from ...oracles.op.declaration import dtype_name
 from ...reference.formats import FORMATS
 from .arguments import OperandFacts
 from .comparing import Held, hold_all
+from .conformance import DEFAULT
 from .evidence import Evidence
 from .questions import OF_ARITHMETIC
 from .session import Session
 from .specification import SpecError
 
 UNKNOWN = "none that is known"
+#: Seconds of the processor after which no other contract is tried.
+_SECONDS = 0.5
+#: Allowances that are tried by themselves, beside the ladder, and a contract that has all of them.
+_ALONE, _WIDEST = ("exp2", "lse", "flush", "approximate"), terms("fast_math+lse")
 
 
 def arithmetic(session: Session) -> tuple[str, str]:
@@ -30,13 +36,39 @@ def arithmetic(session: Session) -> tuple[str, str]:
     dtypes = [dtype_name(y.dtype) for each in evidence for y in each.computed if dtype_name(y.dtype) in FORMATS]
     if not dtypes:
         return "", "no output is floating"
-    for terms, words in LADDER:
-        outcomes = _hold_under(evidence, terms)
+    for rung, words in LADDER:
+        outcomes = _hold_under(evidence, rung)
         if outcomes:
-            precision = words.format(dtype=dtypes[0], sums=terms.contract(dtypes[0]).accumulate.name)
+            precision = words.format(dtype=dtypes[0], sums=rung.contract(dtypes[0]).accumulate.name)
             wide = sum(outcome.vacuous for outcome in outcomes) > len(outcomes) / 2
-            return terms.name, f"not known: the bound of {precision} is wider than the elements" if wide else precision
+            return rung.name, f"not known: the bound of {precision} is wider than the elements" if wide else precision
     return "", UNKNOWN
+
+
+def accepting_contract(session: Session, kept: str, least: str = "") -> str:
+    """The least contract that allows the values that are wrong, as `--contract` takes it; empty where none does.
+
+    Args:
+        session: with the evidence. kept: the name of the strictest terms that were kept, see `arithmetic`.
+        least: the name of terms of the ladder below which none is tried; empty for none.
+    """
+    start, evidence = time.process_time(), session.records.evidence
+    if any(_out_of_range(each) for each in evidence):
+        return ""
+    own = session.terms.name if PRESETS.get(session.terms.name.partition("+")[0]) else DEFAULT
+    names = [f"{own}+{allowance}" for allowance in _ALONE] if _hold_under(evidence[:1], _WIDEST) else []
+    rungs = [rung.name for rung, _ in LADDER]
+    first = max(rungs.index(name) if name else 0 for name in (kept, least)) if kept else len(rungs)
+    names += [name if name in PRESETS else f"{DEFAULT}+{name}" for name in rungs[max(first, 1) :]]
+    for name in names:
+        outcomes = _hold_under(evidence, terms(name))
+        # What is flushed to zero has a bound as wide as itself.
+        narrow = name.endswith("+flush") or sum(outcome.vacuous for outcome in outcomes) <= len(outcomes) / 2
+        if outcomes and narrow:
+            return name
+        if time.process_time() - start > _SECONDS:
+            break
+    return ""
 
 
 def _hold_under(evidence: Sequence[Evidence], terms: Terms) -> list[Held]:
@@ -66,5 +98,6 @@ def _hold_again(each: Evidence, terms: Terms) -> list[Held]:
     BITS has operands with exact products and sums in every order, unless the terms give sums or factors fewer digits.
     """
     sharp = each.question == "BITS" and not terms.accumulate and not terms.factors
-    read = each.picked(each.read(terms, sharp))
-    return hold_all(each.names, each.computed, read, terms, None, OperandFacts.FINITE, told=False)
+    read = each.picked(each.read(terms, sharp) if sharp else each.read(terms))
+    order = int(each.cotangents is not None)
+    return hold_all(each.names, each.computed, read, terms, None, OperandFacts.FINITE, order, told=False)

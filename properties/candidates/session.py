@@ -19,6 +19,7 @@ from .comparing import hold_in_turn
 from .evidence import Evidence, Records
 from .finding import FailingCall, Finding, raised, summed, wrong
 from .host.calls import Answer, Answering, CandidateCall, Manner, Writes
+from .inputs import WAYS
 from .layouts import MemoryLayout, own_strides, strides_of
 from .questions import OF_ARITHMETIC, OF_DATA, OF_LIKELY
 from .results import SpecRun, unlike
@@ -252,11 +253,14 @@ class Session:
             self.records.remember(question, names, outcomes)
         # Of an output of another shape or dtype nothing can be asked afterwards.
         fits = not any(each.wrong is not None and each.wrong.code is Code.ATTRIBUTE for each in outcomes)
-        if operands is OperandFacts.FINITE and fits and question in OF_ARITHMETIC + OF_LIKELY:
+        # What is wrong is looked into for a reason.
+        evident = question in OF_ARITHMETIC + OF_LIKELY or (self.history.erring and question in (*WAYS, "PARAMS"))
+        if operands is OperandFacts.FINITE and fits and evident:
             torchs = tuple(native or [None] * len(names))
             again = functools.partial(self.spec.read, arguments, state)
             drawn = functools.partial(self.spec.drawn, arguments, state, self.terms)
-            evidence = Evidence(question, names, computed, tuple(outcomes), torchs, again, drawn, which)
+            called = (arguments, state)
+            evidence = Evidence(question, names, computed, tuple(outcomes), torchs, again, drawn, which, call=called)
             self.records.evidence.append(evidence)
         return summed(question, outcomes, arguments)
 

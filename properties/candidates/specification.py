@@ -28,6 +28,7 @@ from ...oracles.op.declaration import dtype_name, is_float, to_array
 from ...oracles.op.transforms import REFERENCE, along
 from ...oracles.specs import Traced, UntraceableError, check, preserve_attributes, traced, uncompiled
 from ...oracles.specs.calls import buffers_of
+from ...oracles.specs.lines import calls_spec
 from ...oracles.verdicts.violation import error_lines, error_name
 from ...reference.algorithms import Inapplicable, algorithm_of, algorithms, declared
 from ...reference.array import Array, store
@@ -121,6 +122,7 @@ class Specification:
             names[i] if i < len(names) else i - len(names) for i in self.traced_at(arguments, state).written_inputs
         )
 
+    @calls_spec
     def called(self, state: State, args: tuple[Any, ...]) -> Any:
         """What the function gives for a state and arguments, which it may write."""
         if self.numpy:
@@ -239,6 +241,10 @@ class Specification:
         if key not in self._traced:
             self._traced[key] = self._trace(arguments, state)
         return self._traced[key]
+
+    def with_trace(self, other: Traced) -> Specification:
+        """The same, read as other operations at all tensors that it was traced at."""
+        return replace(self, _traced=dict.fromkeys(self._traced, other))
 
     def _trace(self, arguments: CallArguments, state: State) -> Traced:
         names = list(state)

@@ -5,7 +5,6 @@ The tolerances here are the user's: this is the one place that knows any, and it
 
 from __future__ import annotations
 
-import copy
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +19,8 @@ from ...reference.dtypes import HALF_TYPES
 from .arguments import CallArguments, Tensor
 from .host.module_files import problem_of
 from .inputs import WAYS, filled
-from .results import SpecRun, result_of
+from .results import SpecRun
+from .rewrites import Rewritten, stand_ins_of
 from .specification import SpecError, Specification, specification
 
 #: The ways of filling inputs that a right output should depend on.
@@ -143,22 +143,10 @@ def _left_out(spec: Specification, arguments: CallArguments) -> Iterator[tuple[s
     graph = spec.traced_at(arguments, spec.state).graph
     operands = [*spec.state.values(), *arguments.tensors]
     count = len(spec.run(arguments, spec.state).outputs)
-    nodes = [(i, node) for i, node in enumerate(graph.graph.nodes) if node.op == "call_function"]
-    for i, node in nodes[:_MOST]:
-        if _stand_in(node) is not None and _matters(node):
-            yield f"without {node.target}", functools.partial(_run_without, graph, i, operands, count)
-
-
-def _stand_in(node: torch.fx.Node) -> torch.fx.Node | None:
-    """The operand that could take the place of a result: of the same shape and dtype."""
-    value = node.meta.get("val")
-    if not isinstance(value, Tensor):
-        return None
-    for other in node.all_input_nodes:
-        like = other.meta.get("val")
-        if isinstance(like, Tensor) and (like.shape, like.dtype) == (value.shape, value.dtype):
-            return other
-    return None
+    for node in [node for node in graph.graph.nodes if node.op == "call_function"][:_MOST]:
+        stand_ins = stand_ins_of(node)
+        if stand_ins and _matters(node):
+            yield f"without {node.target}", functools.partial(_run_without, graph, node, stand_ins[0], operands, count)
 
 
 def _matters(node: torch.fx.Node) -> bool:
@@ -168,19 +156,11 @@ def _matters(node: torch.fx.Node) -> bool:
 
 
 def _run_without(
-    graph: torch.fx.GraphModule, position: int, operands: Sequence[Tensor], count: int
+    graph: torch.fx.GraphModule, node: torch.fx.Node, stand_in: int, operands: Sequence[Tensor], count: int
 ) -> Sequence[Tensor]:
-    """The first outputs of a graph in which the operation at a position is left out."""
-    changed = copy.deepcopy(graph)
-    node = list(changed.graph.nodes)[position]
-    # A copy of a graph has its own nodes, without the values that tell shapes; so the operand is found by its place.
-    original = list(graph.graph.nodes)[position]
-    stand_in = _stand_in(original)
-    assert stand_in is not None
-    node.replace_all_uses_with(node.all_input_nodes[original.all_input_nodes.index(stand_in)])
-    changed.graph.erase_node(node)
-    changed.recompile()
-    return result_of(changed(*operands)).tensors[:count]
+    """The first outputs of a graph in which an operand takes the place of a result."""
+    without = Rewritten(graph, {node: lambda *args, **_: args[stand_in]})
+    return tuple(without.run(*operands, enable_io_processing=False)[:count])
 
 
 def _constant_outputs(spec: Specification, arguments: CallArguments, run: SpecRun, seed: int) -> Iterator[str]:

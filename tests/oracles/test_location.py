@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from opassay.oracles.judge.location import box_of, describe_place, describe_relation
+from opassay.oracles.judge.location import box_of, describe_place, describe_relation, draw_map
 
 PLACES: list[tuple[tuple[int, ...], list[Any], str]] = [
     ((8, 96), [np.s_[:, 64:96]], "only columns 64 to 95 (the last tile of 32)"),
@@ -81,3 +81,29 @@ def test_nothing_is_said_of_what_cannot_be_compared() -> None:
     assert describe_relation(np.array([2.0, 1.0]), exact, np.array([True, True])) == ""
     assert describe_relation(np.array([2.0, np.inf]), np.array([1.0, 2.0]), np.array([True, True])) == ""
     assert describe_relation(np.array([2.0, 1.0]), np.array([1.0, 1.0]), np.array([True, False])) == ""
+
+
+MAPS: list[tuple[tuple[int, ...], list[Any], list[str]]] = [
+    ((4, 8), [np.s_[0, 1:3], np.s_[3, 7]], [".##.....", "........", "........", ".......#"]),
+    ((16, 128), [np.s_[::2, :64], np.s_[1, 1]], ["8" + "5" * 31 + "." * 32, *["5" * 32 + "." * 32] * 7]),
+    ((2, 4, 4), [np.s_[0, 1], np.s_[:, 2, 2], np.s_[1, 3, 3]], ["....", "5555", "..#.", "...5"]),
+    ((20, 1, 1), [np.s_[3:5], np.s_[9]], []),
+    ((20, 1, 1), [np.s_[3:5], np.s_[[9, 11, 13]]], ["...##....#.#.#......"]),
+    ((130,), [np.s_[[1, 44, 47, 61]], np.s_[128:]], ["3..........5...3................#"]),
+    ((9, 4), [np.s_[0], np.s_[8, 0]], ["5555", "....", "....", "....", "#..."]),
+    ((4, 8), [np.s_[:]], []),
+    ((4, 8), [np.s_[1:3, 2:5]], []),
+    ((3, 5), [np.s_[0, 0], np.s_[2, 2]], []),
+    ((64, 256), [np.s_[::2, ::2]], []),
+    ((), [np.s_[...]], []),
+]
+
+
+@pytest.mark.parametrize(("shape", "parts", "lines"), MAPS, ids=[str(shape) for shape, *_ in MAPS])
+def test_a_map_has_a_cell_for_each_tile(shape: tuple[int, ...], parts: list[Any], lines: list[str]) -> None:
+    outside = np.zeros(shape, dtype=bool)
+    for part in parts:
+        outside[part] = True
+    assert draw_map(outside)[1:] == lines
+    assert len(lines) <= 8
+    assert all(len(line) <= 64 for line in lines)
