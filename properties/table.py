@@ -1,113 +1,25 @@
-"""The table of properties: the questions that can be asked of an op, in words, and the samples for each question.
+"""The one table of questions: those that can be asked of an op, and those that can be asked of a candidate.
 
-This table alone says which properties there are; `opassay list` reads it, so it imports neither torch nor a check.
-`properties.checks` binds each code to the function that judges one sample.
+This table alone says which questions there are; `opassay list` reads it, so it imports neither torch nor a check.
+`properties.checks` binds each property to the function that judges one sample, and `candidates.asking` each question of
+a candidate to the one that asks it.
 """
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TypeVar
 
-from ..reference.dtypes import FORMATS
+from .candidate_rows import ROWS
+from .property import BINNED as BINNED
+from .property import DTYPES as DTYPES
+from .property import EDGES, LARGE
+from .property import LAST as LAST
+from .property import Property as Property
+from .property import Sampling as Sampling
+from .property import Where as Where
 
-Check = TypeVar("Check", bound=Callable[..., object])
-
-DTYPES = tuple(FORMATS)
-#: Questions whose errors are also counted by the magnitude of the operands and by the length of sums.
-BINNED = ("FWD", "VJP")
-#: The share of large samples in questions about values.
-LARGE = 0.08
-#: The share of samples with results next to a rounding boundary.
-EDGES = 0.04
-#: The precedence of a question that has no place among the others.
-LAST = 100
-
-
-class Where(enum.Enum):
-    """In which process a property is judged."""
-
-    HERE = "here"  # in the process that gets the question
-    PREPARED = "prepared process"  # in processes of their own, in which something was installed first, for good
-    WORLD = "world"  # in this process, with the ranks and devices of its world (`worlds`)
-
-
-@dataclass(frozen=True)
-class Sampling:
-    """The samples of a question.
-
-    Attributes:
-        kind: "ordinary", "integers", "empty", "large", or "sizes", which are large samples of chosen extents.
-        large: the share of samples of kind "large" among those of another kind; at least one sample.
-        edges: the share of further samples with results next to a rounding boundary; at least one sample.
-        most: the largest number of elements of a large sample's tensor.
-        ample: whether the first sample has two elements or more along every axis. A cell of one or two samples would
-            otherwise have samples of one element each, because the simplest sample always comes first.
-        slices: how many further samples of the same structure the check needs for batches.
-        others: how many further samples of other structures the check calls the op with, in turn with the sample.
-        effort: the number of samples relative to the profile's number.
-    """
-
-    kind: str = "ordinary"
-    large: float = 0.0
-    edges: float = 0.0
-    most: int = 70_000
-    ample: bool = False
-    slices: int = 0
-    others: int = 0
-    effort: float = 1.0
-
-    def large_of(self, examples: int) -> int:
-        """How many of `examples` samples are large: at least one, but none of two or fewer."""
-        return max(1, round(self.large * examples)) if self.large and examples > 2 else 0
-
-    def edges_of(self, examples: int) -> int:
-        """How many samples besides `examples` have results next to a rounding boundary: one or more, as `large_of`."""
-        return max(1, round(self.edges * examples)) if self.edges and examples > 2 else 0
-
-
-@dataclass(frozen=True)
-class Property:
-    """One question that can be asked of every op.
-
-    Attributes:
-        code: the name that the command line, the report and the case files use.
-        title: the question in a few words, for the report.
-        asks: what the check does and what the op must return, in whole sentences. fault: a mistake that it detects.
-        precedence: its place among the questions that a wrong implementation is asked one by one: those in which most
-            mistakes show have the lowest numbers, those that take long the highest.
-        sampling: the samples of which it is asked. dtypes: the dtypes in which it is asked.
-        compiles: whether the check judges paths only (`Judge.hold`), so that it can be asked of compiled code.
-        requires: the names in `Promises.without` that an op must offer for the question to be asked.
-        interprets: whether it is asked of interpreted kernels, each program of which takes milliseconds.
-        where: in which process it is judged.
-        no_program: why no failure is written as a program of torch and the implementation alone, in a sentence; empty
-            where failures are written so.
-    """
-
-    code: str
-    title: str
-    asks: str
-    fault: str
-    precedence: int = LAST
-    sampling: Sampling = Sampling()
-    dtypes: tuple[str, ...] = DTYPES
-    compiles: bool = False
-    interprets: bool = False
-    where: Where = Where.HERE
-    requires: tuple[str, ...] = ()
-    no_program: str = ""
-
-    def subject_of(self, subject: str) -> str:
-        """The implementation that is judged in a cell of that subject.
-
-        A prepared process judges torch's own op with and without its preparation; the cell's subject says which of the
-        two processes answers. So the implementation is "torch" in both.
-        """
-        return "torch" if self.where is Where.PREPARED else subject
-
+Function = TypeVar("Function", bound=Callable[..., object])
 
 _TABLE = (
     Property(
@@ -258,8 +170,9 @@ _TABLE = (
         no_program="It compares two calls of the op, each at several samples that are put together.",
     ),
     Property(
-        "AUTOCAST", "autocast",
-        "Under autocast the op has the dtypes of torch's own op, and values within the bound.",
+        "AUTOCAST", "values: under autocast",
+        "Under autocast the op has the dtypes of torch's own op, and values within the bound. A candidate is called"
+        " under torch.autocast to bfloat16, and may round as its spec does there.",
         "A custom op that stays in float16 where torch's runs in float32.",
         precedence=15, sampling=Sampling(effort=0.4),
     ),
@@ -321,17 +234,23 @@ _TABLE = (
     ),
 )  # fmt: skip
 
-#: code -> property; the order is the order of the report's columns.
+#: code -> property of an op; the order is the order of the report's columns.
 PROPERTIES: dict[str, Property] = {row.code: row for row in _TABLE}
+#: code -> question of a candidate, in the order of asking; every property can be asked of one, too (`candidates.op`).
+QUESTIONS: dict[str, Property] = {row.code: row for row in (*ROWS[:-2], PROPERTIES["AUTOCAST"], *ROWS[-2:])}
+#: code -> question, of an op or of a candidate.
+TABLE: dict[str, Property] = {**PROPERTIES, **QUESTIONS}
 
 
-def bind_checks(checks: Mapping[str, Check]) -> dict[str, Check]:
-    """The checks by code, in the table's order.
+def bind(functions: Mapping[str, Function], rows: Mapping[str, Property]) -> dict[str, Function]:
+    """The functions that ask the rows of a table, by code, in the table's order.
 
     Raises:
-        ValueError: a property without a check, or a check of no property; the text names them.
+        ValueError: a row without a function, or a function of no row; the text names them.
     """
-    missing, unknown = [code for code in PROPERTIES if code not in checks], [c for c in checks if c not in PROPERTIES]
+    missing, unknown = [code for code in rows if code not in functions], [c for c in functions if c not in rows]
     if missing or unknown:
-        raise ValueError(f"checks: got none for codes={missing}, and unknown codes={unknown}, need those of PROPERTIES")
-    return {code: checks[code] for code in PROPERTIES}
+        raise ValueError(
+            f"functions: got none for codes={missing}, and unknown codes={unknown}, need those of the table"
+        )
+    return {code: functions[code] for code in rows}

@@ -12,9 +12,10 @@ from typing import Any
 
 from ...oracles.verdicts.explanations import EXPLANATIONS
 from ...oracles.verdicts.verdict import Code, clean
+from ..table import QUESTIONS
 from .finding import Finding
 from .host.timing import Timing
-from .questions import QUESTIONS, Standing
+from .questions import Standing
 
 
 class Ruling(enum.StrEnum):

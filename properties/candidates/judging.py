@@ -12,6 +12,7 @@ import torch
 from ...oracles.bound.accept import ReadingError
 from ...oracles.bound.terms import Terms, terms
 from ...oracles.verdicts.verdict import Code
+from ..table import QUESTIONS
 from .arguments import CallArguments, copied_state
 from .asking import ASKING
 from .conformance import DEFAULT
@@ -21,7 +22,7 @@ from .host.host import CandidateHost
 from .judgement import Assignment, Judgement, Ruling, ruling
 from .precision import arithmetic
 from .question_plan import QuestionPlan
-from .questions import QUESTIONS, Standing
+from .questions import Standing
 from .row_sample import part_of
 from .session import Session
 from .specification import SpecError, specification
@@ -51,7 +52,7 @@ def judge(
         spec: as for `bound`.
         inputs: the arguments of one call, or (seed) -> arguments.
         contract: as for `bound`. seed: of everything that is drawn.
-        questions: codes of `questions.QUESTIONS`; all by default.
+        questions: codes of `table.QUESTIONS`; all by default.
         calls: that AGAIN makes in a row; None for as many as half a second takes, and 100 at most.
         total: seconds after which no further question is asked, which the judgement names as a weakness.
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .questions import QUESTIONS
+from ..table import QUESTIONS
 
 #: Other answers are compared with what comes of these, which are asked first.
 _AHEAD = ("PROCESS", "GIVEN")

@@ -8,11 +8,12 @@ from collections.abc import Callable
 from ...oracles.op.script import NoProgram
 from ...oracles.programs.writing import without
 from ...oracles.verdicts.verdict import Cell, Code, Failure, Measure, Outcome, Signs, Verdict, Worst
+from ..table import QUESTIONS
 from .cases import DEVICE, SUBJECT, JudgedCase
 from .finding import Finding
 from .judgement import Judgement, Ruling
 from .programs import write_program
-from .questions import QUESTIONS, Standing
+from .questions import Standing
 
 _VACUOUS = "held, but half of the elements or more have a bound wider than themselves, or none"
 _OUTCOMES = {

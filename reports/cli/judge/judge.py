@@ -17,9 +17,9 @@ from typing import Any, TypeVar
 
 import click
 
-from ....properties.candidates import questions
+from ....properties import candidates
 from ....properties.candidates.question_plan import QuestionPlan
-from ....properties.candidates.questions import QUESTIONS
+from ....properties.table import QUESTIONS
 from ....reference.dtypes import FORMATS, dtype_name
 from ... import exit_codes
 from ...text import one_line
@@ -30,7 +30,7 @@ from .watching import judge_at_every_change
 
 _Result = TypeVar("_Result")
 #: What `--demo` judges.
-_DEMO = Path(questions.__file__).parent / "demo.py"
+_DEMO = Path(candidates.__file__).parent / "demo.py"
 #: The colours of verdicts, and of what is wrong.
 _COLOURS = {
     "accepted": "green",

@@ -11,8 +11,9 @@ from torch import Tensor
 from opassay.oracles.bound.terms import terms
 from opassay.properties.candidates.judgement import Ruling
 from opassay.properties.candidates.judging import judge
-from opassay.properties.candidates.questions import QUESTIONS, Standing
+from opassay.properties.candidates.questions import Standing
 from opassay.properties.candidates.specification import specification
+from opassay.properties.table import QUESTIONS
 from tests.properties.candidates import candidates
 
 SPEC = specification(candidates.spec)  # one object, so that it is traced once for every shape
