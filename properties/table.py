@@ -236,10 +236,10 @@ _TABLE = (
 
 #: code -> property of an op; the order is the order of the report's columns.
 PROPERTIES: dict[str, Property] = {row.code: row for row in _TABLE}
-#: code -> question of a candidate, in the order of asking; every property can be asked of one, too (`candidates.op`).
+#: code -> question of a candidate, in the order of asking; it is asked properties, too (`candidates.candidate_op`).
 QUESTIONS: dict[str, Property] = {row.code: row for row in (*ROWS[:-2], PROPERTIES["AUTOCAST"], *ROWS[-2:])}
 #: code -> question, of an op or of a candidate.
-TABLE: dict[str, Property] = {**PROPERTIES, **QUESTIONS}
+TABLE: dict[str, Property] = QUESTIONS | PROPERTIES
 
 
 def bind(functions: Mapping[str, Function], rows: Mapping[str, Property]) -> dict[str, Function]:

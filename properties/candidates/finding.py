@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ...oracles.verdicts.verdict import Code
+from ...oracles.verdicts.verdict import Code, Outcome, Verdict
 from .arguments import CallArguments, State
 from .card import Wrong
 from .comparing import Held
@@ -39,7 +39,7 @@ class Finding:
         judged, elements: how many elements were held against a bound, of how many.
         sampled: which share of the question was asked of a large problem, in words; empty for all of it.
         left_out: what of the question could not be asked, in words; empty where all of it was.
-        call: that shows what is wrong, where one call does.
+        call: that shows what is wrong, where one call does. verdict: of a property of the table.
     """
 
     question: str
@@ -50,6 +50,7 @@ class Finding:
     left_out: str = ""
     elements: int = 0
     call: FailingCall | None = None
+    verdict: Verdict | None = None
 
     @property
     def text(self) -> str:
@@ -92,6 +93,23 @@ def wrong(question: str, code: Code, title: str, *lines: str) -> Finding:
 def process_changed(question: str, lines: Sequence[str]) -> Finding:
     """The finding of changes of the process, a line each."""
     return wrong(question, Code.MUTATED, f"the process was changed: {lines[0]}", *lines[1:])
+
+
+_STANDINGS = {
+    Outcome.VERIFIED: Standing.HELD,
+    Outcome.WEAK: Standing.VACUOUS,
+    Outcome.REFUSED: Standing.REFUSED,
+    **dict.fromkeys((Outcome.UNSUPPORTED, Outcome.NOT_RUN, Outcome.ERROR), Standing.NOT_ASKED),
+}
+
+
+def of_property(verdict: Verdict) -> Finding:
+    """The finding of a property."""
+    standing, measure = _STANDINGS.get(verdict.outcome, Standing.WRONG), verdict.measure
+    text, lines = verdict.reason, () if verdict.failure is None else tuple(s.strip() for s in verdict.failure.details())
+    why = None if standing in (Standing.HELD, Standing.VACUOUS) else Wrong(verdict.code, text, lines)
+    elements = measure.judged + measure.not_judged
+    return Finding(verdict.cell.property, standing, why, measure.judged, elements=elements, verdict=verdict)
 
 
 def held(question: str, judged: int = 0) -> Finding:

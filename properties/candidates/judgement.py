@@ -12,7 +12,7 @@ from typing import Any
 
 from ...oracles.verdicts.explanations import EXPLANATIONS
 from ...oracles.verdicts.verdict import Code, clean
-from ..table import QUESTIONS
+from ..table import TABLE
 from .finding import Finding
 from .host.timing import Timing
 from .questions import Standing
@@ -176,7 +176,7 @@ class Judgement:
 
 def report_line(found: Finding) -> str:
     """One finding as a line of the report."""
-    title = QUESTIONS[found.question].title
+    title = TABLE[found.question].title
     return clean(f"{_MARKS[found.standing]:8}{found.question:10} {title:59} {found.text}".rstrip())
 
 
@@ -207,7 +207,7 @@ def cause_data(finding: Finding) -> dict[str, Any]:
     data: dict[str, Any] = {
         "question": finding.question,
         "code": str(wrong.code),
-        "title": QUESTIONS[finding.question].title,
+        "title": TABLE[finding.question].title,
         "text": clean(str(wrong))[:2000],
     }
     if wrong.outlier is not None:

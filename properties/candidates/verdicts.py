@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable
+from dataclasses import replace
 
 from ...oracles.op.script import NoProgram
 from ...oracles.programs.writing import without
 from ...oracles.verdicts.verdict import Cell, Code, Failure, Measure, Outcome, Signs, Verdict, Worst
-from ..table import QUESTIONS
+from ..table import TABLE
 from .cases import DEVICE, SUBJECT, JudgedCase
 from .finding import Finding
 from .judgement import Judgement, Ruling
 from .programs import write_program
 from .questions import Standing
 
+_NO_PROGRAM = "A property is asked of the candidate beside its spec, which is more than a few lines can say."
 _VACUOUS = "held, but half of the elements or more have a bound wider than themselves, or none"
 _OUTCOMES = {
     Standing.HELD: (Outcome.VERIFIED, Code.HELD),
@@ -56,7 +58,9 @@ def _snippet(finding: Finding, case: JudgedCase, store: Callable[[str, bytes], N
 
 
 def _verdict(cell: Cell, finding: Finding, case: JudgedCase, store: Callable[[str, bytes], None]) -> Verdict:
-    title = QUESTIONS[finding.question].title
+    if finding.verdict is not None:
+        return _of_property(cell, finding.verdict, case)
+    title = TABLE[finding.question].title
     judged, elements = finding.judged, max(finding.elements, finding.judged)
     measure = Measure(samples=1, judged=judged, not_judged=elements - judged)
     wrong = finding.wrong
@@ -77,3 +81,12 @@ def _verdict(cell: Cell, finding: Finding, case: JudgedCase, store: Callable[[st
     message = f"{wrong}\n  again      {shlex.join(case.words)}"
     failure = Failure(wrong.code, wrong.title, message, case.id, case.text, _snippet(finding, case, store), signs)
     return Verdict(cell, _ENDS.get(wrong.code, Outcome.FAIL), wrong.code, wrong.title, measure, failure, title=title)
+
+
+def _of_property(cell: Cell, verdict: Verdict, case: JudgedCase) -> Verdict:
+    """The verdict of a property, whose failure is seen again by the command that judges."""
+    failure, command = verdict.failure, shlex.join(case.words)
+    if failure is not None:
+        message, snippet = f"{failure.message}\n  again      {command}", without(_NO_PROGRAM, command)
+        failure = replace(failure, message=message, case_id=case.id, case=case.text, snippet=snippet)
+    return replace(verdict, cell=cell, failure=failure, others=())
