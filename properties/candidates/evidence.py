@@ -14,7 +14,7 @@ from .arguments import Tensor
 from .comparing import Held
 from .finding import Finding
 from .judgement import Covered
-from .questions import OF_DATA, OF_ITSELF, Standing
+from .questions import OF_DATA, OF_ITSELF
 from .specification import Reading
 
 
@@ -117,7 +117,7 @@ class Records:
             texts += self._missed(i)
         texts += self.lost
         texts += [f"{name} could not be judged: the candidate has no such tensor" for name in sorted(self.lacking)]
-        wrong = any(each.standing is Standing.WRONG for each in findings)
+        wrong = any(each.is_wrong for each in findings)
         if not wrong and not sum(each.judged for each in findings):
             texts.append("no value was judged")
         return texts

@@ -12,7 +12,6 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import torch
 
 from ...oracles.bound.terms import Terms, TermsError, terms
@@ -31,7 +30,7 @@ from .host.timing import Timing
 from .host.watching import Watch
 from .judgement import Assignment, Judgement, Ruling
 from .judging import ALL, Progress, judged
-from .property_cells import PropertyProcess
+from .property_cells import PropertiesApart
 from .question_plan import QuestionPlan
 from .row_sample import part_of
 from .session import Session
@@ -102,12 +101,14 @@ def judge_file(
         session = Session(read, apart, allowed, seed, arguments, problem.draw, part)
         session.history.in_a_row = plan.calls
         words = {"spec": spec, "candidate": named, "seed": seed, "given": dict(given or {}), "dtype": plan.dtype}
-        ask_property = _property_process(stack, words, allowed, confinement, contents).ask
-        judgement = judged(session, plan, progress, ask_property)
+        apart_again = functools.partial(make, None, plan.dtype)
+        properties = PropertiesApart(apart_again, words, allowed)
+        stack.callback(properties.close)
+        judgement = judged(session, plan, progress, properties.ask)
         judgement = replace(judgement, assignment=replace(judgement.assignment, sha256=digests))
         if not plan.timed or judgement.verdict in (Ruling.REJECTED, Ruling.ERROR):
             return judgement
-        return replace(judgement, timing=_measure(functools.partial(make, None, plan.dtype), words))
+        return replace(judgement, timing=_measure(apart_again, words))
 
 
 def _terms_of(contract: str | Terms, *, interpret: bool) -> Terms:
@@ -121,18 +122,6 @@ def _terms_of(contract: str | Terms, *, interpret: bool) -> Terms:
     except TermsError as err:
         raise GivenError(str(err)) from err
     return replace(allowed, library="numpy") if interpret and not allowed.library else allowed
-
-
-def _property_process(
-    stack: contextlib.ExitStack, words: dict[str, Any], allowed: Terms, confinement: Confinement,
-    contents: Mapping[str, bytes],
-) -> PropertyProcess:  # fmt: skip
-    """Asks properties of the candidate in a process that starts with the first of them."""
-    sent = {path: content.decode("latin-1") for path, content in contents.items()}
-    item = {**words, "contract": msgspec.to_builtins(allowed), "interpret": confinement.interpret, "contents": sent}
-    asking = PropertyProcess(item, confinement.seconds, confinement.bytes)
-    stack.callback(asking.close)
-    return asking
 
 
 def _measure(make: Callable[[], CandidateApart], pair: dict[str, Any]) -> Timing:

@@ -25,7 +25,6 @@ from .judgement import Assignment, Judgement, Ruling, ruling
 from .precision import arithmetic
 from .property_cells import AskProperty, judge_property
 from .question_plan import QuestionPlan
-from .questions import Standing
 from .row_sample import part_of
 from .session import Session
 from .specification import SpecError, specification
@@ -125,7 +124,7 @@ def _ask(
     """
     findings: list[Finding] = []
     for number, code in enumerate(plan.order):
-        wrong_ones = [each.question for each in findings if each.standing is Standing.WRONG]
+        wrong_ones = [each.question for each in findings if each.is_wrong]
         late = time.monotonic() - start > plan.total
         if late or (plan.stop and wrong_ones):
             why = "out of time" if late else f"{wrong_ones[0]} is wrong"
@@ -133,9 +132,7 @@ def _ask(
         if progress is not None:
             progress(code, number, len(plan.order))
         try:
-            findings.append(
-                of_property(ask_property(code)) if code not in ASKING and ask_property else ASKING[code](session)
-            )
+            findings.append(ASKING[code](session) if code in ASKING else of_property(ask_property(code)))
         except SpecError as err:
             # Hostile inputs may be outside of what the spec takes; that it cannot be read at the given ones is said.
             if code == "GIVEN":

@@ -22,22 +22,18 @@ from ...oracles.bound.terms import Terms
 from ...oracles.op.transforms import OFFERS
 from ...oracles.verdicts.data import RecordError, as_data, decode_verdict
 from ...oracles.verdicts.verdict import FAILED, Cell, Code, Outcome, Verdict
-from ...oracles.verdicts.violation import Unsupported, error_lines, error_name
-from ..campaign.bench import Bench, ItemLost, NotStarted
+from ...oracles.verdicts.violation import Unsupported
 from ..engine.samples import Settings
-from ..places.pool import fair_share
-from ..programs import WORKER
 from ..verification import run_cell
 from .arguments import CallArguments
 from .candidate_op import CandidateOp, op_of_candidate
 from .cases import DEVICE, SUBJECT
+from .host.apart import CandidateApart, CandidateError
+from .host.calls import GoneError
 from .host.host import CandidateHost
-from .host.module_files import GivenError, candidate_of, file_of
-from .host.sources import sources
 from .specification import SpecError, specification
+from .suites.opening import open_pair
 
-#: What a worker calls with a property; it may take as long as so many calls of the candidate may.
-RUNNER, CALLS = f"{__name__}:verdict_data", 20
 _WORDS = {**OFFERS, "grad": "gradients"}
 #: (code of a property) -> its verdict.
 AskProperty = Callable[[str], Verdict]
@@ -57,8 +53,6 @@ def judge_property(code: str, make: Callable[[], CandidateOp], seed: int) -> Ver
         return Verdict(cell, outcome, err.code, str(err))
     except SpecError as err:
         return Verdict(cell, Outcome.UNSUPPORTED, Code.NOT_APPLICABLE, str(err))
-    except GivenError as err:
-        return Verdict(cell, Outcome.REFUSED, Code.REFUSED, str(err))
     op, settings = declared.op, Settings("brief", seed)
     asked = Cell(op.name, code, declared.dtype, declared.device, "opassay")
     verdict = run_cell(asked, settings, op)
@@ -80,73 +74,49 @@ def _signs(verdict: Verdict) -> tuple[object, ...]:
     return (verdict.code, *(() if signs is None else (signs.path, signs.output)))
 
 
-# ------------------------------------------------------------------------------------------------- in a process apart
-
-
-def verdict_data(item: dict[str, Any]) -> dict[str, Any]:
-    """The verdict of a property of the candidate of a file, for `programs.worker`.
+class PropertiesApart:
+    """Asks properties of a candidate in a process of its own, which starts with the first of them.
 
     Args:
-        item: "code", and what `PropertyProcess` says of the candidate.
-    """
-    code = item.pop("code")
-    return as_data(judge_property(code, functools.partial(_op_of_files, json.dumps(item)), item["seed"]))
-
-
-@functools.lru_cache(maxsize=1)
-def _op_of_files(text: str) -> CandidateOp:
-    """The op of a candidate's file, which this process imports."""
-    from .suites.opening import open_pair
-
-    item = json.loads(text)
-    if item["interpret"]:
-        from ...oracles.machine.interpreter import prepare, round_as_hardware
-
-        prepare()
-        round_as_hardware()
-    finder = sources({path: content.encode("latin-1") for path, content in item["contents"].items()})
-    with tempfile.TemporaryDirectory() as folder:
-        pair = open_pair(item["spec"], item["candidate"], Path(folder), item["seed"], item["given"], item["dtype"])
-        file = file_of(pair.candidate)
-        if file is not None:
-            finder.serve_everybody(str(file.parent))
-        try:
-            name, function = candidate_of(pair.candidate, pair.problem.made, item["seed"], item["dtype"])
-        except BaseException as err:
-            raise GivenError(": ".join([error_name(err), *error_lines(err)[:1]])) from err
-        spec, given = specification(pair.problem.spec), CallArguments.of(pair.problem.draw(item["seed"]))
-        return op_of_candidate(CandidateHost(name, function), spec, given, msgspec.convert(item["contract"], Terms))
-
-
-class PropertyProcess:
-    """Asks properties of the candidate of a file in a process apart; close it when done.
-
-    Args:
-        candidate: "candidate", "spec", "given", "seed", "dtype", "contract", "interpret", and the "contents" of files.
-        seconds: of a call. memory: bytes that the process may take; 0 for its share of all.
+        make: starts a process that has the candidate. pair: arguments of `suites.opening.open_pair` without a folder.
+        terms: what is allowed.
     """
 
-    def __init__(self, candidate: Mapping[str, Any], seconds: float, memory: int) -> None:
-        self._candidate, self._seconds, self._memory = candidate, CALLS * seconds, memory or fair_share(1)
-        self._bench: Bench | None = None
+    def __init__(self, make: Callable[[], CandidateApart], pair: Mapping[str, Any], terms: Terms) -> None:
+        self._make, self._pair, self._terms = make, pair, msgspec.to_builtins(terms)
+        self._apart: CandidateApart | None = None
 
     def ask(self, code: str) -> Verdict:
         """The verdict of one property; the end of the process is one, too."""
         cell = Cell("candidate", code, "none", DEVICE, SUBJECT)
         try:
-            self._bench = self._bench or Bench("", WORKER, self._memory)
-            answer, _ = self._bench.ask({"runner": RUNNER, "item": {**self._candidate, "code": code}}, self._seconds)
-            return decode_verdict(answer["result"])
-        except ItemLost as err:
+            self._apart = self._apart or self._make()
+            return decode_verdict(self._apart.verdict({"code": code, "pair": self._pair, "terms": self._terms}))
+        except GoneError as err:
             self.close()
             outcome, reason = (Outcome.TIMEOUT, Code.TIMED_OUT) if err.timed_out else (Outcome.CRASH, Code.CRASHED)
-            return Verdict(cell, outcome, reason, err.how)
-        except (NotStarted, RecordError, KeyError) as err:
+            return Verdict(cell, outcome, reason, str(err))
+        except (CandidateError, RecordError) as err:
             self.close()
             return Verdict(cell, Outcome.ERROR, Code.HARNESS, f"no verdict: {err}")
 
     def close(self) -> None:
         """End the process."""
-        if self._bench is not None:
-            self._bench.close()
-        self._bench = None
+        if self._apart is not None:
+            self._apart.close()
+        self._apart = None
+
+
+def verdict_of(question: Mapping[str, Any], host: CandidateHost) -> dict[str, Any]:
+    """The verdict of a property as data, in the candidate's process, which reads the spec; `question` as above."""
+    make = functools.partial(_op_of_pair, json.dumps([question["pair"], question["terms"]]), host)
+    return as_data(judge_property(question["code"], make, question["pair"]["seed"]))
+
+
+@functools.lru_cache(maxsize=1)
+def _op_of_pair(text: str, host: CandidateHost) -> CandidateOp:
+    pair, allowed = json.loads(text)
+    with tempfile.TemporaryDirectory() as folder:
+        problem = open_pair(**pair, folder=Path(folder)).problem
+        given = CallArguments.of(problem.draw(pair["seed"]))
+        return op_of_candidate(host, specification(problem.spec), given, msgspec.convert(allowed, Terms))

@@ -1,20 +1,4 @@
-"""Groups of the questions of `table.QUESTIONS`, and what comes of one."""
-
-from __future__ import annotations
-
-import enum
-
-
-class Standing(enum.StrEnum):
-    """What came of a question."""
-
-    HELD = "held"
-    WRONG = "wrong"
-    VACUOUS = "vacuous"  # held, but half of the elements have a bound wider than themselves, or none has a bound
-    SUSPECT = "suspect"  # within the bound, but farther off than independent rounding errors are likely to be
-    REFUSED = "refused"  # the candidate raised where it may: at another size, at other strides
-    NOT_ASKED = "not asked"
-
+"""Groups of the questions of `table.QUESTIONS`."""
 
 #: Questions whose values are read again when all was asked: under every rung of terms, and with random errors. At
 #: OFFSET and NEARONE elements cancel.

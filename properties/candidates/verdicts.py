@@ -14,19 +14,9 @@ from .cases import DEVICE, SUBJECT, JudgedCase
 from .finding import Finding
 from .judgement import Judgement, Ruling
 from .programs import write_program
-from .questions import Standing
 
 _NO_PROGRAM = "A property is asked of the candidate beside its spec, which is more than a few lines can say."
 _VACUOUS = "held, but half of the elements or more have a bound wider than themselves, or none"
-_OUTCOMES = {
-    Standing.HELD: (Outcome.VERIFIED, Code.HELD),
-    Standing.VACUOUS: (Outcome.WEAK, Code.MOSTLY_NOT_JUDGED),
-    Standing.SUSPECT: (Outcome.WEAK, Code.BIAS),
-    Standing.REFUSED: (Outcome.REFUSED, Code.REFUSED),
-    Standing.NOT_ASKED: (Outcome.UNSUPPORTED, Code.NOT_APPLICABLE),
-}
-#: Codes of a wrong finding that are no failure of an answer, because there was none.
-_ENDS = {Code.TIMED_OUT: Outcome.TIMEOUT, Code.CRASHED: Outcome.CRASH}
 
 
 def verdicts_of(judgement: Judgement, case: JudgedCase, store: Callable[[str, bytes], None]) -> tuple[Verdict, ...]:
@@ -64,12 +54,13 @@ def _verdict(cell: Cell, finding: Finding, case: JudgedCase, store: Callable[[st
     judged, elements = finding.judged, max(finding.elements, finding.judged)
     measure = Measure(samples=1, judged=judged, not_judged=elements - judged)
     wrong = finding.wrong
-    if finding.standing is not Standing.WRONG:
-        outcome, code = _OUTCOMES[finding.standing]
-        reason = _VACUOUS if finding.standing is Standing.VACUOUS else finding.text or "held"
-        if outcome is Outcome.VERIFIED and not judged:
+    if not finding.is_wrong:
+        usual = Code.HELD if finding.outcome is Outcome.VERIFIED else Code.MOSTLY_NOT_JUDGED
+        code = usual if wrong is None else Code.REFUSED if finding.outcome is Outcome.REFUSED else wrong.code
+        reason = _VACUOUS if code is Code.MOSTLY_NOT_JUDGED else finding.text or "held"
+        if code is Code.HELD and not judged:
             measure = Measure(samples=1, judged=1)  # a question about the call as a whole
-        return Verdict(cell, outcome, code, reason, measure, title=title)
+        return Verdict(cell, finding.outcome, code, reason, measure, title=title)
     assert wrong is not None
     signs = Signs(samples=1)
     if wrong.outlier is not None:
@@ -80,7 +71,7 @@ def _verdict(cell: Cell, finding: Finding, case: JudgedCase, store: Callable[[st
         signs = Signs(samples=1, output=at.output, share=at.share)
     message = f"{wrong}\n  again      {shlex.join(case.words)}"
     failure = Failure(wrong.code, wrong.title, message, case.id, case.text, _snippet(finding, case, store), signs)
-    return Verdict(cell, _ENDS.get(wrong.code, Outcome.FAIL), wrong.code, wrong.title, measure, failure, title=title)
+    return Verdict(cell, finding.outcome, wrong.code, wrong.title, measure, failure, title=title)
 
 
 def _of_property(cell: Cell, verdict: Verdict, case: JudgedCase) -> Verdict:

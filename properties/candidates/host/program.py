@@ -5,7 +5,8 @@ The first line says `{"memory": bytes, "interpret": whether Triton's kernels are
 `{"loaded": name, "shapes": {...}, "changed": [...]}` or `{"refused": why}`; then any number of `{"call": path,
 "answer": path}` and `{"fetch": rows, "earlier": false, "answer": path}`, answered by `{"done": true}`. Tensors go
 through these files (`calls.py`). A process that is asked nothing else may be asked `{"time": arguments of
-"open_pair"}`, answered by a `Timing`: the spec is loaded there then.
+"open_pair"}`, answered by a `Timing`, or `{"property": question}`, answered by a verdict:
+the spec is loaded there then.
 """
 
 from __future__ import annotations
@@ -45,6 +46,10 @@ def _answer_to(question: dict[str, Any]) -> dict[str, Any]:
         return _loaded(question)
     if "time" in question:
         return _timed(question["time"])
+    if "property" in question:
+        from ..property_cells import verdict_of
+
+        return verdict_of(question["property"], _HOSTS[0])
     from .calls import CandidateCall, read_message, write
 
     (host,), pid = _HOSTS, os.getpid()
