@@ -31,7 +31,7 @@ from ...oracles.verdicts.violation import Unsupported, error_lines, error_name
 from ..declaring.choices import choose
 from ..declaring.strategies import ORDINARY
 from ..functions.user import dtypes_when_called
-from .arguments import CallArguments, Tensor
+from .arguments import CallArguments, Tensor, copied_state
 from .host.host import CandidateHost
 from .inputs import WAYS, filled
 from .layouts import place
@@ -76,13 +76,19 @@ def op_of_candidate(host: CandidateHost, spec: Specification, given: CallArgumen
     state = spec.state if all(host.shapes.get(n) == tuple(t.shape) for n, t in spec.state.items()) else {}
     names = list(state)
     operands = (*state.values(), *arguments.tensors)
-    labels = _labels(spec, names, arguments)
-    subjects = {OWN: spec.of_tensors(arguments, names, functools.partial(_call, host))}
+    labels = [*(re.sub(r"\W", "_", name) for name in names), *(f"input{i}" for i in range(len(arguments.tensors)))]
+
+    def candidate(state: dict[str, Tensor], args: tuple[Any, ...]) -> Any:
+        return torch.func.functional_call(host.function, state, args) if state else host.function(*args)
+
+    def right(state: dict[str, Tensor], args: tuple[Any, ...]) -> Any:
+        return spec.called(state or copied_state(spec.state), args)
+
+    subjects = {OWN: spec.of_tensors(arguments, names, candidate)}
     if not spec.numpy:
-        called = spec.called if state else functools.partial(_frozen, spec)
-        subjects["torch"] = spec.of_tensors(arguments, names, called)
-    right = subjects.get("torch", subjects[OWN])
-    formula: Any = with_algorithms(spec.function, arguments) if spec.numpy else SpecFormula(right, spec.name)
+        subjects["torch"] = spec.of_tensors(arguments, names, right)
+    usual = subjects.get("torch", subjects[OWN])
+    formula: Any = with_algorithms(spec.function, arguments) if spec.numpy else SpecFormula(usual, spec.name)
     formula.__signature__ = inspect.Signature(
         [inspect.Parameter(label, inspect.Parameter.POSITIONAL_OR_KEYWORD) for label in labels]
     )
@@ -97,7 +103,7 @@ def op_of_candidate(host: CandidateHost, spec: Specification, given: CallArgumen
     samples = functools.partial(_samples, spec, state, arguments)
     op = Op(
         host.name, formula, subjects, samples, tuple(wrt),
-        Promises(lambda args: dtypes_when_called(op.functional(right), args)), mutates=tuple(written),
+        Promises(lambda args: dtypes_when_called(op.functional(usual), args)), mutates=tuple(written),
     )  # fmt: skip
     at = tuple(t.detach().clone() for t in operands)
     refusals = dict(_refusals(op, at, op.differentiable_positions(at)))
@@ -117,31 +123,6 @@ def _affordable(spec: Specification, given: CallArguments, terms: Terms) -> Call
         need = f"need at most {MOST}, or rows that are known to be apart"
         raise Unsupported(Code.NOT_APPLICABLE, f"the inputs have {count} elements, {need}")
     return given if part is None else part.of(given, range(0, part.count, -(-part.count // part.taken)))
-
-
-def _labels(spec: Specification, names: Sequence[str], arguments: CallArguments) -> list[str]:
-    """Names of the operands: those of parameters and buffers, and of the spec's own arguments where each is a leaf."""
-    function = spec.function.forward if isinstance(spec.function, torch.nn.Module) else spec.function
-    try:
-        own = list(inspect.signature(function).parameters)
-    except (TypeError, ValueError):
-        own = []
-    flat = len(arguments.args) == len(arguments.leaves) <= len(own)
-    texts = [own[i] if flat else f"input{i}" for i, leaf in enumerate(arguments.leaves) if isinstance(leaf, Tensor)]
-    labels: list[str] = []
-    for text in (*(re.sub(r"\W", "_", name) for name in names), *texts):
-        labels.append(f"{text}_{len(labels)}" if text in labels else text)
-    return labels
-
-
-def _call(host: CandidateHost, state: dict[str, Tensor], args: tuple[Any, ...]) -> Any:
-    """The candidate's result with these parameters and buffers in place of its own."""
-    return torch.func.functional_call(host.function, state, args) if state else host.function(*args)
-
-
-def _frozen(spec: Specification, state: dict[str, Tensor], args: tuple[Any, ...]) -> Any:
-    """The spec's result with its own parameters and buffers, which stay as they are."""
-    return spec.called({name: value.detach().clone() for name, value in spec.state.items()}, args)
 
 
 # ------------------------------------------------------------------------------------------------------------- samples
@@ -168,13 +149,10 @@ def _samples(
         raise Unsupported(Code.NOT_APPLICABLE, f"the given inputs have no more than {ORDINARY} elements each")
 
     def fill(way: str, rng: Any) -> tuple[Any, ...]:
-        return (*(t.detach().clone() for t in state.values()), *filled(arguments, WAYS[way], rng).tensors)
+        return (*copied_state(state).values(), *filled(arguments, WAYS[way], rng).tensors)
 
     def given() -> tuple[Any, ...]:
-        return (
-            *(t.detach().clone() for t in state.values()),
-            *(place(t.detach(), t.stride()) for t in arguments.tensors),
-        )
+        return (*copied_state(state).values(), *(place(t.detach(), t.stride()) for t in arguments.tensors))
 
     def draft_of(regime: str) -> Draft:
         way = functools.partial(fill, "SEEDS" if regime == "GIVEN" else regime)

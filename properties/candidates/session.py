@@ -16,11 +16,10 @@ from ...oracles.verdicts.verdict import Code
 from .agreement import disagreement, operands_of
 from .arguments import CallArguments, OperandFacts, State, Tensor
 from .comparing import hold_in_turn
-from .evidence import Evidence, Records
+from .evidence import OF_ARITHMETIC, OF_DATA, OF_LIKELY, Evidence, Records
 from .finding import FailingCall, Finding, raised, summed, wrong
 from .host.calls import Answer, Answering, CandidateCall, Manner, Writes
 from .layouts import MemoryLayout, own_strides, strides_of
-from .questions import OF_ARITHMETIC, OF_DATA, OF_LIKELY
 from .results import SpecRun, unlike
 from .row_sample import Part
 from .specification import Reading, Specification

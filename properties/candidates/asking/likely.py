@@ -13,10 +13,9 @@ from ....oracles.verdicts.verdict import Code, Outcome
 from ....reference.formats import FORMATS
 from ..arguments import CallArguments
 from ..card import Wrong
-from ..evidence import Evidence, Records
+from ..evidence import OF_LIKELY, Evidence, Records
 from ..finding import Finding, held, not_asked
 from ..inputs import WAYS, altered, filled
-from ..questions import OF_LIKELY
 from ..session import Asking, Session
 from .gradients import gradients_at
 
