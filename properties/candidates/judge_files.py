@@ -42,16 +42,9 @@ USUAL = Confinement()
 
 
 def judge_file(
-    candidate: str,
-    spec: str,
-    *,
-    contract: str | Terms,
-    seed: int = 0,
-    given: Mapping[str, Any] | None = None,
-    confinement: Confinement = USUAL,
-    plan: QuestionPlan = ALL,
-    progress: Progress | None = None,
-) -> Judgement:
+    candidate: str, spec: str, *, contract: str | Terms, seed: int = 0, given: Mapping[str, Any] | None = None,
+    confinement: Confinement = USUAL, plan: QuestionPlan = ALL, progress: Progress | None = None,
+) -> Judgement:  # fmt: skip
     """Judge the candidate of a file, in a process apart, by the spec of another file, which is read here.
 
     Args:

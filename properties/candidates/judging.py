@@ -40,16 +40,9 @@ def _ask_nobody(code: str) -> Verdict:
 
 
 def judge(
-    candidate: Callable[..., Any],
-    spec: Any,
-    inputs: Any,
-    *,
-    contract: str | Terms = DEFAULT,
-    seed: int = 0,
-    questions: Sequence[str] = (),
-    calls: int | None = None,
-    total: float = math.inf,
-) -> Judgement:
+    candidate: Callable[..., Any], spec: Any, inputs: Any, *, contract: str | Terms = DEFAULT, seed: int = 0,
+    questions: Sequence[str] = (), calls: int | None = None, total: float = math.inf,
+) -> Judgement:  # fmt: skip
     """Judge a candidate in this process, by a spec.
 
     Args:

@@ -160,17 +160,9 @@ class Session:
         return self.call(self.given, watched=True, writes=writes, fetched=self.part is not None)
 
     def values(
-        self,
-        question: str,
-        arguments: CallArguments,
-        state: State | None = None,
-        manner: Manner = Manner.PLAIN,
-        *,
-        sharp: bool = False,
-        refusable: bool = False,
-        alone: bool = False,
-        layout: MemoryLayout | None = None,
-    ) -> Finding:
+        self, question: str, arguments: CallArguments, state: State | None = None, manner: Manner = Manner.PLAIN, *,
+        sharp: bool = False, refusable: bool = False, alone: bool = False, layout: MemoryLayout | None = None,
+    ) -> Finding:  # fmt: skip
         """Ask for the outputs at some arguments, and hold them.
 
         Args:
@@ -284,15 +276,9 @@ class Session:
         return tuple(run.names[i] for i, _ in every), tuple(value for _, value in every), tuple(i for i, _ in every)
 
     def held_in_part(
-        self,
-        question: str,
-        arguments: CallArguments,
-        state: State,
-        answer: Answer,
-        rows: Sequence[int],
-        sharp: bool = False,
-        part: Part | None = None,
-    ) -> Finding:
+        self, question: str, arguments: CallArguments, state: State, answer: Answer, rows: Sequence[int],
+        sharp: bool = False, part: Part | None = None,
+    ) -> Finding:  # fmt: skip
         """Hold rows of the answer to the call before.
 
         Args:
