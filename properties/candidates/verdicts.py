@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import shlex
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,7 +16,6 @@ from .finding import Finding
 from .judgement import Judgement, Ruling
 from .programs import write_program
 
-_NO_PROGRAM = "A property is asked of the candidate beside its spec, which is more than a few lines can say."
 _VACUOUS = "held, but half of the elements or more have a bound wider than themselves, or none"
 
 
@@ -48,36 +48,29 @@ def _snippet(finding: Finding, case: JudgedCase, store: Callable[[str, bytes], N
 
 
 def _verdict(cell: Cell, finding: Finding, case: JudgedCase, store: Callable[[str, bytes], None]) -> Verdict:
-    if finding.verdict is not None:
-        return _of_property(cell, finding.verdict, case)
-    title = TABLE[finding.question].title
-    judged, elements = finding.judged, max(finding.elements, finding.judged)
+    """The verdict of a finding; its failure is seen again by its program, or by the command that judges."""
+    verdict = finding.verdict or _of_question(cell, finding)
+    failure = verdict.failure
+    if failure is not None:
+        message = f"{failure.message}\n  again      {shlex.join(case.words)}"
+        snippet = _snippet(finding, case, store)
+        failure = replace(failure, message=message, case_id=case.id, case=case.text, snippet=snippet)
+    return replace(verdict, cell=cell, failure=failure, others=())
+
+
+def _of_question(cell: Cell, finding: Finding) -> Verdict:
+    wrong, judged, elements = finding.wrong, finding.judged, max(finding.elements, finding.judged)
+    of = functools.partial(Verdict, cell, finding.outcome, title=TABLE[finding.question].title)
     measure = Measure(samples=1, judged=judged, not_judged=elements - judged)
-    wrong = finding.wrong
-    if not finding.is_wrong:
+    if wrong is None or not finding.is_wrong:
         usual = Code.HELD if finding.outcome is Outcome.VERIFIED else Code.MOSTLY_NOT_JUDGED
         code = usual if wrong is None else Code.REFUSED if finding.outcome is Outcome.REFUSED else wrong.code
         reason = _VACUOUS if code is Code.MOSTLY_NOT_JUDGED else finding.text or "held"
-        if code is Code.HELD and not judged:
-            measure = Measure(samples=1, judged=1)  # a question about the call as a whole
-        return Verdict(cell, finding.outcome, code, reason, measure, title=title)
-    assert wrong is not None
-    signs = Signs(samples=1)
-    if wrong.outlier is not None:
-        at = wrong.outlier
+        # A question about the call as a whole has judged one thing.
+        return of(code, reason, Measure(samples=1, judged=1) if code is Code.HELD and not judged else measure)
+    signs, at = Signs(samples=1), wrong.outlier
+    if at is not None:
         where = f"{at.output}[{', '.join(map(str, at.index))}]" if at.index else at.output
         worst = Worst(where, "forward", at.computed.hex(), repr(at.exact), float("nan"), at.ratio, at.share)
-        measure = measure.reaching(worst)
-        signs = Signs(samples=1, output=at.output, share=at.share)
-    message = f"{wrong}\n  again      {shlex.join(case.words)}"
-    failure = Failure(wrong.code, wrong.title, message, case.id, case.text, _snippet(finding, case, store), signs)
-    return Verdict(cell, finding.outcome, wrong.code, wrong.title, measure, failure, title=title)
-
-
-def _of_property(cell: Cell, verdict: Verdict, case: JudgedCase) -> Verdict:
-    """The verdict of a property, whose failure is seen again by the command that judges."""
-    failure, command = verdict.failure, shlex.join(case.words)
-    if failure is not None:
-        message, snippet = f"{failure.message}\n  again      {command}", without(_NO_PROGRAM, command)
-        failure = replace(failure, message=message, case_id=case.id, case=case.text, snippet=snippet)
-    return replace(verdict, cell=cell, failure=failure, others=())
+        measure, signs = measure.reaching(worst), Signs(samples=1, output=at.output, share=at.share)
+    return of(wrong.code, wrong.title, measure, Failure(wrong.code, wrong.title, str(wrong), signs=signs))
