@@ -12,13 +12,12 @@ the spec is loaded there then.
 from __future__ import annotations
 
 import os
-import resource
 import sys
 from pathlib import Path
 from typing import Any
 
 from ....oracles.machine.allocator import keep_freed_memory
-from ...places.serving import serve
+from ...places.serving import limit_memory, serve
 
 _HOSTS: list[Any] = []
 
@@ -26,10 +25,7 @@ _HOSTS: list[Any] = []
 def _with_limits(hello: dict[str, Any]) -> dict[str, str]:
     keep_freed_memory()
     sys.dont_write_bytecode = True
-    limit = int(hello["memory"])
-    if limit:
-        _, hard = resource.getrlimit(resource.RLIMIT_DATA)
-        resource.setrlimit(resource.RLIMIT_DATA, (limit if hard < 0 else min(limit, hard), hard))
+    limit_memory(int(hello["memory"]))
     if hello["interpret"]:
         from ....oracles.machine.interpreter import prepare, round_as_hardware
 
