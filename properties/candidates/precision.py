@@ -10,8 +10,7 @@ from ...oracles.op.declaration import dtype_name
 from ...reference.formats import FORMATS
 from .arguments import OperandFacts
 from .comparing import Held, hold_all
-from .evidence import Evidence
-from .questions import OF_ARITHMETIC
+from .evidence import OF_ARITHMETIC, Evidence
 from .session import Session
 from .specification import SpecError
 
