@@ -374,14 +374,9 @@ class Judge:
 
 
 def gradients(
-    judge: Judge,
-    outputs: Sequence[Tensor],
-    leaves: Sequence[Tensor],
-    cotangents: Sequence[Tensor],
-    what: str = "vjp",
-    retained: bool = False,
-    graph: bool = False,
-) -> list[Tensor | None]:
+    judge: Judge, outputs: Sequence[Tensor], leaves: Sequence[Tensor], cotangents: Sequence[Tensor], what: str = "vjp",
+    retained: bool = False, graph: bool = False,
+) -> list[Tensor | None]:  # fmt: skip
     """The gradients of leaves by autograd, None for a leaf without one; outputs that require no grad are left out.
 
     Args:
