@@ -5,13 +5,11 @@ from __future__ import annotations
 import enum
 import json
 import math
-import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from ...oracles.verdicts.explanations import EXPLANATIONS
-from ...oracles.verdicts.verdict import Code, Outcome, clean
+from ...oracles.verdicts.verdict import Code, Outcome, clean, explanation_lines
 from ..table import TABLE
 from .finding import Finding
 from .host.timing import Timing
@@ -188,12 +186,9 @@ def _first_of_each(causes: Sequence[Finding]) -> list[tuple[Finding, list[Findin
 def _advice(finding: Finding, others: Sequence[Finding]) -> list[str]:
     """The end of a card: which other questions show the same, what it usually means, and what explains more."""
     assert finding.wrong is not None
-    code = finding.wrong.code
     alike = ", ".join(each.question for each in others)
     lines = [f"also       {len(others)} more alike: {alike}"] if others else []
-    usual = textwrap.wrap(EXPLANATIONS[code].look_at, 100)
-    lines += [f"{'usually' if i == 0 else '':<11}{line}" for i, line in enumerate(usual)]
-    return [f"  {line}" for line in [*lines, f"explain    opassay explain {code}"]]
+    return [f"  {line}" for line in [*lines, *explanation_lines(finding.wrong.code, 11)]]
 
 
 def cause_data(finding: Finding) -> dict[str, Any]:

@@ -91,7 +91,8 @@ class PropertiesApart:
         cell = Cell("candidate", code, "none", DEVICE, SUBJECT)
         try:
             self._apart = self._apart or self._make()
-            return decode_verdict(self._apart.verdict({"code": code, "pair": self._pair, "terms": self._terms}))
+            data = self._apart.verdict({"code": code, "pair": self._pair, "terms": self._terms})
+            return replace(decode_verdict(data), cell=cell)  # a stranger's process may have named another
         except GoneError as err:
             self.close()
             outcome, reason = (Outcome.TIMEOUT, Code.TIMED_OUT) if err.timed_out else (Outcome.CRASH, Code.CRASHED)
