@@ -16,14 +16,12 @@ from ...oracles.verdicts.verdict import Code, Outcome, Verdict
 from ..table import TABLE
 from .arguments import CallArguments, copied_state
 from .asking import ASKING
-from .candidate_op import op_of_candidate
 from .conformance import DEFAULT
 from .finding import Finding, not_asked, of_property, wrong
 from .host.calls import GoneError
 from .host.host import CandidateHost
 from .judgement import Assignment, Judgement, Ruling, ruling
 from .precision import arithmetic
-from .property_cells import AskProperty, judge_property
 from .question_plan import QuestionPlan
 from .row_sample import part_of
 from .session import Session
@@ -31,12 +29,10 @@ from .specification import SpecError, specification
 
 #: (code of the question that comes next, how many were asked, how many there are) -> None.
 Progress = Callable[[str, int, int], None]
+#: (code of a property) -> its verdict.
+AskProperty = Callable[[str], Verdict]
 #: Every question, to its end.
 ALL = QuestionPlan()
-
-
-def _ask_nobody(code: str) -> Verdict:
-    raise ValueError(f"questions: got {code!r}, a property of ops, and no candidate to ask")
 
 
 def judge(
@@ -73,16 +69,32 @@ def judge(
     part = part_of(read_spec, arguments, allowed)
     session = Session(read_spec, host, allowed, seed, arguments, draw, part)
     session.history.in_a_row = plan.calls
-    make = functools.cache(lambda: op_of_candidate(host, read_spec, arguments, allowed))
     try:
-        return judged(session, plan, ask_property=lambda code: judge_property(code, make, seed))
+        return judged(session, plan, ask_property=_asking_here(session, host))
     finally:
         host.set_state(before)
 
 
+def _asking_here(session: Session, host: CandidateHost) -> AskProperty:
+    """What asks a property in this process; the engine, which takes a while to import, is imported with the first."""
+
+    @functools.cache
+    def make() -> Any:
+        from .candidate_op import op_of_candidate
+
+        return op_of_candidate(host, session.spec, session.given, session.terms)
+
+    def ask(code: str) -> Verdict:
+        from .property_cells import judge_property
+
+        return judge_property(code, make, session.seed)
+
+    return ask
+
+
 def judged(
     session: Session, plan: QuestionPlan = ALL, progress: Progress | None = None,
-    ask_property: AskProperty = _ask_nobody,
+    ask_property: AskProperty | None = None,
 ) -> Judgement:  # fmt: skip
     """Ask a session's questions; the findings are in the table's order, whatever that of the plan.
 
@@ -108,7 +120,7 @@ def judged(
 
 
 def _ask(
-    session: Session, plan: QuestionPlan, start: float, progress: Progress | None, ask_property: AskProperty
+    session: Session, plan: QuestionPlan, start: float, progress: Progress | None, ask_property: AskProperty | None
 ) -> tuple[list[Finding], str, list[str]]:
     """The findings in the order of asking; why there is no verdict, or ""; and what was not asked, a sentence or none.
 
@@ -125,7 +137,10 @@ def _ask(
         if progress is not None:
             progress(code, number, len(plan.order))
         try:
-            findings.append(ASKING[code](session) if code in ASKING else of_property(ask_property(code)))
+            if code not in ASKING and ask_property is not None:
+                findings.append(of_property(ask_property(code)))
+                continue
+            findings.append(ASKING[code](session))
         except SpecError as err:
             # Hostile inputs may be outside of what the spec takes; that it cannot be read at the given ones is said.
             if code == "GIVEN":

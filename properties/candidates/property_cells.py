@@ -20,7 +20,7 @@ import msgspec
 
 from ...oracles.bound.terms import Terms
 from ...oracles.op.transforms import OFFERS
-from ...oracles.verdicts.data import RecordError, as_data, decode_verdict
+from ...oracles.verdicts.data import as_data
 from ...oracles.verdicts.verdict import FAILED, Cell, Code, Outcome, Verdict
 from ...oracles.verdicts.violation import Unsupported
 from ..engine.samples import Settings
@@ -28,15 +28,11 @@ from ..verification import run_cell
 from .arguments import CallArguments
 from .candidate_op import CandidateOp, op_of_candidate
 from .cases import DEVICE, SUBJECT
-from .host.apart import CandidateApart, CandidateError
-from .host.calls import GoneError
 from .host.host import CandidateHost
 from .specification import SpecError, specification
 from .suites.opening import open_pair
 
 _WORDS = {**OFFERS, "grad": "gradients"}
-#: (code of a property) -> its verdict.
-AskProperty = Callable[[str], Verdict]
 
 
 def judge_property(code: str, make: Callable[[], CandidateOp], seed: int) -> Verdict:
@@ -74,42 +70,13 @@ def _signs(verdict: Verdict) -> tuple[object, ...]:
     return (verdict.code, *(() if signs is None else (signs.path, signs.output)))
 
 
-class PropertiesApart:
-    """Asks properties of a candidate in a process of its own, which starts with the first of them.
+def verdict_of(question: Mapping[str, Any], host: CandidateHost) -> dict[str, Any]:
+    """The verdict of a property as data, in the candidate's process, which reads the spec.
 
     Args:
-        make: starts a process that has the candidate. pair: arguments of `suites.opening.open_pair` without a folder.
-        terms: what is allowed.
+        question: "code", the "terms" that are allowed, and "pair": arguments of `open_pair` without a folder.
+        host: has the candidate.
     """
-
-    def __init__(self, make: Callable[[], CandidateApart], pair: Mapping[str, Any], terms: Terms) -> None:
-        self._make, self._pair, self._terms = make, pair, msgspec.to_builtins(terms)
-        self._apart: CandidateApart | None = None
-
-    def ask(self, code: str) -> Verdict:
-        """The verdict of one property; the end of the process is one, too."""
-        cell = Cell("candidate", code, "none", DEVICE, SUBJECT)
-        try:
-            self._apart = self._apart or self._make()
-            data = self._apart.verdict({"code": code, "pair": self._pair, "terms": self._terms})
-            return replace(decode_verdict(data), cell=cell)  # a stranger's process may have named another
-        except GoneError as err:
-            self.close()
-            outcome, reason = (Outcome.TIMEOUT, Code.TIMED_OUT) if err.timed_out else (Outcome.CRASH, Code.CRASHED)
-            return Verdict(cell, outcome, reason, str(err))
-        except (CandidateError, RecordError) as err:
-            self.close()
-            return Verdict(cell, Outcome.ERROR, Code.HARNESS, f"no verdict: {err}")
-
-    def close(self) -> None:
-        """End the process."""
-        if self._apart is not None:
-            self._apart.close()
-        self._apart = None
-
-
-def verdict_of(question: Mapping[str, Any], host: CandidateHost) -> dict[str, Any]:
-    """The verdict of a property as data, in the candidate's process, which reads the spec; `question` as above."""
     make = functools.partial(_op_of_pair, json.dumps([question["pair"], question["terms"]]), host)
     return as_data(judge_property(question["code"], make, question["pair"]["seed"]))
 
