@@ -7,8 +7,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-Function: Any = torch.autograd.Function
-
 
 def spec(x: Tensor, w: Tensor) -> Tensor:
     return x * torch.rsqrt((x * x).mean(-1, keepdim=True) + 1e-5) * w
@@ -23,7 +21,7 @@ def right(x: Tensor, w: Tensor) -> Tensor:
     return x / torch.sqrt((x * x).sum(-1, keepdim=True) / x.shape[-1] + 1e-5) * w
 
 
-class Right(Function):
+class Right(torch.autograd.Function):
     """A right custom function with all of its members."""
 
     generate_vmap_rule = True
@@ -93,7 +91,7 @@ class HiddenInput(Right):
         return torch.func.vjp(spec, *ctx.kept)[1](*g)
 
 
-class OldStyle(Function):
+class OldStyle(torch.autograd.Function):
     """Its forward takes the context, so that torch.func refuses it, and it has no jvp."""
 
     @staticmethod
@@ -104,24 +102,28 @@ class OldStyle(Function):
     backward = Right.backward
 
 
+def _apply(function: Any, *args: Tensor) -> Any:
+    return function.apply(*args)
+
+
 def zero_tangent(x: Tensor, w: Tensor) -> Any:
-    return ZeroTangent.apply(x, w)
+    return _apply(ZeroTangent, x, w)
 
 
 def mixed_rows(x: Tensor, w: Tensor) -> Any:
-    return MixedRows.apply(x, w)
+    return _apply(MixedRows, x, w)
 
 
 def constant_statistic(x: Tensor, w: Tensor) -> Any:
-    return ConstantStatistic.apply(x, w)
+    return _apply(ConstantStatistic, x, w)
 
 
 def hidden_input(x: Tensor, w: Tensor) -> Any:
-    return HiddenInput.apply(x, w)
+    return _apply(HiddenInput, x, w)
 
 
 def old_style(x: Tensor, w: Tensor) -> Any:
-    return OldStyle.apply(x, w)
+    return _apply(OldStyle, x, w)
 
 
 @torch.library.custom_op("opassay_tests::rms_half_fake", mutates_args=())
