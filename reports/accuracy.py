@@ -22,7 +22,7 @@ from .text import (
     number,
     series_name,
     short_dtype,
-)  # fmt: skip
+)
 
 #: Properties whose errors are listed: what a call returns, and what it gives back in reverse mode.
 LISTED = ("FWD", "VJP")

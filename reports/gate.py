@@ -25,7 +25,7 @@ from .baseline import (
     round_up,
     size_of,
     why_not_covered,
-)  # fmt: skip
+)
 from .merge import shard_of
 from .record import Run
 from .text import clean, number, one_line, replay_of, what_of

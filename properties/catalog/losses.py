@@ -32,7 +32,7 @@ from .losses_laws import (
     Reductions,
     refusals_of,
     total_weight,
-)  # fmt: skip
+)
 
 Tensor = torch.Tensor
 NAMED = Reductions("none", "mean", "sum")

@@ -31,7 +31,7 @@ from .transforms.values import (
     check_third_order,
     check_values,
     check_vjp,
-)  # fmt: skip
+)
 from .transforms.vmap import check_vmap
 from .ways.calling import check_ways
 

@@ -41,7 +41,7 @@ from .options import (
     workers_in,
     world_of,
     world_options,
-)  # fmt: skip
+)
 from .session import Ending, Request, RunSession
 from .summary import tell_run, write_step_summary
 from .write import keep_case, write_plan, write_reports

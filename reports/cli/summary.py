@@ -31,7 +31,7 @@ from ..text import (
     replay_of,
     standings,
     what_of,
-)  # fmt: skip
+)
 
 _STYLES = {
     Outcome.VERIFIED: "green",

@@ -27,7 +27,7 @@ from ..text import (
     series_name,
     short_dtype,
     standings,
-)  # fmt: skip
+)
 from .chart import Plot, accuracy_plot
 from .curves import Figures, figures
 from .matrix import Gated, Matrix, Square, make_matrix, make_square

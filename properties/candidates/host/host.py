@@ -37,7 +37,7 @@ from .calls import (
     Writes,
     Written,
     floating,
-)  # fmt: skip
+)
 from .module_files import frames_of
 
 #: How many objects are made in search of one with the identity of an object that is gone.

@@ -33,7 +33,7 @@ from ..options import (
     plan_cells,
     selection_of,
     selection_options,
-)  # fmt: skip
+)
 from ..reading import as_usage
 from ..run import beginning, claim_folder, exclude_cells, first_line, make_record
 from ..session import Ending, Request
