@@ -1,7 +1,8 @@
-"""The table of properties: the questions that can be asked of an op, in words, and the samples for each question.
+"""The one table of questions: those that can be asked of an op, and those that can be asked of a candidate.
 
-This table alone says which properties there are; `opassay list` reads it, so it imports neither torch nor a check.
-`properties.checks` binds each code to the function that judges one sample.
+This table alone says which questions there are; `opassay list` reads it, so it imports neither torch nor a check.
+`properties.checks` binds each property to the function that judges one sample, and `candidates.asking` each question of
+a candidate to the one that asks it.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import TypeVar
 
 from ..reference.dtypes import FORMATS
 
-Check = TypeVar("Check", bound=Callable[..., object])
+Function = TypeVar("Function", bound=Callable[..., object])
 
 DTYPES = tuple(FORMATS)
 #: Questions whose errors are also counted by the magnitude of the operands and by the length of sums.
@@ -70,12 +71,13 @@ class Sampling:
 
 @dataclass(frozen=True)
 class Property:
-    """One question that can be asked of every op.
+    """One question that can be asked of every op, or of every candidate.
 
     Attributes:
         code: the name that the command line, the report and the case files use.
         title: the question in a few words, for the report.
-        asks: what the check does and what the op must return, in whole sentences. fault: a mistake that it detects.
+        asks: what is done and what must be true then, in whole sentences.
+        fault: a mistake that it detects; empty for what is asked of a candidate alone.
         precedence: its place among the questions that a wrong implementation is asked one by one: those in which most
             mistakes show have the lowest numbers, those that take long the highest.
         sampling: the samples of which it is asked. dtypes: the dtypes in which it is asked.
@@ -90,7 +92,7 @@ class Property:
     code: str
     title: str
     asks: str
-    fault: str
+    fault: str = ""
     precedence: int = LAST
     sampling: Sampling = Sampling()
     dtypes: tuple[str, ...] = DTYPES
@@ -110,228 +112,249 @@ class Property:
 
 
 _TABLE = (
-    Property(
-        "FWD", "forward values",
+    Property("FWD", "forward values",
         "The op is called, and every element of its outputs is held against the exact value of the formula.",
         "A sum of float16 numbers that is accumulated in float16 and not in float32.",
-        precedence=1, sampling=Sampling(large=LARGE, edges=EDGES, effort=1.25), compiles=True, interprets=True,
-    ),
-    Property(
-        "VJP", "reverse mode, first order",
+        precedence=1, sampling=Sampling(large=LARGE, edges=EDGES, effort=1.25), compiles=True, interprets=True),
+    Property("VJP", "reverse mode, first order",
         "Gradients are taken in reverse mode, as `backward` does, with random cotangents, and every element is held"
         " against the exact derivative.",
         "A backward pass that forgets the term of the mean in the gradient of a norm.",
-        precedence=2, sampling=Sampling(large=LARGE, effort=0.9), compiles=True, interprets=True,
-    ),
-    Property(
-        "JVP", "forward mode, first order",
+        precedence=2, sampling=Sampling(large=LARGE, effort=0.9), compiles=True, interprets=True),
+    Property("JVP", "forward mode, first order",
         "Derivatives are taken in forward mode, as `torch.func.jvp` does, with random tangents, and every element is"
         " held against the exact derivative.",
         "A forward-mode rule that ignores the tangent of the weight.",
-        precedence=3, sampling=Sampling(large=LARGE, effort=0.9), compiles=True, interprets=True,
-    ),
-    Property(
-        "ORD2", "second order: jvp∘jvp, jvp∘vjp, vjp∘jvp, vjp∘vjp",
+        precedence=3, sampling=Sampling(large=LARGE, effort=0.9), compiles=True, interprets=True),
+    Property("ORD2", "second order: jvp∘jvp, jvp∘vjp, vjp∘jvp, vjp∘vjp",
         "Second derivatives are taken in all four orders of forward and reverse mode.",
         "A backward pass that treats a saved statistic as a constant, so that second derivatives lack a term.",
         precedence=10, sampling=Sampling(large=LARGE, most=20_000, effort=0.25), compiles=True, interprets=True,
-        requires=("double",),
-    ),
-    Property(
-        "ORD3", "third order",
+        requires=("double",)),
+    Property("ORD3", "third order",
         "Third derivatives are taken, in float64.",
         "A double backward that is right but itself not differentiable, and gives zero.",
-        precedence=23, sampling=Sampling(effort=0.2), dtypes=("float64",), requires=("triple",),
-    ),
-    Property(
-        "ADJ", "forward and reverse mode are adjoint",
+        precedence=23, sampling=Sampling(effort=0.2), dtypes=("float64",), requires=("triple",)),
+    Property("ADJ", "forward and reverse mode are adjoint",
         "The inner products of forward and reverse mode, <y, J v> and <J^T y, v>, are compared.",
         "A reverse mode that is that of a slightly different function than the forward mode.",
-        precedence=18,
-    ),
-    Property(
-        "VMAP", "vmap over every in_dims and out_dims",
+        precedence=18),
+    Property("VMAP", "vmap over every in_dims and out_dims",
         "The op is batched by `torch.vmap` over every argument and dim, and each slice is held against the op's result"
         " for that slice.",
         "A batching rule that mixes the batch with the rows when the batch is the last dim.",
-        precedence=8, sampling=Sampling(slices=3, effort=0.25), interprets=True,
-    ),
-    Property(
-        "NEST", "nested transforms",
+        precedence=8, sampling=Sampling(slices=3, effort=0.25), interprets=True),
+    Property("NEST", "nested transforms",
         "Transforms are nested in each other, up to what users make of them: per-sample gradients, Jacobians,"
         " Hessians.",
         "A vmap rule that is right by itself and loses gradients inside `jacrev`.",
-        precedence=24, sampling=Sampling(slices=4, effort=0.07),
-    ),
-    Property(
-        "WORD", "every nesting of jvp, vjp and vmap, to the depth promised",
+        precedence=24, sampling=Sampling(slices=4, effort=0.07)),
+    Property("WORD", "every nesting of jvp, vjp and vmap, to the depth promised",
         "Every nesting of jvp, vjp and vmap is asked, up to the depth that the op promises.",
         "A rule that mistakes the level of a tangent when two forward modes are nested.",
-        precedence=25, sampling=Sampling(slices=7), dtypes=("float64", "float32"),
-    ),
-    Property(
-        "DUAL", "the primal ignores tangents and requires_grad",
+        precedence=25, sampling=Sampling(slices=7), dtypes=("float64", "float32")),
+    Property("DUAL", "the primal ignores tangents and requires_grad",
         "The values of a call have the same bits whether or not gradients or tangents are asked for.",
         "A second, less accurate kernel that runs only if an input requires a gradient.",
-        precedence=17,
-    ),
-    Property(
-        "LAW", "metamorphic laws",
+        precedence=17),
+    Property("LAW", "metamorphic laws",
         "Relations that the op declares are tried, such as f(2x) = 2 f(x) or the independence of rows.",
         "A norm whose result depends on the order of its rows.",
         precedence=21,
-        no_program="The relation is a function of the declaration, which no program without the framework has.",
-    ),
-    Property(
-        "DATA", "exact data, bit for bit",
+        no_program="The relation is a function of the declaration, which no program without the framework has."),
+    Property("DATA", "exact data, bit for bit",
         "Inputs are integers times a power of two, on which every sum is exact; the result must be exact as well.",
         "Two entries swapped, or an off-by-one index, whose error is smaller than a rounding bound.",
-        precedence=4, sampling=Sampling(kind="integers"), interprets=True,
-    ),
-    Property(
-        "LAYOUT", "strides and views",
+        precedence=4, sampling=Sampling(kind="integers"), interprets=True),
+    Property("LAYOUT", "strides and views",
         "Inputs and cotangents come as transposed, strided and expanded views, with known values around their memory.",
         "A kernel that assumes contiguous memory and reads the neighbours of a view.",
-        precedence=13, interprets=True,
-    ),
-    Property(
-        "SPECIAL", "NaN, infinities, zeros, subnormals, largest",
+        precedence=13, interprets=True),
+    Property("SPECIAL", "NaN, infinities, zeros, subnormals, largest",
         "NaN, infinities, zeros, subnormals and the largest numbers are planted in every argument, cotangent and"
         " tangent.",
         "A maximum that drops a NaN, or a square that overflows where the exact result is moderate.",
-        precedence=5, sampling=Sampling(effort=0.15), compiles=True, interprets=True,
-    ),
-    Property(
-        "EMPTY", "zero-size inputs",
+        precedence=5, sampling=Sampling(effort=0.15), compiles=True, interprets=True),
+    Property("EMPTY", "zero-size inputs",
         "The op is called with tensors that have no elements, and its gradients are taken.",
         "A mean over zero rows that raises, or a grid of zero blocks that is launched.",
-        precedence=7, sampling=Sampling(kind="empty", effort=0.3), compiles=True, interprets=True, requires=("empty",),
-    ),
-    Property(
-        "ERROR", "documented errors",
+        precedence=7, sampling=Sampling(kind="empty", effort=0.3), compiles=True, interprets=True, requires=("empty",)),
+    Property("ERROR", "documented errors",
         "Every documented mistake in the arguments must raise the documented error, before anything is written.",
         "A weight of the wrong shape that is accepted and read past its end.",
-        precedence=6, sampling=Sampling(effort=0.4),
-    ),
-    Property(
-        "PURE", "inputs and globals untouched",
+        precedence=6, sampling=Sampling(effort=0.4)),
+    Property("PURE", "inputs and globals untouched",
         "After a call the inputs, their versions and the state of the process are as before, and no output shares"
         " memory that was not declared.",
         "An op that scales its input in place and scales it back, or that sets the default dtype.",
-        precedence=16, sampling=Sampling(effort=0.4),
-    ),
-    Property(
-        "FAKE", "meta and fake tensors",
+        precedence=16, sampling=Sampling(effort=0.4)),
+    Property("FAKE", "meta and fake tensors",
         "On meta and fake tensors the op promises the shapes, dtypes and strides that it then gives on real ones.",
         "A shape rule for torch.compile that names float32 where the kernel returns float16.",
-        precedence=12, sampling=Sampling(effort=0.4), requires=("fake",),
-    ),
+        precedence=12, sampling=Sampling(effort=0.4), requires=("fake",)),
     # One compilation takes as long as thousands of calls, so COMP has the smallest effort.
-    Property(
-        "COMP", "torch.compile and torch.export: other sizes, other values, reloaded",
+    Property("COMP", "torch.compile and torch.export: other sizes, other values, reloaded",
         "The op is compiled by torch.compile and exported, called again with other sizes and values, saved and loaded;"
         " each call is held against the plain one.",
         "An option that is frozen into the compiled code at its first value.",
         precedence=30, sampling=Sampling(ample=True, effort=0.01), requires=("compile",),
-        no_program="What was compiled for one call shows in a later one, so it takes the whole chain of calls.",
-    ),
-    Property(
-        "DET", "run to run and thread count",
+        no_program="What was compiled for one call shows in a later one, so it takes the whole chain of calls."),
+    Property("DET", "run to run and thread count",
         "The same call gives the same bits every time, and, where deterministic algorithms are asked for, with any"
         " number of threads.",
         "A sum by atomic additions, whose order changes from run to run.",
-        precedence=28, sampling=Sampling(kind="large", effort=0.12),
-    ),
-    Property(
-        "SIZE", "sizes where kernels change their ways, at every alignment",
+        precedence=28, sampling=Sampling(kind="large", effort=0.12)),
+    Property("SIZE", "sizes where kernels change their ways, at every alignment",
         "Values and gradients are judged at sizes where kernels change their ways, at every alignment in memory, and"
         " beyond the numbers to which a half type counts. But for brief cells, independent slices are repeated until"
         " an output has more than 2^20 elements.",
         "A tail of the last block that is computed twice, or not at all, at 1025 elements.",
-        precedence=27, sampling=Sampling(kind="sizes", effort=0.3),
-    ),
-    Property(
-        "INV", "a slice alone, in a batch, elsewhere: the same bits",
+        precedence=27, sampling=Sampling(kind="sizes", effort=0.3)),
+    Property("INV", "a slice alone, in a batch, elsewhere: the same bits",
         "A slice must have the same bits alone, in a batch, at another place and among other neighbours.",
         "A reduction that is split differently when there are more rows.",
         precedence=19, sampling=Sampling(large=LARGE, most=20_000, slices=3, effort=0.25), interprets=True,
-        no_program="It compares two calls of the op, each at several samples that are put together.",
-    ),
-    Property(
-        "AUTOCAST", "autocast",
-        "Under autocast the op has the dtypes of torch's own op, and values within the bound.",
+        no_program="It compares two calls of the op, each at several samples that are put together."),
+    Property("AUTOCAST", "values: under autocast",
+        "Under autocast the op has the dtypes of torch's own op, and values within the bound. A candidate is called"
+        " under torch.autocast to bfloat16, and may round as its spec does there.",
         "A custom op that stays in float16 where torch's runs in float32.",
-        precedence=15, sampling=Sampling(effort=0.4),
-    ),
-    Property(
-        "MEM", "tensors saved for backward",
+        precedence=15, sampling=Sampling(effort=0.4)),
+    Property("MEM", "tensors saved for backward",
         "The bytes that are kept for the backward pass stay below what the op declares.",
         "A whole intermediate tensor saved where a statistic per row would do.",
-        precedence=14, sampling=Sampling(effort=0.4),
-    ),
-    Property(
-        "COMM", "several ranks and devices",
+        precedence=14, sampling=Sampling(effort=0.4)),
+    Property("COMM", "several ranks and devices",
         "Over several ranks and devices the op gives what it gives in one place, derivatives included, and nothing"
         " races or is left waiting.",
         "A gradient that each rank forgets to sum, or a copy that is used before it has arrived.",
         precedence=9, sampling=Sampling(effort=0.15), where=Where.WORLD,
-        no_program="It takes several ranks or devices, which opassay provides.",
-    ),
-    Property(
-        "SAVE", "tensors kept for backward: seen by autograd",
+        no_program="It takes several ranks or devices, which opassay provides."),
+    Property("SAVE", "tensors kept for backward: seen by autograd",
         "What is kept for backward is kept where autograd sees it, so that a later change is noticed.",
         "A tensor stored as an attribute of the context: backward uses values that were overwritten since.",
         precedence=20, sampling=Sampling(effort=0.1),
-        no_program="It looks at what autograd keeps of a call, with the judge's own tools.",
-    ),
-    Property(
-        "CALLS", "a function of its values alone: no call tells what was called before",
+        no_program="It looks at what autograd keeps of a call, with the judge's own tools."),
+    Property("CALLS", "a function of its values alone: no call tells what was called before",
         "A call on equal values gives equal bits, whatever was called before, in other threads, or failed half-way.",
         "A cache that answers by the address of a tensor, or a workspace that two calls share.",
         precedence=29, sampling=Sampling(slices=1, others=2, effort=0.15), dtypes=("float32",),
         no_program="What shows it depends on all calls that came before in the process, those of other ops among them.",
     ),
-    Property(
-        "NEEDS", "every set of inputs that need a gradient: the same gradients, and no others",
+    Property("NEEDS", "every set of inputs that need a gradient: the same gradients, and no others",
         "For every set of inputs that need a gradient, those gradients are the same, and the others are absent.",
         "Gradients that move to their neighbour's place when the first input needs none.",
         precedence=11, sampling=Sampling(effort=0.2), dtypes=("float32", "bfloat16"),
-        no_program="It compares the calls for many sets of inputs that need a gradient with each other.",
-    ),
-    Property(
-        "AGREE", "without a formula: the ways to one result agree",
+        no_program="It compares the calls for many sets of inputs that need a gradient with each other."),
+    Property("AGREE", "without a formula: the ways to one result agree",
         "Of an op without a formula, the ways to one result are compared: forward and reverse mode, batched and not.",
         "A custom function whose `jvp` and `backward` contradict each other.",
         precedence=26, sampling=Sampling(slices=7, effort=0.2), dtypes=("float64",), requires=("func", "double"),
-        no_program="It compares many ways to a result with each other, and there is no exact value to print.",
-    ),
-    Property(
-        "FWAD", "torch's own forward AD with our decompositions installed",
+        no_program="It compares many ways to a result with each other, and there is no exact value to print."),
+    Property("FWAD", "torch's own forward AD with our decompositions installed",
         "torch's own forward mode is judged in a process in which the decompositions of opassay are installed.",
         "A decomposition that is right by itself and never reached by torch.",
         sampling=Sampling(effort=0.25), where=Where.PREPARED,
-        no_program="It takes a process in which opassay's decompositions were installed first.",
-    ),
-    Property(
-        "WAYS", "every way of calling: keywords, modes, graphs, slices, dims",
+        no_program="It takes a process in which opassay's decompositions were installed first."),
+    Property("WAYS", "every way of calling: keywords, modes, graphs, slices, dims",
         "The op is called in every way in which users call it: keywords, defaults, lists, no_grad, several graphs"
         " alive, many slices, five and six dims.",
         "A keyword that is passed on to the wrong parameter.",
-        precedence=22, sampling=Sampling(ample=True, slices=3, effort=0.1),
-    ),
+        precedence=22, sampling=Sampling(ample=True, slices=3, effort=0.1)),
 )  # fmt: skip
 
-#: code -> property; the order is the order of the report's columns.
+#: In the order in which they are asked; a candidate is asked AUTOCAST of the other table before the last two.
+_OF_CANDIDATES = (
+    Property("PROCESS", "torch and the process untouched while the candidate is made",
+        "The process is compared before and after the candidate's file is imported: torch's defaults and "
+        "functions, Python's modules, the generators of random numbers."),
+    Property("GIVEN", "values on the given inputs",
+        "The candidate is called with the given inputs, in the memory layout that they have, and every element is "
+        "held against its accept set."),
+    Property("UNTOUCHED", "inputs untouched",
+        "The inputs of a call have the same bits after it, but for those that the spec writes."),
+    Property("FRESH", "outputs in memory of their own",
+        "No output shares memory with an input or with another output, but for those of the spec that do."),
+    Property("SAME", "the same tensors with other data",
+        "The same tensor objects get other values, and the candidate is called again: a result that was "
+        "remembered by the object is wrong then."),
+    Property("KEPT", "earlier outputs as they were after a later call",
+        "The outputs of a call have the same bits after another call with other values."),
+    Property("REBORN", "other tensors in the same memory",
+        "New tensors in the memory of earlier ones are given: a result that was remembered by the address is "
+        "wrong then."),
+    Property("AGAIN", "every later call as the first",
+        "Many calls are made in a row. One whose bits differ from the first is held against the spec, too, "
+        "and the process is compared afterwards."),
+    Property("SEEDS", "values: other seeds",
+        "The inputs are drawn anew, between the values that the given ones have."),
+    Property("SIGNS", "values: both signs",
+        "The inputs have both signs: random numbers of one sign alone hide a missing absolute value."),
+    Property("OFFSET", "values: around 100",
+        "The inputs lie around 100, where exponentials overflow and sums cancel."),
+    Property("NEARONE", "values: around 1",
+        "The inputs lie within a few hundredths of 1, where differences cancel."),
+    Property("WIDE", "values: exponents of 24 bits",
+        "The inputs are normal numbers, each times a power of two between 2^-16 and 2^8."),
+    Property("SMALL", "values: around 2^-20",
+        "The inputs are normal numbers times 2^-20, where a constant such as eps decides."),
+    Property("ZEROS", "values: zeros",
+        "All inputs are zero."),
+    Property("INTEGERS", "values: small integers, exact in every order",
+        "The inputs are integers from -4 to 4, so that sums and products are exact in every order; what is exact "
+        "must be returned exactly."),
+    Property("BITS", "values: integers of 12 bits, which reduced precision rounds",
+        "One input in its turn holds integers of twelve bits and all others -1, 0 or 1, so that float32 is exact: "
+        "a candidate that rounds its operands to bfloat16 or TF32 is wrong then."),
+    Property("PARAMS", "values: other parameters and buffers",
+        "The parameters and buffers that both modules have get other values."),
+    Property("NAN", "values: a few NaNs",
+        "One in a thousand of the inputs' elements, and at least one, is NaN."),
+    Property("INF", "values: a few infinities",
+        "One in a thousand of the inputs' elements, and at least one, is infinite."),
+    Property("STRIDES", "values: strided inputs",
+        "The inputs are rows cut out of a wider tensor, every second element, transposed, and expanded along axis "
+        "0, in turn. A clear error is no fault."),
+    Property("ALIGN", "values: inputs at odd addresses",
+        "The inputs begin at addresses that are no multiple of 16 bytes. A clear error is no fault."),
+    Property("POISON", "values: memory that was not written reads as NaN",
+        "Memory that the candidate allocates and does not write reads as NaN."),
+    Property("GRAD", "gradients of inputs and parameters",
+        "The gradients of inputs and parameters are taken with random cotangents and held against the exact ones: "
+        "at the given inputs, by a second backward, at others with other parameters, and with operands and "
+        "cotangents that are not contiguous. The outputs of a call that records gradients are held, too, and the "
+        "inputs must be as before."),
+    Property("COMPILED", "values and gradients under torch.compile",
+        "The candidate is traced by torch.compile, and the graph is run. A clear error is no fault."),
+    Property("SIZES", "values: other sizes",
+        "Every size of the inputs in its turn becomes one of 129, 1025 and 4099, one of 128, 1024 and 4096, and 1 "
+        "or 37, where the spec takes that. A clear error is no fault."),
+    Property("LIKELY", "values no farther off than random errors are",
+        "The errors of many elements together are no larger, and no more of one sign, than independent "
+        "roundings are likely to make them. This is a statistical verdict: it can end in suspect, never in "
+        "rejected."),
+    Property("LEFT", "nothing left running, no file written",
+        "After the last call no thread or process is running that the candidate began, and no file was "
+        "written."),
+)  # fmt: skip
+
+#: code -> property of an op; the order is the order of the report's columns.
 PROPERTIES: dict[str, Property] = {row.code: row for row in _TABLE}
+#: code -> question of a candidate, in the order of asking; it is asked properties, too (`candidates.candidate_op`).
+QUESTIONS: dict[str, Property] = {
+    row.code: row for row in (*_OF_CANDIDATES[:-2], PROPERTIES["AUTOCAST"], *_OF_CANDIDATES[-2:])
+}
+#: code -> question, of an op or of a candidate.
+TABLE: dict[str, Property] = QUESTIONS | PROPERTIES
 
 
-def bind_checks(checks: Mapping[str, Check]) -> dict[str, Check]:
-    """The checks by code, in the table's order.
+def bind(functions: Mapping[str, Function], rows: Mapping[str, Property]) -> dict[str, Function]:
+    """The functions that ask the rows of a table, by code, in the table's order.
 
     Raises:
-        ValueError: a property without a check, or a check of no property; the text names them.
+        ValueError: a row without a function, or a function of no row; the text names them.
     """
-    missing, unknown = [code for code in PROPERTIES if code not in checks], [c for c in checks if c not in PROPERTIES]
+    missing, unknown = [code for code in rows if code not in functions], [c for c in functions if c not in rows]
     if missing or unknown:
-        raise ValueError(f"checks: got none for codes={missing}, and unknown codes={unknown}, need those of PROPERTIES")
-    return {code: checks[code] for code in PROPERTIES}
+        raise ValueError(f"functions: got none for codes={missing}, and unknown codes={unknown}")
+    return {code: functions[code] for code in rows}

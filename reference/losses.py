@@ -142,13 +142,9 @@ nll_loss2d_backward = under_name("nll_loss2d_backward", nll_loss_backward)
 
 
 def cross_entropy(
-    input: Array,
-    target: Any,
-    weight: Array | None = None,
-    ignore_index: int = -100,
-    reduction: str = "mean",
+    input: Array, target: Any, weight: Array | None = None, ignore_index: int = -100, reduction: str = "mean",
     label_smoothing: float = 0.0,
-) -> Array:
+) -> Array:  # fmt: skip
     """−(1 − s) w_t z_t − s/C Σ_c w_c z_c with z = log softmax(x): each, their sum, or their sum over Σ w_t.
 
     Args:

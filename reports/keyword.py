@@ -43,11 +43,9 @@ def _any(words: list[str], depth: int) -> tuple[Matcher, list[str]]:
 
 
 def _joined(
-    words: list[str],
-    joint: str,
-    combine: Callable[[Iterable[bool]], bool],
+    words: list[str], joint: str, combine: Callable[[Iterable[bool]], bool],
     read: Callable[[list[str]], tuple[Matcher, list[str]]],
-) -> tuple[Matcher, list[str]]:
+) -> tuple[Matcher, list[str]]:  # fmt: skip
     part, rest = read(words)
     parts = [part]
     while rest and rest[0] == joint:

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 import opassay
-from opassay.properties.candidates.questions import QUESTIONS
+from opassay.properties.table import QUESTIONS
 
 from .problem import Function, Implementation, Problem
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 import opassay
-from opassay.properties.candidates.questions import QUESTIONS
+from opassay.properties.table import QUESTIONS
 
 from .wrong import Candidate
 

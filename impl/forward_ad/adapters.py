@@ -30,12 +30,9 @@ aten = torch.ops.aten
 
 
 def _adapter(
-    overload: torch._ops.OpOverload,
-    slopes: Callable[[Record], Tensor | Sequence[Tensor | None]],
-    *,
-    values: Callable[[Record], Any] | None = None,
-    renamed: dict[str, str] | None = None,
-) -> Callable[..., Any]:
+    overload: torch._ops.OpOverload, slopes: Callable[[Record], Tensor | Sequence[Tensor | None]], *,
+    values: Callable[[Record], Any] | None = None, renamed: dict[str, str] | None = None,
+) -> Callable[..., Any]:  # fmt: skip
     """The decomposition of an aten op, registered: the op's values with the derivatives of expressions.
 
     Args:

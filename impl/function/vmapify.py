@@ -146,12 +146,9 @@ def get_tangents_in_dims(input_dims: Leaves, tangents: Leaves) -> Dims:
 
 
 def reductify(
-    grad_input: Pytree,
-    grad_input_bdim: Dims,
-    input_bdim: Dims,
-    batch_size: int,
+    grad_input: Pytree, grad_input_bdim: Dims, input_bdim: Dims, batch_size: int,
     target_shape_without_bdim_to_reduce_to: tuple[tuple[int, ...] | None, ...] | None = None,
-) -> tuple[Tensor | None, ...]:
+) -> tuple[Tensor | None, ...]:  # fmt: skip
     """Every gradient with its batch where its input has it; summed over the batch where the input has none.
 
     Args:
@@ -171,12 +168,9 @@ def reductify(
 
 
 def reductify_leaf(
-    grad_input: Tensor | None,
-    grad_input_bdim: int | None,
-    input_bdim: int | None,
-    batch_size: int,
+    grad_input: Tensor | None, grad_input_bdim: int | None, input_bdim: int | None, batch_size: int,
     target_shape_without_bdim_to_reduce_to: tuple[int, ...] | None = None,
-) -> Tensor | None:
+) -> Tensor | None:  # fmt: skip
     """One gradient, as `reductify`; reduced to the input's shape where that is given.
 
     Autograd itself reduces a gradient of a broadcast shape, but could not tell the batch from the dims in front of it.

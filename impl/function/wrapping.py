@@ -15,12 +15,9 @@ NO_OUT_DIMS = "not specified"
 
 
 def wrap_outputs_maintaining_identity(
-    outputs: Pytree,
-    unwrapped_inputs: Pytree,
-    orig_inputs: Pytree,
-    wrap_fn: Callable[..., Tensor],
+    outputs: Pytree, unwrapped_inputs: Pytree, orig_inputs: Pytree, wrap_fn: Callable[..., Tensor],
     out_dims: Dims = NO_OUT_DIMS,
-) -> Pytree:
+) -> Pytree:  # fmt: skip
     """`outputs` with every tensor wrapped, but for those that are an unwrapped input: that input takes their place.
 
     So a tensor that was written in place and returned is, outside as inside, the one that was passed: autograd's

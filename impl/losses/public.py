@@ -23,12 +23,8 @@ _TARGETS = (torch.int64, torch.uint8)
 
 
 def nll_loss(
-    input: Tensor,
-    target: Tensor,
-    weight: Tensor | None = None,
-    ignore_index: int = -100,
-    reduction: str = "mean",
-) -> Tensor:
+    input: Tensor, target: Tensor, weight: Tensor | None = None, ignore_index: int = -100, reduction: str = "mean",
+) -> Tensor:  # fmt: skip
     """Negative log likelihood: -weight[target] * input at every target, over all positions.
 
     The deprecated arguments size_average and reduce of torch are not here; a call that passes them raises TypeError.
@@ -60,13 +56,9 @@ def nll_loss(
 
 
 def cross_entropy(
-    input: Tensor,
-    target: Tensor,
-    weight: Tensor | None = None,
-    ignore_index: int = -100,
-    reduction: str = "mean",
+    input: Tensor, target: Tensor, weight: Tensor | None = None, ignore_index: int = -100, reduction: str = "mean",
     label_smoothing: float = 0.0,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """`nll_loss` of log_softmax(input) over the classes, with a share of the target spread over all classes.
 
     Per position, with z = log_softmax(input) and s = label_smoothing:
@@ -128,14 +120,9 @@ def nll_loss2d_forward(
 
 
 def nll_loss_backward(
-    grad_output: Tensor,
-    self: Tensor,
-    target: Tensor,
-    weight: Tensor | None,
-    reduction: int,
-    ignore_index: int,
+    grad_output: Tensor, self: Tensor, target: Tensor, weight: Tensor | None, reduction: int, ignore_index: int,
     total_weight: Tensor,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """The input's gradient from that of the output of `nll_loss_forward`.
 
     It is -grad_output * weight[target] at every target, over total_weight for a mean, and 0 elsewhere. It is a function
@@ -158,14 +145,9 @@ def nll_loss_backward(
 
 
 def nll_loss2d_backward(
-    grad_output: Tensor,
-    self: Tensor,
-    target: Tensor,
-    weight: Tensor | None,
-    reduction: int,
-    ignore_index: int,
+    grad_output: Tensor, self: Tensor, target: Tensor, weight: Tensor | None, reduction: int, ignore_index: int,
     total_weight: Tensor,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """`nll_loss_backward` of (N, C, H, W) with targets (N, H, W).
 
     Args:
@@ -215,14 +197,9 @@ def _widen_weight(weight: Tensor | None) -> Tensor | None:
 
 
 def _check_loss(
-    name: str,
-    dims: tuple[int, ...],
-    x: Tensor,
-    target: Tensor,
-    weight: Tensor | None,
-    reduction: int,
+    name: str, dims: tuple[int, ...], x: Tensor, target: Tensor, weight: Tensor | None, reduction: int,
     ignore_index: int,
-) -> _Loss:
+) -> _Loss:  # fmt: skip
     """The arguments of a function in ATen's signature, checked.
 
     Args:

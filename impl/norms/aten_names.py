@@ -17,15 +17,9 @@ from .kernels_cpu.operands import Gradients, Outputs
 
 
 def native_batch_norm(
-    input: Tensor,
-    weight: Tensor | None,
-    bias: Tensor | None,
-    running_mean: Tensor | None,
-    running_var: Tensor | None,
-    training: bool,
-    momentum: float,
-    eps: float,
-) -> Outputs:
+    input: Tensor, weight: Tensor | None, bias: Tensor | None, running_mean: Tensor | None, running_var: Tensor | None,
+    training: bool, momentum: float, eps: float,
+) -> Outputs:  # fmt: skip
     """`batch_norm` with the statistics of the batch, which are differentiable outputs.
 
     Args:
@@ -46,15 +40,9 @@ def native_batch_norm(
 
 
 def native_batch_norm_legit(
-    input: Tensor,
-    weight: Tensor | None,
-    bias: Tensor | None,
-    running_mean: Tensor,
-    running_var: Tensor,
-    training: bool,
-    momentum: float,
-    eps: float,
-) -> Outputs:
+    input: Tensor, weight: Tensor | None, bias: Tensor | None, running_mean: Tensor, running_var: Tensor,
+    training: bool, momentum: float, eps: float,
+) -> Outputs:  # fmt: skip
     """`native_batch_norm` whose running statistics are always given.
 
     Args:
@@ -85,15 +73,9 @@ def native_batch_norm_legit_no_stats(
 
 
 def cudnn_batch_norm(
-    input: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    running_mean: Tensor | None,
-    running_var: Tensor | None,
-    training: bool,
-    exponential_average_factor: float,
-    epsilon: float,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    input: Tensor, weight: Tensor, bias: Tensor | None, running_mean: Tensor | None, running_var: Tensor | None,
+    training: bool, exponential_average_factor: float, epsilon: float,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """`native_batch_norm`, and as a fourth output cudnn's reserve, which is empty (uint8): nothing here needs one.
 
     Args:
@@ -109,15 +91,9 @@ def cudnn_batch_norm(
 
 
 def miopen_batch_norm(
-    input: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    running_mean: Tensor | None,
-    running_var: Tensor | None,
-    training: bool,
-    exponential_average_factor: float,
-    epsilon: float,
-) -> Outputs:
+    input: Tensor, weight: Tensor, bias: Tensor | None, running_mean: Tensor | None, running_var: Tensor | None,
+    training: bool, exponential_average_factor: float, epsilon: float,
+) -> Outputs:  # fmt: skip
     """`native_batch_norm`.
 
     Args:
@@ -128,17 +104,9 @@ def miopen_batch_norm(
 
 
 def native_batch_norm_backward(
-    grad_out: Tensor,
-    input: Tensor,
-    weight: Tensor | None,
-    running_mean: Tensor | None,
-    running_var: Tensor | None,
-    save_mean: Tensor | None,
-    save_invstd: Tensor | None,
-    train: bool,
-    eps: float,
-    output_mask: Sequence[bool],
-) -> Gradients:
+    grad_out: Tensor, input: Tensor, weight: Tensor | None, running_mean: Tensor | None, running_var: Tensor | None,
+    save_mean: Tensor | None, save_invstd: Tensor | None, train: bool, eps: float, output_mask: Sequence[bool],
+) -> Gradients:  # fmt: skip
     """Gradients of input, weight and bias from the gradient of out.
 
     With `train` the values use the given save_mean and save_invstd, and the derivatives of this function treat both as
@@ -166,18 +134,10 @@ def native_batch_norm_backward(
 
 
 def batch_norm_backward(
-    grad_out: Tensor,
-    input: Tensor,
-    weight: Tensor,
-    running_mean: Tensor | None,
-    running_var: Tensor | None,
-    save_mean: Tensor | None,
-    save_var: Tensor | None,
-    update: bool,
-    eps: float,
-    output_mask: Sequence[bool],
+    grad_out: Tensor, input: Tensor, weight: Tensor, running_mean: Tensor | None, running_var: Tensor | None,
+    save_mean: Tensor | None, save_var: Tensor | None, update: bool, eps: float, output_mask: Sequence[bool],
     reserve: Tensor,
-) -> Gradients:
+) -> Gradients:  # fmt: skip
     """`native_batch_norm_backward`: `update` is its train, `save_var` its save_invstd (by aten's name for it), and
     `reserve` is ignored.
 
@@ -190,16 +150,9 @@ def batch_norm_backward(
 
 
 def cudnn_batch_norm_backward(
-    input: Tensor,
-    grad_output: Tensor,
-    weight: Tensor,
-    running_mean: Tensor | None,
-    running_var: Tensor | None,
-    save_mean: Tensor | None,
-    save_var: Tensor | None,
-    epsilon: float,
-    reserveSpace: Tensor,
-) -> Gradients:
+    input: Tensor, grad_output: Tensor, weight: Tensor, running_mean: Tensor | None, running_var: Tensor | None,
+    save_mean: Tensor | None, save_var: Tensor | None, epsilon: float, reserveSpace: Tensor,
+) -> Gradients:  # fmt: skip
     """`native_batch_norm_backward` with train and all three gradients; `save_var` is its save_invstd, and
     `reserveSpace` is ignored.
 
@@ -213,15 +166,9 @@ def cudnn_batch_norm_backward(
 
 
 def miopen_batch_norm_backward(
-    input: Tensor,
-    grad_output: Tensor,
-    weight: Tensor,
-    running_mean: Tensor | None,
-    running_var: Tensor | None,
-    save_mean: Tensor | None,
-    save_var: Tensor | None,
-    epsilon: float,
-) -> Gradients:
+    input: Tensor, grad_output: Tensor, weight: Tensor, running_mean: Tensor | None, running_var: Tensor | None,
+    save_mean: Tensor | None, save_var: Tensor | None, epsilon: float,
+) -> Gradients:  # fmt: skip
     """`native_batch_norm_backward` with train and all three gradients; `save_var` is its save_invstd.
 
     Args:

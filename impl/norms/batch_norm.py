@@ -34,15 +34,9 @@ class Arguments(NamedTuple):
 
 
 def batch_norm(
-    input: Tensor,
-    running_mean: Tensor | None,
-    running_var: Tensor | None,
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
-    training: bool = False,
-    momentum: float = 0.1,
-    eps: float = 1e-5,
-) -> Tensor:
+    input: Tensor, running_mean: Tensor | None, running_var: Tensor | None, weight: Tensor | None = None,
+    bias: Tensor | None = None, training: bool = False, momentum: float = 0.1, eps: float = 1e-5,
+) -> Tensor:  # fmt: skip
     """Channels normalised by their mean and variance over all other dims, then scaled and shifted:
     (x - mean) / sqrt(var + eps) * weight + bias.
 
@@ -188,16 +182,9 @@ def require_channels(name: str, label: str, parameter: Tensor, x: Tensor, shape:
 
 
 def run_backward(
-    name: str,
-    grad_out: Tensor,
-    x: Tensor,
-    weight: Tensor | None,
-    statistics: tuple[Any, ...],
-    training: bool,
-    eps: float,
-    mask: tuple[bool, bool, bool],
-    saved_invstd: str = "save_var",
-) -> Gradients:
+    name: str, grad_out: Tensor, x: Tensor, weight: Tensor | None, statistics: tuple[Any, ...], training: bool,
+    eps: float, mask: tuple[bool, bool, bool], saved_invstd: str = "save_var",
+) -> Gradients:  # fmt: skip
     """The one backward behind all signatures.
 
     Args:

@@ -144,13 +144,9 @@ def _plus(a: Tensor | None, b: Tensor | None) -> Tensor | None:
 
 
 def moved_outputs(
-    x: Tensor,
-    weight: Tensor | None,
-    layout: Layout,
-    eps: float,
-    tangents: tuple[Tensor | None, Tensor | None, Tensor | None],
-    centred: bool = True,
-) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    x: Tensor, weight: Tensor | None, layout: Layout, eps: float,
+    tangents: tuple[Tensor | None, Tensor | None, Tensor | None], centred: bool = True,
+) -> tuple[Tensor, Tensor | None, Tensor | None]:  # fmt: skip
     """Tangents of (out, mean, rstd): (d xh) w + xh tw + tb, bar(tx), -r^2 bar(tx xh).
 
     Args:
@@ -185,18 +181,10 @@ def moved_outputs(
 
 
 def gradients(
-    layout: Layout,
-    grad_out: Tensor,
-    x: Tensor,
-    weight: Tensor | None,
-    *,
-    eps: float | None,
-    rstd: Tensor,
-    grad_mean: Tensor | None = None,
-    grad_rstd: Tensor | None = None,
-    mask: tuple[bool, bool, bool] = (True, True, True),
-    centred: bool = True,
-) -> Gradients:
+    layout: Layout, grad_out: Tensor, x: Tensor, weight: Tensor | None, *, eps: float | None, rstd: Tensor,
+    grad_mean: Tensor | None = None, grad_rstd: Tensor | None = None,
+    mask: tuple[bool, bool, bool] = (True, True, True), centred: bool = True,
+) -> Gradients:  # fmt: skip
     """(d_input, d_weight, d_bias) of a norm whose statistics are functions of x; see the module.
 
     Args:
@@ -251,15 +239,8 @@ def constant_scale(layout: Layout, x: Tensor, mean: Tensor, var: Tensor, eps: fl
 
 
 def gradients_by_constants(
-    layout: Layout,
-    grad_out: Tensor,
-    x: Tensor,
-    weight: Tensor | None,
-    *,
-    mean: Tensor,
-    var: Tensor,
-    eps: float,
-) -> tuple[Tensor, Tensor, Tensor]:
+    layout: Layout, grad_out: Tensor, x: Tensor, weight: Tensor | None, *, mean: Tensor, var: Tensor, eps: float,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """(d_input, d_weight, d_bias) of a norm by constant statistics: dy w r, sum(dy xh), sum(dy).
 
     Args:
@@ -273,14 +254,9 @@ def gradients_by_constants(
 
 
 def moved_by_constants(
-    layout: Layout,
-    x: Tensor,
-    weight: Tensor | None,
-    mean: Tensor,
-    var: Tensor,
-    eps: float,
+    layout: Layout, x: Tensor, weight: Tensor | None, mean: Tensor, var: Tensor, eps: float,
     tangents: tuple[Tensor | None, Tensor | None, Tensor | None],
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """The tangent of a norm by constant statistics, shaped as x and in its dtype: tx r w + xh tw + tb.
 
     Args:

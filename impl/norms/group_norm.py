@@ -14,12 +14,8 @@ from . import operators as ops
 
 
 def group_norm(
-    input: Tensor,
-    num_groups: int,
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
-    eps: float = 1e-5,
-) -> Tensor:
+    input: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5,
+) -> Tensor:  # fmt: skip
     """Groups of channels normalised to mean 0 and variance 1, then scaled and shifted per channel.
 
     out[n, c] = (x[n, c] - mean) / sqrt(var + eps) * weight[c] + bias[c], with mean and (biased) variance over the
@@ -48,15 +44,8 @@ def group_norm(
 
 
 def native_group_norm(
-    input: Tensor,
-    weight: Tensor | None,
-    bias: Tensor | None,
-    N: int,
-    C: int,
-    HxW: int,
-    group: int,
-    eps: float,
-) -> tuple[Tensor, Tensor, Tensor]:
+    input: Tensor, weight: Tensor | None, bias: Tensor | None, N: int, C: int, HxW: int, group: int, eps: float,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """`group_norm` with its statistics, which are differentiable outputs.
 
     Args:
@@ -78,17 +67,9 @@ def native_group_norm(
 
 
 def native_group_norm_backward(
-    grad_out: Tensor,
-    input: Tensor,
-    mean: Tensor,
-    rstd: Tensor,
-    weight: Tensor | None,
-    N: int,
-    C: int,
-    HxW: int,
-    group: int,
-    output_mask: Sequence[bool],
-) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    grad_out: Tensor, input: Tensor, mean: Tensor, rstd: Tensor, weight: Tensor | None, N: int, C: int, HxW: int,
+    group: int, output_mask: Sequence[bool],
+) -> tuple[Tensor | None, Tensor | None, Tensor | None]:  # fmt: skip
     """Gradients of input, weight and bias from the gradient of out.
 
     The values use the given mean and rstd. The derivatives of this function treat both as what they are, functions of

@@ -25,15 +25,9 @@ class Composed(Operator[*Ts, Outputs], Generic[*Ts, Outputs]):
     """An operator that is its expression on the CPU, unless the CPU's tensors go to the CUDA kernels."""
 
     def __init__(
-        self,
-        schema: str,
-        expression: Callable[[Record], Outputs],
-        cuda: Callable[[*Ts], Outputs | None],
-        fake: Callable[[Record], Outputs],
-        vmap: VmapRule,
-        *,
-        outputs: tuple[str, ...] | None = None,
-    ) -> None:
+        self, schema: str, expression: Callable[[Record], Outputs], cuda: Callable[[*Ts], Outputs | None],
+        fake: Callable[[Record], Outputs], vmap: VmapRule, *, outputs: tuple[str, ...] | None = None,
+    ) -> None:  # fmt: skip
         """Registers the op.
 
         Args:

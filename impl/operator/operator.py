@@ -75,12 +75,9 @@ class Derivatives(ABC):
 
 
 def taking(
-    record: Callable[[*Ts], Given],
-    cpu: Callable[[Given], Outputs],
-    cuda: Callable[[Given], Outputs],
-    fake: Callable[[Record], object],
-    autocast: tuple[tuple[str, torch.dtype], ...] = (),
-) -> Kernels[*Ts, Outputs]:
+    record: Callable[[*Ts], Given], cpu: Callable[[Given], Outputs], cuda: Callable[[Given], Outputs],
+    fake: Callable[[Record], object], autocast: tuple[tuple[str, torch.dtype], ...] = (),
+) -> Kernels[*Ts, Outputs]:  # fmt: skip
     """`Kernels` of an op of many arguments, which are declared once for all devices.
 
     Args:
@@ -120,14 +117,9 @@ class Shortcut(Generic[*Ts, Outputs]):
     apart: list[Shortcut[*tuple[Any, ...], Any]] = []  # noqa: RUF012
 
     def __init__(
-        self,
-        name: str,
-        names: tuple[tuple[str, ...], tuple[str, ...]],
-        tensors: tuple[int, ...],
-        kernels: Kernels[*Ts, Outputs],
-        derivatives: Derivatives,
-        otherwise: Callable[[*Ts], Outputs],
-    ) -> None:
+        self, name: str, names: tuple[tuple[str, ...], tuple[str, ...]], tensors: tuple[int, ...],
+        kernels: Kernels[*Ts, Outputs], derivatives: Derivatives, otherwise: Callable[[*Ts], Outputs],
+    ) -> None:  # fmt: skip
         """A shortcut.
 
         Args:
@@ -224,16 +216,10 @@ class Operator(Shortcut[*Ts, Outputs]):
     registry: dict[str, Operator[*tuple[Any, ...], Any]] = {}  # noqa: RUF012
 
     def __init__(
-        self,
-        schema: str,
-        kernels: Kernels[*Ts, Outputs],
-        vmap: VmapRule,
-        derivatives: Derivatives,
-        *,
-        outputs: tuple[str, ...] | None = None,
-        renamed: dict[str, str] | None = None,
+        self, schema: str, kernels: Kernels[*Ts, Outputs], vmap: VmapRule, derivatives: Derivatives, *,
+        outputs: tuple[str, ...] | None = None, renamed: dict[str, str] | None = None,
         library: torch.library.Library = LIBRARY,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Registers the op.
 
         Args:

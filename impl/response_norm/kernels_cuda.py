@@ -150,12 +150,9 @@ def _kind(exponent: float) -> str:
 
 
 def _launch(
-    kernels: tuple[object, ...],
-    tensors: tuple[Tensor, ...],
-    cut: _Shape,
-    numbers: tuple[float | int, ...],
+    kernels: tuple[object, ...], tensors: tuple[Tensor, ...], cut: _Shape, numbers: tuple[float | int, ...],
     constants: dict[str, Any],
-) -> None:
+) -> None:  # fmt: skip
     """One kernel over all lanes and channels.
 
     Args:

@@ -13,12 +13,8 @@ _NUMBERS = (float, int, torch.SymFloat, torch.SymInt)
 
 
 def cross_map_lrn2d(
-    input: Tensor,
-    size: int,
-    alpha: float = 1e-4,
-    beta: float = 0.75,
-    k: float = 1,
-) -> Tensor:
+    input: Tensor, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1,
+) -> Tensor:  # fmt: skip
     """Each value divided by a power of the squares around it: b_c = a_c (k + alpha / size * sum a_c'^2)^(-beta).
 
     The sum runs over the channels c' of a window of `size` channels centred on c: size // 2 before it and

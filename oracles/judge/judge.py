@@ -88,8 +88,10 @@ class Judge:
     def contract_of(self, order: int, wide: bool = False) -> Contract:
         """The contract of a path with `order` derivative steps besides the op's own; `wide`: computed in float64."""
         promises = self.op.promises
+        dtype, terms = "float64" if wide else self.contract.stores.name, promises.arithmetic.terms
+        if terms is not None:
+            return terms.contract(dtype, self.arithmetic, order + promises.order)
         allowed = {"flush": promises.arithmetic.flush, "algorithms": promises.arithmetic.algorithms}
-        dtype = "float64" if wide else self.contract.stores.name
         return contract(dtype, self.arithmetic, order + promises.order, **allowed)
 
     def offered(self, words: Sequence[Word]) -> list[Word]:
@@ -372,14 +374,9 @@ class Judge:
 
 
 def gradients(
-    judge: Judge,
-    outputs: Sequence[Tensor],
-    leaves: Sequence[Tensor],
-    cotangents: Sequence[Tensor],
-    what: str = "vjp",
-    retained: bool = False,
-    graph: bool = False,
-) -> list[Tensor | None]:
+    judge: Judge, outputs: Sequence[Tensor], leaves: Sequence[Tensor], cotangents: Sequence[Tensor], what: str = "vjp",
+    retained: bool = False, graph: bool = False,
+) -> list[Tensor | None]:  # fmt: skip
     """The gradients of leaves by autograd, None for a leaf without one; outputs that require no grad are left out.
 
     Args:

@@ -89,13 +89,9 @@ class Machine:
         return torch.full(tuple(shape), poison, dtype=dtype, device=device)
 
     def launch(
-        self,
-        kernel: Any,
-        grid: tuple[int, ...],
-        operands: tuple[object, ...],
-        constants: Mapping[str, object],
+        self, kernel: Any, grid: tuple[int, ...], operands: tuple[object, ...], constants: Mapping[str, object],
         warps: int,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Interpret a kernel.
 
         Args:

@@ -152,12 +152,9 @@ class Law:
 
     @classmethod
     def pair(
-        cls,
-        name: str,
-        transform: Callable[[tuple[Any, ...], Any], tuple[Any, ...] | None],
-        relate: Callable[[tuple[Any, ...]], tuple[Any, ...]],
-        exact: bool,
-    ) -> Law:
+        cls, name: str, transform: Callable[[tuple[Any, ...], Any], tuple[Any, ...] | None],
+        relate: Callable[[tuple[Any, ...]], tuple[Any, ...]], exact: bool,
+    ) -> Law:  # fmt: skip
         """The relation of two calls: f(transform(args)) = relate(f(args)); no law where `transform` gives None."""
 
         def calls(args: tuple[Any, ...], rng: Any) -> Sequence[tuple[Any, ...]] | None:

@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypedDict
 
+from ..bound.terms import Terms
+
 
 @dataclass(frozen=True)
 class MemoryPromises:
@@ -43,12 +45,14 @@ class ArithmeticPromises:
         steady: whether gradients of gradients have the same bits on any number of threads, too, while deterministic
             algorithms are on and all axes of an operand but one have one element (DET): then torch divides single sums
             among its threads.
+        terms: all that an implementation may do, in place of `flush` and `algorithms`, where a user says it by terms.
     """
 
     flush: bool = False
     algorithms: frozenset[str] = frozenset()
     pieces: int = 0
     steady: bool = False
+    terms: Terms | None = None
 
 
 class PromiseKeywords(TypedDict, total=False):
@@ -63,3 +67,4 @@ class PromiseKeywords(TypedDict, total=False):
     algorithms: frozenset[str]
     pieces: int
     steady: bool
+    terms: Terms | None

@@ -316,6 +316,13 @@ def _answerable(verdicts: Sequence[Verdict], observer: Verdict) -> int | None:
     return next((i for i, v in enumerate(verdicts) if v.cell == observer.cell and v.outcome in _ANSWERED), None)
 
 
+def explanation_lines(code: Code, column: int) -> list[str]:
+    """The last lines of a card: what a code usually means, and what explains it; text begins at a column."""
+    usual = textwrap.wrap(EXPLANATIONS[code].look_at, 100)
+    lines = [f"{'usually' if i == 0 else '':<{column}}{line}" for i, line in enumerate(usual)]
+    return [*lines, f"{'explain':<{column}}opassay explain {code}"]
+
+
 def failure_text(verdict: Verdict, *, lines: int = CARD_LINES, characters: int = CARD_CHARACTERS) -> str:
     """What was violated, how to see it again, and what it usually means, in lines; the same text in every report.
 
@@ -336,9 +343,7 @@ def failure_text(verdict: Verdict, *, lines: int = CARD_LINES, characters: int =
     for other in verdict.others:
         again = f"; {replaying(verdict.cell.op, other.case_id)}" if other.case_id else ""
         body.append(f"also      {shorten(other.title, 1, 300)[0]} ({counted(other.signs.samples, 'sample')}){again}")
-    usual = textwrap.wrap(EXPLANATIONS[verdict.code].look_at, 100)
-    body += [f"{'usually' if i == 0 else '':<10}{line}" for i, line in enumerate(usual)]
-    body.append(f"explain   opassay explain {verdict.code}")
+    body += explanation_lines(verdict.code, 10)
     return clean("\n".join([head, *(f"  {line}" for line in body if line.strip())]))
 
 

@@ -104,12 +104,9 @@ def fault(found: TorchEvaluations, balls: Sequence[Reading], terms: Terms) -> Di
 
 
 def disagreement(
-    spec: Specification,
-    arguments: CallArguments,
-    run: SpecRun,
-    read: Callable[[Terms], Sequence[Reading]],
+    spec: Specification, arguments: CallArguments, run: SpecRun, read: Callable[[Terms], Sequence[Reading]],
     terms: Terms,
-) -> str:
+) -> str:  # fmt: skip
     """Why the values that were read of a spec are not what torch runs of it; empty where they are.
 
     Args:
@@ -221,12 +218,9 @@ def _operands(node: torch.fx.Node) -> list[Any]:
 
 
 def backward(
-    spec: Specification,
-    arguments: CallArguments,
-    state: State,
-    operands: Sequence[int | str],
+    spec: Specification, arguments: CallArguments, state: State, operands: Sequence[int | str],
     cotangents: Sequence[Tensor],
-) -> SpecBackward:
+) -> SpecBackward:  # fmt: skip
     """Run a spec's backward, on copies.
 
     Args:

@@ -68,9 +68,20 @@ class JudgedCase(
         return f"{self.cell.id}-{digest[:4]}"
 
 
+def parts_of(address: str) -> tuple[Path | None, str, str]:
+    """The path of an address, or the name of a module; and the name in it, empty for none.
+
+    An address is a file, `file.py:name` or `module:name`.
+    """
+    file, within, name = address.partition(".py:")
+    path = Path(f"{file}.py" if within else address)
+    if path.suffix == ".py" or path.exists():
+        return path, "", name
+    module, _, name = address.partition(":")
+    return None, module, name
+
+
 def absolute(address: str) -> str:
     """The address with an absolute path, if it is one of a file."""
-    file, within, name = address.partition(".py:")
-    if within:
-        return f"{Path(file).absolute()}.py:{name}"
-    return str(Path(address).absolute()) if Path(address).exists() else address
+    path, _, name = parts_of(address)
+    return address if path is None else f"{path.absolute()}{name and f':{name}'}"

@@ -179,15 +179,9 @@ def _vacuous(ball: Ball, fmt: Any, judged: Any) -> bool:
 
 
 def hold_all(
-    names: Sequence[str],
-    computed: Sequence[Tensor],
-    read: Sequence[Reading],
-    terms: Terms,
-    native: Sequence[Tensor] | None,
-    given: OperandFacts,
-    order: int = 0,
-    told: bool = True,
-) -> list[Held]:
+    names: Sequence[str], computed: Sequence[Tensor], read: Sequence[Reading], terms: Terms,
+    native: Sequence[Tensor] | None, given: OperandFacts, order: int = 0, told: bool = True,
+) -> list[Held]:  # fmt: skip
     """Hold every output against its reading.
 
     Args:
@@ -202,15 +196,9 @@ def hold_all(
 
 
 def hold_in_turn(
-    names: Sequence[str],
-    computed: Sequence[Tensor],
-    read: Callable[[Terms], Sequence[Reading]],
-    terms: Terms,
-    native: Sequence[Tensor] | None,
-    given: OperandFacts,
-    order: int = 0,
-    plain: bool = True,
-) -> list[Held]:
+    names: Sequence[str], computed: Sequence[Tensor], read: Callable[[Terms], Sequence[Reading]], terms: Terms,
+    native: Sequence[Tensor] | None, given: OperandFacts, order: int = 0, plain: bool = True,
+) -> list[Held]:  # fmt: skip
     """Hold every output against the reading of the spec's own text, and then, if need be, with all algorithms.
 
     Other algorithms of a spec only widen a ball, and each of them costs as much as the spec itself. So what is accepted

@@ -14,8 +14,16 @@ from .arguments import CallArguments, State, Tensor
 from .comparing import Held
 from .finding import Finding
 from .judgement import Covered
-from .questions import OF_DATA, OF_ITSELF, Standing
 from .specification import Reading
+
+#: Questions whose values are read again when all was asked: under every rung of terms, and with random errors. At
+#: OFFSET and NEARONE elements cancel.
+OF_ARITHMETIC = ("GIVEN", "SEEDS", "SIGNS", "BITS")
+#: Questions at inputs that the user gives or that are like them: all of an output has to be judged there.
+OF_DATA = ("GIVEN", "SEEDS", "SIGNS")
+OF_LIKELY = ("GIVEN", "SEEDS", "OFFSET", "NEARONE")
+#: Questions whose outputs say nothing of the spec where they are equal: at special inputs, and at the given ones again.
+OF_ITSELF = frozenset({"ZEROS", "SMALL", "AGAIN", "STRIDES", "ALIGN", "POISON", "COMPILED"})
 
 
 @dataclass(frozen=True)
@@ -119,7 +127,7 @@ class Records:
             texts += self._missed(i)
         texts += self.lost
         texts += [f"{name} could not be judged: the candidate has no such tensor" for name in sorted(self.lacking)]
-        wrong = any(each.standing is Standing.WRONG for each in findings)
+        wrong = any(each.is_wrong for each in findings)
         if not wrong and not sum(each.judged for each in findings):
             texts.append("no value was judged")
         return texts

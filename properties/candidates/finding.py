@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ...oracles.verdicts.verdict import Code
+from ...oracles.verdicts.verdict import FAILED, Code, Outcome, Verdict
 from .arguments import CallArguments, State
 from .card import Wrong
 from .comparing import Held
 from .layouts import MemoryLayout
-from .questions import Standing
+
+#: What is wrong and no failure of an answer, because there was none, and its codes.
+_ENDS = {Outcome.TIMEOUT: Code.TIMED_OUT, Outcome.CRASH: Code.CRASHED}
 
 
 @dataclass(frozen=True)
@@ -34,22 +36,34 @@ class Finding:
     """What came of one question.
 
     Attributes:
-        question: its code. standing: see `Standing`.
+        question: its code. outcome: weak where half of the elements have a bound wider than themselves, or none has a
+            bound; and where something is wrong by what is likely alone.
         wrong: what is wrong, or why it was refused or not asked.
         judged, elements: how many elements were held against a bound, of how many.
         sampled: which share of the question was asked of a large problem, in words; empty for all of it.
         left_out: what of the question could not be asked, in words; empty where all of it was.
-        call: that shows what is wrong, where one call does.
+        call: that shows what is wrong, where one call does. verdict: of a property of the table.
     """
 
     question: str
-    standing: Standing
+    outcome: Outcome
     wrong: Wrong | None = None
     judged: int = 0
     sampled: str = ""
     left_out: str = ""
     elements: int = 0
     call: FailingCall | None = None
+    verdict: Verdict | None = None
+
+    @property
+    def is_wrong(self) -> bool:
+        """Whether it rejects the candidate."""
+        return self.outcome in FAILED | _ENDS.keys()
+
+    @property
+    def is_suspect(self) -> bool:
+        """Whether all is within its bound, and farther off than independent rounding errors are likely to be."""
+        return self.outcome is Outcome.WEAK and self.wrong is not None
 
     @property
     def text(self) -> str:
@@ -69,24 +83,25 @@ def summed(question: str, found: Sequence[Held], arguments: CallArguments) -> Fi
     wrong = next((each.wrong for each in found if each.wrong is not None), None)
     if wrong is not None:
         wrong = wrong.with_lines(f"input      {arguments.text}")
-        return Finding(question, Standing.WRONG, wrong, judged, elements=elements)
+        return Finding(question, Outcome.FAIL, wrong, judged, elements=elements)
     vacuous = any(each.vacuous or (each.elements and not each.judged) for each in found)
-    return Finding(question, Standing.VACUOUS if vacuous else Standing.HELD, None, judged, elements=elements)
+    return Finding(question, Outcome.WEAK if vacuous else Outcome.VERIFIED, None, judged, elements=elements)
 
 
 def raised(question: str, text: str, refusable: bool = False) -> Finding:
     """The finding of an exception."""
     first, *more = text.splitlines() or [""]
-    standing = Standing.REFUSED if refusable else Standing.WRONG
-    return Finding(question, standing, Wrong(Code.RAISED, f"raised {first}", tuple(more)))
+    outcome = Outcome.REFUSED if refusable else Outcome.FAIL
+    return Finding(question, outcome, Wrong(Code.RAISED, f"raised {first}", tuple(more)))
 
 
 def not_asked(question: str, why: str) -> Finding:
-    return Finding(question, Standing.NOT_ASKED, Wrong(Code.NOT_APPLICABLE, why))
+    return Finding(question, Outcome.UNSUPPORTED, Wrong(Code.NOT_APPLICABLE, why))
 
 
 def wrong(question: str, code: Code, title: str, *lines: str) -> Finding:
-    return Finding(question, Standing.WRONG, Wrong(code, title, lines))
+    outcome = next((each for each, end in _ENDS.items() if end is code), Outcome.FAIL)
+    return Finding(question, outcome, Wrong(code, title, lines))
 
 
 def process_changed(question: str, lines: Sequence[str]) -> Finding:
@@ -94,5 +109,14 @@ def process_changed(question: str, lines: Sequence[str]) -> Finding:
     return wrong(question, Code.MUTATED, f"the process was changed: {lines[0]}", *lines[1:])
 
 
+def of_property(verdict: Verdict) -> Finding:
+    """The finding of a property."""
+    measure = verdict.measure
+    text, lines = verdict.reason, () if verdict.failure is None else tuple(s.strip() for s in verdict.failure.details())
+    why = None if verdict.held else Wrong(verdict.code, text, lines)
+    elements = measure.judged + measure.not_judged
+    return Finding(verdict.cell.property, verdict.outcome, why, measure.judged, elements=elements, verdict=verdict)
+
+
 def held(question: str, judged: int = 0) -> Finding:
-    return Finding(question, Standing.HELD, None, judged)
+    return Finding(question, Outcome.VERIFIED, None, judged)

@@ -12,17 +12,20 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import torch
 
 from ...oracles.bound.terms import Terms, TermsError, terms
 from ...oracles.machine.allocator import keep_freed_memory
-from ...oracles.verdicts.verdict import Code
+from ...oracles.verdicts.data import RecordError, decode_verdict
+from ...oracles.verdicts.verdict import Cell, Code, Outcome, Verdict
 from ..places import wire
 from ..places.process import Process
 from .arguments import CallArguments
+from .cases import DEVICE, SUBJECT
 from .finding import wrong
 from .host.apart import CandidateApart, CandidateError, Confinement
-from .host.calls import CandidateCall
+from .host.calls import CandidateCall, GoneError
 from .host.copying import process_copied
 from .host.module_files import GivenError, file_of
 from .host.sources import content_of, sources
@@ -41,16 +44,9 @@ USUAL = Confinement()
 
 
 def judge_file(
-    candidate: str,
-    spec: str,
-    *,
-    contract: str | Terms,
-    seed: int = 0,
-    given: Mapping[str, Any] | None = None,
-    confinement: Confinement = USUAL,
-    plan: QuestionPlan = ALL,
-    progress: Progress | None = None,
-) -> Judgement:
+    candidate: str, spec: str, *, contract: str | Terms, seed: int = 0, given: Mapping[str, Any] | None = None,
+    confinement: Confinement = USUAL, plan: QuestionPlan = ALL, progress: Progress | None = None,
+) -> Judgement:  # fmt: skip
     """Judge the candidate of a file, in a process apart, by the spec of another file, which is read here.
 
     Args:
@@ -99,12 +95,49 @@ def judge_file(
             return Judgement(of, Ruling.REJECTED, (finding,))
         session = Session(read, apart, allowed, seed, arguments, problem.draw, part)
         session.history.in_a_row = plan.calls
-        judgement = judged(session, plan, progress)
+        words = {"spec": spec, "candidate": named, "seed": seed, "given": dict(given or {}), "dtype": plan.dtype}
+        apart_again = functools.partial(make, None, plan.dtype)
+        properties = PropertiesApart(apart_again, words, allowed)
+        stack.callback(properties.close)
+        judgement = judged(session, plan, progress, properties.ask)
         judgement = replace(judgement, assignment=replace(judgement.assignment, sha256=digests))
         if not plan.timed or judgement.verdict in (Ruling.REJECTED, Ruling.ERROR):
             return judgement
-        words = {"spec": spec, "candidate": named, "seed": seed, "given": dict(given or {}), "dtype": plan.dtype}
-        return replace(judgement, timing=_measure(functools.partial(make, None, plan.dtype), words))
+        return replace(judgement, timing=_measure(apart_again, words))
+
+
+class PropertiesApart:
+    """Asks properties of a candidate in a process of its own, which starts with the first of them.
+
+    Args:
+        make: starts a process that has the candidate. pair: arguments of `suites.opening.open_pair` without a folder.
+        terms: what is allowed.
+    """
+
+    def __init__(self, make: Callable[[], CandidateApart], pair: Mapping[str, Any], terms: Terms) -> None:
+        self._make, self._pair, self._terms = make, pair, msgspec.to_builtins(terms)
+        self._apart: CandidateApart | None = None
+
+    def ask(self, code: str) -> Verdict:
+        """The verdict of one property; the end of the process is one, too."""
+        cell = Cell("candidate", code, "none", DEVICE, SUBJECT)
+        try:
+            self._apart = self._apart or self._make()
+            data = self._apart.verdict({"code": code, "pair": self._pair, "terms": self._terms})
+            return replace(decode_verdict(data), cell=cell)  # a stranger's process may have named another
+        except GoneError as err:
+            self.close()
+            outcome, reason = (Outcome.TIMEOUT, Code.TIMED_OUT) if err.timed_out else (Outcome.CRASH, Code.CRASHED)
+            return Verdict(cell, outcome, reason, str(err))
+        except (CandidateError, RecordError) as err:
+            self.close()
+            return Verdict(cell, Outcome.ERROR, Code.HARNESS, f"no verdict: {err}")
+
+    def close(self) -> None:
+        """End the process."""
+        if self._apart is not None:
+            self._apart.close()
+        self._apart = None
 
 
 def _terms_of(contract: str | Terms, *, interpret: bool) -> Terms:

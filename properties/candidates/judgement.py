@@ -5,16 +5,14 @@ from __future__ import annotations
 import enum
 import json
 import math
-import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from ...oracles.verdicts.explanations import EXPLANATIONS
-from ...oracles.verdicts.verdict import Code, clean
+from ...oracles.verdicts.verdict import Code, Outcome, clean, explanation_lines
+from ..table import TABLE
 from .finding import Finding
 from .host.timing import Timing
-from .questions import QUESTIONS, Standing
 
 
 class Ruling(enum.StrEnum):
@@ -27,14 +25,10 @@ class Ruling(enum.StrEnum):
     ERROR = "error"  # the spec cannot be read, or the judge is at fault: nothing is said of the candidate
 
 
-_MARKS = {
-    Standing.HELD: "ok",
-    Standing.WRONG: "WRONG",
-    Standing.VACUOUS: "vacuous",
-    Standing.SUSPECT: "suspect",
-    Standing.REFUSED: "refused",
-    Standing.NOT_ASKED: "-",
-}
+#: The marks of outcomes that reject nothing.
+_MARKS = {Outcome.VERIFIED: "ok", Outcome.WEAK: "vacuous", Outcome.REFUSED: "refused"}
+#: Outcomes of what was not asked.
+_NOT_ASKED = (Outcome.UNSUPPORTED, Outcome.NOT_RUN, Outcome.ERROR)
 
 
 @dataclass(frozen=True)
@@ -92,12 +86,12 @@ class Judgement:
     @property
     def causes(self) -> tuple[Finding, ...]:
         """The findings that are wrong."""
-        return tuple(finding for finding in self.findings if finding.standing is Standing.WRONG)
+        return tuple(finding for finding in self.findings if finding.is_wrong)
 
     @property
     def suspicions(self) -> tuple[Finding, ...]:
         """The findings that are within what is proven, and not likely."""
-        return tuple(finding for finding in self.findings if finding.standing is Standing.SUSPECT)
+        return tuple(finding for finding in self.findings if finding.is_suspect)
 
     def as_json(self) -> str:
         """One line for a program."""
@@ -110,7 +104,7 @@ class Judgement:
             "kept": self.kept,
             "contract": of.contract,
             "weaknesses": list(self.weaknesses),
-            "asked": [finding.question for finding in self.findings if finding.standing is not Standing.NOT_ASKED],
+            "asked": [finding.question for finding in self.findings if finding.outcome not in _NOT_ASKED],
             "elements": sum(finding.judged for finding in self.findings),
             "coverage": {each.output: {"judged": each.judged, "elements": each.elements} for each in self.coverage},
             "judged": {
@@ -143,7 +137,7 @@ class Judgement:
         lines = [f"{of.candidate} against {of.spec}, seed {of.seed}", f"allowed: {of.contract}"]
         lines += [f"sha256 of the {name}: {digest}" for name, digest in of.sha256.items() if digest]
         lines += map(report_line, self.findings)
-        refused = [finding for finding in self.findings if finding.standing is Standing.REFUSED]
+        refused = [finding for finding in self.findings if finding.outcome is Outcome.REFUSED]
         every: list[tuple[Finding, list[Finding]]] = [(finding, []) for finding in (*self.causes, *refused)]
         for finding, others in every if verbose else _first_of_each(self.causes):
             lines += ["", f"{finding.question}: {finding.wrong}", *_advice(finding, others)]
@@ -175,8 +169,9 @@ class Judgement:
 
 def report_line(found: Finding) -> str:
     """One finding as a line of the report."""
-    title = QUESTIONS[found.question].title
-    return clean(f"{_MARKS[found.standing]:8}{found.question:10} {title:59} {found.text}".rstrip())
+    title = TABLE[found.question].title
+    mark = "suspect" if found.is_suspect else "WRONG" if found.is_wrong else _MARKS.get(found.outcome, "-")
+    return clean(f"{mark:8}{found.question:10} {title:59} {found.text}".rstrip())
 
 
 def _first_of_each(causes: Sequence[Finding]) -> list[tuple[Finding, list[Finding]]]:
@@ -191,12 +186,9 @@ def _first_of_each(causes: Sequence[Finding]) -> list[tuple[Finding, list[Findin
 def _advice(finding: Finding, others: Sequence[Finding]) -> list[str]:
     """The end of a card: which other questions show the same, what it usually means, and what explains more."""
     assert finding.wrong is not None
-    code = finding.wrong.code
     alike = ", ".join(each.question for each in others)
     lines = [f"also       {len(others)} more alike: {alike}"] if others else []
-    usual = textwrap.wrap(EXPLANATIONS[code].look_at, 100)
-    lines += [f"{'usually' if i == 0 else '':<11}{line}" for i, line in enumerate(usual)]
-    return [f"  {line}" for line in [*lines, f"explain    opassay explain {code}"]]
+    return [f"  {line}" for line in [*lines, *explanation_lines(finding.wrong.code, 11)]]
 
 
 def cause_data(finding: Finding) -> dict[str, Any]:
@@ -206,7 +198,7 @@ def cause_data(finding: Finding) -> dict[str, Any]:
     data: dict[str, Any] = {
         "question": finding.question,
         "code": str(wrong.code),
-        "title": QUESTIONS[finding.question].title,
+        "title": TABLE[finding.question].title,
         "text": clean(str(wrong))[:2000],
     }
     if wrong.outlier is not None:
@@ -220,8 +212,8 @@ def cause_data(finding: Finding) -> dict[str, Any]:
 
 def ruling(findings: Sequence[Finding], weaknesses: Sequence[str]) -> Ruling:
     """The verdict that findings make."""
-    if any(finding.standing is Standing.WRONG for finding in findings):
+    if any(finding.is_wrong for finding in findings):
         return Ruling.REJECTED
-    if any(finding.standing is Standing.SUSPECT for finding in findings):
+    if any(finding.is_suspect for finding in findings):
         return Ruling.SUSPECT
     return Ruling.WEAK if weaknesses else Ruling.ACCEPTED

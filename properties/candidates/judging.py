@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -11,17 +12,17 @@ import torch
 
 from ...oracles.bound.accept import ReadingError
 from ...oracles.bound.terms import Terms, terms
-from ...oracles.verdicts.verdict import Code
+from ...oracles.verdicts.verdict import Code, Outcome, Verdict
+from ..table import TABLE
 from .arguments import CallArguments, copied_state
 from .asking import ASKING
 from .conformance import DEFAULT
-from .finding import Finding, not_asked, wrong
+from .finding import Finding, not_asked, of_property, wrong
 from .host.calls import GoneError
 from .host.host import CandidateHost
 from .judgement import Assignment, Judgement, Ruling, ruling
 from .precision import arithmetic
 from .question_plan import QuestionPlan
-from .questions import QUESTIONS, Standing
 from .reasons import with_advice
 from .row_sample import part_of
 from .session import Session
@@ -29,21 +30,16 @@ from .specification import SpecError, specification
 
 #: (code of the question that comes next, how many were asked, how many there are) -> None.
 Progress = Callable[[str, int, int], None]
+#: (code of a property) -> its verdict.
+AskProperty = Callable[[str], Verdict]
 #: Every question, to its end.
 ALL = QuestionPlan()
 
 
 def judge(
-    candidate: Callable[..., Any],
-    spec: Any,
-    inputs: Any,
-    *,
-    contract: str | Terms = DEFAULT,
-    seed: int = 0,
-    questions: Sequence[str] = (),
-    calls: int | None = None,
-    total: float = math.inf,
-) -> Judgement:
+    candidate: Callable[..., Any], spec: Any, inputs: Any, *, contract: str | Terms = DEFAULT, seed: int = 0,
+    questions: Sequence[str] = (), calls: int | None = None, total: float = math.inf,
+) -> Judgement:  # fmt: skip
     """Judge a candidate in this process, by a spec.
 
     Args:
@@ -52,7 +48,7 @@ def judge(
         spec: as for `bound`.
         inputs: the arguments of one call, or (seed) -> arguments.
         contract: as for `bound`. seed: of everything that is drawn.
-        questions: codes of `questions.QUESTIONS`; all by default.
+        questions: codes of `table.TABLE`, or "ALL"; by default all of `table.QUESTIONS`, and no property of ops.
         calls: that AGAIN makes in a row; None for as many as half a second takes, and 100 at most.
         total: seconds after which no further question is asked, which the judgement names as a weakness.
 
@@ -75,24 +71,45 @@ def judge(
     session = Session(read_spec, host, allowed, seed, arguments, draw, part)
     session.history.in_a_row = plan.calls
     try:
-        return judged(session, plan)
+        return judged(session, plan, ask_property=_asking_here(session, host))
     finally:
         host.set_state(before)
 
 
-def judged(session: Session, plan: QuestionPlan = ALL, progress: Progress | None = None) -> Judgement:
+def _asking_here(session: Session, host: CandidateHost) -> AskProperty:
+    """What asks a property in this process; the engine, which takes a while to import, is imported with the first."""
+
+    @functools.cache
+    def make() -> Any:
+        from .candidate_op import op_of_candidate
+
+        return op_of_candidate(host, session.spec, session.given, session.terms)
+
+    def ask(code: str) -> Verdict:
+        from .property_cells import judge_property
+
+        return judge_property(code, make, session.seed)
+
+    return ask
+
+
+def judged(
+    session: Session, plan: QuestionPlan = ALL, progress: Progress | None = None,
+    ask_property: AskProperty | None = None,
+) -> Judgement:  # fmt: skip
     """Ask a session's questions; the findings are in the table's order, whatever that of the plan.
 
     Args:
         session: what is judged. plan: of the questions. progress: told before each question.
+        ask_property: asks the candidate a property of the plan.
     """
     start = time.monotonic()
-    findings, error, stopped = _ask(session, plan, start, progress)
+    findings, error, stopped = _ask(session, plan, start, progress, ask_property)
     misread = "" if error else _misread(session)
     if misread:
         error, findings = misread, []  # What was held against such bounds says nothing.
-    findings.sort(key=lambda finding: list(QUESTIONS).index(finding.question))
-    weaknesses = [] if error else session.records.weaknesses(findings) + stopped
+    findings.sort(key=lambda finding: list(TABLE).index(finding.question))
+    weaknesses = [] if error else session.records.weaknesses(findings) + _unanswered(findings, plan) + stopped
     name, words = ("", "") if error else arithmetic(session)
     findings = with_advice(session, findings, name)
     verdict = Ruling.ERROR if error else ruling(findings, weaknesses)
@@ -105,16 +122,16 @@ def judged(session: Session, plan: QuestionPlan = ALL, progress: Progress | None
 
 
 def _ask(
-    session: Session, plan: QuestionPlan, start: float, progress: Progress | None
+    session: Session, plan: QuestionPlan, start: float, progress: Progress | None, ask_property: AskProperty | None
 ) -> tuple[list[Finding], str, list[str]]:
     """The findings in the order of asking; why there is no verdict, or ""; and what was not asked, a sentence or none.
 
     Args:
-        session, plan, progress: as for `judged`. start: when the questions began, on the monotonic clock.
+        session, plan, progress, ask_property: as for `judged`. start: when the questions began, on the monotonic clock.
     """
     findings: list[Finding] = []
     for number, code in enumerate(plan.order):
-        wrong_ones = [each.question for each in findings if each.standing is Standing.WRONG]
+        wrong_ones = [each.question for each in findings if each.is_wrong]
         late = time.monotonic() - start > plan.total
         if late or (plan.stop and wrong_ones):
             why = "out of time" if late else f"{wrong_ones[0]} is wrong"
@@ -122,6 +139,9 @@ def _ask(
         if progress is not None:
             progress(code, number, len(plan.order))
         try:
+            if code not in ASKING and ask_property is not None:
+                findings.append(of_property(ask_property(code)))
+                continue
             findings.append(ASKING[code](session))
         except SpecError as err:
             # Hostile inputs may be outside of what the spec takes; that it cannot be read at the given ones is said.
@@ -136,6 +156,18 @@ def _ask(
             findings += [] if code == "LEFT" else [ASKING["LEFT"](session)]
             break
     return findings, "", []
+
+
+def _unanswered(findings: Sequence[Finding], plan: QuestionPlan) -> list[str]:
+    """Properties that were asked for by name and not judged, and those of which the judge failed: a sentence each."""
+    verdicts = [finding.verdict for finding in findings if finding.verdict is not None]
+    return [
+        f"{verdict.cell.property} was not judged: {verdict.reason}"
+        for verdict in verdicts
+        if verdict.outcome is Outcome.ERROR
+        or (verdict.cell.property in plan.questions
+            and verdict.outcome in (Outcome.REFUSED, Outcome.UNSUPPORTED, Outcome.NOT_RUN))
+    ]  # fmt: skip
 
 
 def _misread(session: Session) -> str:

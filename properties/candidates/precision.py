@@ -12,8 +12,7 @@ from ...reference.formats import FORMATS
 from .arguments import OperandFacts
 from .comparing import Held, hold_all
 from .conformance import DEFAULT
-from .evidence import Evidence
-from .questions import OF_ARITHMETIC
+from .evidence import OF_ARITHMETIC, Evidence
 from .session import Session
 from .specification import SpecError
 

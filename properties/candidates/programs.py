@@ -15,7 +15,7 @@ from ...oracles.programs.writing import assemble
 from . import failing_call
 from .arguments import Tensor
 from .card import Outlier
-from .cases import JudgedCase, absolute
+from .cases import JudgedCase, absolute, parts_of
 from .finding import FailingCall, Finding
 from .host.module_files import CANDIDATES, SPECS
 from .layouts import place, strides_of
@@ -96,9 +96,8 @@ def _targets(case: JudgedCase) -> tuple[str, ...]:
     """The lines that load and make the reference and the candidate."""
     lines = ["os.environ['TRITON_INTERPRET'] = '1'"] if case.interpret else []
     for name, address, usual in (("reference", case.spec, SPECS), ("candidate", case.candidate, CANDIDATES)):
-        file, within, target = absolute(address).partition(".py:")
-        module, _, target = (f"{file}.py", "", target) if within else absolute(address).partition(":")
-        lines.append(f"module = load({module!r})")
+        path, module, target = parts_of(absolute(address))
+        lines.append(f"module = load({str(path or module)!r})")
         lines += ["made = getattr(module, 'get_init_inputs', list)()"] if name == "reference" else []
         names = (target,) if target else usual
         lines.append(f"{name} = next(getattr(module, name) for name in {names} if hasattr(module, name))")

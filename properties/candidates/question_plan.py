@@ -6,8 +6,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .questions import QUESTIONS
+from ..table import QUESTIONS, TABLE
 
+#: The word for every question and every property.
+ALL_CODES = "ALL"
 #: Other answers are compared with what comes of these, which are asked first.
 _AHEAD = ("PROCESS", "GIVEN")
 #: These build on answers to other questions, or end the candidate's process, and are not asked earlier than those.
@@ -19,7 +21,8 @@ class QuestionPlan:
     """What is asked of a candidate.
 
     Attributes:
-        questions: codes of `QUESTIONS`; all by default. sooner: those that are asked before others where they may be.
+        questions: codes of `TABLE`, or "ALL"; by default those of `QUESTIONS`.
+        sooner: those that are asked before others where they may be.
         stop: whether a wrong answer ends the questions.
         total: seconds after which no further question is asked; one that has begun is waited for.
         calls: that AGAIN makes in a row; None for as many as half a second takes.
@@ -36,9 +39,9 @@ class QuestionPlan:
     timed: bool = False
 
     def __post_init__(self) -> None:
-        unknown = [code for code in self.questions if code not in QUESTIONS]
+        unknown = [code for code in self.questions if code not in (*TABLE, ALL_CODES)]
         if unknown:
-            raise ValueError(f"questions: got {unknown[0]!r}, need codes of {', '.join(QUESTIONS)}")
+            raise ValueError(f"questions: got {unknown[0]!r}, need codes of {', '.join([*TABLE, ALL_CODES])}")
         if not self.total > 0:
             raise ValueError(f"total={self.total}: need seconds above 0")
         if self.calls is not None and self.calls < 2:
@@ -47,6 +50,8 @@ class QuestionPlan:
     @property
     def order(self) -> list[str]:
         """The codes in the order in which they are asked."""
-        codes = [code for code in QUESTIONS if not self.questions or code in self.questions]
+        every = ALL_CODES in self.questions
+        codes = [code for code in QUESTIONS if not self.questions or every or code in self.questions]
         sooner = set(self.sooner) - _BEHIND
-        return sorted(codes, key=lambda code: 0 if code in _AHEAD else 1 if code in sooner else 2)
+        codes.sort(key=lambda code: 0 if code in _AHEAD else 1 if code in sooner else 2)
+        return codes + [code for code in TABLE if code not in QUESTIONS and (every or code in self.questions)]

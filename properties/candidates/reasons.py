@@ -30,10 +30,9 @@ from ...oracles.specs.lines import line_of
 from .arguments import OperandFacts, Tensor
 from .card import Outlier
 from .comparing import hold_all
-from .evidence import Evidence
+from .evidence import OF_DATA, Evidence
 from .finding import Finding
 from .precision import accepting_contract
-from .questions import OF_DATA, Standing
 from .rewrites import Changes, Rewritten, factors_of, rewrites_of
 from .session import Session
 from .specification import SpecError, Specification
@@ -106,7 +105,7 @@ def with_advice(session: Session, findings: Sequence[Finding], kept: str) -> lis
         with contextlib.suppress(Exception):  # A verdict does not hang on what explains it.
             reason = likely_reason(session.spec, session.records.evidence, first[finding.question], session.terms)
         lines = [] if reason is None else [f"likely     {reason}"]
-        earlier = any(each.standing is Standing.WRONG for each in findings[:i])
+        earlier = any(each.is_wrong for each in findings[:i])
         if not earlier and _may_be_rounding(finding.question, finding.wrong.outlier, reason):
             contract = accepting_contract(session, kept, reason.allowed if reason else "")
             lines += [f"accepted   with --contract {contract}"] if contract else []

@@ -81,11 +81,9 @@ class RowPrimitives(PrimitiveOrder):
 
 
 def keeps_rows(
-    at: Callable[[int], tuple[Callable[..., Any], Sequence[tuple[int, ...]]]],
-    having: Sequence[bool],
-    counts: tuple[int, int],
-    terms: Contract,
-) -> bool:
+    at: Callable[[int], tuple[Callable[..., Any], Sequence[tuple[int, ...]]]], having: Sequence[bool],
+    counts: tuple[int, int], terms: Contract,
+) -> bool:  # fmt: skip
     """Whether a formula keeps rows apart, and is the same for so many rows as for so many others.
 
     Args:

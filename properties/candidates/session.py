@@ -16,12 +16,11 @@ from ...oracles.verdicts.verdict import Code
 from .agreement import disagreement, operands_of
 from .arguments import CallArguments, OperandFacts, State, Tensor
 from .comparing import hold_in_turn
-from .evidence import Evidence, Records
+from .evidence import OF_ARITHMETIC, OF_DATA, OF_LIKELY, Evidence, Records
 from .finding import FailingCall, Finding, raised, summed, wrong
 from .host.calls import Answer, Answering, CandidateCall, Manner, Writes
 from .inputs import WAYS
 from .layouts import MemoryLayout, own_strides, strides_of
-from .questions import OF_ARITHMETIC, OF_DATA, OF_LIKELY
 from .results import SpecRun, unlike
 from .row_sample import Part
 from .specification import Reading, Specification
@@ -162,17 +161,9 @@ class Session:
         return self.call(self.given, watched=True, writes=writes, fetched=self.part is not None)
 
     def values(
-        self,
-        question: str,
-        arguments: CallArguments,
-        state: State | None = None,
-        manner: Manner = Manner.PLAIN,
-        *,
-        sharp: bool = False,
-        refusable: bool = False,
-        alone: bool = False,
-        layout: MemoryLayout | None = None,
-    ) -> Finding:
+        self, question: str, arguments: CallArguments, state: State | None = None, manner: Manner = Manner.PLAIN, *,
+        sharp: bool = False, refusable: bool = False, alone: bool = False, layout: MemoryLayout | None = None,
+    ) -> Finding:  # fmt: skip
         """Ask for the outputs at some arguments, and hold them.
 
         Args:
@@ -289,15 +280,9 @@ class Session:
         return tuple(run.names[i] for i, _ in every), tuple(value for _, value in every), tuple(i for i, _ in every)
 
     def held_in_part(
-        self,
-        question: str,
-        arguments: CallArguments,
-        state: State,
-        answer: Answer,
-        rows: Sequence[int],
-        sharp: bool = False,
-        part: Part | None = None,
-    ) -> Finding:
+        self, question: str, arguments: CallArguments, state: State, answer: Answer, rows: Sequence[int],
+        sharp: bool = False, part: Part | None = None,
+    ) -> Finding:  # fmt: skip
         """Hold rows of the answer to the call before.
 
         Args:

@@ -98,7 +98,7 @@ class Specification:
         if odd:
             raise SpecError(f"{self.name} {odd}")
         self._check(dict(zip(result.names, result.tensors, strict=True)))
-        places = self._written(arguments, state)
+        places = self.written(arguments, state)
         if not result.tensors and not places:
             raise SpecError(f"{self.name} gives {result.form} and writes no tensor: there is nothing to judge")
         values = tuple(own_state[place] if isinstance(place, str) else own_arguments.tensors[place] for place in places)
@@ -113,7 +113,7 @@ class Specification:
             for name, tensor in named.items():
                 check(name, tensor)
 
-    def _written(self, arguments: CallArguments, state: State) -> tuple[str | int, ...]:
+    def written(self, arguments: CallArguments, state: State) -> tuple[str | int, ...]:
         """What the spec writes: names of parameters and buffers, and positions among the tensor arguments."""
         if self.numpy:
             return ()
@@ -211,7 +211,7 @@ class Specification:
         device = "cuda" if any(t.is_cuda for t in operands) else "cpu"
         contract = terms.contract(self.dtype_of(arguments, state), device, order)
         # A function of arrays in the places of the state and of the tensors among the arguments.
-        inner = _with_algorithms(self.function, arguments) if self.numpy else self.traced_at(arguments, state)
+        inner = with_algorithms(self.function, arguments) if self.numpy else self.traced_at(arguments, state)
         fixed = [None if i in floating else t.detach().cpu().numpy() for i, t in enumerate(operands)]
         casts = [terms.format_of_inputs(dtype_name(operands[i].dtype)) for i in floating]
 
@@ -246,17 +246,28 @@ class Specification:
         """The same, read as other operations at all tensors that it was traced at."""
         return replace(self, _traced=dict.fromkeys(self._traced, other))
 
-    def _trace(self, arguments: CallArguments, state: State) -> Traced:
-        names = list(state)
+    def of_tensors(
+        self, arguments: CallArguments, names: Sequence[str],
+        called: Callable[[dict[str, Tensor], tuple[Any, ...]], Any],
+    ) -> Callable[..., tuple[Tensor, ...]]:  # fmt: skip
+        """A function of a state and arguments as one of tensors: of those of the state, and then of the arguments.
 
-        def flat(*tensors: Tensor) -> tuple[Any, ...]:
+        Args:
+            arguments: of the call. names: of the state. called: the function; `self.called` for the spec.
+        """
+
+        def flat(*tensors: Tensor) -> tuple[Tensor, ...]:
             own_state = dict(zip(names, tensors, strict=False))
-            outputs = result_of(self.called(own_state, arguments.with_tensors(tensors[len(names) :]).args)).tensors
+            outputs = result_of(called(own_state, arguments.with_tensors(tensors[len(names) :]).args)).tensors
             for name, tensor in zip(names, tensors, strict=False):
                 if own_state[name] is not tensor:  # The module has another one there now: a write like one in place.
                     tensor.copy_(self._replaced(name, own_state[name], tensor))
             return outputs
 
+        return flat
+
+    def _trace(self, arguments: CallArguments, state: State) -> Traced:
+        flat = self.of_tensors(arguments, list(state), self.called)
         try:
             with preserve_attributes(self.function):
                 return traced(flat, *(t.detach() for t in (*state.values(), *arguments.tensors)))
@@ -345,7 +356,7 @@ def _calls_numpy(function: Any) -> bool:
     return "numpy" in modules and "torch" not in modules
 
 
-def _with_algorithms(formula: Callable[..., Any], arguments: CallArguments) -> Callable[..., Any]:
+def with_algorithms(formula: Callable[..., Any], arguments: CallArguments) -> Callable[..., Any]:
     def filled(function: Callable[..., Any], *arrays: Any) -> Any:
         outputs = function(*arguments.with_tensors(arrays).args)
         leaves = outputs if isinstance(outputs, (tuple, list)) else (outputs,)

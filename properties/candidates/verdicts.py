@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
+import functools
 import shlex
 from collections.abc import Callable
+from dataclasses import replace
 
 from ...oracles.op.script import NoProgram
 from ...oracles.programs.writing import without
 from ...oracles.verdicts.verdict import Cell, Code, Failure, Measure, Outcome, Signs, Verdict, Worst
+from ..table import TABLE
 from .cases import DEVICE, SUBJECT, JudgedCase
 from .finding import Finding
 from .judgement import Judgement, Ruling
 from .programs import write_program
-from .questions import QUESTIONS, Standing
 
 _VACUOUS = "held, but half of the elements or more have a bound wider than themselves, or none"
-_OUTCOMES = {
-    Standing.HELD: (Outcome.VERIFIED, Code.HELD),
-    Standing.VACUOUS: (Outcome.WEAK, Code.MOSTLY_NOT_JUDGED),
-    Standing.SUSPECT: (Outcome.WEAK, Code.BIAS),
-    Standing.REFUSED: (Outcome.REFUSED, Code.REFUSED),
-    Standing.NOT_ASKED: (Outcome.UNSUPPORTED, Code.NOT_APPLICABLE),
-}
-#: Codes of a wrong finding that are no failure of an answer, because there was none.
-_ENDS = {Code.TIMED_OUT: Outcome.TIMEOUT, Code.CRASHED: Outcome.CRASH}
 
 
 def verdicts_of(judgement: Judgement, case: JudgedCase, store: Callable[[str, bytes], None]) -> tuple[Verdict, ...]:
@@ -55,24 +48,29 @@ def _snippet(finding: Finding, case: JudgedCase, store: Callable[[str, bytes], N
 
 
 def _verdict(cell: Cell, finding: Finding, case: JudgedCase, store: Callable[[str, bytes], None]) -> Verdict:
-    title = QUESTIONS[finding.question].title
-    judged, elements = finding.judged, max(finding.elements, finding.judged)
+    """The verdict of a finding; its failure is seen again by its program, or by the command that judges."""
+    verdict = finding.verdict or _of_question(cell, finding)
+    failure = verdict.failure
+    if failure is not None:
+        message = f"{failure.message}\n  again      {shlex.join(case.words)}"
+        snippet = _snippet(finding, case, store)
+        failure = replace(failure, message=message, case_id=case.id, case=case.text, snippet=snippet)
+    return replace(verdict, cell=cell, failure=failure, others=())
+
+
+def _of_question(cell: Cell, finding: Finding) -> Verdict:
+    wrong, judged, elements = finding.wrong, finding.judged, max(finding.elements, finding.judged)
+    of = functools.partial(Verdict, cell, finding.outcome, title=TABLE[finding.question].title)
     measure = Measure(samples=1, judged=judged, not_judged=elements - judged)
-    wrong = finding.wrong
-    if finding.standing is not Standing.WRONG:
-        outcome, code = _OUTCOMES[finding.standing]
-        reason = _VACUOUS if finding.standing is Standing.VACUOUS else finding.text or "held"
-        if outcome is Outcome.VERIFIED and not judged:
-            measure = Measure(samples=1, judged=1)  # a question about the call as a whole
-        return Verdict(cell, outcome, code, reason, measure, title=title)
-    assert wrong is not None
-    signs = Signs(samples=1)
-    if wrong.outlier is not None:
-        at = wrong.outlier
+    if wrong is None or not finding.is_wrong:
+        usual = Code.HELD if finding.outcome is Outcome.VERIFIED else Code.MOSTLY_NOT_JUDGED
+        code = usual if wrong is None else Code.REFUSED if finding.outcome is Outcome.REFUSED else wrong.code
+        reason = _VACUOUS if code is Code.MOSTLY_NOT_JUDGED else finding.text or "held"
+        # A question about the call as a whole has judged one thing.
+        return of(code, reason, Measure(samples=1, judged=1) if code is Code.HELD and not judged else measure)
+    signs, at = Signs(samples=1), wrong.outlier
+    if at is not None:
         where = f"{at.output}[{', '.join(map(str, at.index))}]" if at.index else at.output
         worst = Worst(where, "forward", at.computed.hex(), repr(at.exact), float("nan"), at.ratio, at.share)
-        measure = measure.reaching(worst)
-        signs = Signs(samples=1, output=at.output, share=at.share)
-    message = f"{wrong}\n  again      {shlex.join(case.words)}"
-    failure = Failure(wrong.code, wrong.title, message, case.id, case.text, _snippet(finding, case, store), signs)
-    return Verdict(cell, _ENDS.get(wrong.code, Outcome.FAIL), wrong.code, wrong.title, measure, failure, title=title)
+        measure, signs = measure.reaching(worst), Signs(samples=1, output=at.output, share=at.share)
+    return of(wrong.code, wrong.title, measure, Failure(wrong.code, wrong.title, str(wrong), signs=signs))

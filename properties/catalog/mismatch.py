@@ -10,10 +10,9 @@ Mismatches: TypeAlias = Iterator[str]
 
 
 def refused(
-    call: Callable[[], Any],
-    *says: str,
+    call: Callable[[], Any], *says: str,
     error: type[Exception] | tuple[type[Exception], ...] = (RuntimeError, ValueError),
-) -> str:
+) -> str:  # fmt: skip
     """What is wrong with the error of a call, which must be an `error` and say all of `says`; "" where nothing is."""
     try:
         call()

@@ -4,7 +4,7 @@ A check takes a judge and a sample, tells the judge's tally what it judged, and 
 promise. The codes must be exactly those of `properties.table`, or this import fails.
 """
 
-from ..table import bind_checks
+from ..table import PROPERTIES, bind
 from .autocast import check_autocast
 from .calls.independence import check_independence
 from .comm.devices import check_places
@@ -35,7 +35,7 @@ from .transforms.values import (
 from .transforms.vmap import check_vmap
 from .ways.calling import check_ways
 
-CHECKS = bind_checks(
+CHECKS = bind(
     {
         "FWD": check_values,
         "VJP": check_vjp,
@@ -68,5 +68,6 @@ CHECKS = bind_checks(
         "AGREE": check_agreement,
         "FWAD": check_forward_ad,
         "WAYS": check_ways,
-    }
+    },
+    PROPERTIES,
 )

@@ -76,12 +76,9 @@ def _note_state(tensor: Tensor) -> list[object]:
 
 
 def _require_untouched(
-    judge: Judge,
-    tensors: Mapping[str, Tensor],
-    before: Sequence[tuple[Tensor, list[object]]],
-    path: str,
+    judge: Judge, tensors: Mapping[str, Tensor], before: Sequence[tuple[Tensor, list[object]]], path: str,
     telling: ScriptMaker,
-) -> None:
+) -> None:  # fmt: skip
     """Violation unless tensors have the values and the state (`_note_state`) that they had before a call."""
     for (name, t), (copy, notes) in zip(tensors.items(), before, strict=True):
         now = _note_state(t)

@@ -243,13 +243,9 @@ def ask_steered(drafts: st.SearchStrategy[Draft], ask: Ask, seed: int, limits: h
 
 
 def simplify(
-    drafts: st.SearchStrategy[Draft],
-    ask: Ask,
-    failure: FailingDraft,
-    limits: hypothesis.settings,
-    most: int,
+    drafts: st.SearchStrategy[Draft], ask: Ask, failure: FailingDraft, limits: hypothesis.settings, most: int,
     seconds: float = SIMPLER_SECONDS,
-) -> None:
+) -> None:  # fmt: skip
     """Make a failing draft simpler.
 
     Args:

@@ -82,14 +82,9 @@ class Process:
     """
 
     def __init__(
-        self,
-        hello: Mapping[str, Any],
-        *,
-        command: Sequence[str] | Start,
-        attached: bool = False,
-        heard: bool = True,
+        self, hello: Mapping[str, Any], *, command: Sequence[str] | Start, attached: bool = False, heard: bool = True,
         marked: bool = True,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.attached, self.printed = attached, 0
         self.closed: set[int] = set()
         self.mark = f"OPASSAY_WORKER={os.getpid()}.{time.monotonic_ns()}"

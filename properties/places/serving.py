@@ -9,6 +9,7 @@ from __future__ import annotations
 import faulthandler
 import json
 import os
+import resource
 import signal
 import sys
 import traceback
@@ -61,6 +62,14 @@ def serve(prepare: Callable[[Json], dict[str, str]], answer: Callable[[Json], Js
         traceback.print_exc()  # the owner keeps the end of what is printed here, and shows it
     finally:
         _leave(status)
+
+
+def limit_memory(most: int) -> None:
+    """Let this process take at most so many bytes of memory; 0 for no limit."""
+    if most:
+        # A hard limit of -1 is no limit; a soft limit above a hard one would be refused.
+        _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+        resource.setrlimit(resource.RLIMIT_DATA, (most if hard < 0 else min(most, hard), hard))
 
 
 def _send(answers: int, pid: int, answer: Json) -> None:

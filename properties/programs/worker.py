@@ -18,7 +18,6 @@ from __future__ import annotations
 import contextlib
 import importlib
 import json
-import resource
 import time
 import traceback
 from collections.abc import Callable
@@ -31,17 +30,13 @@ from ...oracles.verdicts.verdict import CHECKED, Cell, Code, Failure, Outcome, V
 from .. import worlds
 from ..catalog.loading import load_op
 from ..names import PluginError, SelectionError
-from ..places.serving import serve
+from ..places.serving import limit_memory, serve
 from ..table import PROPERTIES, Where
 
 
 def _enter_world(hello: dict[str, Any]) -> dict[str, str]:
     """Set the memory limit, import torch and enter the owner's world; the environment of this process."""
-    limit = int(hello["memory"])
-    if limit:
-        # A hard limit of -1 is no limit; a soft limit above a hard one would be refused.
-        _, hard = resource.getrlimit(resource.RLIMIT_DATA)
-        resource.setrlimit(resource.RLIMIT_DATA, (limit if hard < 0 else min(limit, hard), hard))
+    limit_memory(int(hello["memory"]))
     _prefer_to_die()
     import torch  # after the limits above, which must include torch's own memory
 

@@ -14,6 +14,7 @@ from ...oracles.verdicts.verdict import AXES, Cell, counted
 from ...properties.catalog import CATALOG
 from ...properties.catalog.loading import plugin_entry_points
 from ...properties.engine.plan import Selection
+from ...properties.table import PROPERTIES, QUESTIONS
 from .. import exit_codes
 from ..record import plan_digest
 from ..text import one_line
@@ -60,6 +61,9 @@ def _print_ops(cells: Sequence[Cell]) -> None:
         _WIDTH, initial_indent="  ", subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
     )
     click.echo(lines.fill(", ".join(names)))
+    # Of a candidate both are asked, and a code of both is one question.
+    for rows, of in ((PROPERTIES, "an op"), (QUESTIONS, "a candidate, by opassay judge")):
+        click.echo(f"{counted(len(rows), 'question')} of {of}:\n{lines.fill(', '.join(rows))}")
     click.echo(f"{counted(len(cells), 'cell')}: `opassay list OP` shows those of one op, `opassay list --cells` all")
 
 

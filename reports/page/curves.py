@@ -95,12 +95,9 @@ def _panel(name: str, kind: str, bins: Sequence[tuple[Verdict, Bin]], dtypes: Se
 
 
 def _curve(
-    dtype: str,
-    place: int,
-    bins: Sequence[tuple[Verdict, Bin]],
-    across: Callable[[float], float],
+    dtype: str, place: int, bins: Sequence[tuple[Verdict, Bin]], across: Callable[[float], float],
     up: Callable[[float], float],
-) -> Curve:
+) -> Curve:  # fmt: skip
     ranked = sorted(bins, key=lambda pair: pair[1].low)
     scaled = [(across(one.low), up(_log(one.scaled))) for _, one in ranked]
     ratio = [(across(one.low), up(_log(one.ratio))) for _, one in ranked]

@@ -158,13 +158,9 @@ def make_matrix(squares: Sequence[Square], ops: Sequence[str]) -> Matrix:
 
 
 def _group(
-    op: str,
-    name: str,
-    words: str,
-    place: Mapping[tuple[str, str, str, str], Square],
-    series: Sequence[str],
+    op: str, name: str, words: str, place: Mapping[tuple[str, str, str, str], Square], series: Sequence[str],
     dtypes: Sequence[str],
-) -> Group | None:
+) -> Group | None:  # fmt: skip
     """The squares of one op and property, a line per series; None where no cell was planned.
 
     Args:

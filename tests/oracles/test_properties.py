@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from opassay.properties.checks import CHECKS
-from opassay.properties.table import DTYPES, PROPERTIES, Property, Sampling, Where, bind_checks
+from opassay.properties.table import DTYPES, PROPERTIES, QUESTIONS, TABLE, Property, Sampling, Where, bind
 
 
 def test_every_property_has_a_check_in_the_order_of_the_table() -> None:
@@ -20,9 +20,16 @@ def test_every_property_has_a_check_in_the_order_of_the_table() -> None:
 
 def test_a_property_without_a_check_and_a_check_of_no_property_are_refused() -> None:
     with pytest.raises(ValueError, match=re.escape("got none for codes=['FWD'], and unknown codes=[]")):
-        bind_checks({code: check for code, check in CHECKS.items() if code != "FWD"})
+        bind({code: check for code, check in CHECKS.items() if code != "FWD"}, PROPERTIES)
     with pytest.raises(ValueError, match=re.escape("got none for codes=[], and unknown codes=['FWDD']")):
-        bind_checks({**CHECKS, "FWDD": CHECKS["FWD"]})
+        bind({**CHECKS, "FWDD": CHECKS["FWD"]}, PROPERTIES)
+
+
+def test_a_code_has_one_row() -> None:
+    assert len({row.title for row in TABLE.values()}) == len(TABLE)
+    assert PROPERTIES.keys() & QUESTIONS.keys() == {"AUTOCAST"}
+    assert all(TABLE[code] is row for rows in (PROPERTIES, QUESTIONS) for code, row in rows.items())
+    assert all(row.code == code and row.asks.endswith(".") for code, row in TABLE.items())
 
 
 def test_every_row_says_what_can_be_asked() -> None:

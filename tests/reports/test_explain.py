@@ -9,7 +9,7 @@ import pytest
 from opassay.oracles.verdicts.verdict import Code, Outcome
 from opassay.properties.engine.profiles import PROFILES
 from opassay.properties.names import SUBJECTS
-from opassay.properties.table import PROPERTIES
+from opassay.properties.table import PROPERTIES, TABLE
 from opassay.reports.cli.main import main
 from opassay.reports.cli.project.explain import _CODES, samples_of
 from opassay.reports.explain import PROFILE_TEXTS, SUBJECT_TEXTS
@@ -64,7 +64,7 @@ def test_a_name_is_explained(name: str, said: list[str], capsys: pytest.CaptureF
 def test_without_a_name_all_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain"]) == 0
     listed = {line.split()[0] for line in capsys.readouterr().out.splitlines() if line.strip()}
-    assert {*map(str, Code), *PROPERTIES, *PROFILES, *SUBJECTS, "verified", "properties"} <= listed
+    assert {*map(str, Code), *TABLE, *PROFILES, *SUBJECTS, "verified", "properties"} <= listed
 
 
 @pytest.mark.parametrize(("name", "said"), [("VPJ", "'VJP'"), ("breif", "'brief'"), ("unstabel", "'unstable'")])

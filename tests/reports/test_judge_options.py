@@ -13,7 +13,7 @@ import torch
 from opassay.properties.candidates.judgement import Ruling
 from opassay.properties.candidates.judging import judge
 from opassay.properties.candidates.question_plan import QuestionPlan
-from opassay.properties.candidates.questions import QUESTIONS
+from opassay.properties.table import QUESTIONS
 from opassay.reports.cli.main import main
 from opassay.reports.schemas.documents import schema_of
 from tests.reports.json_schema import schema_errors

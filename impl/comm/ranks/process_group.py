@@ -56,12 +56,9 @@ class TorchComm(Comm):
     """
 
     def __init__(
-        self,
-        group: dist.ProcessGroup | None = None,
-        fingerprints: bool = True,
-        board: Board | None = None,
+        self, group: dist.ProcessGroup | None = None, fingerprints: bool = True, board: Board | None = None,
         deadline: float = 1800.0,
-    ) -> None:
+    ) -> None:  # fmt: skip
         if not dist.is_available() or not dist.is_initialized():
             raise RuntimeError("TorchComm: torch.distributed is not initialised, need init_process_group before.")
         if board is not None and not isinstance(board, Board):

@@ -27,16 +27,10 @@ from .process_group import default_comm
 
 
 def sync_batch_norm(
-    input: Tensor,
-    running_mean: Tensor | None,
-    running_var: Tensor | None,
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
-    training: bool = False,
-    momentum: float = 0.1,
-    eps: float = 1e-5,
+    input: Tensor, running_mean: Tensor | None, running_var: Tensor | None, weight: Tensor | None = None,
+    bias: Tensor | None = None, training: bool = False, momentum: float = 0.1, eps: float = 1e-5,
     comm: Comm | None = None,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """`batch_norm` of the batches of all ranks, concatenated; every rank gets its part.
 
     One all_reduce of 2C + 1 float64 numbers forward (two, of C + 1 and C, of a float64 input), one of 2C backward, and

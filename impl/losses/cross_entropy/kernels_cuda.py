@@ -85,16 +85,9 @@ def cross_entropy_backward(args: SmoothedLossBackward) -> Tensor:
 
 @functools.lru_cache(maxsize=8192)
 def _plan_launch(
-    shape: torch.Size,
-    strides: tuple[int, ...],
-    dtype: torch.dtype,
-    positions: torch.Size,
-    batched: bool,
-    ignore_index: int,
-    smoothing: float,
-    batch_ndim: int,
-    back: tuple[bool, bool] | None,
-) -> LossLaunch:
+    shape: torch.Size, strides: tuple[int, ...], dtype: torch.dtype, positions: torch.Size, batched: bool,
+    ignore_index: int, smoothing: float, batch_ndim: int, back: tuple[bool, bool] | None,
+) -> LossLaunch:  # fmt: skip
     """The launch for a call.
 
     Args:

@@ -141,11 +141,9 @@ def total_weight(weight: Tensor, target: Tensor, ignore_index: int, batch_ndim: 
 
 
 def fill_sums(
-    targets: Targets,
-    reduction: int,
-    picks: tuple[int, ...] | None,
+    targets: Targets, reduction: int, picks: tuple[int, ...] | None,
     tensors: tuple[Tensor | None, Tensor | None, Tensor],
-) -> None:
+) -> None:  # fmt: skip
     """Fills the output, and the total weight where there is a reduction.
 
     Args:
@@ -173,16 +171,9 @@ def fill_sums(
 
 @functools.lru_cache(maxsize=8192)
 def _gathering(
-    shape: torch.Size,
-    picks: tuple[int, ...] | None,
-    classes: int,
-    ignore_index: int,
-    batch_ndim: int,
-    reduction: int,
-    batched: bool,
-    ones: bool,
-    double: bool,
-) -> Sums:
+    shape: torch.Size, picks: tuple[int, ...] | None, classes: int, ignore_index: int, batch_ndim: int, reduction: int,
+    batched: bool, ones: bool, double: bool,
+) -> Sums:  # fmt: skip
     """The launches that gather and sum.
 
     Args:
@@ -231,15 +222,9 @@ def nll_loss_backward(args: LossBackward) -> Tensor:
 
 @functools.lru_cache(maxsize=8192)
 def _fill(
-    shape: torch.Size,
-    dim: int,
-    classes: int,
-    ignore_index: int,
-    batch_ndim: int,
-    batched: bool,
-    each: bool,
+    shape: torch.Size, dim: int, classes: int, ignore_index: int, batch_ndim: int, batched: bool, each: bool,
     double: bool,
-) -> tuple[Prepared, tuple[int]]:
+) -> tuple[Prepared, tuple[int]]:  # fmt: skip
     """The launch that fills and scatters, and the shape of what its rows of programs say of wrong targets.
 
     Args:

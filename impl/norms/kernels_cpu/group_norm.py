@@ -225,14 +225,9 @@ def _gradients_without_statistics(operands: GroupOperands) -> Gradients:
 
 
 def _gradients_by_aten(
-    grad_out: Tensor,
-    x: Tensor,
-    mean: Tensor,
-    rstd: Tensor,
-    weight: Tensor | None,
-    groups: int,
+    grad_out: Tensor, x: Tensor, mean: Tensor, rstd: Tensor, weight: Tensor | None, groups: int,
     mask: tuple[bool, bool, bool],
-) -> Gradients:
+) -> Gradients:  # fmt: skip
     """ATen's kernel; with float32 statistics and weight, that for the half types sums in float32 and rounds once.
 
     Args:

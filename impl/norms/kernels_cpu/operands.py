@@ -47,12 +47,9 @@ class Operands(NamedTuple, Generic[L]):
 
 
 def complete_gradients(
-    gradients: Gradients,
-    operands: Operands[L],
-    through: tuple[Tensor | None, Tensor | None],
-    dtype: torch.dtype,
+    gradients: Gradients, operands: Operands[L], through: tuple[Tensor | None, Tensor | None], dtype: torch.dtype,
     bias_dtype: torch.dtype | None,
-) -> Gradients:
+) -> Gradients:  # fmt: skip
     """The gradients with the part that comes through mean and rstd, each rounded once.
 
     ATen's kernels take no cotangents of mean and rstd, which are differentiable outputs here. The gradient through them

@@ -17,14 +17,9 @@ from .batch_norm import COMBINING_WARPS, Cut, cut_of, output_like
 
 
 def batch_norm_jvp(
-    x: Tensor,
-    weight: Tensor | None,
-    t_input: Tensor | None,
-    t_weight: Tensor | None,
-    t_bias: Tensor | None,
-    eps: float,
-    statistics: bool,
-) -> Moved | None:
+    x: Tensor, weight: Tensor | None, t_input: Tensor | None, t_weight: Tensor | None, t_bias: Tensor | None,
+    eps: float, statistics: bool,
+) -> Moved | None:  # fmt: skip
     """Tangents of (out, mean, invstd); None where x is not read.
 
     Args:
@@ -55,15 +50,9 @@ def batch_norm_jvp(
 
 
 def batch_norm_evaluation_jvp(
-    x: Tensor,
-    weight: Tensor | None,
-    running_mean: Tensor,
-    running_var: Tensor,
-    t_input: Tensor | None,
-    t_weight: Tensor | None,
-    t_bias: Tensor | None,
-    eps: float,
-) -> Tensor | None:
+    x: Tensor, weight: Tensor | None, running_mean: Tensor, running_var: Tensor, t_input: Tensor | None,
+    t_weight: Tensor | None, t_bias: Tensor | None, eps: float,
+) -> Tensor | None:  # fmt: skip
     """The tangent of out from constant statistics; None where neither x nor its tangent is read.
 
     Args:
@@ -90,11 +79,9 @@ def batch_norm_evaluation_jvp(
 
 
 def _statistics(
-    cut: Cut,
-    pair: tuple[Tensor, Tensor | None],
-    moved: tuple[Tensor | None, Tensor | None],
+    cut: Cut, pair: tuple[Tensor, Tensor | None], moved: tuple[Tensor | None, Tensor | None],
     numbers: tuple[float | int, float | int],
-) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
+) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:  # fmt: skip
     """Mean and invstd of channels that do not fit, bar(t) and bar((t - bar(t)) xh), in two launches.
 
     Args:

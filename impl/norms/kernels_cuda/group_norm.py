@@ -35,15 +35,9 @@ Forward = Callable[[Tensor, Tensor | None, Tensor | None, int, float], Outputs]
 
 
 def group_norm_jvp(
-    x: Tensor,
-    weight: Tensor | None,
-    t_input: Tensor | None,
-    t_weight: Tensor | None,
-    t_bias: Tensor | None,
-    groups: int,
-    eps: float,
-    statistics: bool,
-) -> Moved | None:
+    x: Tensor, weight: Tensor | None, t_input: Tensor | None, t_weight: Tensor | None, t_bias: Tensor | None,
+    groups: int, eps: float, statistics: bool,
+) -> Moved | None:  # fmt: skip
     """Tangents of (out, mean, rstd); those that are zero are None, and all of it where x is not read.
 
     Args:

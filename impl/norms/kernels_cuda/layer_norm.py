@@ -70,11 +70,9 @@ def rms_norm(x: Tensor, residual: Tensor | None, weight: Tensor | None, row_ndim
 
 
 def _forward(
-    x: Tensor,
-    operands: Sequence[Tensor | None],
-    results: tuple[Tensor, Tensor | None, Tensor | None, Tensor],
+    x: Tensor, operands: Sequence[Tensor | None], results: tuple[Tensor, Tensor | None, Tensor | None, Tensor],
     eps: float,
-) -> None:
+) -> None:  # fmt: skip
     """Write the results of a forward kernel.
 
     Args:
@@ -110,15 +108,9 @@ native_layer_norm = by_triton("native_layer_norm", cpu.native_layer_norm)(layer_
 
 
 def layer_norm_jvp(
-    x: Tensor,
-    weight: Tensor | None,
-    t_input: Tensor | None,
-    t_weight: Tensor | None,
-    t_bias: Tensor | None,
-    row_ndim: int,
-    eps: float,
-    statistics: bool,
-) -> Moved | None:
+    x: Tensor, weight: Tensor | None, t_input: Tensor | None, t_weight: Tensor | None, t_bias: Tensor | None,
+    row_ndim: int, eps: float, statistics: bool,
+) -> Moved | None:  # fmt: skip
     """Tangents of (out, mean, rstd); those that are zero are None, and all of it where x is not read.
 
     Args:
@@ -169,12 +161,9 @@ def rms_norm_backward(args: cpu_rms.RmsBackward) -> cpu_rms.Gradients:
 
 
 def _gradients_of_rows(
-    operands: Sequence[Any],
-    layout: Rows,
-    mask: tuple[bool, bool, bool],
-    through: Sequence[Tensor | None],
+    operands: Sequence[Any], layout: Rows, mask: tuple[bool, bool, bool], through: Sequence[Tensor | None],
     bias_dtype: torch.dtype | None,
-) -> Gradients:
+) -> Gradients:  # fmt: skip
     """(d_input, d_weight, d_bias), None where masked.
 
     Args:

@@ -28,15 +28,9 @@ _TINY = 2.0**-1000
 
 
 def rounded(
-    contract: Contract,
-    centre: Any,
-    radius: Any,
-    times: float = 1.0,
-    eta: bool = True,
-    nonnegative: bool = False,
-    most: float = math.inf,
-    owned: bool = True,
-) -> Ball:
+    contract: Contract, centre: Any, radius: Any, times: float = 1.0, eta: bool = True, nonnegative: bool = False,
+    most: float = math.inf, owned: bool = True,
+) -> Ball:  # fmt: skip
     """The ball after `times` roundings of the evaluation and one of the centre.
 
     Args:

@@ -126,12 +126,9 @@ class PrimitiveOrder:
     evaluated = True
 
     def __init__(
-        self,
-        function: Callable[..., Any],
-        shapes: Sequence[tuple[int, ...]],
-        terms: Contract = _ANY,
+        self, function: Callable[..., Any], shapes: Sequence[tuple[int, ...]], terms: Contract = _ANY,
         having: Sequence[bool] | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Records a formula.
 
         Args:

@@ -1,10 +1,10 @@
-"""What asks each question of `questions.QUESTIONS`, a module per kind."""
+"""What asks each question of `table.QUESTIONS`, a module per kind."""
 
-from .. import questions
+from ...table import QUESTIONS, bind
 from . import gradients, later_calls, likely, output_values, process, sizes
 
 #: code -> what asks it, in the table's order.
-ASKING = questions.bind_questions(
+ASKING = bind(
     {
         **output_values.ASKING,
         **later_calls.ASKING,
@@ -12,5 +12,6 @@ ASKING = questions.bind_questions(
         **sizes.ASKING,
         **process.ASKING,
         **likely.ASKING,
-    }
+    },
+    QUESTIONS,
 )

@@ -18,7 +18,7 @@ import torch
 from ....oracles.bound.terms import Terms
 from ....oracles.op.bits import same_bits, same_results
 from ....oracles.op.declaration import to_array
-from ....oracles.verdicts.verdict import Code
+from ....oracles.verdicts.verdict import Code, Outcome
 from ..agreement import (
     Called,
     SpecBackward,
@@ -37,7 +37,6 @@ from ..finding import Finding, held, not_asked, process_changed, raised, summed,
 from ..host.calls import Answer, BackwardCall, Manner, floating
 from ..inputs import WAYS, altered, filled
 from ..layouts import MemoryLayout, strides_of
-from ..questions import Standing
 from ..results import SpecRun
 from ..row_sample import Part
 from ..session import Asking, Session
@@ -161,7 +160,7 @@ def gradients(session: Session) -> Finding:
     Where gradients are right at the given inputs, they are asked at others, with other parameters, and in other memory.
     """
     finding = gradients_at(session, session.given, "GRAD")
-    if finding.standing not in (Standing.HELD, Standing.VACUOUS) or session.part is not None:
+    if finding.outcome not in (Outcome.VERIFIED, Outcome.WEAK) or session.part is not None:
         return finding
     state = altered(session.spec.state, session.generator("PARAMS")) if session.controlled else session.spec.state
     others = [(_unlike(session), "GRAD elsewhere", _GradientPlace(state))]
@@ -174,9 +173,9 @@ def gradients(session: Session) -> Finding:
             other = gradients_at(session, arguments, drawn, place)
         except SpecError:
             continue  # Inputs that were drawn may be outside of what the spec takes.
-        if other.standing is Standing.WRONG and other.wrong is not None:
+        if other.is_wrong and other.wrong is not None:
             return replace(other, wrong=other.wrong.with_lines(place.text))
-        refused += [f"raised with {place.text.split(maxsplit=1)[1]}"] if other.standing is Standing.REFUSED else []
+        refused += [f"raised with {place.text.split(maxsplit=1)[1]}"] if other.outcome is Outcome.REFUSED else []
         finding = replace(finding, judged=finding.judged + other.judged, elements=finding.elements + other.elements)
     return replace(finding, left_out="; ".join(filter(None, [finding.left_out, *refused])))
 
@@ -265,7 +264,7 @@ def _held_answer(session: Session, asked: _GradientRequest, answer: Answer, plac
         return _held_gradients(session, asked, answer.pulled.gradients, evident=False)
     session.history.gradients = dict(zip(asked.operands, answer.pulled.gradients, strict=True))
     finding = _held_gradients(session, asked, answer.pulled.gradients, evident=True)
-    if finding.standing is Standing.WRONG:
+    if finding.is_wrong:
         return finding
     return _second_backward(session, asked, answer) or finding
 
@@ -296,7 +295,7 @@ def _second_backward(session: Session, asked: _GradientRequest, answer: Answer) 
     if not answer.pulled.again:
         return None
     finding = _held_gradients(session, asked, answer.pulled.again, evident=False)
-    if finding.standing is not Standing.WRONG or finding.wrong is None:
+    if not finding.is_wrong or finding.wrong is None:
         return None
     return replace(finding, wrong=finding.wrong.with_lines(line))
 
@@ -385,10 +384,10 @@ def _is_missed(session: Session, asked: _GradientRequest, operand: int | str) ->
 def compiled(session: Session) -> Finding:
     """COMPILED: values and gradients by way of torch.compile; a candidate that cannot be traced may say so."""
     finding = session.values("COMPILED", session.given, manner=Manner.COMPILED, refusable=True, alone=True)
-    if finding.standing is not Standing.HELD or not session.history.gradients:
+    if finding.outcome is not Outcome.VERIFIED or not session.history.gradients:
         return finding
     slopes = gradients_at(session, session.given, "GRAD", _GradientPlace(manner=Manner.COMPILED))
-    return replace(slopes, question="COMPILED") if slopes.standing is Standing.WRONG else finding
+    return replace(slopes, question="COMPILED") if slopes.is_wrong else finding
 
 
 ASKING: dict[str, Asking] = {"GRAD": gradients, "COMPILED": compiled}

@@ -10,12 +10,11 @@ from dataclasses import replace
 import msgspec
 
 from ....oracles.op.bits import same_bits
-from ....oracles.verdicts.verdict import Code
+from ....oracles.verdicts.verdict import Code, Outcome
 from ..arguments import CallArguments, Tensor
 from ..finding import Finding, held, process_changed, raised, wrong
 from ..host.calls import Answer, Manner
 from ..inputs import WAYS, filled
-from ..questions import Standing
 from ..results import overlaps
 from ..row_sample import Part, drawn
 from ..session import Asking, Session
@@ -99,11 +98,11 @@ def _same_with_the_ways(session: Session, part: Part) -> Finding | None:
     was = session.candidate.fetch(rows).outputs
     later = of_packed_ways(session, part, next(iter(WAYS)), rows, Manner.SAME)
     findings = list(session.packed.values())
-    if any(each.standing is Standing.WRONG for each in findings):
+    if any(each.is_wrong for each in findings):
         session.packed.clear()
         return None
     session.packed["KEPT"] = _compare_rows(part, rows, was, later)
-    return Finding("SAME", Standing.HELD, judged=sum(each.judged for each in findings), sampled=findings[0].sampled)
+    return Finding("SAME", Outcome.VERIFIED, judged=sum(each.judged for each in findings), sampled=findings[0].sampled)
 
 
 def reborn(session: Session) -> Finding:
@@ -112,7 +111,7 @@ def reborn(session: Session) -> Finding:
     if session.part is not None and not session.history.strayed:
         # Operands of 12 bits are other data as well; if something is wrong, each question is asked by itself.
         finding = next(bits_in_turn(session, Manner.REBORN), None)
-        if finding is not None and finding.standing is not Standing.WRONG:
+        if finding is not None and not finding.is_wrong:
             session.packed["BITS"] = finding
             return replace(finding, question="REBORN")
         _call_before(session)
@@ -153,7 +152,7 @@ def _compare_rows(part: Part, rows: Sequence[int], was: Sequence[Tensor], later:
         return raised("KEPT", later.raised)
     if len(was) != len(later.earlier) or not all(map(same_bits, was, later.earlier)):
         return wrong("KEPT", Code.ALIASED, "outputs of an earlier call were changed by a later one")
-    return Finding("KEPT", Standing.HELD, sampled=part.told(rows))
+    return Finding("KEPT", Outcome.VERIFIED, sampled=part.told(rows))
 
 
 def again(session: Session) -> Finding:

@@ -9,14 +9,13 @@ from dataclasses import dataclass, replace
 
 from ....oracles.bound.rounding.likeness import RISK, RUNS, Leaning, Likeness, leaning, likeness, spreads
 from ....oracles.op.declaration import dtype_name, to_array
-from ....oracles.verdicts.verdict import Code
+from ....oracles.verdicts.verdict import Code, Outcome
 from ....reference.formats import FORMATS
 from ..arguments import CallArguments
 from ..card import Wrong
-from ..evidence import Evidence, Records
+from ..evidence import OF_LIKELY, Evidence, Records
 from ..finding import Finding, held, not_asked
 from ..inputs import WAYS, altered, filled
-from ..questions import OF_LIKELY, Standing
 from ..session import Asking, Session
 from .gradients import gradients_at
 
@@ -55,7 +54,7 @@ def likely(session: Session) -> Finding:
             if isinstance(again, Finding):
                 return again
             if any(_looked_at(session, each).wrong is not None for each in again):
-                return Finding("LIKELY", Standing.SUSPECT, look.wrong, looked)
+                return Finding("LIKELY", Outcome.WEAK, look.wrong, looked)
         looked, work = looked + look.elements, work + look.work
         sides = _sum_leanings(sides, look.sides)
     if not looked:
@@ -126,7 +125,7 @@ def _leansagain(session: Session, rows: Sequence[Evidence], name: str, leans: Le
     for row in again:
         fresh = _sum_leanings(fresh, _looked_at(session, row).sides)
     if name in fresh and any(a * b > 0 for a, b in zip(leans.beyond, fresh[name].beyond, strict=True)):
-        return Finding("LIKELY", Standing.SUSPECT, _leansto(name, leans, session.seed), looked)
+        return Finding("LIKELY", Outcome.WEAK, _leansto(name, leans, session.seed), looked)
     return held("LIKELY", looked)
 
 
@@ -139,7 +138,7 @@ def _again(session: Session, rows: Sequence[Evidence]) -> list[Evidence] | Findi
     fresh.records, fresh.history = Records(), copy.copy(session.history)
     for row in rows:
         finding = _asked_again(fresh, row.question)
-        if finding.standing is Standing.WRONG and not any(each.wrong for each in row.held):
+        if finding.is_wrong and not any(each.wrong for each in row.held):
             return replace(finding, question="LIKELY")
     return fresh.records.evidence
 

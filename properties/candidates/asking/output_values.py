@@ -9,7 +9,6 @@ from ..arguments import CallArguments
 from ..finding import Finding, not_asked, raised
 from ..host.calls import Answer, Manner
 from ..inputs import WAYS, altered, filled, filled_tensor, of_twelve_bits
-from ..questions import Standing
 from ..row_sample import Part, drawn, packed
 from ..session import Asking, Session
 
@@ -23,7 +22,7 @@ def given(session: Session) -> Finding:
         return raised("GIVEN", answer.raised)
     rows = session.rows_for("GIVEN", session.given)
     finding = session.held_in_part("GIVEN", session.given, session.spec.state, answer, rows, True)
-    if finding.standing is Standing.WRONG:
+    if finding.is_wrong:
         session.reduced()
     return finding
 
@@ -74,7 +73,7 @@ def bits(session: Session) -> Finding:
     finding = session.packed.get("BITS") or not_asked("BITS", "no operand is a floating tensor")
     for turn in bits_in_turn(session, after=int("BITS" in session.packed)):
         finding = turn
-        if finding.standing is Standing.WRONG:
+        if finding.is_wrong:
             break
     return finding
 

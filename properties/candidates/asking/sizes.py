@@ -10,12 +10,12 @@ from typing import Any
 
 import torch
 
+from ....oracles.verdicts.verdict import Outcome
 from ..arguments import CallArguments, Tensor
 from ..finding import Finding, held, not_asked, raised
 from ..host.calls import Manner
 from ..inputs import WAYS, filled
 from ..layouts import MemoryLayout
-from ..questions import Standing
 from ..row_sample import drawn, part_of
 from ..session import Asking, Session
 from ..specification import SpecError
@@ -43,12 +43,12 @@ def sizes(session: Session) -> Finding:
         except SpecError:
             continue
         finding = session.values("SIZES", arguments, refusable=True)
-        if finding.standing is Standing.WRONG:
+        if finding.is_wrong:
             return finding
-        refused += finding.standing is Standing.REFUSED
+        refused += finding.outcome is Outcome.REFUSED
         judged += finding.judged
     many = _many_rows(session)
-    if many is not None and many.standing is Standing.WRONG:
+    if many is not None and many.is_wrong:
         return many
     if judged:
         return held("SIZES", judged)
@@ -141,7 +141,7 @@ def strides(session: Session) -> Finding:
     for layout in MemoryLayout:
         arguments = _equal_along_rows(session.given) if layout is MemoryLayout.EXPANDED else session.given
         finding = session.values("STRIDES", arguments, refusable=True, alone=True, layout=layout)
-        if finding.standing is Standing.WRONG and finding.wrong is not None:
+        if finding.is_wrong and finding.wrong is not None:
             return replace(finding, wrong=finding.wrong.with_lines(f"layout     {layout}"))
         findings.append((layout, finding))
     return _sum_up(findings)
@@ -149,8 +149,8 @@ def strides(session: Session) -> Finding:
 
 def _sum_up(findings: list[tuple[MemoryLayout, Finding]]) -> Finding:
     """One finding of all layouts: refused where each of them was, and which were, where some were."""
-    refused = [layout for layout, finding in findings if finding.standing is Standing.REFUSED]
-    others = [finding for _, finding in findings if finding.standing is not Standing.REFUSED]
+    refused = [layout for layout, finding in findings if finding.outcome is Outcome.REFUSED]
+    others = [finding for _, finding in findings if finding.outcome is not Outcome.REFUSED]
     if not others:
         return findings[0][1]
     left_out = f"the candidate refuses {', '.join(refused)}" if refused else ""

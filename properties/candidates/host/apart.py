@@ -33,6 +33,8 @@ _START = 60.0
 #: Seconds that a process takes for itself with every question, and bytes of arguments that it reads, copies and writes
 #: in a second: neither is the candidate's time.
 _OWN, _RATE = 5.0, 2**27
+#: How many times the seconds of a call one property may take.
+_CALLS = 20
 
 
 class CandidateError(RuntimeError):
@@ -136,6 +138,18 @@ class CandidateApart:
             return msgspec.convert(self._said(_START + 2 * self._seconds), Timing).require()
         except (GoneError, ValueError) as err:
             return Timing(failure=f"the candidate's process {err}")
+
+    def verdict(self, question: dict[str, Any]) -> dict[str, Any]:
+        """The verdict of a property of the table, as data; its process loads the spec for it, as for `time`.
+
+        Args:
+            question: see `property_cells.verdict_of`.
+
+        Raises:
+            GoneError: the process has ended or is out of time.
+        """
+        self._process.ask({"property": question})
+        return self._said(_START + _CALLS * self._seconds)
 
     def _answered(self, question: dict[str, Any], call: CandidateCall | None = None) -> Answer:
         """The answer to a question, as the process reads it; `call`: that it is about, if it is about one."""

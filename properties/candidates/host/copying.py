@@ -62,13 +62,9 @@ class ProcessCopy:
     """
 
     def __init__(
-        self,
-        run: Callable[[], None],
-        words: Sequence[str],
-        kept: Sequence[int],
-        printed: int | None,
+        self, run: Callable[[], None], words: Sequence[str], kept: Sequence[int], printed: int | None,
         environment: Mapping[str, str],
-    ) -> None:
+    ) -> None:  # fmt: skip
         sys.stdout.flush()
         sys.stderr.flush()
         gc.freeze()  # what is there now is never collected in the copy: that would write to all of it, and so copy it

@@ -25,6 +25,7 @@ import torch
 
 from ....oracles.verdicts.violation import error_lines, error_name
 from ..arguments import CallArguments
+from ..cases import parts_of
 from ..layouts import place
 from .sources import sources
 
@@ -66,7 +67,9 @@ def file_of(address: str) -> Path | None:
     Raises:
         GivenError: there is none of that name.
     """
-    path, module, _ = _parts(address)
+    path, module, _ = parts_of(address)
+    if path is None and ":" not in address:
+        raise GivenError(f"{address}: no such file, and no pair module:name")
     if path is None:
         spec = sources().locate(module)
         if spec is None:
@@ -83,24 +86,12 @@ def module_of(address: str) -> tuple[ModuleType, str]:
     Raises:
         GivenError: there is no such file or module. RaisedError: it raised.
     """
-    path, module, name = _parts(address)
+    path, module, name = parts_of(address)
     file = file_of(address)
     with blamed(address):
         if path is None or file is None:
             return importlib.import_module(module), name
         return sources().module_of_file(file), name
-
-
-def _parts(address: str) -> tuple[Path | None, str, str]:
-    """The file of an address, or the name of a module; and the name in it."""
-    file, within, of_file = address.partition(".py:")
-    path = Path(f"{file}.py" if within else address)
-    if path.suffix == ".py" or path.exists():
-        return path, "", of_file
-    module, colon, name = address.partition(":")
-    if not colon:
-        raise GivenError(f"{address}: no such file, and no pair module:name")
-    return None, module, name
 
 
 @contextlib.contextmanager

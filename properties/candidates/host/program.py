@@ -5,19 +5,19 @@ The first line says `{"memory": bytes, "interpret": whether Triton's kernels are
 `{"loaded": name, "shapes": {...}, "changed": [...]}` or `{"refused": why}`; then any number of `{"call": path,
 "answer": path}` and `{"fetch": rows, "earlier": false, "answer": path}`, answered by `{"done": true}`. Tensors go
 through these files (`calls.py`). A process that is asked nothing else may be asked `{"time": arguments of
-"open_pair"}`, answered by a `Timing`: the spec is loaded there then.
+"open_pair"}`, answered by a `Timing`, or `{"property": question}`, answered by a verdict:
+the spec is loaded there then.
 """
 
 from __future__ import annotations
 
 import os
-import resource
 import sys
 from pathlib import Path
 from typing import Any
 
 from ....oracles.machine.allocator import keep_freed_memory
-from ...places.serving import serve
+from ...places.serving import limit_memory, serve
 
 _HOSTS: list[Any] = []
 
@@ -25,10 +25,7 @@ _HOSTS: list[Any] = []
 def _with_limits(hello: dict[str, Any]) -> dict[str, str]:
     keep_freed_memory()
     sys.dont_write_bytecode = True
-    limit = int(hello["memory"])
-    if limit:
-        _, hard = resource.getrlimit(resource.RLIMIT_DATA)
-        resource.setrlimit(resource.RLIMIT_DATA, (limit if hard < 0 else min(limit, hard), hard))
+    limit_memory(int(hello["memory"]))
     if hello["interpret"]:
         from ....oracles.machine.interpreter import prepare, round_as_hardware
 
@@ -45,6 +42,10 @@ def _answer_to(question: dict[str, Any]) -> dict[str, Any]:
         return _loaded(question)
     if "time" in question:
         return _timed(question["time"])
+    if "property" in question:
+        from ..property_cells import verdict_of
+
+        return verdict_of(question["property"], _HOSTS[0])
     from .calls import CandidateCall, read_message, write
 
     (host,), pid = _HOSTS, os.getpid()

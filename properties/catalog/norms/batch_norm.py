@@ -127,13 +127,9 @@ def _outputs_and_running(own: int) -> Callable[..., Any]:
 
 
 def _input_and_channel_statistics(
-    input: Tensor,
-    weight: Tensor | None,
-    training: bool,
-    wanted: set[str],
-    running_mean: Tensor | None = None,
+    input: Tensor, weight: Tensor | None, training: bool, wanted: set[str], running_mean: Tensor | None = None,
     running_var: Tensor | None = None,
-) -> int:
+) -> int:  # fmt: skip
     """Bytes that a forward call keeps; `wanted` has the names of the arguments that need a gradient."""
     of_statistics = bytes_of(running_mean) + bytes_of(running_var)
     if training:
@@ -199,13 +195,9 @@ def _channels_apart(own: int, device: str, **named: Any) -> Slices:
 
 
 def _op(
-    formula: Callable[..., Any],
-    subjects: Mapping[str, Callable[..., Any]],
-    own: int = 3,
-    strict: bool = False,
-    ranks: Ranks | None = None,
-    **samples: Any,
-) -> Op:
+    formula: Callable[..., Any], subjects: Mapping[str, Callable[..., Any]], own: int = 3, strict: bool = False,
+    ranks: Ranks | None = None, **samples: Any,
+) -> Op:  # fmt: skip
     """The declaration of a forward op, which has `own` outputs before the running statistics.
 
     A strict one refuses what torch's function does; `samples` as for `_forward_samples`.

@@ -101,13 +101,9 @@ REFUSALS = (
 
 
 def _normalizing(
-    formula: Callable[..., Any],
-    theirs: Any,
-    dtypes: Callable[..., Any],
-    of: tuple[laws.Relation, ...],
-    outputs: int,
+    formula: Callable[..., Any], theirs: Any, dtypes: Callable[..., Any], of: tuple[laws.Relation, ...], outputs: int,
     **more: Any,
-) -> Op:
+) -> Op:  # fmt: skip
     return declare(
         formula,
         theirs,

@@ -107,13 +107,8 @@ def _combination_at(number: int, choices: Sequence[Sequence[Any]]) -> tuple[Any,
 
 
 def _judge_batching(
-    judge: Judge,
-    sample: Sample,
-    tensors: Sequence[int],
-    dims: Sequence[int | None],
-    loop: _Loop,
-    last: bool,
-) -> None:
+    judge: Judge, sample: Sample, tensors: Sequence[int], dims: Sequence[int | None], loop: _Loop, last: bool,
+) -> None:  # fmt: skip
     """Judge one way of batching the arguments at positions `tensors`: along `dims`, None for one that the slices share.
 
     The batch is the last axis of the outputs, or the first.
@@ -142,12 +137,8 @@ def _judge_batching(
 
 
 def _call_unless_refused(
-    judge: Judge,
-    call: Callable[..., Any],
-    batched: Sequence[Tensor],
-    loop: _Loop,
-    what: str,
-) -> Any:
+    judge: Judge, call: Callable[..., Any], batched: Sequence[Tensor], loop: _Loop, what: str,
+) -> Any:  # fmt: skip
     """The outputs of a batched call, or None where the op was right to refuse it.
 
     Where slices would write different values to an argument that they share, no result is right, so the call must raise

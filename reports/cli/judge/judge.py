@@ -17,9 +17,9 @@ from typing import Any, TypeVar
 
 import click
 
-from ....properties.candidates import questions
-from ....properties.candidates.question_plan import QuestionPlan
-from ....properties.candidates.questions import QUESTIONS
+from ....properties import candidates
+from ....properties.candidates.question_plan import ALL_CODES, QuestionPlan
+from ....properties.table import TABLE
 from ....reference.dtypes import FORMATS, dtype_name
 from ... import exit_codes
 from ...text import one_line
@@ -30,7 +30,7 @@ from .watching import judge_at_every_change
 
 _Result = TypeVar("_Result")
 #: What `--demo` judges.
-_DEMO = Path(questions.__file__).parent / "demo.py"
+_DEMO = Path(candidates.__file__).parent / "demo.py"
 #: The colours of verdicts, and of what is wrong.
 _COLOURS = {
     "accepted": "green",
@@ -79,7 +79,12 @@ class _Command(click.Command):
 @click.option("--demo", is_flag=True, help="Judge a file that comes with opassay, and show it.")
 @click.option("--contract", default="torch", show_default=True, metavar="NAME", help="What a candidate may do.")
 @click.option(
-    "-k", "--question", "questions", multiple=True, metavar="CODE", help="Ask this question alone; repeatable."
+    "-k",
+    "--question",
+    "questions",
+    multiple=True,
+    metavar="CODE",
+    help="Ask this question or property, or ALL; repeatable.",
 )
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of all inputs and parameters.")
 @click.option("--seconds", type=click.FloatRange(min=0.1), default=60.0, show_default=True, help="Of each call.")
@@ -209,12 +214,12 @@ def _addresses(candidate: str | None, spec: str | None, *, demo: bool) -> tuple[
     return candidate, spec
 
 
-def _require_questions(codes: Sequence[str]) -> None:
+def _require_questions(chosen: Sequence[str]) -> None:
     """Stop for a code that no question has."""
-    for code in codes:
-        if code not in QUESTIONS:
-            hint = did_you_mean(code, list(QUESTIONS))
-            raise Stop(exit_codes.USAGE, f"--question: got {code[:100]!r}{hint}, need one of {', '.join(QUESTIONS)}")
+    for code in chosen:
+        if code not in (codes := [*TABLE, ALL_CODES]):
+            hint = did_you_mean(code, codes)
+            raise Stop(exit_codes.USAGE, f"--question: got {code[:100]!r}{hint}, need one of {', '.join(codes)}")
 
 
 def _dtype_of(name: str | None) -> str:

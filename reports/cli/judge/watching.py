@@ -11,7 +11,6 @@ import os
 import sys
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 import click
 
@@ -59,6 +58,7 @@ def _judge_in_copy(
     judge: Callable[[Sequence[str]], tuple[int, list[str]]], sooner: list[str], addresses: Sequence[str], writing: int
 ) -> int:
     """The exit code of a judgement; which questions were wrong, and which files it read, are written to a pipe."""
+    from ....properties.candidates.cases import parts_of
     from ....properties.candidates.host.sources import sources
 
     wrong = sooner
@@ -66,7 +66,7 @@ def _judge_in_copy(
         code, wrong = judge(sooner)
         return code
     finally:
-        own = [Path(f"{file}.py" if within else file) for file, within, _ in (a.partition(".py:") for a in addresses)]
+        own = [path for path, _, _ in map(parts_of, addresses) if path is not None]
         # What the candidate imports is read in its own process; it lies beside it, or is installed.
         beside = [path for file in own if file.is_file() for path in file.parent.glob("*.py")]
         files = sorted({str(path.absolute()) for path in (*own, *beside)} | set(sources().digests))

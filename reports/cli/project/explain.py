@@ -8,10 +8,9 @@ from collections.abc import Iterator
 import click
 
 from ....oracles.verdicts.verdict import Code, Outcome
-from ....properties.candidates.questions import QUESTIONS
 from ....properties.engine.profiles import PROFILES
 from ....properties.names import SUBJECTS
-from ....properties.table import PROPERTIES
+from ....properties.table import PROPERTIES, QUESTIONS, TABLE
 from ... import exit_codes
 from ...causes.severity import Severity
 from ...explain import OUTCOMES, PROFILE_TEXTS, SEVERITY_TEXTS, SUBJECT_TEXTS, explain
@@ -65,8 +64,7 @@ def _topics() -> list[tuple[str, str]]:
     codes = [(name, explain(code)) for code in Code for name in (code.value, code.name)]
     return [
         *codes,
-        *((name, describe_property(name)) for name in PROPERTIES),
-        *((name, describe_question(name)) for name in QUESTIONS),
+        *((name, describe_question(name)) for name in TABLE),
         *((name, describe_profile(name)) for name in PROFILES),
         *((str(outcome), describe_outcome(outcome)) for outcome in Outcome),
         *((name, describe_subject(name)) for name in SUBJECTS),
@@ -90,22 +88,16 @@ def _commands() -> Iterator[tuple[str, str]]:
             yield name, _paragraphs(f"{name}, an earlier name: `opassay {words}` now")
 
 
-def describe_property(name: str) -> str:
-    """A property as lines for a terminal: the question, an example of a fault, how it is asked."""
-    row = PROPERTIES[name]
-    counts = ", ".join(f"{samples_of(name, profile)} in {profile}" for profile in PROFILES)
-    effort = f"Samples per cell: about {counts}; dtypes: {', '.join(row.dtypes)}."
-    again = f"Ask it alone: opassay run OP --property {name}"
-    return _paragraphs(
-        f"{name}, a property: {row.title}", row.asks, f"It sees, for example: {row.fault}", effort, again
-    )
-
-
 def describe_question(name: str) -> str:
-    """A question that `opassay judge` asks of a candidate, as lines for a terminal."""
-    row = QUESTIONS[name]
-    again = f"Ask it alone: opassay judge CANDIDATE --spec SPEC -k {name}"
-    return _paragraphs(f"{name}, a question of opassay judge: {row.title}", row.asks, again)
+    """A row of the table of questions as lines for a terminal: what is asked, and, of an op, how, and a fault."""
+    row, texts, kind = TABLE[name], [], "a question of opassay judge"
+    if name in PROPERTIES:
+        kind = "a property"
+        counts = ", ".join(f"{samples_of(name, profile)} in {profile}" for profile in PROFILES)
+        effort = f"Samples per cell: about {counts}; dtypes: {', '.join(row.dtypes)}."
+        texts = [f"It sees, for example: {row.fault}", effort, f"Ask it alone: opassay run OP --property {name}"]
+    again = f"Ask {'a candidate' if texts else 'it alone'}: opassay judge CANDIDATE --spec SPEC -k {name}"
+    return _paragraphs(f"{name}, {kind}: {row.title}", row.asks, *texts, again)
 
 
 def samples_of(name: str, profile: str) -> int:

@@ -9,10 +9,11 @@ import torch
 from torch import Tensor
 
 from opassay.oracles.bound.terms import terms
+from opassay.oracles.verdicts.verdict import Outcome
 from opassay.properties.candidates.judgement import Ruling
 from opassay.properties.candidates.judging import judge
-from opassay.properties.candidates.questions import QUESTIONS, Standing
 from opassay.properties.candidates.specification import specification
+from opassay.properties.table import QUESTIONS
 from tests.properties.candidates import candidates
 from tests.tiers import one_fast_in
 
@@ -43,7 +44,7 @@ def test_a_right_candidate_is_accepted(candidate: Callable[..., Tensor]) -> None
     found = judge(candidate, SPEC, _inputs(), questions=asked)
     assert found.verdict is Ruling.ACCEPTED, str(found)
     assert found.kept in ("float64", "strict", "torch")
-    asked_of_it = [each.question for each in found.findings if each.standing is not Standing.NOT_ASKED]
+    asked_of_it = [each.question for each in found.findings if each.outcome is not Outcome.UNSUPPORTED]
     assert set(asked) - set(asked_of_it) <= {"PARAMS"}
 
 
@@ -175,5 +176,5 @@ def test_a_bound_that_is_wider_than_the_elements_is_weak_and_zeros_are_not_wide(
     found = judge(cancels, cancels, inputs, questions=asked)
     assert found.verdict is Ruling.WEAK
     assert "wider than half of its elements" in found.weaknesses[0]
-    assert {each.standing for each in found.findings} == {Standing.VACUOUS}
+    assert {each.outcome for each in found.findings} == {Outcome.WEAK}
     assert judge(torch.relu, torch.relu, [inputs[0] - 2.0], questions=asked).verdict is Ruling.ACCEPTED

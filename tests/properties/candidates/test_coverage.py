@@ -11,10 +11,10 @@ from torch import Tensor
 from torch.nn import functional
 
 import opassay
+from opassay.oracles.verdicts.verdict import Outcome
 from opassay.properties.candidates.agreement import in_one_order
 from opassay.properties.candidates.judgement import Covered, Ruling
 from opassay.properties.candidates.judging import judge
-from opassay.properties.candidates.questions import Standing
 from opassay.properties.candidates.specification import specification
 
 GENERATOR = torch.Generator().manual_seed(9)
@@ -43,7 +43,7 @@ def test_elements_without_a_bound_at_the_given_inputs_make_a_verdict_weak(large:
     assert found.coverage == (Covered("out", 48 - 6 * large, 48),)
     (given,) = found.findings
     assert given.text == f"{48 - 6 * large} of 48 elements"
-    assert given.standing is (Standing.VACUOUS if large == 8 else Standing.HELD)
+    assert given.outcome is (Outcome.WEAK if large == 8 else Outcome.VERIFIED)
     weakness = found.weaknesses[-1] if large == 1 else found.weaknesses[1]
     assert weakness.startswith(f"{6 * large} of 48 elements of out could not be judged at GIVEN: an evaluation")
     assert f"overflows on the way, in {large} of 8 rows; exact 3.125e+38 at out[0, 0]" in weakness

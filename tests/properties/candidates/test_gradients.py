@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from opassay.oracles.verdicts.verdict import Outcome
 from opassay.properties.candidates.judgement import Judgement, Ruling
 from opassay.properties.candidates.judging import judge
-from opassay.properties.candidates.questions import Standing
 
 GENERATOR = torch.Generator().manual_seed(7)
 
@@ -158,5 +158,5 @@ def test_a_spec_without_any_backward_is_not_asked() -> None:
         return found
 
     found = _judged(torch.exp, spec, _normal(4))
-    assert found.findings[-1].standing is Standing.NOT_ASKED
+    assert found.findings[-1].outcome is Outcome.UNSUPPORTED
     assert "modified by an inplace operation" in found.findings[-1].text

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from opassay.oracles.verdicts.verdict import Outcome
 from opassay.properties.candidates.judgement import Ruling
 from opassay.properties.candidates.judging import judge
-from opassay.properties.candidates.questions import Standing
 from opassay.reports.cli.main import main
 
 QUESTIONS = ("GIVEN", "GRAD", "LIKELY")
@@ -48,7 +48,7 @@ class _OtherGradient(torch.autograd.Function):
 
 def test_a_right_candidate_is_not_suspect() -> None:
     found = judge(_layers, _layers, _OPERANDS, questions=QUESTIONS)
-    assert found.findings[-1].standing is Standing.HELD, str(found)
+    assert found.findings[-1].outcome is Outcome.VERIFIED, str(found)
     assert not found.suspicions
 
 
@@ -172,7 +172,7 @@ def test_other_formulas_are_not_suspect(
     operands = tuple(t.to(dtype) for t in _drawn(*shapes))
     found = judge(candidate, spec, operands, questions=questions)
     assert found.verdict is Ruling.ACCEPTED, str(found)
-    assert found.findings[-1].standing is Standing.HELD
+    assert found.findings[-1].outcome is Outcome.VERIFIED
 
 
 # -------------------------------- to which side an output lies

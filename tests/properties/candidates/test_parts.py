@@ -13,12 +13,12 @@ from torch.nn import functional
 
 from opassay.oracles.bound.terms import terms
 from opassay.oracles.specs import traced
+from opassay.oracles.verdicts.verdict import Outcome
 from opassay.properties.candidates import row_sample
 from opassay.properties.candidates.inputs import WAYS
 from opassay.properties.candidates.judgement import Ruling
 from opassay.properties.candidates.judging import judge
 from opassay.properties.candidates.layouts import MemoryLayout
-from opassay.properties.candidates.questions import Standing
 from opassay.properties.candidates.row_independence import keeps_rows
 from tests.tiers import one_fast_in
 
@@ -175,7 +175,7 @@ def test_rows_of_a_right_candidate_are_accepted_and_told(rows: int) -> None:
     found = judge(_in_order, spec, _inputs(rows))
     assert found.verdict is Ruling.ACCEPTED, str(found)
     sampled = json.loads(found.as_json())["sampled"]
-    asked = {each.question for each in found.findings if each.standing in (Standing.HELD, Standing.VACUOUS)}
+    asked = {each.question for each in found.findings if each.outcome in (Outcome.VERIFIED, Outcome.WEAK)}
     assert {*WAYS, "GIVEN", "KEPT", "AGAIN", "GRAD"} <= asked
     assert set(WAYS) <= set(sampled)
     assert all(f"of {rows} rows" in sampled[code] for code in WAYS)
@@ -232,7 +232,7 @@ OF_ROWS_ALONE = ("GIVEN", "STRIDES", "ALIGN", "POISON", "GRAD", "AUTOCAST")
 def test_calls_that_need_not_have_the_given_size_are_of_rows_alone(make: type[_Sized], whole: bool) -> None:
     candidate = make()
     found = judge(candidate, spec, _inputs(), questions=OF_ROWS_ALONE)
-    assert {each.standing for each in found.findings} == {Standing.HELD}, str(found)
+    assert {each.outcome for each in found.findings} == {Outcome.VERIFIED}, str(found)
     taken = candidate.rows[1]
     assert 0 < taken < 40
     if whole:
@@ -266,7 +266,7 @@ def test_what_is_wrong_at_the_given_size_is_asked_of_rows_alone_from_there_on() 
     assert candidate.rows.count(40) == 1
     of_values = {*WAYS, "SAME", "REBORN", "AGAIN", "STRIDES", "ALIGN", "POISON", "GRAD", "AUTOCAST"}
     asked = {each.question: each for each in found.findings}
-    assert {asked[code].standing for code in of_values} <= {Standing.HELD, Standing.VACUOUS}, str(found)
+    assert {asked[code].outcome for code in of_values} <= {Outcome.VERIFIED, Outcome.WEAK}, str(found)
     assert all("of 40 rows" in asked[code].sampled for code in {*of_values, "KEPT"}), str(found)
 
 

@@ -11,11 +11,11 @@ import torch
 from torch import Tensor, nn
 
 import opassay
+from opassay.oracles.verdicts.verdict import Outcome
 from opassay.properties.candidates.judge_files import judge_file
 from opassay.properties.candidates.judgement import Judgement, Ruling
 from opassay.properties.candidates.judging import judge
 from opassay.properties.candidates.question_plan import QuestionPlan
-from opassay.properties.candidates.questions import Standing
 
 GENERATOR = torch.Generator().manual_seed(7)
 
@@ -93,7 +93,7 @@ def test_a_right_cache_is_accepted_by_all_questions_and_counted() -> None:
             ("written input 1", 12, 12),
         ]
         (gradients,) = [each for each in found.findings if each.question == "GRAD"]
-        assert gradients.standing is Standing.NOT_ASKED
+        assert gradients.outcome is Outcome.UNSUPPORTED
         assert gradients.text == "the spec writes input 1"
 
 
@@ -284,7 +284,7 @@ def test_gradients_go_through_a_module_that_writes_its_buffers() -> None:
         found = _asked(candidate(), Smoothed(), (_normal(4),), "GIVEN", "SEEDS", "UNTOUCHED", "GRAD")
         assert found.verdict is verdict, str(found)
         assert [each.question for each in found.causes] == ["GRAD"] * (verdict is Ruling.REJECTED)
-        assert found.findings[-1].standing is not Standing.NOT_ASKED
+        assert found.findings[-1].outcome is not Outcome.UNSUPPORTED
 
 
 class Scaled(nn.Module):

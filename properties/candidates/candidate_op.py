@@ -1,0 +1,254 @@
+"""A candidate as an op: its formula is the spec as it is read, its samples are the given inputs and others like them.
+
+What this is for: by this every property of the table can be asked of a candidate, by the engine that asks it of an op.
+
+What is hard here: a candidate declares nothing. So it is called once in each way that a property may need, and what it
+refuses by an exception it does not offer. And a property may ask for more than plain PyTorch gives, so the spec is a
+subject, too: a candidate is not failed for what its spec fails as well.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import torch
+from hypothesis import strategies as st
+from torch._subclasses import FakeTensorMode
+from torch.autograd import forward_ad
+
+from ...oracles.bound.terms import Terms
+from ...oracles.op.declaration import OWN, Draft, Op, Promises, Sample, is_float
+from ...oracles.op.paths import in_arguments
+from ...oracles.specs import SpecFormula
+from ...oracles.verdicts.verdict import Code
+from ...oracles.verdicts.violation import Unsupported, error_lines, error_name
+from ..declaring.choices import choose
+from ..declaring.strategies import ORDINARY
+from ..functions.user import dtypes_when_called
+from .arguments import CallArguments, Tensor, copied_state
+from .host.host import CandidateHost
+from .inputs import WAYS, filled
+from .layouts import place
+from .row_sample import part_of
+from .specification import Specification, with_algorithms
+
+#: The samples: the given inputs, and others, by their ways; none where the spec gives a NaN or an infinity there.
+_REGIMES = ("GIVEN", "SEEDS", "SIGNS")
+#: Elements of the inputs that a sample may have: a check makes dozens of calls, and reads each of them.
+MOST = 2**18
+
+
+@dataclass(frozen=True)
+class CandidateOp:
+    """A candidate as an op.
+
+    Attributes:
+        op: its subjects are the candidate, as the production op, and the spec, as "torch".
+        refusals: why it does not offer what the op promises to be without, by the names of `transforms.OFFERS`.
+        dtype, device: of its cells: those whose arithmetic is judged.
+    """
+
+    op: Op
+    refusals: Mapping[str, str]
+    dtype: str
+    device: str
+
+
+def op_of_candidate(host: CandidateHost, spec: Specification, given: CallArguments, terms: Terms) -> CandidateOp:
+    """The op of a candidate, in the process in which it is judged.
+
+    Args:
+        host: has the candidate. spec, given, terms: what is right, at which inputs, and what is allowed.
+
+    Raises:
+        Unsupported: it cannot be asked as an op; the text says why. SpecError: the spec cannot be read.
+    """
+    if terms.inputs:
+        raise Unsupported(Code.NOT_APPLICABLE, "properties are not asked where inputs may be rounded first")
+    arguments = _affordable(spec, given, terms)
+    host.set_state({n: t for n, t in spec.state.items() if host.shapes.get(n) == tuple(t.shape)})
+    state = spec.state if all(host.shapes.get(n) == tuple(t.shape) for n, t in spec.state.items()) else {}
+    names = list(state)
+    operands = (*state.values(), *arguments.tensors)
+    labels = [*(re.sub(r"\W", "_", name) for name in names), *(f"input{i}" for i in range(len(arguments.tensors)))]
+
+    def candidate(state: dict[str, Tensor], args: tuple[Any, ...]) -> Any:
+        return torch.func.functional_call(host.function, state, args) if state else host.function(*args)
+
+    def right(state: dict[str, Tensor], args: tuple[Any, ...]) -> Any:
+        return spec.called(state or copied_state(spec.state), args)
+
+    subjects = {OWN: spec.of_tensors(arguments, names, candidate)}
+    if not spec.numpy:
+        subjects["torch"] = spec.of_tensors(arguments, names, right)
+    usual = subjects.get("torch", subjects[OWN])
+    formula: Any = with_algorithms(spec.function, arguments) if spec.numpy else SpecFormula(usual, spec.name)
+    formula.__signature__ = inspect.Signature(
+        [inspect.Parameter(label, inspect.Parameter.POSITIONAL_OR_KEYWORD) for label in labels]
+    )
+    places = spec.written(arguments, spec.state)
+    written = [label for i, label in enumerate(labels) if (names[i] if i < len(names) else i - len(names)) in places]
+    marked = {t.requires_grad for t in arguments.tensors}
+    wrt = [
+        label for i, (label, t) in enumerate(zip(labels, operands, strict=True))
+        if is_float(t) and label not in written
+        and (names[i] in spec.parameters if i < len(names) else t.requires_grad or True not in marked)
+    ]  # fmt: skip
+    samples = functools.partial(_samples, spec, state, arguments)
+    op = Op(
+        host.name, formula, subjects, samples, tuple(wrt),
+        Promises(lambda args: dtypes_when_called(op.functional(usual), args)), mutates=tuple(written),
+    )  # fmt: skip
+    at = tuple(t.detach().clone() for t in operands)
+    refusals = dict(_refusals(op, at, op.differentiable_positions(at)))
+    if "grad" in refusals:
+        op = replace(op, differentiable=())
+    without = frozenset(refusals) - {"grad"}
+    device = "cuda" if any(t.is_cuda for t in operands) else "cpu"
+    op = op.changed(without=without, terms=terms, one_graph=False)
+    return CandidateOp(op, refusals, spec.dtype_of(arguments, spec.state), device)
+
+
+def _affordable(spec: Specification, given: CallArguments, terms: Terms) -> CallArguments:
+    """The given inputs, in memory as they lie; of a large problem some rows."""
+    count = sum(t.numel() for t in given.tensors)
+    part = part_of(spec, given, terms, MOST) if count > MOST else None
+    if count > MOST and part is None:
+        need = f"need at most {MOST}, or rows that are known to be apart"
+        raise Unsupported(Code.NOT_APPLICABLE, f"the inputs have {count} elements, {need}")
+    return given if part is None else part.of(given, range(0, part.count, -(-part.count // part.taken)))
+
+
+# ------------------------------------------------------------------------------------------------------------- samples
+
+
+@dataclass(frozen=True)
+class _DraftLikeGiven(Draft):
+    """A draft of inputs like the given ones; its first slice is `first` where there is one: the given ones."""
+
+    first: Callable[[], tuple[Any, ...]] | None = field(default=None, kw_only=True)
+
+    def sample(self, seed: int, slices: int = 0) -> Sample:
+        sample = super().sample(seed, slices)
+        return sample if self.first is None else replace(sample, args=self.first())
+
+
+def _samples(
+    spec: Specification, state: Mapping[str, Tensor], arguments: CallArguments, dtype: str, kind: str = "ordinary"
+) -> st.SearchStrategy[Draft]:
+    """The samples of a kind, for the op's declaration."""
+    if kind == "empty":
+        raise Unsupported(Code.NOT_APPLICABLE, "the given inputs have elements")
+    if kind == "large" and max((t.numel() for t in arguments.tensors), default=0) <= ORDINARY:
+        raise Unsupported(Code.NOT_APPLICABLE, f"the given inputs have no more than {ORDINARY} elements each")
+
+    def fill(way: str, rng: Any) -> tuple[Any, ...]:
+        return (*copied_state(state).values(), *filled(arguments, WAYS[way], rng).tensors)
+
+    def given() -> tuple[Any, ...]:
+        return (*copied_state(state).values(), *(place(t.detach(), t.stride()) for t in arguments.tensors))
+
+    def draft_of(regime: str) -> Draft:
+        way = functools.partial(fill, "SEEDS" if regime == "GIVEN" else regime)
+        return _DraftLikeGiven(way, regime, first=given if regime == "GIVEN" else None)
+
+    regimes = ("INTEGERS",) if kind == "integers" else _finite_regimes(spec, arguments)
+    return choose("inputs", regimes).map(draft_of)
+
+
+def _finite_regimes(spec: Specification, arguments: CallArguments) -> tuple[str, ...]:
+    """The ways at which the spec gives numbers; the given inputs are always among them."""
+
+    def is_finite(way: str) -> bool:
+        run = spec.run(filled(arguments, WAYS[way], np.random.default_rng(0)), spec.state)
+        return all(bool(y.isfinite().all()) for y in run.outputs if is_float(y))
+
+    return (_REGIMES[0], *filter(is_finite, _REGIMES[1:]))
+
+
+# ------------------------------------------------------------------------------------------------ what is not offered
+
+
+def _refusals(op: Op, args: tuple[Any, ...], wrt: Sequence[int]) -> Iterator[tuple[str, str]]:
+    """What a candidate does not offer, and what it raises where it is asked for that.
+
+    Raises:
+        Unsupported: it raises at the given inputs.
+    """
+    subject = op.subject(OWN)
+    function, leaves = in_arguments(subject, args, wrt), [args[i] for i in wrt]
+    plain = _reason(function, *leaves)
+    if plain:
+        raise Unsupported(Code.REFUSED, f"the candidate raises at the given inputs: {plain}")
+    for name, ask in _ASKED.items():
+        if leaves and (why := _reason(ask, function, leaves)):
+            yield name, why
+    if why := _reason(_call_fake, subject, args):
+        yield "fake", why
+
+
+def _reason(ask: Callable[..., Any], *args: Any) -> str:
+    """What a call raises, in a line; empty where it raises nothing."""
+    try:
+        ask(*args)
+    except Exception as err:
+        return ": ".join([error_name(err), *error_lines(err)[:1]])[:300]
+    return ""
+
+
+def _gradients(outputs: Sequence[Tensor], leaves: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """Gradients that can be differentiated again, of outputs that need some.
+
+    Raises:
+        RuntimeError: no output needs one.
+    """
+    tracked = [y for y in outputs if y.requires_grad]
+    if not tracked:
+        raise RuntimeError("no output has a gradient")
+    cotangents = [torch.ones_like(y).requires_grad_(True) for y in tracked]
+    gradients = torch.autograd.grad(tracked, leaves, cotangents, create_graph=True, allow_unused=True)
+    return tuple(g for g in gradients if g is not None)
+
+
+def _differentiate(function: Callable[..., Any], leaves: Sequence[Tensor], times: int) -> None:
+    own = [t.detach().clone().requires_grad_(True) for t in leaves]
+    outputs = function(*own)
+    for _ in range(times):
+        outputs = _gradients(outputs, own) if outputs else ()  # of a sum nothing is left to differentiate
+
+
+def _push_forward(function: Callable[..., Any], leaves: Sequence[Tensor]) -> None:
+    with forward_ad.dual_level():
+        function(*(forward_ad.make_dual(t, torch.ones_like(t)) for t in leaves))
+
+
+def _pull_back(function: Callable[..., Any], leaves: Sequence[Tensor]) -> None:
+    pulled: Any = torch.func.vjp(function, *leaves)
+    outputs, pull = pulled
+    pull(tuple(map(torch.ones_like, outputs)))
+
+
+def _batch(function: Callable[..., Any], leaves: Sequence[Tensor]) -> None:
+    torch.vmap(function)(*(torch.stack([t, t]) for t in leaves))
+
+
+def _call_fake(subject: Callable[..., Any], args: Sequence[Any]) -> None:
+    with FakeTensorMode(allow_non_fake_inputs=True) as mode:
+        subject(*(mode.from_tensor(a) if isinstance(a, Tensor) else a for a in args))
+
+
+#: How a candidate is asked for what an op may not offer; "grad" stands for derivatives at all.
+_ASKED: Mapping[str, Callable[[Callable[..., Any], Sequence[Tensor]], None]] = {
+    "grad": functools.partial(_differentiate, times=1),
+    "double": functools.partial(_differentiate, times=2),
+    "triple": functools.partial(_differentiate, times=3),
+    "jvp": _push_forward,
+    "func": _pull_back,
+    "vmap": _batch,
+}

@@ -1,0 +1,84 @@
+"""Every property of the table can be asked of a candidate; one that cannot be is refused with the reason."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from opassay.oracles.verdicts.verdict import Outcome
+from opassay.properties.candidates.judgement import Judgement, Ruling
+from opassay.properties.candidates.judging import judge
+from opassay.properties.table import PROPERTIES
+from opassay.reports.cli.main import main
+from tests.properties.candidates import of_properties as candidates
+
+FILE = Path(candidates.__file__)
+
+
+def _judged(candidate: Any, *codes: str, spec: Any = candidates.spec, inputs: Any = None) -> Judgement:
+    return judge(candidate, spec, candidates.inputs() if inputs is None else inputs, questions=codes)
+
+
+@pytest.mark.parametrize(
+    ("code", "fault"),
+    [
+        ("JVP", candidates.zero_tangent),
+        ("VMAP", candidates.mixed_rows),
+        ("ORD2", candidates.constant_statistic),
+        ("FAKE", candidates.half_fake),
+        ("SAVE", candidates.hidden_input),
+    ],
+)
+def test_a_planted_fault_is_rejected_and_a_right_candidate_accepted(code: str, fault: Any) -> None:
+    judgement = _judged(fault, code)
+    assert judgement.verdict is Ruling.REJECTED, str(judgement)
+    assert [finding.question for finding in judgement.causes] == [code]
+    assert _judged(candidates.right, code).verdict is Ruling.ACCEPTED
+
+
+def test_what_a_candidate_does_not_offer_is_refused_and_said() -> None:
+    judgement = _judged(candidates.old_style, "VJP", "JVP", "VMAP")
+    outcomes = {each.question: each.verdict.outcome for each in judgement.findings if each.verdict is not None}
+    assert outcomes == {"VJP": Outcome.VERIFIED, "JVP": Outcome.REFUSED, "VMAP": Outcome.REFUSED}
+    assert judgement.verdict is Ruling.WEAK
+    first, second = judgement.weaknesses
+    assert first.startswith("JVP was not judged: the candidate offers no forward mode: "), first
+    assert second.startswith("VMAP was not judged: the candidate offers no torch.vmap: "), second
+
+
+def test_a_candidate_of_another_device_says_so() -> None:
+    judgement = _judged(candidates.of_cuda_alone, "VMAP")
+    assert judgement.verdict is Ruling.WEAK
+    assert "need cuda" in judgement.weaknesses[-1]
+
+
+def test_every_property_of_the_table_has_a_verdict() -> None:
+    judgement = _judged(candidates.right, *PROPERTIES)
+    assert not judgement.causes, str(judgement)
+    verdicts = {each.question: each.verdict for each in judgement.findings if each.verdict is not None}
+    assert {*verdicts, "AUTOCAST"} == set(PROPERTIES)
+    assert not [verdict for verdict in verdicts.values() if verdict.outcome is Outcome.ERROR], str(judgement)
+
+
+def test_parameters_and_buffers_are_operands() -> None:
+    torch.manual_seed(0)
+    spec, candidate = candidates.Module(), candidates.Module()
+    judgement = _judged(candidate, "VJP", "JVP", spec=spec, inputs=(torch.randn(6, 24),))
+    assert judgement.verdict is Ruling.ACCEPTED, str(judgement)
+
+
+def test_the_command_asks_in_a_process_apart_and_records_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["judge", f"{FILE}:zero_tangent", "--spec", f"{FILE}:spec", "-k", "GIVEN", "-k", "JVP", "-k", "VJP"]
+    assert main([*words, "--report-dir", str(tmp_path / "report"), "--json"]) == 1
+    record = json.loads(capsys.readouterr().out)
+    assert [cause["question"] for cause in record["causes"]] == ["JVP"]
+    assert record["asked"] == ["GIVEN", "VJP", "JVP"]
+    run = json.loads((tmp_path / "report" / "run.json").read_text())
+    outcomes = {verdict["cell"]["property"]: verdict["outcome"] for verdict in run["verdicts"]}
+    assert outcomes == {"GIVEN": "verified", "VJP": "verified", "JVP": "fail"}
+    (case,) = (tmp_path / "report" / "cases").glob("*.json")
+    assert main(["replay", str(case), "--op", f"{FILE}:zero_tangent"]) == 1
