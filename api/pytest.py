@@ -19,7 +19,7 @@ from opassay.properties.candidates.conformance import assert_conforms as assert_
 from opassay.properties.catalog.loading import load_op
 from opassay.properties.engine.plan import cells_of
 from opassay.properties.functions.kernel import KERNEL_PROPERTIES
-from opassay.properties.summary import cards, ok, table
+from opassay.properties.summary import cards, is_fine, ok, table
 from opassay.properties.verification import Settings, run_cell, verify
 
 
@@ -77,7 +77,7 @@ def assert_verified(
             )  # fmt: skip
     else:
         verdicts = [judged] if isinstance(judged, Verdict) else list(judged)
-    if verdicts and all(verdict.outcome == Outcome.UNSUPPORTED for verdict in verdicts):
+    if verdicts and all(verdict.outcome == Outcome.UNSUPPORTED and is_fine(verdict) for verdict in verdicts):
         pytest.skip("; ".join(dict.fromkeys(verdict.reason for verdict in verdicts)))
     if not ok(verdicts):
         raise AssertionError(f"{_headline(verdicts)}\n\n{cards(verdicts) or table(verdicts)}")
@@ -85,7 +85,7 @@ def assert_verified(
 
 
 def _headline(verdicts: Sequence[Verdict]) -> str:
-    failed = [v.cell for v in verdicts if v.outcome not in (Outcome.VERIFIED, Outcome.WEAK, Outcome.UNSUPPORTED)]
+    failed = [v.cell for v in verdicts if not is_fine(v)]
     if not failed:
         return f"none of {len(verdicts)} questions is verified"
     named = ", ".join(f"{cell.property}-{cell.dtype}" for cell in failed)

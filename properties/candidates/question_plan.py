@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ..names import collect_names, nearest_of
 from .questions import QUESTIONS
 
 #: Other answers are compared with what comes of these, which are asked first.
@@ -36,9 +37,11 @@ class QuestionPlan:
     timed: bool = False
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "questions", collect_names(self.questions))
         unknown = [code for code in self.questions if code not in QUESTIONS]
         if unknown:
-            raise ValueError(f"questions: got {unknown[0]!r}, need codes of {', '.join(QUESTIONS)}")
+            near = nearest_of(unknown[0], QUESTIONS)
+            raise ValueError(f"questions: got {unknown[0]!r}{near}, need codes of {', '.join(QUESTIONS)}")
         if not self.total > 0:
             raise ValueError(f"total={self.total}: need seconds above 0")
         if self.calls is not None and self.calls < 2:

@@ -72,7 +72,7 @@ def cells_of(
     Raises:
         SelectionError: a table has no such property, dtype or device; the text names the nearest one.
     """
-    codes = collect_names(properties) or tuple(PROPERTIES)
+    codes = tuple(str(code).upper() for code in collect_names(properties)) or tuple(PROPERTIES)
     names = tuple(map(dtype_name, collect_names(dtypes))) or DTYPES
     require_known("property", codes, PROPERTIES)
     require_known("dtype", names, DTYPES)

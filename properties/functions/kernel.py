@@ -25,9 +25,10 @@ from ...oracles.specs import SpecFormula, UntraceableError
 from ...reference.algorithms import Algorithm, declare_all, declared
 from ...reference.missing import nearest_of
 from ..declaring import choices, strategies
+from ..declaring.declare import by_position
+from ..declaring.shapes import Argument, Shapes, samples_by
 from ..declaring.signature import Signature
 from .offer import Offer, forward_of
-from .shapes import Extent, Shapes, samples_by
 from .user import dtypes_when_called
 
 #: The default properties of a kernel: values, gradients, memory, exact data, edges of the domain, frozen operands, a
@@ -40,7 +41,7 @@ _MANY = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 def custom_kernel(
     kernel: Callable[..., Any],
     reference: Callable[..., Any],
-    shapes: Mapping[str, Sequence[Extent]],
+    shapes: Mapping[str, Argument],
     *,
     constants: Mapping[str, Any] | None = None,
     sizes: Mapping[str, Sequence[int]] | None = None,
@@ -55,7 +56,8 @@ def custom_kernel(
         reference: what it means, forward only: plain PyTorch, a module of it, or NumPy. Its dtypes are promised. A cast
             in it is a rounding that the kernel may make, too.
         shapes: the shape of every floating tensor that both take, by its name in `reference`: symbols, "2*n", or
-            numbers. The kernel gets them by the same names if it has them, else in this order.
+            numbers; and `opassay.Integers` of labels, indices and counts. The kernel gets them by the same names if it
+            has them, else in this order.
         constants: further arguments, by name, with the one value that is asked for.
         sizes: for a symbol of which not every extent is taken, those that are.
         regimes: of the data, names of `strategies.REGIMES`.
@@ -72,20 +74,20 @@ def custom_kernel(
             raise TypeError(f"{what}: got {type(function).__name__}, need a callable")
     by_symbol = Shapes.of(shapes, sizes or {})
     names = tuple(by_symbol.arguments)
-    wrt = offer.choose_differentiable(names)
+    wrt = offer.choose_differentiable([name for name in names if name not in by_symbol.integers])
     _require_parameters(kernel, reference, shapes, fixed)
     call = _by_name("reference", reference, names, fixed)
     title = name or _kernel_name(kernel)
-    operands = tuple(np.ones(shape) for shape in by_symbol.at(by_symbol.smallest()).values())
+    operands = by_symbol.example()
     formula = _formula(reference, call, operands, title)
     return Op(
         title,
         formula,
         {"opassay": offer.picked(_by_name("kernel", kernel, names, fixed))},
-        samples_by(by_symbol, regimes),
+        by_position(Signature(call), title, samples_by(by_symbol, regimes)),
         wrt,
         Promises(_dtypes_of(formula, operands)),
-    ).changed(**offer.keywords())
+    ).changed(**offer.keywords() | {"without": offer.lacking() | {"dims"}})
 
 
 def replace_kernel(kernel: Callable[..., Any], op: Op, offer: Offer | None = None) -> Op:
@@ -199,7 +201,7 @@ def _formula(reference: Any, call: Callable[..., Any], operands: Sequence[Any], 
         declare_all(call, tuple(Algorithm(_by_name("reference", o.formula, names, {}), o.name) for o in others))
         return call
     # NumPy's functions convert tensors to arrays, but not tensors on "meta", which have no numbers.
-    why = _fails(call, [torch.empty(o.shape, device="meta") for o in operands])
+    why = _fails(call, [torch.empty_like(torch.from_numpy(o), device="meta") if _is_array(o) else o for o in operands])
     if why and not _fails(call, operands):
         return call
     formula = SpecFormula(call, title)
@@ -212,13 +214,17 @@ def _formula(reference: Any, call: Callable[..., Any], operands: Sequence[Any], 
 
 def _fails(call: Callable[..., Any], operands: Sequence[Any]) -> str:
     """Why a function of tensors, or of arrays, does not return the same kind; empty if it does."""
-    kind = torch.Tensor if isinstance(operands[0], torch.Tensor) else (np.ndarray, np.generic)
+    kind = (np.ndarray, np.generic) if any(map(_is_array, operands)) else torch.Tensor
     try:
         leaves = pytree.tree_leaves(call(*operands))
     except Exception as err:
         return f"{type(err).__name__}: {err}"
     other = [type(leaf).__name__ for leaf in leaves if not isinstance(leaf, kind)]
     return f"it gives {', '.join(other)}" if other else ""
+
+
+def _is_array(value: Any) -> bool:
+    return isinstance(value, np.ndarray)
 
 
 def _dtypes_of(formula: Callable[..., Any], operands: Sequence[Any]) -> Callable[..., tuple[torch.dtype, ...]]:

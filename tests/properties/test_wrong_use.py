@@ -73,7 +73,7 @@ def declared(**changes: Any) -> Any:
         (lambda: verify(declared(), settings=3), TypeError, "settings: got int, need opassay.Settings, or the name"),  # type: ignore[arg-type]
         (lambda: verify(declared(), dtypes=[torch.int32]), ValueError, "dtype='int32', need one of float64"),
         (lambda: opassay.judge(square, square, X), TypeError, r"inputs: got a tensor of shape \(3,\), need .*\(x,\)"),
-        (lambda: half(X), TypeError, r"samples: got a tensor of shape \(3,\), need tuples"),
+        (lambda: half(X), TypeError, r"samples: got a Tensor of shape \(3,\), need tuples"),
         (lambda: half((X,)), TypeError, r"samples: got a Tensor, need tuples .* \[\(x, w\)"),
         (lambda: half(lambda rng: X), TypeError, "samples: got a Tensor, need tuples"),
         (lambda: half([(X,)], constant="y"), ValueError, "constant='y', need one of x"),
