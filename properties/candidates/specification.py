@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.utils import _pytree as pytree
 
 from ...oracles.bound.accept import ReadingError
 from ...oracles.bound.contract import Contract
@@ -35,7 +36,7 @@ from ...reference.formats import FORMATS
 from ...reference.missing import NoReadingError
 from ..catalog.loading import load_op
 from ..names import SelectionError
-from .arguments import CallArguments, State, Tensor, copied_state
+from .arguments import Args, CallArguments, State, Tensor, call, copied_state
 from .results import SpecRun, homes_of, incomparable, result_of
 
 #: An output as the rounding reading has it: a ball, or an array of integers or truth values.
@@ -121,13 +122,12 @@ class Specification:
             names[i] if i < len(names) else i - len(names) for i in self.traced_at(arguments, state).written_inputs
         )
 
-    def called(self, state: State, args: tuple[Any, ...]) -> Any:
+    def called(self, state: State, args: Args) -> Any:
         """What the function gives for a state and arguments, which it may write."""
         if self.numpy:
-            plain = [a.detach().cpu() if isinstance(a, Tensor) else a for a in args]
-            arrays = [to_array(a) if is_float(a) else a.numpy() if isinstance(a, Tensor) else a for a in plain]
+            arrays = pytree.tree_map_only(Tensor, _array_of, args)
             with np.errstate(all="ignore"):
-                outputs = self.function(*arrays)
+                outputs = call(self.function, arrays)
             if not isinstance(outputs, (tuple, list)):
                 return torch.from_numpy(np.array(outputs))
             return tuple(None if leaf is None else torch.from_numpy(np.array(leaf)) for leaf in outputs)
@@ -137,8 +137,9 @@ class Specification:
             if isinstance(self.function, torch.nn.Module):
                 # A buffer that the module replaces stands in the very dictionary afterwards.
                 tensors = state if isinstance(state, dict) else dict(state)
-                return torch.func.functional_call(self.function, tensors, args)
-            return self.function(*args)
+                by_name = isinstance(args, dict)
+                return torch.func.functional_call(self.function, tensors, *(((), args) if by_name else (args,)))
+            return call(self.function, args)
 
     # ---------------------------------------------------------------------------------------------------- readings
 
@@ -339,9 +340,14 @@ def _calls_numpy(function: Any) -> bool:
     return "numpy" in modules and "torch" not in modules
 
 
+def _array_of(tensor: Tensor) -> Any:
+    plain = tensor.detach().cpu()
+    return to_array(plain) if is_float(plain) else plain.numpy()
+
+
 def _with_algorithms(formula: Callable[..., Any], arguments: CallArguments) -> Callable[..., Any]:
     def filled(function: Callable[..., Any], *arrays: Any) -> Any:
-        outputs = function(*arguments.with_tensors(arrays).args)
+        outputs = call(function, arguments.with_tensors(arrays).args)
         leaves = outputs if isinstance(outputs, (tuple, list)) else (outputs,)
         return tuple(leaf for leaf in leaves if leaf is not None)
 

@@ -40,6 +40,10 @@ class Manner(enum.StrEnum):
     COMPILED = "compiled"  # by way of torch.compile, with the backend that runs the traced graph
 
 
+#: The form of a result that stands in destinations (`CandidateCall.destinations`).
+WRITTEN = "destinations"
+
+
 class Writes(msgspec.Struct, frozen=True):
     """What is asked of that which a call may write.
 
@@ -83,6 +87,7 @@ class CandidateCall(msgspec.Struct, frozen=True):
         watched: whether the process is compared before and after, which takes a while.
         earlier: whether the outputs of the call before are asked for, as they are now.
         fetched: whether the outputs are left where they are, for `Answering.fetch`.
+        destinations: shape and dtype of what the candidate writes its outputs into, where it is to.
         stored: whether the leaves are those of every other call that says so; they need to come once.
     """
 
@@ -98,6 +103,7 @@ class CandidateCall(msgspec.Struct, frozen=True):
     earlier: bool = False
     fetched: bool = False
     stored: bool = False
+    destinations: list[tuple[list[int], str]] = []
 
     @classmethod
     def of(cls, arguments: CallArguments, state: State | None = None, **asked: Any) -> CandidateCall:
@@ -193,10 +199,12 @@ class Answering(Protocol):
     Attributes:
         name: for messages. shapes: of its parameters and buffers, by name.
         changed: what its making changed in its process, a line each.
+        parameters: see `arguments.parameters_of`.
     """
 
     name: str
     shapes: dict[str, tuple[int, ...]]
+    parameters: dict[str, bool]
     changed: Sequence[str]
 
     def ask(self, call: CandidateCall) -> Answer:

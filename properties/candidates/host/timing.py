@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import statistics
 import time
@@ -11,7 +12,8 @@ from typing import Any
 import msgspec
 import torch
 
-from ..arguments import CallArguments
+from ..arguments import CallArguments, call, lacking, parameters_of
+from ..results import result_of
 
 #: Calls of each before any counts; how many count at least and at most; seconds after which no more than these begin.
 _WARM, _LEAST, _MOST, _SECONDS = 2, 5, 200, 2.0
@@ -52,9 +54,12 @@ class Timing(msgspec.Struct, frozen=True):
 
 
 @torch.no_grad()
-def measure(spec: Callable[..., Any], candidate: Callable[..., Any], arguments: Sequence[Any]) -> Timing:
+def measure(spec: Callable[..., Any], candidate: Callable[..., Any], arguments: Any) -> Timing:
     """The times of both, in turn, each call at fresh copies of the arguments."""
     originals, times = CallArguments.of(arguments), Timing()
+    if lacking(parameters_of(candidate), originals.args):
+        places, writes = result_of(call(spec, originals.copied().args)).tensors, candidate
+        candidate = functools.partial(_write, writes, [y.clone() for y in places])
     for function in (spec, candidate) * _WARM:
         _seconds(function, originals)
     until = time.perf_counter() + _SECONDS
@@ -64,10 +69,15 @@ def measure(spec: Callable[..., Any], candidate: Callable[..., Any], arguments: 
     return times
 
 
+def _write(candidate: Callable[..., Any], places: Sequence[Any], *args: Any, **named: Any) -> None:
+    """Call a candidate that writes its outputs into tensors that it is given."""
+    call(candidate, named or args, places)
+
+
 def _seconds(function: Callable[..., Any], arguments: CallArguments) -> float:
     args, wait = arguments.copied().args, torch.cuda.synchronize if torch.cuda.is_initialized() else bool
     wait()
     start = time.perf_counter()
-    function(*args)
+    call(function, args)
     wait()
     return time.perf_counter() - start
