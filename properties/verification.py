@@ -26,7 +26,7 @@ from .engine.cells import judge_cell
 from .engine.guard import guard
 from .engine.plan import cells_of
 from .engine.samples import Settings as Settings
-from .functions.kernel import KERNEL_PROPERTIES, custom_kernel, replace_kernel
+from .functions.kernel import KERNEL_PROPERTIES, asked_of, custom_kernel, replace_kernel
 from .functions.offer import Offer
 from .functions.user import custom_function
 from .names import SUBJECTS, require_known
@@ -191,4 +191,4 @@ def verify_kernel(
             kernel, reference, shapes, constants=constants, sizes=sizes,
             regimes=MODERATE if regimes is None else regimes, offer=offer,
         )  # fmt: skip
-    return verify(op, "opassay", properties, dtypes, device, Settings.of(settings, "brief"))
+    return verify(op, "opassay", asked_of(op, properties), dtypes, device, Settings.of(settings, "brief"))

@@ -132,9 +132,9 @@ class Shapes:
         whole, (factor, symbol) = self.integers[name]
         return whole.least, max(factor * (extents[symbol] if symbol else 1), whole.least + 1)
 
-    def example(self) -> tuple[Any, ...]:
-        """Small arguments, as arrays; integers have their smallest value."""
-        shapes = self.at(self.smallest())
+    def example(self, extents: Mapping[str, int]) -> tuple[Any, ...]:
+        """Arguments with these extents, as arrays; integers have their smallest value."""
+        shapes = self.at(extents)
         least = {name: np.full(shapes[name], whole.least) for name, (whole, _) in self.integers.items()}
         return tuple(
             np.ones(shape) if name not in least else least[name] if self.is_tensor(name) else int(least[name])

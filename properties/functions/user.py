@@ -51,7 +51,7 @@ def custom_function(
         TypeError: `function` is no custom function, or a sample does not go with its `forward`.
         ValueError: there are no samples, or a name in `constant` or `offer` is none.
     """
-    offer = Offer.of(offer, "outputs", "supported")
+    offer = Offer.of(offer, "outputs", "supported", "invariant")
     if not (isinstance(function, type) and issubclass(function, torch.autograd.Function)):
         raise TypeError(f"function: got {function!r}, need a subclass of torch.autograd.Function")
     forward = forward_of(function)
@@ -67,7 +67,7 @@ def custom_function(
     subject = functools.partial(_apply, function, writes)
     op = Op(
         name or function.__name__, formula, {"opassay": subject}, functools.partial(drafts_of_user, draw),
-        differentiable, Promises(functools.partial(dtypes_when_called, forward)),
+        differentiable, Promises(functools.partial(dtypes_when_called, forward)), documented=offer.documented,
     )  # fmt: skip
     return op.changed(
         aliases=lambda args: aliases, nesting=3, **offer.keywords() | {
