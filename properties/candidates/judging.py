@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -12,7 +13,7 @@ import torch
 from ...oracles.bound.accept import ReadingError
 from ...oracles.bound.terms import Terms, terms
 from ...oracles.verdicts.verdict import Code
-from ..declaring.user_samples import takes
+from ..declaring.user_samples import call_seeded, takes
 from .arguments import CallArguments, copied_state
 from .asking import ASKING
 from .conformance import DEFAULT
@@ -70,7 +71,9 @@ def judge(
         need = "need the arguments of a call, as (x,) or {'x': x}"
         raise TypeError(f"inputs: got a {type(inputs).__name__}{shape}, {need}")
     read_spec = specification(spec)
-    draw = _by_seed(inputs) if callable(inputs) else None
+    draw = None
+    if callable(inputs):
+        draw = inputs if takes(inputs, 1) else functools.partial(call_seeded, inputs)
     arguments = CallArguments.of(draw(seed) if draw is not None else inputs)
     host = CandidateHost(str(getattr(candidate, "__name__", type(candidate).__name__)), candidate)
     before = copied_state(host.state)
@@ -81,17 +84,6 @@ def judge(
         return judged(session, plan)
     finally:
         host.set_state(before)
-
-
-def _by_seed(give: Callable[..., Any]) -> Callable[[int], Any]:
-    """A function that gives inputs as one of a seed, which torch's generator has where it takes none."""
-
-    def draw(seed: int) -> Any:
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            return give()
-
-    return give if takes(give, 1) else draw
 
 
 def judged(session: Session, plan: QuestionPlan = ALL, progress: Progress | None = None) -> Judgement:

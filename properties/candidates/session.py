@@ -137,7 +137,9 @@ class Session:
         strides = strides if layout is None else [strides_of(layout, t.shape) for t in arguments.tensors]
         usual = {"watched": self.history.calls <= _WATCHED, "stored": stored, "strides": strides}
         places = self._destinations(arguments, tensors)
-        usual["destinations"] = [] if places is None else [(y.shape, dtype_name(y.dtype)) for y in places.tensors]
+        if places is not None:
+            outputs = [(y.shape, dtype_name(y.dtype)) for y in places.tensors]
+            asked["writes"] = msgspec.structs.replace(asked.get("writes", Writes()), destinations=outputs)
         state_of_candidate = {n: tensors[n] for n in self.shared}
         answer = self.candidate.ask(CandidateCall.of(arguments, state_of_candidate, manner=manner, **(usual | asked)))
         if places is not None and answer.form == WRITTEN:

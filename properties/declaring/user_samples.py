@@ -42,8 +42,9 @@ def drawer(forward: Callable[..., Any], samples: Samples) -> Callable[[Any], Arg
         TypeError: a sample does not go with `forward`, or `samples` are none. ValueError: there are no samples.
     """
     if callable(samples):
-        give = samples if takes(samples, 1) else _seeded(samples)
-        return lambda rng: _bind(forward, give(rng))
+        if takes(samples, 1):
+            return lambda rng: _bind(forward, samples(rng))
+        return lambda rng: _bind(forward, call_seeded(samples, int(rng.integers(2**32))))
     if isinstance(samples, str | Mapping) or not isinstance(samples, Sequence):
         shape = f" of shape {tuple(samples.shape)}" if isinstance(samples, torch.Tensor) else ""
         raise TypeError(f"samples: got a {type(samples).__name__}{shape}, need tuples of arguments, {_SAMPLES}")
@@ -53,15 +54,11 @@ def drawer(forward: Callable[..., Any], samples: Samples) -> Callable[[Any], Arg
     return lambda rng: rows[int(rng.integers(len(rows)))]
 
 
-def _seeded(give: Callable[[], Any]) -> Callable[[Any], Any]:
-    """A function of nothing as one of a generator, which seeds torch's for it."""
-
-    def seeded(rng: Any) -> Any:
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(int(rng.integers(2**32)))
-            return give()
-
-    return seeded
+def call_seeded(give: Callable[[], Any], seed: int) -> Any:
+    """What a function of nothing gives; torch's generator has the seed meanwhile."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return give()
 
 
 def _bind(forward: Callable[..., Any], row: Any) -> Args:

@@ -46,8 +46,9 @@ def plan(selection: Selection) -> list[Cell]:
     elsewhere = tuple(dict.fromkeys(name for name in selection.ops if ":" in name))
     listed = [name for name in selection.ops if ":" not in name]
     ops = [*(_choose("op", listed, names) if listed or not elsewhere else ()), *elsewhere]
-    properties = _choose("property", [p.upper() for p in selection.properties], tuple(PROPERTIES))
-    dtypes = _choose("dtype", selection.dtypes, DTYPES)
+    codes = [code for codes_of in selection.properties for code in codes_of.upper().split(",")]
+    properties = _choose("property", codes, tuple(PROPERTIES))
+    dtypes = _choose("dtype", map(dtype_name, selection.dtypes), DTYPES)
     devices = _choose("device", selection.devices, DEVICES)
     subjects = _choose("subject", selection.subjects, SUBJECTS)
     return [

@@ -40,7 +40,7 @@ class Manner(enum.StrEnum):
     COMPILED = "compiled"  # by way of torch.compile, with the backend that runs the traced graph
 
 
-#: The form of a result that stands in destinations (`CandidateCall.destinations`).
+#: The form of a result that stands in destinations (`Writes.destinations`).
 WRITTEN = "destinations"
 
 
@@ -52,11 +52,13 @@ class Writes(msgspec.Struct, frozen=True):
         restored: positions of the tensor arguments that get their values again before each call in a row, as all of
             `CandidateCall.state` does that `buffers` names.
         after: whether the arguments as they are after the call are asked for.
+        destinations: shape and dtype of what it writes its outputs into, where it is to.
     """
 
     buffers: list[str] = []
     restored: list[int] = []
     after: bool = False
+    destinations: list[tuple[list[int], str]] = []
 
 
 class BackwardCall(msgspec.Struct, frozen=True):
@@ -87,7 +89,6 @@ class CandidateCall(msgspec.Struct, frozen=True):
         watched: whether the process is compared before and after, which takes a while.
         earlier: whether the outputs of the call before are asked for, as they are now.
         fetched: whether the outputs are left where they are, for `Answering.fetch`.
-        destinations: shape and dtype of what the candidate writes its outputs into, where it is to.
         stored: whether the leaves are those of every other call that says so; they need to come once.
     """
 
@@ -103,7 +104,6 @@ class CandidateCall(msgspec.Struct, frozen=True):
     earlier: bool = False
     fetched: bool = False
     stored: bool = False
-    destinations: list[tuple[list[int], str]] = []
 
     @classmethod
     def of(cls, arguments: CallArguments, state: State | None = None, **asked: Any) -> CandidateCall:

@@ -236,9 +236,10 @@ class CandidateHost:
 def _result_of(function: Callable[..., Any], call: CandidateCall, arguments: CallArguments) -> Result:
     """What a candidate gives, or writes into destinations, which hold NaN before; then what it returns says nothing."""
     device = arguments.tensors[0].device if arguments.tensors else None
-    places = [torch.zeros(shape, dtype=getattr(torch, dtype), device=device) for shape, dtype in call.destinations]
-    for place_of_output in floating(places):
-        place_of_output.fill_(math.nan)
+    shapes = call.writes.destinations
+    places = [torch.zeros(shape, dtype=getattr(torch, dtype), device=device) for shape, dtype in shapes]
+    for y in floating(places):
+        y.fill_(math.nan)
     result = result_of(called(function, arguments.args, places))
     if not places:
         return result

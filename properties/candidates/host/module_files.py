@@ -24,6 +24,7 @@ from typing import Any
 import torch
 
 from ....oracles.verdicts.violation import error_lines, error_name
+from ....reference.missing import nearest_of
 from ..arguments import CallArguments, Inputs, parameters_of
 from ..layouts import place
 from .sources import sources
@@ -206,7 +207,8 @@ def _first_of(module: ModuleType, address: str, names: Sequence[str]) -> Any:
             value = getattr(home, op or name, None)
         if value is not None:
             return value
-    raise GivenError(f"{address}: has none of {', '.join(names)}")
+    near = nearest_of(names[0], [*vars(module)]) if len(names) == 1 else ""
+    raise GivenError(f"{address}: has none of {', '.join(names)}{near}")
 
 
 def _drawing(draw: Any, address: str, given: dict[str, Any], names: Collection[str]) -> Callable[[int], Inputs]:
