@@ -18,8 +18,8 @@ from opassay.oracles.verdicts.verdict import Cell, Outcome, Verdict
 from opassay.properties.candidates.conformance import assert_conforms as assert_conforms
 from opassay.properties.catalog.loading import load_op
 from opassay.properties.engine.plan import cells_of
-from opassay.properties.functions.kernel import KERNEL_PROPERTIES
-from opassay.properties.summary import cards, ok, table
+from opassay.properties.functions.kernel import KERNEL_PROPERTIES, asked_of
+from opassay.properties.summary import cards, is_fine, ok, table
 from opassay.properties.verification import Settings, run_cell, verify
 
 
@@ -37,7 +37,7 @@ def questions(
     Raises:
         ValueError: there is no such property, dtype or device.
     """
-    cells = cells_of(op.name, properties, dtypes, device)
+    cells = cells_of(op.name, asked_of(op, properties), dtypes, device)
     return [pytest.param(cell, id=f"{cell.property}-{cell.dtype}") for cell in cells]
 
 
@@ -72,12 +72,12 @@ def assert_verified(
         op: Op = load_op(judged) if isinstance(judged, str) else judged
         # Pytest would show that log below a card.
         with silent("torch.__trace"):
-            verdicts = verify(op, "opassay", properties, dtypes, settings=chosen_settings) if question is None else (
-                [run_cell(question, chosen_settings, op)]
+            verdicts = [run_cell(question, chosen_settings, op)] if question is not None else (
+                verify(op, "opassay", asked_of(op, properties), dtypes, settings=chosen_settings)
             )  # fmt: skip
     else:
         verdicts = [judged] if isinstance(judged, Verdict) else list(judged)
-    if verdicts and all(verdict.outcome == Outcome.UNSUPPORTED for verdict in verdicts):
+    if verdicts and all(verdict.outcome == Outcome.UNSUPPORTED and is_fine(verdict) for verdict in verdicts):
         pytest.skip("; ".join(dict.fromkeys(verdict.reason for verdict in verdicts)))
     if not ok(verdicts):
         raise AssertionError(f"{_headline(verdicts)}\n\n{cards(verdicts) or table(verdicts)}")
@@ -85,7 +85,7 @@ def assert_verified(
 
 
 def _headline(verdicts: Sequence[Verdict]) -> str:
-    failed = [v.cell for v in verdicts if v.outcome not in (Outcome.VERIFIED, Outcome.WEAK, Outcome.UNSUPPORTED)]
+    failed = [v.cell for v in verdicts if not is_fine(v)]
     if not failed:
         return f"none of {len(verdicts)} questions is verified"
     named = ", ".join(f"{cell.property}-{cell.dtype}" for cell in failed)

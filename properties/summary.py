@@ -5,19 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from ..oracles.verdicts.verdict import HELD, Outcome, Verdict, failure_text
+from ..oracles.verdicts.verdict import HELD, Code, Outcome, Verdict, failure_text
 
 #: Outcomes that are no evidence against the implementation.
 _FINE = HELD | {Outcome.UNSUPPORTED, Outcome.NOT_RUN}
 
 
-def ok(verdicts: Iterable[Verdict]) -> bool:
+def ok(verdicts: Verdict | Iterable[Verdict]) -> bool:
     """Whether none of the verdicts is a failure, an error or a crash, and one at least is "verified".
 
     A question that was not asked, because it does not apply or the op does not offer it, is no failure; nor is "weak".
+    One that there is not, or of a subject that there is not, is none that was asked.
     """
-    outcomes = [verdict.outcome for verdict in verdicts]
-    return Outcome.VERIFIED in outcomes and all(outcome in _FINE for outcome in outcomes)
+    each = [verdicts] if isinstance(verdicts, Verdict) else list(verdicts)
+    return any(verdict.outcome == Outcome.VERIFIED for verdict in each) and all(map(is_fine, each))
+
+
+def is_fine(verdict: Verdict) -> bool:
+    """Whether a verdict is no evidence against the implementation, and answers a question that there is."""
+    return verdict.outcome in _FINE and verdict.code not in (Code.NOT_BUILT, Code.NO_SUBJECT)
 
 
 def table(verdicts: Sequence[Verdict]) -> str:
@@ -34,7 +40,7 @@ def table(verdicts: Sequence[Verdict]) -> str:
 
 def cards(verdicts: Iterable[Verdict]) -> str:
     """One card for each verdict that does not hold: the cell, the outcome, what is wrong and where."""
-    return "\n\n".join(failure_text(_without_case(v)) for v in verdicts if v.outcome not in _FINE)
+    return "\n\n".join(failure_text(_without_case(v)) for v in verdicts if not is_fine(v))
 
 
 def _without_case(verdict: Verdict) -> Verdict:

@@ -21,6 +21,8 @@ DTYPES = tuple(FORMATS)
 BINNED = ("FWD", "VJP")
 #: The share of large samples in questions about values.
 LARGE = 0.08
+#: That of INV: two of six, so that rows are long in one of them, and many in another.
+LONG_ROWS = 0.4
 #: The share of samples with results next to a rounding boundary.
 EDGES = 0.04
 #: The precedence of a question that has no place among the others.
@@ -213,7 +215,7 @@ _TABLE = (
     Property("INV", "a slice alone, in a batch, elsewhere: the same bits",
         "A slice must have the same bits alone, in a batch, at another place and among other neighbours.",
         "A reduction that is split differently when there are more rows.",
-        precedence=19, sampling=Sampling(large=LARGE, most=20_000, slices=3, effort=0.25), interprets=True,
+        precedence=19, sampling=Sampling(large=LONG_ROWS, most=20_000, slices=3, effort=0.3), interprets=True,
         no_program="It compares two calls of the op, each at several samples that are put together."),
     Property("AUTOCAST", "values: under autocast",
         "Under autocast the op has the dtypes of torch's own op, and values within the bound. A candidate is called"

@@ -19,15 +19,17 @@ from ..oracles.verdicts.case import load_case
 from ..oracles.verdicts.verdict import Cell, Verdict, charged
 from ..reference.dtypes import dtype_name
 from .catalog.loading import load_op
+from .declaring.shapes import Argument
 from .declaring.strategies import MODERATE
+from .declaring.user_samples import Samples
 from .engine.cells import judge_cell
 from .engine.guard import guard
 from .engine.plan import cells_of
 from .engine.samples import Settings as Settings
-from .functions.kernel import KERNEL_PROPERTIES, custom_kernel, replace_kernel
+from .functions.kernel import KERNEL_PROPERTIES, asked_of, custom_kernel, replace_kernel
 from .functions.offer import Offer
-from .functions.shapes import Extent
-from .functions.user import Samples, custom_function
+from .functions.user import custom_function
+from .names import SUBJECTS, require_known
 from .places.gathering import OnRanks
 from .places.here import Here, Place
 from .places.interpreted import interpreted_place
@@ -97,10 +99,11 @@ def verify(
         settings: profile, seed and examples, or the name of a profile; "commit" by default.
 
     Raises:
-        TypeError: `op` is no op. ValueError: there is no such property, dtype, device or profile.
+        TypeError: `op` is no op. ValueError: there is no such subject, property, dtype, device or profile.
     """
     if not isinstance(op, Op):
         raise TypeError(f"op: got a {type(op).__name__}, need an op: what declare gives, or load_op of its name")
+    require_known("subject", [subject], tuple(dict.fromkeys((*SUBJECTS, *op.subjects))))
     chosen = Settings.of(settings, "commit")
     return charged([run_cell(cell, chosen, op) for cell in cells_of(op.name, properties, dtypes, device, subject)])
 
@@ -149,7 +152,7 @@ def kernel_of_op(kernel: Callable[..., Any], op: str | Op, *, offer: Offer | Non
 def verify_kernel(
     kernel: Callable[..., Any],
     reference: Callable[..., Any] | str | Op,
-    shapes: Mapping[str, Sequence[Extent]] | None = None,
+    shapes: Mapping[str, Argument] | None = None,
     *,
     constants: Mapping[str, Any] | None = None,
     sizes: Mapping[str, Sequence[int]] | None = None,
@@ -188,4 +191,4 @@ def verify_kernel(
             kernel, reference, shapes, constants=constants, sizes=sizes,
             regimes=MODERATE if regimes is None else regimes, offer=offer,
         )  # fmt: skip
-    return verify(op, "opassay", properties, dtypes, device, Settings.of(settings, "brief"))
+    return verify(op, "opassay", asked_of(op, properties), dtypes, device, Settings.of(settings, "brief"))

@@ -72,12 +72,15 @@ BINARY16 = Format("float16", "f16", precision=11, exponent_min=-14, exponent_max
 #: torch's dtype name -> format.
 FORMATS: dict[str, Format] = {fmt.name: fmt for fmt in (BINARY64, BINARY32, BFLOAT16, BINARY16)}
 HALF_TYPES = tuple(name for name, fmt in FORMATS.items() if fmt.is_half)
-#: The other names of dtypes that people write, "f32" and "fp32", "bf16" -> torch's name.
-_SHORT = {short: fmt.name for fmt in FORMATS.values() for short in (fmt.short, re.sub("^f", "fp", fmt.short))}
+#: The other names of dtypes that people write, "f32" and "fp32", "bf16", "half" -> torch's name.
+_SHORT = {
+    **{short: fmt.name for fmt in FORMATS.values() for short in (fmt.short, re.sub("^f", "fp", fmt.short))},
+    **{"double": "float64", "float": "float32", "half": "float16"},
+}
 
 
 def dtype_name(dtype: object) -> str:
-    """torch's name of a dtype: of `torch.float32`, of "float32", or of a short name, "f32" or "fp32".
+    """torch's name of a dtype: of `torch.float32`, of "float32", or of another name, "f32", "fp32" or "float".
 
     What is no dtype of the table is returned as text, which a table of names then refuses.
     """

@@ -131,7 +131,8 @@ def _verdicts(run: Run, known: Known) -> Iterator[GateFinding]:
 def _known_findings(run: Run, known: Known, verdicts: dict[str, Verdict], partial: bool) -> Iterator[GateFinding]:
     today = _day(run)
     for key, entry in sorted(known.items()):
-        if entry.expires < today:
+        holds = key in verdicts and verdicts[key].outcome in HELD
+        if entry.expires < today and not holds:
             yield GateFinding("expired", key, f"the entry expired on {entry.expires}", exit_codes.FAILED)
         elif entry.expires > today + LONGEST_EXPIRY:
             text = f"expires on {entry.expires}, more than {LONGEST_EXPIRY.days} days after the run"
@@ -141,7 +142,7 @@ def _known_findings(run: Run, known: Known, verdicts: dict[str, Verdict], partia
         if key not in verdicts:
             if not partial:
                 yield GateFinding("unknown", key, "known.json lists a cell that the plan lacks", exit_codes.FAILED)
-        elif verdicts[key].outcome in HELD:
+        elif holds:
             strict = run.profile == "commit"  # its inputs are the same every time
             text = "listed as a known failure, but holds; run `opassay gate prune`"
             yield GateFinding("healed", key, text, exit_codes.FAILED if strict else exit_codes.OK)

@@ -52,6 +52,7 @@ OFFERS = {
     "compile": "torch.compile and torch.export",
     "fake": "meta and fake tensors",
     "empty": "tensors without elements",
+    "dims": "tensors of more dims than the samples have",
 }
 _IMPLIED = {"func": ("vmap",), "double": ("triple",)}
 

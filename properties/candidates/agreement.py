@@ -26,7 +26,7 @@ from torch.utils import _pytree as pytree
 from ...oracles.bound.rounding import Ball
 from ...oracles.bound.terms import Terms
 from ...oracles.op.declaration import is_float, to_array
-from .arguments import CallArguments, OperandFacts, State, Tensor, copied_state
+from .arguments import Args, CallArguments, OperandFacts, State, Tensor, copied_state
 from .comparing import hold_all
 from .host.calls import floating
 from .results import SpecRun, result_of
@@ -39,7 +39,7 @@ _MOVES = frozenset(
     | {_ATEN.squeeze, _ATEN.unsqueeze, _ATEN.slice, _ATEN.select, _ATEN.cat, _ATEN.copy, _ATEN._to_copy, _ATEN.clone}
 )
 #: A function of a state and arguments.
-Called = Callable[[dict[str, Tensor], tuple[Any, ...]], Any]
+Called = Callable[[dict[str, Tensor], Args], Any]
 
 
 @dataclass(frozen=True)
@@ -151,11 +151,11 @@ def disagreement(
     )
 
 
-def as_traced(spec: Specification, arguments: CallArguments, state: State) -> Callable[[State, tuple[Any, ...]], Any]:
+def as_traced(spec: Specification, arguments: CallArguments, state: State) -> Callable[[State, Args], Any]:
     """The operations that were traced as a function of a state and arguments like these, run by torch."""
     graph = spec.traced_at(arguments, state).graph
 
-    def run(held: State, args: tuple[Any, ...]) -> Any:
+    def run(held: State, args: Args) -> Any:
         tensors = (*held.values(), *CallArguments.of(args).tensors)
         return torch.fx.Interpreter(graph).run(*tensors, enable_io_processing=False)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,9 +13,13 @@ import torch
 from torch.utils import _pytree as pytree
 
 Tensor = torch.Tensor
+_NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 #: Elements of a tensor that a card shows in full.
 _SHORT = 8
 State = Mapping[str, Tensor]
+#: The arguments of a call: in order, or by name; and how a user gives them.
+Args = tuple[Any, ...] | dict[str, Any]
+Inputs = Sequence[Any] | Mapping[str, Any]
 
 
 class OperandFacts(enum.Enum):
@@ -28,25 +33,25 @@ class OperandFacts(enum.Enum):
 
 @dataclass(frozen=True)
 class CallArguments:
-    """The arguments of one call.
+    """The arguments of one call, in order or by name.
 
     Attributes:
         leaves: tensors, numbers, texts and None, in order.
-        structure: the tuples, lists and dictionaries around them.
+        structure: the tuples, lists and dictionaries around them; a dictionary where they have names.
     """
 
     leaves: tuple[Any, ...]
     structure: pytree.TreeSpec
 
     @classmethod
-    def of(cls, args: Sequence[Any]) -> CallArguments:
-        leaves, structure = pytree.tree_flatten(tuple(args))
+    def of(cls, args: Inputs) -> CallArguments:
+        leaves, structure = pytree.tree_flatten(dict(args) if isinstance(args, Mapping) else tuple(args))
         return cls(tuple(leaves), structure)
 
     @property
-    def args(self) -> tuple[Any, ...]:
-        """As a function takes them."""
-        arguments: tuple[Any, ...] = pytree.tree_unflatten(list(self.leaves), self.structure)
+    def args(self) -> Args:
+        """As `call` hands them to a function."""
+        arguments: Args = pytree.tree_unflatten(list(self.leaves), self.structure)
         return arguments
 
     @property
@@ -102,6 +107,49 @@ def _describe_leaf(leaf: Any) -> str:
         return repr(leaf)[:60]
     kind = f"{str(leaf.dtype).removeprefix('torch.')}{list(leaf.shape)}"
     return f"{kind} = {leaf.tolist()}" if 0 < leaf.numel() <= _SHORT else kind
+
+
+def call(function: Callable[..., Any], args: Args, destinations: Sequence[Tensor] = ()) -> Any:
+    """What a function gives.
+
+    Args:
+        function: a candidate or a spec.
+        args: its arguments; by name where it has all of these names, else in their order.
+        destinations: what goes to the parameters that `lacking` names.
+    """
+    if not destinations and not isinstance(args, dict):
+        return function(*args)
+    in_order, named = _shared_out(parameters_of(function), args)
+    return function(*in_order, **named, **dict(zip(lacking(parameters_of(function), args), destinations, strict=True)))
+
+
+def call_with_state(module: torch.nn.Module, state: dict[str, Tensor], args: Args) -> Any:
+    """What a module gives with other parameters and buffers; those that it replaces stand in `state` afterwards."""
+    return torch.func.functional_call(module, state, *(((), args) if isinstance(args, dict) else (args,)))
+
+
+def parameters_of(function: Any) -> dict[str, bool]:
+    """The parameters that have a name: whether a call must give them; none where Python cannot read them."""
+    function = function.forward if isinstance(function, torch.nn.Module) else function
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return {}
+    return {p.name: p.default is p.empty for p in parameters if p.kind in _NAMED}
+
+
+def lacking(parameters: Mapping[str, bool], args: Args) -> list[str]:
+    """Names of the parameters that must be given and are not among the arguments: destinations, it may be."""
+    in_order, named = _shared_out(parameters, args)
+    return [name for name in list(parameters)[len(in_order) :] if parameters[name] and name not in named]
+
+
+def _shared_out(parameters: Mapping[str, bool], args: Args) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments that are handed over in order, and those by name."""
+    if not isinstance(args, dict):
+        return args, {}
+    # A function whose parameters nobody can read is likely to be an operator, which takes names.
+    return ((), args) if not parameters or args.keys() <= parameters.keys() else (tuple(args.values()), {})
 
 
 def copied_state(state: State) -> dict[str, Tensor]:

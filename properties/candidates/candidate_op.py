@@ -31,7 +31,7 @@ from ...oracles.verdicts.violation import Unsupported, error_lines, error_name
 from ..declaring.choices import choose
 from ..declaring.strategies import ORDINARY
 from ..functions.user import dtypes_when_called
-from .arguments import CallArguments, Tensor, copied_state
+from .arguments import Args, CallArguments, Tensor, call, call_with_state, copied_state
 from .host.host import CandidateHost
 from .inputs import WAYS, filled
 from .layouts import place
@@ -78,10 +78,10 @@ def op_of_candidate(host: CandidateHost, spec: Specification, given: CallArgumen
     operands = (*state.values(), *arguments.tensors)
     labels = [*(re.sub(r"\W", "_", name) for name in names), *(f"input{i}" for i in range(len(arguments.tensors)))]
 
-    def candidate(state: dict[str, Tensor], args: tuple[Any, ...]) -> Any:
-        return torch.func.functional_call(host.function, state, args) if state else host.function(*args)
+    def candidate(state: dict[str, Tensor], args: Args) -> Any:
+        return call_with_state(host.function, state, args) if state else call(host.function, args)
 
-    def right(state: dict[str, Tensor], args: tuple[Any, ...]) -> Any:
+    def right(state: dict[str, Tensor], args: Args) -> Any:
         return spec.called(state or copied_state(spec.state), args)
 
     subjects = {OWN: spec.of_tensors(arguments, names, candidate)}

@@ -39,6 +39,8 @@ from .session import Session
 from .specification import SpecError, specification
 from .suites.opening import open_pair
 
+#: What Triton raises where there is no GPU.
+_NO_GPU = "0 active drivers"
 #: How a candidate's process is confined by default.
 USUAL = Confinement()
 
@@ -100,6 +102,8 @@ def judge_file(
         properties = PropertiesApart(apart_again, words, allowed)
         stack.callback(properties.close)
         judgement = judged(session, plan, progress, properties.ask)
+        if any(_NO_GPU in cause.text for cause in judgement.causes):
+            raise GivenError(f"{named}: has Triton kernels, and there is no GPU here: add --interpret")
         judgement = replace(judgement, assignment=replace(judgement.assignment, sha256=digests))
         if not plan.timed or judgement.verdict in (Ruling.REJECTED, Ruling.ERROR):
             return judgement

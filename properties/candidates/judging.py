@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -13,6 +13,7 @@ import torch
 from ...oracles.bound.accept import ReadingError
 from ...oracles.bound.terms import Terms, terms
 from ...oracles.verdicts.verdict import Code, Outcome, Verdict
+from ..declaring.user_samples import call_seeded, takes
 from ..table import TABLE
 from .arguments import CallArguments, copied_state
 from .asking import ASKING
@@ -46,24 +47,29 @@ def judge(
         candidate: a function or a module; a module's parameters and buffers of the names and shapes of the spec's are
             set to those, and set back in the end.
         spec: as for `bound`.
-        inputs: the arguments of one call, or (seed) -> arguments.
+        inputs: the arguments of one call, in order or by name, or a function of a seed, or of nothing, that gives them.
+            What the candidate needs besides are destinations, one for each output of the spec: it writes into them.
         contract: as for `bound`. seed: of everything that is drawn.
         questions: codes of `table.TABLE`, or "ALL"; by default all of `table.QUESTIONS`, and no property of ops.
         calls: that AGAIN makes in a row; None for as many as half a second takes, and 100 at most.
         total: seconds after which no further question is asked, which the judgement names as a weakness.
 
     Raises:
-        TypeError: `inputs` is a tensor. ValueError: a code or a contract that is none, a negative seed, or fewer than
-            two calls.
+        TypeError: `inputs` are no arguments. ValueError: a code or a contract that is none, a negative seed, or fewer
+            than two calls.
     """
     plan = QuestionPlan(questions, calls=calls, total=total)
     if seed < 0:
         raise ValueError(f"seed={seed}: need a whole number from 0 on")
     allowed = terms(contract)
-    if isinstance(inputs, torch.Tensor):
-        raise TypeError(f"inputs: got a tensor of shape {tuple(inputs.shape)}, need the arguments of a call, as (x,)")
+    if not callable(inputs) and (isinstance(inputs, str) or not isinstance(inputs, Sequence | Mapping)):
+        shape = f" of shape {tuple(inputs.shape)}" if isinstance(inputs, torch.Tensor) else ""
+        need = "need the arguments of a call, as (x,) or {'x': x}"
+        raise TypeError(f"inputs: got a {type(inputs).__name__}{shape}, {need}")
     read_spec = specification(spec)
-    draw = inputs if callable(inputs) else None
+    draw = None
+    if callable(inputs):
+        draw = inputs if takes(inputs, 1) else functools.partial(call_seeded, inputs)
     arguments = CallArguments.of(draw(seed) if draw is not None else inputs)
     host = CandidateHost(str(getattr(candidate, "__name__", type(candidate).__name__)), candidate)
     before = copied_state(host.state)

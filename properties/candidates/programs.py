@@ -64,6 +64,8 @@ def _values_of(call: FailingCall, case: JudgedCase, stored: bytearray) -> dict[s
     """The values of a program by name; the bytes of those that are too long for its text are added to `stored`."""
     tensors = call.arguments.tensors
     names = [_SourceText(f"x{i}") for i in range(len(tensors))]
+    if isinstance(call.arguments.args, dict):
+        raise NoProgram("The arguments have names, which the candidate may take in order.")
     try:
         ast.literal_eval(repr(call.arguments.with_tensors([name.text for name in names]).args))
     except (ValueError, SyntaxError):

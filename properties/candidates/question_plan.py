@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ..names import collect_names, nearest_of
 from ..table import QUESTIONS, TABLE
 
 #: The word for every question and every property.
@@ -39,9 +40,12 @@ class QuestionPlan:
     timed: bool = False
 
     def __post_init__(self) -> None:
-        unknown = [code for code in self.questions if code not in (*TABLE, ALL_CODES)]
+        object.__setattr__(self, "questions", collect_names(self.questions))
+        codes = [*TABLE, ALL_CODES]
+        unknown = [code for code in self.questions if code not in codes]
         if unknown:
-            raise ValueError(f"questions: got {unknown[0]!r}, need codes of {', '.join([*TABLE, ALL_CODES])}")
+            near = nearest_of(unknown[0], codes)
+            raise ValueError(f"questions: got {unknown[0]!r}{near}, need codes of {', '.join(codes)}")
         if not self.total > 0:
             raise ValueError(f"total={self.total}: need seconds above 0")
         if self.calls is not None and self.calls < 2:

@@ -12,16 +12,17 @@ import numpy as np
 
 from ...oracles import process
 from ...oracles.bound.terms import Terms
+from ...oracles.op.declaration import dtype_name
 from ...oracles.verdicts.verdict import Code
 from .agreement import disagreement, operands_of
-from .arguments import CallArguments, OperandFacts, State, Tensor
+from .arguments import CallArguments, Inputs, OperandFacts, State, Tensor, lacking
 from .comparing import hold_in_turn
 from .evidence import OF_ARITHMETIC, OF_DATA, OF_LIKELY, Evidence, Records
 from .finding import FailingCall, Finding, raised, summed, wrong
-from .host.calls import Answer, Answering, CandidateCall, Manner, Writes
+from .host.calls import WRITTEN, Answer, Answering, CandidateCall, Manner, Writes
 from .inputs import WAYS
 from .layouts import MemoryLayout, own_strides, strides_of
-from .results import SpecRun, unlike
+from .results import Result, SpecRun, unlike
 from .row_sample import Part
 from .specification import Reading, Specification
 
@@ -89,7 +90,7 @@ class Session:
     terms: Terms
     seed: int
     given: CallArguments
-    draw: Callable[[int], Sequence[Any]] | None = None
+    draw: Callable[[int], Inputs] | None = None
     part: Part | None = None
     share: str = ""
     history: CallHistory = field(default_factory=CallHistory)
@@ -106,6 +107,11 @@ class Session:
         """Names of the spec's parameters and buffers that the candidate has, too, in the same shapes."""
         state, shapes = self.spec.state, self.candidate.shapes
         return [name for name in state if shapes.get(name) == tuple(state[name].shape)]
+
+    @property
+    def writes(self) -> bool:
+        """Whether the candidate writes its outputs into destinations."""
+        return bool(lacking(self.candidate.parameters, self.given.args))
 
     @property
     def controlled(self) -> bool:
@@ -130,14 +136,26 @@ class Session:
         strides = own_strides(arguments.tensors) if manner is Manner.PLAIN else []
         strides = strides if layout is None else [strides_of(layout, t.shape) for t in arguments.tensors]
         usual = {"watched": self.history.calls <= _WATCHED, "stored": stored, "strides": strides}
+        places = self._destinations(arguments, tensors)
+        if places is not None:
+            outputs = [(y.shape, dtype_name(y.dtype)) for y in places.tensors]
+            asked["writes"] = msgspec.structs.replace(asked.get("writes", Writes()), destinations=outputs)
         state_of_candidate = {n: tensors[n] for n in self.shared}
         answer = self.candidate.ask(CandidateCall.of(arguments, state_of_candidate, manner=manner, **(usual | asked)))
+        if places is not None and answer.form == WRITTEN:
+            answer = msgspec.structs.replace(answer, form=places.form, plain=list(places.plain))
         if answer.changed:
             faults = [line for line in answer.changed if line not in self.changed_by_spec]
             answer = msgspec.structs.replace(answer, changed=faults)
         self.history.changed += [line for line in answer.changed if line not in self.history.changed]
         self.history.alike = not answer.raised and arguments.shapes == self.given.shapes
         return answer
+
+    def _destinations(self, arguments: CallArguments, state: State) -> Result | None:
+        """What the spec gives, where the candidate has a parameter for each of its outputs besides the arguments."""
+        count = len(lacking(self.candidate.parameters, arguments.args))
+        result = self.spec.run(arguments, state).result if count else None
+        return result if result is not None and len(result.tensors) == count else None
 
     def cut_for(self, question: str, arguments: CallArguments, *, alone: bool = True) -> ProblemCut:
         """What a question asks for at some arguments: all, or rows of a large problem.
@@ -186,7 +204,8 @@ class Session:
         finding = replace(self.held(question, cut.held, tensors, run, answer, sharp), sampled=cut.told)
         outlier = None if finding.wrong is None else finding.wrong.outlier
         names = run.names[: len(run.outputs)]
-        if outlier is None or outlier.output not in names or manner not in _OF_ONE_CALL or self.spec.numpy:
+        plain = manner in _OF_ONE_CALL and not (self.spec.numpy or self.writes)
+        if outlier is None or outlier.output not in names or not plain:
             return finding
         place = names.index(outlier.output)
         return replace(finding, call=FailingCall(cut.called, tensors, layout, manner is Manner.SHIFTED, place))

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.utils import _pytree as pytree
 
 from ...oracles.bound.accept import ReadingError
 from ...oracles.bound.contract import Contract
@@ -36,7 +37,7 @@ from ...reference.formats import FORMATS
 from ...reference.missing import NoReadingError
 from ..catalog.loading import load_op
 from ..names import SelectionError
-from .arguments import CallArguments, State, Tensor, copied_state
+from .arguments import Args, CallArguments, State, Tensor, call, call_with_state, copied_state
 from .results import SpecRun, homes_of, incomparable, result_of
 
 #: An output as the rounding reading has it: a ball, or an array of integers or truth values.
@@ -123,13 +124,12 @@ class Specification:
         )
 
     @calls_spec
-    def called(self, state: State, args: tuple[Any, ...]) -> Any:
+    def called(self, state: State, args: Args) -> Any:
         """What the function gives for a state and arguments, which it may write."""
         if self.numpy:
-            plain = [a.detach().cpu() if isinstance(a, Tensor) else a for a in args]
-            arrays = [to_array(a) if is_float(a) else a.numpy() if isinstance(a, Tensor) else a for a in plain]
+            arrays = pytree.tree_map_only(Tensor, _array_of, args)
             with np.errstate(all="ignore"):
-                outputs = self.function(*arrays)
+                outputs = call(self.function, arrays)
             if not isinstance(outputs, (tuple, list)):
                 return torch.from_numpy(np.array(outputs))
             return tuple(None if leaf is None else torch.from_numpy(np.array(leaf)) for leaf in outputs)
@@ -139,8 +139,8 @@ class Specification:
             if isinstance(self.function, torch.nn.Module):
                 # A buffer that the module replaces stands in the very dictionary afterwards.
                 tensors = state if isinstance(state, dict) else dict(state)
-                return torch.func.functional_call(self.function, tensors, args)
-            return self.function(*args)
+                return call_with_state(self.function, tensors, args)
+            return call(self.function, args)
 
     # ---------------------------------------------------------------------------------------------------- readings
 
@@ -248,7 +248,7 @@ class Specification:
 
     def of_tensors(
         self, arguments: CallArguments, names: Sequence[str],
-        called: Callable[[dict[str, Tensor], tuple[Any, ...]], Any],
+        called: Callable[[dict[str, Tensor], Args], Any],
     ) -> Callable[..., tuple[Tensor, ...]]:  # fmt: skip
         """A function of a state and arguments as one of tensors: of those of the state, and then of the arguments.
 
@@ -356,9 +356,14 @@ def _calls_numpy(function: Any) -> bool:
     return "numpy" in modules and "torch" not in modules
 
 
+def _array_of(tensor: Tensor) -> Any:
+    plain = tensor.detach().cpu()
+    return to_array(plain) if is_float(plain) else plain.numpy()
+
+
 def with_algorithms(formula: Callable[..., Any], arguments: CallArguments) -> Callable[..., Any]:
     def filled(function: Callable[..., Any], *arrays: Any) -> Any:
-        outputs = function(*arguments.with_tensors(arrays).args)
+        outputs = call(function, arguments.with_tensors(arrays).args)
         leaves = outputs if isinstance(outputs, (tuple, list)) else (outputs,)
         return tuple(leaf for leaf in leaves if leaf is not None)
 

@@ -17,13 +17,15 @@ import torch
 
 from ...oracles.judge.judge import Judge
 from ...oracles.op.bits import different
-from ...oracles.op.declaration import Sample, Slices, Stream, Tensor, is_float
+from ...oracles.op.declaration import INTERPRETED, Sample, Slices, Stream, Tensor, is_float
 from ...oracles.verdicts.verdict import Code
 from ...oracles.verdicts.violation import Unsupported
 from .agreement import require_same
 
 #: An output that is repeated has more elements than this, which some kernels take for all that there can be.
 MANY = 2**20
+#: So many slices and more are hundreds, where no argument of theirs has more than `MOST` elements.
+HUNDREDS = 300
 #: The most elements of an argument that is repeated.
 MOST = 4 * MANY
 
@@ -45,14 +47,28 @@ def check_invariance(judge: Judge, sample: Sample) -> None:
     extents = [_extent(judge, part, slices) for part in parts]
     # In the first batch the neighbours of a slice are other data, in the second NaN; the slice must show neither.
     spoilt = [parts[0], *(_spoil(judge, part, slices) for part in parts[1:])]
-    for batch, count, what in ((parts, len(parts), "in a batch"), (spoilt, 1, "among neighbours of NaN")):
-        together = _join_parts(judge, [batch[i] for i in order], slices)
-        results = _run(judge, together, slices, [alone[i][1] for i in order])
-        starts = dict(zip(order, _starts([extents[i] for i in order]), strict=True))
+    batches = [(parts, order, len(parts), "in a batch"), (spoilt, order, 1, "among neighbours of NaN")]
+    batches += [(parts, order * times, 1, "among hundreds") for times in _times(judge, parts, sum(extents))]
+    for batch, numbers, count, what in batches:
+        together = _join_parts(judge, [batch[i] for i in numbers], slices)
+        results = _run(judge, together, slices, [alone[i][1] for i in numbers])
+        # Of a part that comes again, the last place.
+        starts = dict(zip(numbers, _starts([extents[i] for i in numbers]), strict=True))
         for i in range(count):
             got = [t.narrow(axis, starts[i], extents[i]) for t, axis in zip(*results[0::2], strict=True)]
-            require_same(judge, got, alone[i][0], f"slice {what}, at {starts[i]} of {sum(extents)}")
+            require_same(judge, got, alone[i][0], f"slice {what}, at {starts[i]} of {sum(extents[k] for k in numbers)}")
     _judge_one_index(judge, parts[0], slices, alone[0], int(rng.integers(max(extents[0], 1))))
+
+
+def _times(judge: Judge, parts: Sequence[Sample], extent: int) -> list[int]:
+    """How often the parts of a batch, of an extent together, come in one of hundreds of slices; [] for none.
+
+    There is none of interpreted kernels, which would take seconds for it.
+    """
+    elements = max(sum(args[i].numel() for args in (part.args for part in parts))
+                   for i, a in enumerate(parts[0].args) if isinstance(a, Tensor))  # fmt: skip
+    times = min(HUNDREDS // max(extent, 1) + 1, MOST // max(elements, 1))
+    return [times] if extent and times > 1 and judge.subject_name != INTERPRETED else []
 
 
 def _judge_one_index(judge: Judge, part: Sample, slices: Slices, results: Any, at: int) -> None:

@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Unpack
 
+import torch
 from hypothesis import strategies as st
 
-from ...oracles.op.declaration import Draft, Keywords, Op, Promises, Slices
+from ...oracles.op.declaration import Draft, Keywords, Op, Promises, Slices, dtype_name
 from ...oracles.op.documented import Documented
+from ..names import collect_names, unknown_name
+from . import strategies
 from .laws import Relation
 from .refusals import Mistake
+from .shapes import Argument, Shapes, samples_by
 from .signature import Args, Signature
+from .user_samples import Samples, drafts_of_user, drawer, takes
 
 
 def declare(
     reference: Callable[..., Any],
     subjects: Mapping[str, Callable[..., Any]],
-    samples: Callable[..., Any],
+    samples: Callable[..., Any] | Samples | Mapping[str, Argument],
     differentiable: Sequence[str],
     dtypes: Callable[..., Sequence[Any]],
     *,
@@ -36,9 +42,11 @@ def declare(
         reference: the formula, forward only, in NumPy; its signature is the op's.
         subjects: implementations by name; "opassay" is the one that ships, "torch" is torch's own.
         samples: (dtype name, kind) -> Hypothesis strategy of `Draft`s, as those in `strategies` and `drawing`. What a
-            draft's `fill` gives are the arguments in order, or by name; what it leaves out has its default.
+            draft's `fill` gives are the arguments in order, or by name; what it leaves out has its default. Or what
+            strategies are made of: the shapes of arguments by name, as for `custom_kernel`, {"x": ("N", "n")}; or calls
+            at hand, as for `custom_function`: [(x, w), ...], or a function that gives one.
         differentiable: names of the arguments that the op is differentiable in.
-        dtypes: (arguments by name) -> the dtype of every output that is not None.
+        dtypes: (arguments by name) -> the dtype of every output that is not None, or its name.
         name: the public name; that of the formula by default.
         laws, refusals: relations and documented invalid input, of the functions in `laws` and `refusals`.
         mutates: names of the arguments that a call writes.
@@ -54,27 +62,25 @@ def declare(
         TypeError: a keyword is none of `Keywords`, or a subject is no function.
     """
     title = name or reference.__name__
-    if not title.isprintable() or "/" in title:
-        raise ValueError(f"name: got {title!r}, need printable characters and no /, because files are named after it")
-    for subject, function in subjects.items():
-        if not callable(function):
-            raise TypeError(f"{title}: subjects: got {subject!r} of type {type(function).__name__}, need a function")
+    _require_valid(title, subjects, keywords)
     signature = Signature(reference)
     for field, names in (("differentiable", differentiable), ("mutates", mutates)):
-        signature.require(f"{title}: {field}", names)
+        signature.require(f"{title}: {field}", collect_names(names))
     read = signature.reader(f"{title}: dtypes", dtypes)
     op = Op(
         name=title,
         reference=reference,
         subjects=subjects,
-        samples=_by_position(signature, title, samples),
-        differentiable=tuple(map(signature.own, differentiable)),
-        promises=Promises(lambda args: tuple(read(args))),
+        samples=_samples_of(signature, title, reference, samples),
+        differentiable=tuple(map(signature.own, collect_names(differentiable))),
+        promises=Promises(lambda args: tuple(getattr(torch, dtype_name(dtype)) for dtype in read(args))),
         laws=tuple(law.of(signature) for law in laws),
         refusals=tuple(each.of(signature) for refusal in refusals for each in (refusal, *refusal.besides)),
-        mutates=tuple(map(signature.own, mutates)),
+        mutates=tuple(map(signature.own, collect_names(mutates))),
         documented={name: _documented(signature, title, of) for name, of in (documented or {}).items()},
     )
+    if isinstance(samples, Mapping):  # Shapes say how many dims there are.
+        op = op.changed(without=op.promises.without | {"dims"})
     # `saved` and `aliases` use the op's numbers and labels of arguments, so they are read when the op exists.
     op = op.changed(**_in_order(signature, op, keywords))
     if resolved is None:
@@ -82,6 +88,18 @@ def declare(
     what = f"{title}: resolved"
     resolve = signature.reader(what, resolved)
     return dataclasses.replace(op, resolved=lambda args: signature.changed(what, args, resolve(args)))
+
+
+def _require_valid(title: str, subjects: Mapping[str, Any], keywords: Mapping[str, Any]) -> None:
+    """ValueError for a name that no file can have, TypeError for a subject or a keyword that is none."""
+    if not title.isprintable() or "/" in title:
+        raise ValueError(f"name: got {title!r}, need printable characters and no /, because files are named after it")
+    for subject, function in subjects.items():
+        if not callable(function):
+            raise TypeError(f"{title}: subjects: got {subject!r} of type {type(function).__name__}, need a function")
+    for keyword in keywords:
+        if keyword not in Keywords.__annotations__:
+            raise TypeError(f"{title}: {unknown_name('keyword', keyword, Keywords.__annotations__)}")
 
 
 def _documented(signature: Signature, title: str, of: Documented) -> Documented:
@@ -97,7 +115,19 @@ def _documented(signature: Signature, title: str, of: Documented) -> Documented:
     return dataclasses.replace(of, differentiable=names, limits=limits, casts=casts)
 
 
-def _by_position(signature: Signature, title: str, samples: Callable[..., Any]) -> Callable[..., Any]:
+def _samples_of(
+    signature: Signature, title: str, reference: Callable[..., Any], samples: Any
+) -> Callable[..., st.SearchStrategy[Draft]]:
+    """The samples of a declaration, whatever stands for them there, as a function of (dtype name, kind)."""
+    if isinstance(samples, Mapping):
+        signature.args(f"{title}: samples", samples)  # which refuses names of no argument, and lacking ones
+        samples = samples_by(Shapes.of(samples, {}), strategies.MODERATE)
+    elif not callable(samples) or not takes(samples, 2):
+        return functools.partial(drafts_of_user, drawer(reference, samples))
+    return by_position(signature, title, samples)
+
+
+def by_position(signature: Signature, title: str, samples: Callable[..., Any]) -> Callable[..., Any]:
     """Samples whose drafts fill a tuple. An object that is no strategy is returned as it is; `drafts_of` refuses it."""
 
     def filled(draft: Any) -> Any:

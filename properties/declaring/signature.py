@@ -12,6 +12,7 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from ...reference.missing import nearest_of
 from .kinds import DeclarationError
 
 Args = tuple[Any, ...]
@@ -64,7 +65,8 @@ class Signature:
         """ValueError unless the op has arguments of all of these names; `what` is the field that uses them."""
         for name in names:
             if name not in self:
-                raise ValueError(f"{what}: got argument {name!r}, need one of {', '.join(self.names)}")
+                near = nearest_of(name, self.names)
+                raise ValueError(f"{what}: got argument {name!r}{near}, need one of {', '.join(self.names)}")
 
     def named(self, args: Args) -> dict[str, Any]:
         """The arguments of a call by name."""

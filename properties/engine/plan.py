@@ -46,8 +46,9 @@ def plan(selection: Selection) -> list[Cell]:
     elsewhere = tuple(dict.fromkeys(name for name in selection.ops if ":" in name))
     listed = [name for name in selection.ops if ":" not in name]
     ops = [*(_choose("op", listed, names) if listed or not elsewhere else ()), *elsewhere]
-    properties = _choose("property", [p.upper() for p in selection.properties], tuple(PROPERTIES))
-    dtypes = _choose("dtype", selection.dtypes, DTYPES)
+    codes = [code for codes_of in selection.properties for code in codes_of.upper().split(",")]
+    properties = _choose("property", codes, tuple(PROPERTIES))
+    dtypes = _choose("dtype", map(dtype_name, selection.dtypes), DTYPES)
     devices = _choose("device", selection.devices, DEVICES)
     subjects = _choose("subject", selection.subjects, SUBJECTS)
     return [
@@ -72,7 +73,7 @@ def cells_of(
     Raises:
         SelectionError: a table has no such property, dtype or device; the text names the nearest one.
     """
-    codes = collect_names(properties) or tuple(PROPERTIES)
+    codes = tuple(str(code).upper() for code in collect_names(properties)) or tuple(PROPERTIES)
     names = tuple(map(dtype_name, collect_names(dtypes))) or DTYPES
     require_known("property", codes, PROPERTIES)
     require_known("dtype", names, DTYPES)

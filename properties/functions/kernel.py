@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
 import reprlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -20,14 +21,15 @@ from hypothesis import strategies as st
 from hypothesis.control import assume
 from torch.utils import _pytree as pytree
 
-from ...oracles.op.declaration import Draft, Op, Promises, is_float
+from ...oracles.op.declaration import Draft, Op, Promises, Slices, copied, is_float
 from ...oracles.specs import SpecFormula, UntraceableError
 from ...reference.algorithms import Algorithm, declare_all, declared
 from ...reference.missing import nearest_of
 from ..declaring import choices, strategies
+from ..declaring.declare import by_position
+from ..declaring.shapes import Argument, Shapes, samples_by
 from ..declaring.signature import Signature
 from .offer import Offer, forward_of
-from .shapes import Extent, Shapes, samples_by
 from .user import dtypes_when_called
 
 #: The default properties of a kernel: values, gradients, memory, exact data, edges of the domain, frozen operands, a
@@ -40,7 +42,7 @@ _MANY = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 def custom_kernel(
     kernel: Callable[..., Any],
     reference: Callable[..., Any],
-    shapes: Mapping[str, Sequence[Extent]],
+    shapes: Mapping[str, Argument],
     *,
     constants: Mapping[str, Any] | None = None,
     sizes: Mapping[str, Sequence[int]] | None = None,
@@ -51,11 +53,13 @@ def custom_kernel(
     """The declaration of a kernel, for `verify`, for `opassay.pytest`, or for `opassay run --op MODULE:NAME`.
 
     Args:
-        kernel: what is judged: any callable of tensors, or a subclass of `torch.autograd.Function`.
+        kernel: what is judged: any callable of tensors, or a subclass of `torch.autograd.Function`. What it needs
+            besides are destinations, one for each output of a reference in PyTorch: it writes into them.
         reference: what it means, forward only: plain PyTorch, a module of it, or NumPy. Its dtypes are promised. A cast
             in it is a rounding that the kernel may make, too.
         shapes: the shape of every floating tensor that both take, by its name in `reference`: symbols, "2*n", or
-            numbers. The kernel gets them by the same names if it has them, else in this order.
+            numbers; and `opassay.Integers` of labels, indices and counts. The kernel gets them by the same names if it
+            has them, else in this order.
         constants: further arguments, by name, with the one value that is asked for.
         sizes: for a symbol of which not every extent is taken, those that are.
         regimes: of the data, names of `strategies.REGIMES`.
@@ -72,20 +76,27 @@ def custom_kernel(
             raise TypeError(f"{what}: got {type(function).__name__}, need a callable")
     by_symbol = Shapes.of(shapes, sizes or {})
     names = tuple(by_symbol.arguments)
-    wrt = offer.choose_differentiable(names)
+    wrt = offer.choose_differentiable([name for name in names if name not in by_symbol.integers])
     _require_parameters(kernel, reference, shapes, fixed)
     call = _by_name("reference", reference, names, fixed)
     title = name or _kernel_name(kernel)
-    operands = tuple(np.ones(shape) for shape in by_symbol.at(by_symbol.smallest()).values())
+    operands = by_symbol.example(by_symbol.smallest())
     formula = _formula(reference, call, operands, title)
+    subject = _writing(kernel, names, fixed, formula, operands) or _by_name("kernel", kernel, names, fixed)
     return Op(
         title,
         formula,
-        {"opassay": offer.picked(_by_name("kernel", kernel, names, fixed))},
-        samples_by(by_symbol, regimes),
+        {"opassay": offer.picked(subject)},
+        by_position(Signature(call), title, samples_by(by_symbol, regimes)),
         wrt,
-        Promises(_dtypes_of(formula, operands)),
-    ).changed(**offer.keywords())
+        Promises(_dtypes_of(formula, operands), invariant=_invariant(offer.invariant, by_symbol, formula)),
+        documented=offer.documented,
+    ).changed(**offer.keywords() | {"without": offer.lacking() | {"dims"}})
+
+
+def asked_of(op: Op, properties: Sequence[str]) -> Sequence[str]:
+    """The properties; among the default ones of a kernel that promises the bits of slices, INV as well."""
+    return (*properties, "INV") if properties is KERNEL_PROPERTIES and op.promises.invariant else properties
 
 
 def replace_kernel(kernel: Callable[..., Any], op: Op, offer: Offer | None = None) -> Op:
@@ -107,8 +118,10 @@ def replace_kernel(kernel: Callable[..., Any], op: Op, offer: Offer | None = Non
         subjects={"opassay": offer.picked(kernel)},
         samples=op.samples if offer.supported is None else _filter_samples(op, offer.supported),
         differentiable=offer.choose_differentiable(op.differentiable),
+        documented=offer.documented,
     ).changed(
-        without=op.promises.without | own["without"], saved=None, invariant=None, one_graph=own["one_graph"],
+        invariant=op.promises.invariant if offer.invariant else None,
+        without=op.promises.without | own["without"], saved=None, one_graph=own["one_graph"],
         specials=op.promises.specials and own["specials"], flush=own["flush"], nesting=0, called=(),
         algorithms=op.promises.arithmetic.algorithms | own["algorithms"], kernels="", ranks=None, devices=None,
     )  # fmt: skip
@@ -192,6 +205,55 @@ def _by_name(what: str, function: Any, names: Sequence[str], constants: Mapping[
     return call
 
 
+def _writing(
+    kernel: Any, names: Sequence[str], constants: Mapping[str, Any], formula: Any, operands: Sequence[Any]
+) -> Callable[..., Any] | None:
+    """A kernel that needs a destination for each output as a function of the tensors; None for other kernels."""
+    parameters = _parameters(kernel) or {}
+    by_name = all(name in parameters for name in names)
+    rest = [n for n in parameters if n not in names] if by_name else list(parameters)[len(names) :]
+    needed = [parameters[name] for name in rest if name not in constants]
+    places = [p.name for p in needed if p.default is p.empty and p.kind in _NAMED]
+    outputs = pytree.tree_leaves(formula(*operands)) if places and isinstance(formula, SpecFormula) else ()
+    if len(places) != len(outputs) or not places:
+        return None
+    call = _by_name("kernel", kernel, (*names, *places), constants)
+
+    def write(*args: Any) -> tuple[torch.Tensor, ...]:
+        with torch.no_grad():
+            like = [t for t in pytree.tree_leaves(formula.spec(*map(copied, args))) if isinstance(t, torch.Tensor)]
+        # A kernel that reads what was there before gives NaN.
+        outputs = tuple(torch.full_like(t, math.nan if is_float(t) else 0) for t in like)
+        call(*args, *outputs)
+        return outputs
+
+    return write
+
+
+def _invariant(rows: str | bool | None, shapes: Shapes, formula: Callable[..., Any]) -> Callable[..., Slices] | None:
+    """What is promised of slices along a symbol, as `Promises.invariant` has it.
+
+    Raises:
+        ValueError: some extent is not that symbol alone, or it may not have every extent, or outputs have it twice.
+    """
+    if not rows:
+        return None
+    symbol = next(axes[0][1] for axes in shapes.arguments.values() if axes) if rows is True else rows
+    places = {name: [i for i, axis in enumerate(axes) if axis[1] == symbol] for name, axes in shapes.arguments.items()}
+    sizes = [shapes.smallest() | {symbol: extent} for extent in (5, 6)]
+    one, two = ([np.shape(y) for y in pytree.tree_leaves(formula(*shapes.example(each)))] for each in sizes)
+    outputs = [[i for i, n in enumerate(shape) if n != other[i]] for shape, other in zip(one, two, strict=True)]
+    plain = all((1, symbol) == shapes.arguments[name][i] for name, axes in places.items() for i in axes)
+    counts = {len(axes) for axes in (*places.values(), *outputs)}
+    if symbol not in shapes.free or not plain or max(counts) > 1 or not any(outputs):
+        need = f"need one of {', '.join(shapes.free)} that is one whole axis of tensors and of an output, of any extent"
+        raise ValueError(f"invariant: got {symbol!r}{nearest_of(symbol, shapes.free)}, {need}")
+    slices = Slices(
+        {name: axes[0] for name, axes in places.items() if axes}, tuple(axes[0] if axes else None for axes in outputs)
+    )
+    return lambda args, device: slices
+
+
 def _formula(reference: Any, call: Callable[..., Any], operands: Sequence[Any], title: str) -> Callable[..., Any]:
     others = declared(reference)
     if others:
@@ -199,7 +261,7 @@ def _formula(reference: Any, call: Callable[..., Any], operands: Sequence[Any], 
         declare_all(call, tuple(Algorithm(_by_name("reference", o.formula, names, {}), o.name) for o in others))
         return call
     # NumPy's functions convert tensors to arrays, but not tensors on "meta", which have no numbers.
-    why = _fails(call, [torch.empty(o.shape, device="meta") for o in operands])
+    why = _fails(call, [torch.empty_like(torch.from_numpy(o), device="meta") if _is_array(o) else o for o in operands])
     if why and not _fails(call, operands):
         return call
     formula = SpecFormula(call, title)
@@ -212,13 +274,17 @@ def _formula(reference: Any, call: Callable[..., Any], operands: Sequence[Any], 
 
 def _fails(call: Callable[..., Any], operands: Sequence[Any]) -> str:
     """Why a function of tensors, or of arrays, does not return the same kind; empty if it does."""
-    kind = torch.Tensor if isinstance(operands[0], torch.Tensor) else (np.ndarray, np.generic)
+    kind = (np.ndarray, np.generic) if any(map(_is_array, operands)) else torch.Tensor
     try:
         leaves = pytree.tree_leaves(call(*operands))
     except Exception as err:
         return f"{type(err).__name__}: {err}"
     other = [type(leaf).__name__ for leaf in leaves if not isinstance(leaf, kind)]
     return f"it gives {', '.join(other)}" if other else ""
+
+
+def _is_array(value: Any) -> bool:
+    return isinstance(value, np.ndarray)
 
 
 def _dtypes_of(formula: Callable[..., Any], operands: Sequence[Any]) -> Callable[..., tuple[torch.dtype, ...]]:

@@ -1,4 +1,7 @@
-"""Ops that are named by their place: "module:name", or "module:class(module:samples,module:reference)"."""
+"""Ops that are named by their place: "module:name", or "module:class(module:samples,module:reference)".
+
+A module of the current folder may be named by its file: "assay.py:OP".
+"""
 
 from __future__ import annotations
 
@@ -44,7 +47,7 @@ def named_op(name: str) -> Op:
 
 def _load_at(place: str) -> Any:
     """The object at "module:name"; modules of the current folder come last."""
-    module_name, _, path = place.partition(":")
+    module_name, _, path = place.replace(".py:", ":").partition(":")
     here = os.getcwd()
     if here not in sys.path:
         # The folder comes last, so that no file of the user hides an installed module of the same name.

@@ -15,6 +15,8 @@ import torch
 from torch.autograd.function import FunctionCtx
 from torch.utils import _pytree as pytree
 
+from ...oracles.op.declaration import OWN
+from ...oracles.op.documented import Documented
 from ..names import collect_names, require_known
 
 #: What a kernel by default does not offer: most kernels have a backward that torch.func refuses, and no jvp.
@@ -48,6 +50,10 @@ class Offer:
         supported: (arguments by name) -> whether a kernel takes such a call of an op of the catalog; others are not
             asked. Where the samples come from shapes, `sizes` says that.
         differentiable: names of the arguments that gradients are promised for; all by default.
+        deterministic: whether the same call gives the same bits every time; sums by atomic additions do not.
+        invariant: whether a row has the same bits in any batch, alone as among hundreds: the symbol of the rows in the
+            shapes of a kernel, or True for the first axis of its first tensor; for a kernel of an op of the catalog,
+            True for what the op promises.
     """
 
     without: Iterable[str] | None = None
@@ -58,6 +64,8 @@ class Offer:
     outputs: Sequence[int] | None = None
     supported: Callable[..., Any] | None = None
     differentiable: Iterable[str] | None = None
+    deterministic: bool = True
+    invariant: str | bool | None = None
 
     @classmethod
     def of(cls, offer: Offer | None, *unused: str) -> Offer:
@@ -74,7 +82,7 @@ class Offer:
             raise TypeError(f"offer: got {type(offer).__name__}, need opassay.Offer, as opassay.Offer(max_order=1)")
         for name in unused:
             if getattr(offer, name) is not None:
-                takers = {"supported": "a kernel of an op of the catalog", "outputs": "a kernel"}[name]
+                takers = "a kernel of an op of the catalog" if name == "supported" else "a kernel"
                 raise ValueError(f"{name}: got {_text_of(getattr(offer, name))} in offer, which is for {takers}")
         return offer
 
@@ -89,6 +97,14 @@ class Offer:
             "without": self.lacking(), "specials": self.specials is None or self.specials, "one_graph": False,
             "flush": self.flush, "algorithms": frozenset(collect_names(self.algorithms)),
         }  # fmt: skip
+
+    @property
+    def documented(self) -> dict[str, Documented]:
+        """What `Op.documented` has of it: that it promises no equal bits, and so is not asked for them."""
+        if self.deterministic:
+            return {}
+        not_asked = dict.fromkeys(("DET", "CALLS"), "its offer says deterministic=False")
+        return {OWN: Documented("its offer", not_asked=not_asked, bits=False)}
 
     def choose_differentiable(self, names: Sequence[str]) -> tuple[str, ...]:
         """Those of the arguments that gradients are promised for.

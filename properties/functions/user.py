@@ -9,22 +9,15 @@ from typing import Any
 
 import numpy as np
 import torch
-from hypothesis import strategies as st
 from torch.utils import _pytree as pytree
 
-from ...oracles.op.declaration import Draft, Op, Promises, Sample, is_float
+from ...oracles.op.declaration import Op, Promises, is_float
 from ...oracles.specs import UntraceableError, formula_of
-from ...oracles.verdicts.verdict import Code
-from ...oracles.verdicts.violation import Unsupported
 from ...reference.algorithms import declare_all, declared
 from ..checks.transforms.agree import Opaque
+from ..declaring.user_samples import Args, Samples, drafts_of_user, drawer
 from ..names import collect_names, require_known
 from .offer import Offer, forward_of, not_offered
-
-Args = tuple[Any, ...]
-Samples = Sequence[Args] | Callable[[Any], Args]
-_SAMPLES = "as [(x, w), ...], or a function of a numpy.random.Generator that gives one"
-KINDS = {"integers": "of integers", "empty": "of no elements", "large": "of any size that is asked for"}
 
 
 def custom_function(
@@ -42,9 +35,9 @@ def custom_function(
         function: a subclass of `torch.autograd.Function` or of `opassay.impl.Function`. One without `setup_context` is
             asked through autograd alone, because torch.func refuses it; and one whose backward is
             `once_differentiable` is not asked for second derivatives.
-        samples: tuples of arguments as for `apply`, or a callable from a `numpy.random.Generator` to such a tuple.
-            Floating tensors are converted to the dtype that is asked for. Slices of a batch get values between the
-            smallest and the largest of a given tensor.
+        samples: tuples of arguments as for `apply`, or arguments by name; or a function that gives such a sample, of a
+            `numpy.random.Generator` or of nothing. Floating tensors are converted to the dtype that is asked for.
+            Slices of a batch get values between the smallest and the largest of a given tensor.
         reference: the formula, in NumPy: arguments of `forward`, outputs as a tuple in the order of the leaves, None
             for what is no floating tensor. Without one, it is what `forward` says, if that is made of known operations;
             else derivatives, vmap and nestings are judged for agreement with each other.
@@ -58,11 +51,11 @@ def custom_function(
         TypeError: `function` is no custom function, or a sample does not go with its `forward`.
         ValueError: there are no samples, or a name in `constant` or `offer` is none.
     """
-    offer = Offer.of(offer, "outputs", "supported")
+    offer = Offer.of(offer, "outputs", "supported", "invariant")
     if not (isinstance(function, type) and issubclass(function, torch.autograd.Function)):
         raise TypeError(f"function: got {function!r}, need a subclass of torch.autograd.Function")
     forward = forward_of(function)
-    draw = _drawer(forward, samples)
+    draw = drawer(forward, samples)
     first = draw(np.random.default_rng(0))
     signature = inspect.signature(forward)
     fixed = collect_names(constant)
@@ -73,39 +66,14 @@ def custom_function(
     differentiable = tuple(n for n in offer.choose_differentiable(tuple(signature.parameters)) if n not in fixed)
     subject = functools.partial(_apply, function, writes)
     op = Op(
-        name or function.__name__, formula, {"opassay": subject}, functools.partial(_strategy, draw), differentiable,
-        Promises(functools.partial(dtypes_when_called, forward)),
+        name or function.__name__, formula, {"opassay": subject}, functools.partial(drafts_of_user, draw),
+        differentiable, Promises(functools.partial(dtypes_when_called, forward)), documented=offer.documented,
     )  # fmt: skip
     return op.changed(
         aliases=lambda args: aliases, nesting=3, **offer.keywords() | {
             "without": not_offered(function) | offer.lacking(usual=()), "specials": bool(offer.specials)
         },
     )  # fmt: skip
-
-
-def _drawer(forward: Callable[..., Any], samples: Samples) -> Callable[[Any], Args]:
-    """A function: (generator) -> the arguments of one call, by position, with defaults."""
-    if isinstance(samples, torch.Tensor):
-        shape = tuple(samples.shape)
-        raise TypeError(f"samples: got a tensor of shape {shape}, need tuples of arguments, {_SAMPLES}")
-    if callable(samples):
-        draw = samples
-        return lambda rng: _bind(forward, draw(rng))
-    rows = [_bind(forward, row) for row in samples]
-    if not rows:
-        raise ValueError("samples: got none, need at least one tuple of arguments")
-    return lambda rng: rows[int(rng.integers(len(rows)))]
-
-
-def _bind(forward: Callable[..., Any], row: Any) -> Args:
-    if not isinstance(row, (tuple, list)):
-        raise TypeError(f"samples: got a {type(row).__name__}, need tuples of arguments, {_SAMPLES}")
-    try:
-        bound = inspect.signature(forward).bind(*row)
-    except TypeError as err:
-        raise TypeError(f"samples: {len(row)} arguments do not go with forward: {err}") from err
-    bound.apply_defaults()
-    return bound.args
 
 
 def _observe_writes(forward: Callable[..., Any], args: Args) -> tuple[tuple[int, ...], tuple[int | None, ...]]:
@@ -154,40 +122,3 @@ def dtypes_when_called(forward: Callable[..., Any], args: Args) -> tuple[torch.d
     with torch.no_grad():
         leaves = pytree.tree_leaves(forward(*(a.clone() if isinstance(a, torch.Tensor) else a for a in args)))
     return tuple(t.dtype for t in leaves if is_float(t))
-
-
-def _strategy(draw: Callable[[Any], Args], dtype: str, kind: str = "ordinary") -> st.SearchStrategy[Draft]:
-    """Drafts whose first slice is a sample of the user, and whose further slices have other values in its tensors."""
-    if kind in KINDS:
-        raise Unsupported(Code.NOT_APPLICABLE, f"the samples that were given are not {KINDS[kind]}")
-
-    def draft_of(choice: int) -> Draft:
-        return _UserDraft(
-            lambda rng: _fill_arguments(draw(np.random.default_rng(choice)), rng, getattr(torch, dtype)), "as given"
-        )
-
-    return st.integers(0, 2**32 - 1).map(draft_of)
-
-
-class _UserDraft(Draft):
-    """A draft of a sample of the user; its further slices have values between those of the sample."""
-
-    def sample(self, seed: int, slices: int = 0) -> Sample:
-        rest = tuple(self.fill(np.random.default_rng([seed, i])) for i in range(slices))
-        others = tuple(draft.fill(None) for draft in self.others)
-        return Sample(self.fill(None), seed, self.regime, rest, others)
-
-
-def _fill_arguments(args: Args, rng: Any, dtype: torch.dtype) -> Args:
-    """The arguments with floating tensors of a dtype; with a generator, of values between those of each tensor."""
-    return tuple(_between(a, rng).to(dtype).contiguous() if is_float(a) else a for a in args)
-
-
-def _between(tensor: torch.Tensor, rng: Any) -> torch.Tensor:
-    values = tensor.detach().to(torch.float64)
-    # Without a generator the values do not change: the first slice is the user's own sample.
-    if rng is None or not values.numel():
-        return values
-    flat = values.reshape(-1).numpy()
-    a, b = (flat[rng.integers(flat.size, size=flat.size)] for _ in range(2))
-    return torch.from_numpy(np.reshape(a + rng.random(flat.size) * (b - a), values.shape))

@@ -27,7 +27,7 @@ from ..record import Run, load
 from ..store.files import read_capped, write_atomically
 from ..text import by_key, one_line
 from .host import Host, Stop, require
-from .reading import FILE, FOLDER, as_usage
+from .reading import FILE, FOLDER, RECORD_PATH, as_usage
 
 _RECORD = Path("opassay-report/run.json")
 
@@ -36,7 +36,7 @@ _RECORD = Path("opassay-report/run.json")
 @click.argument("files", nargs=-1, type=FILE)
 @click.option("--op", "ops", multiple=True, metavar="OP", help="Only this op; may be repeated.")
 @click.option("--subject", "subjects", multiple=True, metavar="SUBJECT", help="Only this subject; may be repeated.")
-@click.option("--record", type=FILE, help=f"A record of a run.  [default: {_RECORD}; with --check none]")
+@click.option("--record", type=RECORD_PATH, help=f"A record of a run.  [default: {_RECORD}; with --check none]")
 @click.option("--out", type=FOLDER, default=Path("certificates"), show_default=True, help="Where they are written.")
 @click.option("--sweeps", type=FOLDER, default=Path("sweeps"), show_default=True, help="A folder of `opassay sweep`.")
 @click.option("--mutation", type=FILE, default=Path("mutation.json"), show_default=True, help="What mutants showed.")

@@ -19,7 +19,7 @@ from ..store.output import PAGE, require_replaceable
 from ..text import github_command, number, one_line
 from .host import Stop
 from .options import forgiving_options
-from .reading import FILE, as_usage, load_run, write_page
+from .reading import FILE, RECORD_PATH, as_usage, load_run, write_page
 
 KNOWN = Path("known.json")
 BUDGET = Path("budget.json")
@@ -66,7 +66,7 @@ def _columns(first: str, *others: str) -> None:
 
 
 @click.command("update")
-@click.argument("record", type=FILE)
+@click.argument("record", type=RECORD_PATH)
 @_budget_option
 @click.option("--allow-raise", multiple=True, metavar="CELL", help="This cell's budget may go up.")
 @click.option("--reason", default="", help="Why budgets go up.")
@@ -81,7 +81,7 @@ def update_command(record: Path, budget: Path, allow_raise: tuple[str, ...], rea
 
 
 @click.command("accept")
-@click.argument("record", type=FILE)
+@click.argument("record", type=RECORD_PATH)
 @click.argument("cells", metavar="CELL...", nargs=-1, required=True)
 @click.option("--reason", required=True, help="Why the failure is accepted for now.")
 @click.option("--issue", required=True, help="Where it is tracked.")
@@ -113,7 +113,7 @@ def accept_command(
 
 
 @click.command("prune")
-@click.argument("record", type=FILE)
+@click.argument("record", type=RECORD_PATH)
 @_budget_option
 @_known_option
 def prune_command(record: Path, budget: Path, known: Path) -> int:
@@ -131,7 +131,7 @@ def prune_command(record: Path, budget: Path, known: Path) -> int:
 
 
 @click.command("check")
-@click.argument("record", type=FILE)
+@click.argument("record", type=RECORD_PATH)
 @click.option("--known", type=FILE, help="Accepted failures; by default known.json, if there is one.")
 @click.option("--budget", type=FILE, help="Accuracy budgets; by default budget.json, if there is one.")
 @click.option("--base", type=FILE, help="The budget file of the base branch: budgets may not be raised.")

@@ -6,6 +6,7 @@ import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -17,6 +18,17 @@ from .host import Stop
 #: The types of arguments that name a file or a folder.
 FILE = click.Path(path_type=Path, dir_okay=False)
 FOLDER = click.Path(path_type=Path, file_okay=False)
+
+
+class _RecordPath(click.Path):
+    """The path of a record; of the folder of a report, that of the record in it."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        path = Path(value)
+        return super().convert(path / "run.json" if path.is_dir() else path, param, ctx)
+
+
+RECORD_PATH = _RecordPath(path_type=Path, dir_okay=False)
 # What the user can put right ends with 2; a full or broken disk is another matter and ends with 3.
 _REFUSED = frozenset(
     {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ELOOP}

@@ -82,6 +82,19 @@ def test_what_is_not_verified_is_no_pass() -> None:
     assert [p.id for p in questions(opassay.load_op("trace"), ("FWD", "VJP"))] == ["FWD-float32", "VJP-float32"]
 
 
+def test_what_is_no_question_is_no_pass() -> None:
+    held, unknown = (Cell("op", code, "float32", "cpu", "opassay") for code in ("FWD", "VJPP"))
+    verdicts = [
+        Verdict(held, Outcome.VERIFIED, Code.HELD, "held"),
+        Verdict(unknown, Outcome.UNSUPPORTED, Code.NOT_BUILT, "no check is built for VJPP"),
+    ]
+    assert opassay.ok(verdicts[0])
+    assert not opassay.ok(verdicts)
+    for judged in (verdicts, verdicts[1:]):
+        with pytest.raises(AssertionError, match=f"1 of {len(judged)} questions failed: VJPP-float32"):
+            assert_verified(judged)
+
+
 def test_an_op_is_verified_by_its_name() -> None:
     few = opassay.Settings("brief", max_examples=2)
     (found,) = assert_verified("trace", properties=("FWD",), settings=few)

@@ -19,7 +19,7 @@ from torch import Tensor
 import opassay
 from opassay import Offer, Outcome, Settings, Verdict, custom_kernel, kernel_of_op, verify, verify_kernel
 from opassay.oracles.specs import SpecFormula
-from opassay.properties.functions.shapes import BANDS, Shapes
+from opassay.properties.declaring.shapes import BANDS, Shapes
 from opassay.reference.algorithms import algorithm_of, declared
 
 pytestmark = pytest.mark.slow

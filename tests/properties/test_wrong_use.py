@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,9 @@ import torch
 
 import opassay
 from opassay import Offer
+from opassay.properties.candidates.host.module_files import GivenError, candidate_of
 from opassay.properties.declaring import strategies
+from opassay.properties.engine.plan import Selection, plan
 from opassay.properties.verification import Settings, verify
 from opassay.pytest import assert_verified, questions
 from opassay.reference.dtypes import FORMATS, dtype_name
@@ -72,8 +75,8 @@ def declared(**changes: Any) -> Any:
         (lambda: verify(declared(), settings="brif"), ValueError, r"profile='brif' \(did you mean 'brief'\?\)"),
         (lambda: verify(declared(), settings=3), TypeError, "settings: got int, need opassay.Settings, or the name"),  # type: ignore[arg-type]
         (lambda: verify(declared(), dtypes=[torch.int32]), ValueError, "dtype='int32', need one of float64"),
-        (lambda: opassay.judge(square, square, X), TypeError, r"inputs: got a tensor of shape \(3,\), need .*\(x,\)"),
-        (lambda: half(X), TypeError, r"samples: got a tensor of shape \(3,\), need tuples"),
+        (lambda: opassay.judge(square, square, X), TypeError, r"inputs: got a Tensor of shape \(3,\), need .*\(x,\)"),
+        (lambda: half(X), TypeError, r"samples: got a Tensor of shape \(3,\), need tuples"),
         (lambda: half((X,)), TypeError, r"samples: got a Tensor, need tuples .* \[\(x, w\)"),
         (lambda: half(lambda rng: X), TypeError, "samples: got a Tensor, need tuples"),
         (lambda: half([(X,)], constant="y"), ValueError, "constant='y', need one of x"),
@@ -114,3 +117,25 @@ def test_operands_that_are_not_judged_yet_are_no_verdict() -> None:
     found = opassay.judge(square, square, (X.to(torch.float8_e4m3fn),))
     assert found.verdict == "error"
     assert "is of float8_e4m3fn" in found.error
+
+
+def test_names_of_the_command_line_are_read_as_people_write_them() -> None:
+    cells = plan(Selection(("trace",), ("fwd,VJP",), ("fp32", "bf16")))
+    assert [(cell.property, cell.dtype) for cell in cells] == [
+        (code, dtype) for code in ("FWD", "VJP") for dtype in ("float32", "bfloat16")
+    ]
+    with pytest.raises(ValueError, match=r"property='VPJ' \(did you mean 'VJP'\?\)"):
+        plan(Selection(("trace",), ("FWD,VPJ",)))
+
+
+def test_a_declaration_may_be_named_by_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "named_by_its_file.py").write_text("from opassay import load_op\nOP = load_op('trace')\n")
+    monkeypatch.chdir(tmp_path)
+    assert opassay.load_op("named_by_its_file.py:OP").name == "trace"
+
+
+def test_a_name_that_a_file_lacks_is_said_with_the_nearest(tmp_path: Path) -> None:
+    file = tmp_path / "lacking.py"
+    file.write_text("def kernel(x):\n    return x\n")
+    with pytest.raises(GivenError, match=r"has none of kernl \(did you mean 'kernel'\?\)"):
+        candidate_of(f"{file}:kernl", (), 0)

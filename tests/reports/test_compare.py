@@ -170,3 +170,12 @@ def test_a_file_of_the_user_is_not_overwritten(called: Callable[..., tuple[int, 
     with pytest.raises(Exception, match="is no report page that opassay wrote"):
         called("a.json", "b.json", "--html", "mine.html")
     assert (tmp_path / "mine.html").read_text() == "<p>mine</p>"
+
+
+def test_the_folder_of_a_report_stands_for_its_record(tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_bytes(record.encode(make_run(verdict())))
+    for words in (["report", "compare", str(tmp_path), str(tmp_path)], ["report", "causes", str(tmp_path)]):
+        done = CliRunner().invoke(cli, words)
+        assert done.exit_code == 0, done.output
+    (tmp_path / "run.json").unlink()
+    assert "no such file" in str(CliRunner().invoke(cli, ["report", "causes", str(tmp_path)]).exception)

@@ -43,6 +43,7 @@ LOST = verdict("FWD", Outcome.UNSUPPORTED, Code.NOT_APPLICABLE, judged=0)
         ([GOOD, BAD], Files(), ["new"], 1),
         ([GOOD, BAD], Files(_known(BAD)), ["known"], 0),
         ([GOOD, BAD], Files(_known(BAD, "2026-02-28")), ["expired", "new"], 1),
+        ([GOOD], Files(_known(GOOD, "2026-02-28")), ["healed"], 1),
         ([GOOD, BAD], Files(_known(BAD, "2026-12-31")), ["expiry", "known"], 1),
         ([GOOD], Files(_known(BAD)), ["unknown"], 1),
         ([GOOD], Files(_known(GOOD)), ["healed"], 1),

@@ -73,7 +73,7 @@ class CandidateApart:
         dtype: of its floating parameters and buffers; empty for their own.
 
     Attributes:
-        name, shapes, changed: see `calls.Answering`.
+        name, shapes, parameters, changed: see `calls.Answering`.
 
     Raises:
         GivenError: the file is not there, or lacks a name. CandidateError: the candidate raised, ended or was late.
@@ -102,7 +102,7 @@ class CandidateApart:
         if not answer.loaded:
             self.close()
             raise GivenError(answer.lacks) if answer.lacks else CandidateError(answer.refused)
-        self.name, self.shapes = answer.loaded, answer.shapes
+        self.name, self.shapes, self.parameters = answer.loaded, answer.shapes, answer.parameters
         self.changed: Sequence[str] = answer.changed
 
     def _load(self, address: str, making: Making, seed: int) -> Loaded:

@@ -40,6 +40,10 @@ class Manner(enum.StrEnum):
     COMPILED = "compiled"  # by way of torch.compile, with the backend that runs the traced graph
 
 
+#: The form of a result that stands in destinations (`Writes.destinations`).
+WRITTEN = "destinations"
+
+
 class Writes(msgspec.Struct, frozen=True):
     """What is asked of that which a call may write.
 
@@ -48,11 +52,13 @@ class Writes(msgspec.Struct, frozen=True):
         restored: positions of the tensor arguments that get their values again before each call in a row, as all of
             `CandidateCall.state` does that `buffers` names.
         after: whether the arguments as they are after the call are asked for.
+        destinations: shape and dtype of what it writes its outputs into, where it is to.
     """
 
     buffers: list[str] = []
     restored: list[int] = []
     after: bool = False
+    destinations: list[tuple[list[int], str]] = []
 
 
 class BackwardCall(msgspec.Struct, frozen=True):
@@ -193,10 +199,12 @@ class Answering(Protocol):
     Attributes:
         name: for messages. shapes: of its parameters and buffers, by name.
         changed: what its making changed in its process, a line each.
+        parameters: see `arguments.parameters_of`.
     """
 
     name: str
     shapes: dict[str, tuple[int, ...]]
+    parameters: dict[str, bool]
     changed: Sequence[str]
 
     def ask(self, call: CandidateCall) -> Answer:

@@ -118,6 +118,7 @@ class Loaded(msgspec.Struct, frozen=True):
     loaded: str = ""
     changed: list[str] = []
     shapes: dict[str, tuple[int, ...]] = {}
+    parameters: dict[str, bool] = {}
     refused: str = ""
     lacks: str = ""
 
@@ -130,7 +131,7 @@ def loaded(line: dict[str, Any]) -> Loaded:
     """
     try:
         answer = msgspec.convert(line, Loaded)
-        _require_short(answer.loaded, answer.refused, answer.lacks, *answer.changed, *answer.shapes)
+        _require_short(answer.loaded, answer.refused, answer.lacks, *answer.changed, *answer.shapes, *answer.parameters)
     except ValueError as err:
         raise GoneError(f"gave an answer that cannot be read: {err}") from err
     if not (answer.loaded or answer.refused or answer.lacks):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -22,11 +23,13 @@ from ....oracles.op.bits import same_results
 from ....oracles.process import interrupt
 from ....oracles.specs.calls import buffers_of
 from ....oracles.verdicts.violation import error_lines, error_name
-from ..arguments import CallArguments, State, Tensor
+from ..arguments import CallArguments, State, Tensor, lacking, parameters_of
+from ..arguments import call as called
 from ..layouts import place
 from ..results import Result, homes_of, overlaps, result_of
 from .calls import (
     DTYPES,
+    WRITTEN,
     Aliases,
     Answer,
     BackwardCall,
@@ -48,7 +51,8 @@ class CandidateHost:
     """A candidate in this process.
 
     Attributes:
-        name: for messages. shapes: of its parameters and buffers, by name; state: these, as it began with them.
+        name, parameters: see `calls.Answering`. shapes: of its parameters and buffers, by name; state: these, as it
+            began with them.
         changed: what its making changed in the process, a line each. function: itself.
     """
 
@@ -61,6 +65,7 @@ class CandidateHost:
         self.state: dict[str, Tensor] = {}
         if isinstance(function, torch.nn.Module):
             self.state = {**dict(function.named_parameters()), **buffers_of(function)}
+        self.parameters = parameters_of(function)
         self.shapes = {name: tuple(value.shape) for name, value in self.state.items()}
         self._given: list[Tensor] = []
         self._kept: list[Tensor] = []
@@ -126,7 +131,7 @@ class CandidateHost:
             leaf.requires_grad_(True)
         start = time.perf_counter()
         function = self._compiled if call.manner is Manner.COMPILED else self.function
-        result = result_of(function(*arguments.args))
+        result = _result_of(function, call, arguments)
         outputs = _require_plain_outputs(result.tensors)
         seconds = time.perf_counter() - start
         # What is fetched later is fetched before anything runs that could write it; only a copy of rows is needed.
@@ -163,7 +168,7 @@ class CandidateHost:
             with torch.no_grad():
                 for i in call.writes.restored:
                     arguments.tensors[i].copy_(call.arguments.tensors[i])
-            result = result_of(self.function(*arguments.args))
+            result = _result_of(self.function, call, arguments)
             _require_plain_outputs(result.tensors)
             same = (result.form, result.plain) == (first.form, first.plain)
             same = same and all(map(same_results, result.tensors, first.tensors))
@@ -226,6 +231,23 @@ class CandidateHost:
                 continue
             tensors.append(earlier[i])
         return tensors
+
+
+def _result_of(function: Callable[..., Any], call: CandidateCall, arguments: CallArguments) -> Result:
+    """What a candidate gives, or writes into destinations, which hold NaN before; then what it returns says nothing."""
+    device = arguments.tensors[0].device if arguments.tensors else None
+    shapes = call.writes.destinations
+    places = [torch.zeros(shape, dtype=getattr(torch, dtype), device=device) for shape, dtype in shapes]
+    for y in floating(places):
+        y.fill_(math.nan)
+    result = result_of(called(function, arguments.args, places))
+    if not places:
+        return result
+    apart = result.tensors and max(homes_of(result.tensors, places)) < 0
+    if apart and all(bool(y.isnan().all()) for y in floating(places)):
+        names = ", ".join(lacking(parameters_of(function), arguments.args))
+        raise TypeError(f"{names}: not among the arguments, so destinations; nothing was written into them")
+    return replace(result_of(places), form=WRITTEN)
 
 
 def _require_plain_outputs(outputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:

@@ -15,7 +15,7 @@ import contextlib
 import importlib
 import inspect
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
@@ -24,7 +24,8 @@ from typing import Any
 import torch
 
 from ....oracles.verdicts.violation import error_lines, error_name
-from ..arguments import CallArguments
+from ....reference.missing import nearest_of
+from ..arguments import CallArguments, Inputs, parameters_of
 from ..cases import parts_of
 from ..layouts import place
 from .sources import sources
@@ -56,7 +57,7 @@ class SpecFile:
     """
 
     spec: Callable[..., Any]
-    draw: Callable[[int], Sequence[Any]]
+    draw: Callable[[int], Inputs]
     made: Sequence[Any] = ()
     path: Path = field(default_factory=Path)
 
@@ -131,7 +132,8 @@ def problem_of(address: str, seed: int, given: Mapping[str, Any] | None = None) 
     with blamed(address):
         arguments = list(make()) if callable(make) else []
         spec = instance_of(target, arguments, seed)
-    return SpecFile(spec, _drawing(draw, address, dict(given or {}), whole), arguments, path)
+    names = () if whole else parameters_of(spec)
+    return SpecFile(spec, _drawing(draw, address, dict(given or {}), names), arguments, path)
 
 
 def cast_problem(problem: SpecFile, dtype: str) -> SpecFile:
@@ -152,7 +154,7 @@ def instance_of(target: Any, made: Sequence[Any], seed: int, dtype: str = "") ->
     return function
 
 
-def _casting(draw: Callable[[int], Sequence[Any]], dtype: str) -> Callable[[int], Sequence[Any]]:
+def _casting(draw: Callable[[int], Inputs], dtype: str) -> Callable[[int], Inputs]:
     """(seed) -> the arguments with floating tensors of another dtype, in memory as they lie."""
 
     def cast(tensor: torch.Tensor) -> torch.Tensor:
@@ -196,11 +198,16 @@ def _first_of(module: ModuleType, address: str, names: Sequence[str]) -> Any:
             value = getattr(home, op or name, None)
         if value is not None:
             return value
-    raise GivenError(f"{address}: has none of {', '.join(names)}")
+    near = nearest_of(names[0], [*vars(module)]) if len(names) == 1 else ""
+    raise GivenError(f"{address}: has none of {', '.join(names)}{near}")
 
 
-def _drawing(draw: Any, address: str, given: dict[str, Any], whole: bool) -> Callable[[int], Sequence[Any]]:
-    """(seed) -> arguments, from a function or from a sequence that is always the same."""
+def _drawing(draw: Any, address: str, given: dict[str, Any], names: Collection[str]) -> Callable[[int], Inputs]:
+    """(seed) -> arguments, from a function or from a sequence that is always the same.
+
+    A dictionary is arguments by name where all of its keys are among `names`; else it is one argument, and so is any
+    sequence where there are no names.
+    """
     if not callable(draw):
         return lambda seed: draw
     with blamed(address):
@@ -211,10 +218,11 @@ def _drawing(draw: Any, address: str, given: dict[str, Any], whole: bool) -> Cal
         name = getattr(draw, "__name__", "what gives inputs")
         raise GivenError(f"{address}: {name} needs {', '.join(lacking)}; give --input {lacking[0]}=VALUE")
 
-    def drawn(seed: int) -> Sequence[Any]:
+    def drawn(seed: int) -> Inputs:
         torch.manual_seed(seed)
         with blamed(address):
             arguments = draw(**({"seed": seed} if "seed" in parameters else {}) | given)
-        return (arguments,) if whole or not isinstance(arguments, (tuple, list)) else arguments
+        by_name = isinstance(arguments, dict) and bool(arguments) and set(names).issuperset(arguments)
+        return arguments if by_name or (names and isinstance(arguments, (tuple, list))) else (arguments,)
 
     return drawn

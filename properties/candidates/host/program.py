@@ -2,11 +2,10 @@
 
 The first line says `{"memory": bytes, "interpret": whether Triton's kernels are interpreted}`. Then comes
 `{"load": address, "made": path, "seed": number}`, answered by
-`{"loaded": name, "shapes": {...}, "changed": [...]}` or `{"refused": why}`; then any number of `{"call": path,
-"answer": path}` and `{"fetch": rows, "earlier": false, "answer": path}`, answered by `{"done": true}`. Tensors go
-through these files (`calls.py`). A process that is asked nothing else may be asked `{"time": arguments of
-"open_pair"}`, answered by a `Timing`, or `{"property": question}`, answered by a verdict:
-the spec is loaded there then.
+`{"loaded": name, "shapes": {...}, "parameters": {...}, "changed": [...]}` or `{"refused": why}`; then any number of
+`{"call": path, "answer": path}` and `{"fetch": rows, "earlier": false, "answer": path}`, answered by `{"done": true}`.
+Tensors go through these files (`calls.py`). A process that is asked nothing else may be asked `{"time": arguments of
+"open_pair"}`, answered by a `Timing`, or `{"property": question}`, answered by a verdict: it loads the spec then.
 """
 
 from __future__ import annotations
@@ -73,7 +72,9 @@ def _loaded(question: dict[str, Any]) -> dict[str, Any]:
         if file is not None:
             finder.serve_everybody(str(file.parent))
         with watched_making(changed):
-            name, function = candidate_of(question["load"], making.call.arguments.args, question["seed"], making.dtype)
+            name, function = candidate_of(
+                question["load"], tuple(making.call.arguments.args), question["seed"], making.dtype
+            )
     except RaisedError as err:
         return {"refused": str(err)}
     except GivenError as err:
@@ -81,7 +82,8 @@ def _loaded(question: dict[str, Any]) -> dict[str, Any]:
     except BaseException as err:
         return {"refused": ": ".join([error_name(err), *error_lines(err)[:3]])}
     _HOSTS[:] = [CandidateHost(name, function, changed)]
-    return {"loaded": name, "shapes": {n: list(s) for n, s in _HOSTS[0].shapes.items()}, "changed": changed}
+    return {"loaded": name, "shapes": {n: list(s) for n, s in _HOSTS[0].shapes.items()},
+            "parameters": _HOSTS[0].parameters, "changed": changed}  # fmt: skip
 
 
 def _timed(pair: dict[str, Any]) -> dict[str, Any]:

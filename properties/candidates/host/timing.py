@@ -11,7 +11,8 @@ from typing import Any
 import msgspec
 import torch
 
-from ..arguments import CallArguments
+from ..arguments import CallArguments, Inputs, call, lacking, parameters_of
+from ..results import result_of
 
 #: Calls of each before any counts; how many count at least and at most; seconds after which no more than these begin.
 _WARM, _LEAST, _MOST, _SECONDS = 2, 5, 200, 2.0
@@ -52,22 +53,25 @@ class Timing(msgspec.Struct, frozen=True):
 
 
 @torch.no_grad()
-def measure(spec: Callable[..., Any], candidate: Callable[..., Any], arguments: Sequence[Any]) -> Timing:
+def measure(spec: Callable[..., Any], candidate: Callable[..., Any], arguments: Inputs) -> Timing:
     """The times of both, in turn, each call at fresh copies of the arguments."""
     originals, times = CallArguments.of(arguments), Timing()
-    for function in (spec, candidate) * _WARM:
-        _seconds(function, originals)
+    needs = lacking(parameters_of(candidate), originals.args)
+    places = [y.clone() for y in result_of(call(spec, originals.copied().args)).tensors] if needs else []
+    for _ in range(_WARM):
+        _seconds(spec, originals)
+        _seconds(candidate, originals, places)
     until = time.perf_counter() + _SECONDS
     while len(times.spec) < _LEAST or (len(times.spec) < _MOST and time.perf_counter() < until):
         times.spec.append(_seconds(spec, originals))
-        times.candidate.append(_seconds(candidate, originals))
+        times.candidate.append(_seconds(candidate, originals, places))
     return times
 
 
-def _seconds(function: Callable[..., Any], arguments: CallArguments) -> float:
+def _seconds(function: Callable[..., Any], arguments: CallArguments, places: Sequence[torch.Tensor] = ()) -> float:
     args, wait = arguments.copied().args, torch.cuda.synchronize if torch.cuda.is_initialized() else bool
     wait()
     start = time.perf_counter()
-    function(*args)
+    call(function, args, places)
     wait()
     return time.perf_counter() - start

@@ -1,14 +1,13 @@
 """Tasks of FlashInfer-Bench: a definition or a file of its workloads as the spec, a solution as the candidate.
 
 A definition is JSON: axes with or without a value, inputs and outputs by the names of their axes, and a reference in
-Python with a function `run`. A solution is JSON with sources and an entry point `main.py::run`, or a Python file. By
-its destination passing style it takes the outputs as its last arguments and writes them; the spec does the same then.
+Python with a function `run`. A solution is JSON with sources and an entry point `main.py::run`, or a Python file. It
+may take the outputs as its last arguments and write them.
 """
 
 from __future__ import annotations
 
-import ast
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -40,49 +39,35 @@ class Definition:
     def pair(self, candidate: str, folder: Path, seed: int, case: Case) -> Pair:
         for name in case.keys() - self.cases()[0].keys():
             raise GivenError(f"{self.path}: got {name}={case[name]!r}, need axes and scalars of {[*self.cases()[0]]}")
-        address, writes, contents = self._solution(candidate, folder / "candidate")
+        address, contents = self._solution(candidate, folder / "candidate")
         write_files(folder / "spec", {"reference.py": self.fields["reference"].encode()})
         run = getattr(module_of(str(folder / "spec" / "reference.py"))[0], "run", None)
         if not callable(run):
             raise GivenError(f"{self.path}: reference: has no function run")
-        spec = _writing(run, len(self.fields["outputs"])) if writes else run
 
         def draw(number: int) -> Sequence[Any]:
             torch.manual_seed(number)
-            inputs = [self._input(name, case) for name in self.fields["inputs"]]
-            return inputs + [
-                torch.zeros(self._shape(n, case), dtype=self._dtype(n)) for n in self.fields["outputs"] if writes
-            ]
+            return [self._input(name, case) for name in self.fields["inputs"]]
 
-        return Pair(SpecFile(spec, draw, path=self.path), address, contents)
+        return Pair(SpecFile(run, draw, path=self.path), address, contents)
 
-    def _solution(self, candidate: str, folder: Path) -> tuple[str, bool, dict[str, bytes]]:
-        """The address of a solution, whether it writes its outputs, and the user's file of it."""
+    def _solution(self, candidate: str, folder: Path) -> tuple[str, dict[str, bytes]]:
+        """The address of a solution, and the user's file of it."""
         file, name = located(candidate, "run")
-        content = text = file.read_bytes()
-        address, style = f"{file}:{name}", None
+        content = file.read_bytes()
+        address = f"{file}:{name}"
         if file.suffix == ".json":
             solution = read_fields(file, content, definition=str, spec=dict, sources=list)
             if solution["definition"] != self.fields["name"]:
                 raise GivenError(f"{file}: definition: got {solution['definition']!r}, need {self.fields['name']!r}")
             sources = {str(each.get("path")): str(each.get("content")).encode() for each in solution["sources"]}
-            point, style = str(solution["spec"].get("entry_point")), solution["spec"].get("destination_passing_style")
+            point = str(solution["spec"].get("entry_point"))
             entry, _, name = point.partition("::")
             if not (entry.endswith(".py") and name and entry in sources):
                 raise GivenError(f"{file}: spec.entry_point: got {point!r}, need FILE.py::FUNCTION of {[*sources]}")
             write_files(folder, sources)
-            address, text = f"{folder / entry}:{name}", sources[entry]
-        return address, self._takes_outputs(text, name) if style is None else bool(style), {str(file): content}
-
-    def _takes_outputs(self, text: bytes, name: str) -> bool:
-        """Whether a function has parameters for the outputs, too, as its text has them."""
-        try:
-            nodes = ast.parse(text).body
-        except (SyntaxError, ValueError):
-            return False  # the candidate's process says so
-        functions = [node.args for node in nodes if isinstance(node, ast.FunctionDef) and node.name == name]
-        count = len(self.fields["inputs"]) + len(self.fields["outputs"])
-        return any(len(each.posonlyargs + each.args) >= count for each in functions)
+            address = f"{folder / entry}:{name}"
+        return address, {str(file): content}
 
     def _dtype(self, name: str) -> torch.dtype:
         text = str((self.fields["inputs"] | self.fields["outputs"])[name].get("dtype"))
@@ -108,19 +93,6 @@ class Definition:
             return torch.randn(shape).to(dtype)
         # Whole numbers are likely to be indices, into an axis that nothing names: these fit all.
         return torch.randint(0, 2 if dtype is torch.bool else max(min(self._sizes(case).values()), 1), shape).to(dtype)
-
-
-def _writing(run: Callable[..., Any], outputs: int) -> Callable[..., None]:
-    """A reference that writes its results into its last arguments."""
-
-    def spec(*args: Any) -> None:
-        results = run(*args[:-outputs])
-        results = list(results.values()) if isinstance(results, dict) else results
-        results = results if isinstance(results, (tuple, list)) else [results]
-        for place, value in zip(args[-outputs:], results, strict=True):
-            place.copy_(value)
-
-    return spec
 
 
 def task_at(path: Path) -> Definition | None:

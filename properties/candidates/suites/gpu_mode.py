@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
+from ..arguments import Inputs
 from ..host.module_files import GivenError, problem_of
 from .task import Case, Pair, located, write_files
 
@@ -51,7 +52,7 @@ class YamlTask:
         first, values = int(case.get("seed", 0)), {key: value for key, value in case.items() if key != "seed"}
         problem = problem_of(str(folder / "spec" / "reference.py"), seed, values)
 
-        def draw(number: int) -> Sequence[Any]:
+        def draw(number: int) -> Inputs:
             with _Zeroed():
                 return problem.draw(first + number)
 

@@ -22,7 +22,7 @@ from ....oracles.op.declaration import Sample, Subject, Tensor, is_float
 from ....oracles.op.paths import Problem
 from ....oracles.op.script import Spelt
 from ....oracles.verdicts.verdict import Code
-from ..agreement import Args, outputs_of, require_equal, require_equal_calls, require_same, reverse_path
+from ..agreement import Args, outputs_of, require_equal, require_equal_calls, require_promised, reverse_path
 from ..layout import require_contiguous, require_strides
 from .extents import check_many_slices, check_more_dims, check_one_slice
 from .following import check_subclasses, check_under_mode
@@ -170,6 +170,7 @@ def _judge_modes(judge: Judge, sample: Sample) -> None:
     problem = Problem(judge.op, sample.args)
     f = problem.subject(judge.subject)
     plain = [t.detach().clone() for t in judge.call(f, *problem.inputs, what="forward")]
+    path = judge.path(sample, (), plain, "eager")
     leaves = [t.detach().requires_grad_() for t in problem.inputs]
     for what, mode, operands in (
         ("under no_grad", torch.no_grad, leaves),
@@ -180,10 +181,10 @@ def _judge_modes(judge: Judge, sample: Sample) -> None:
         # A view of a leaf requires a gradient under no_grad, too, as the views of torch's own ops do.
         if any(y.requires_grad and not y._is_view() for y in outputs):
             raise judge.broken(Code.ATTRIBUTE, "an output requires a gradient", where=what)
-        require_same(judge, [y.clone() for y in outputs], plain, what)
+        require_promised(judge, path, [y.clone() for y in outputs], plain, what)
     # A tensor that was computed in inference mode must not be reused in a call that is differentiated.
     again = judge.call(f, *leaves, what="forward after inference mode")
-    require_same(judge, [y.detach() for y in again], plain, "forward after inference mode")
+    require_promised(judge, path, [y.detach() for y in again], plain, "forward after inference mode")
 
 
 def _judge_deterministic_mode(judge: Judge, sample: Sample) -> None:

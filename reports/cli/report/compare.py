@@ -14,7 +14,7 @@ from ...over_time.comparison import Comparison, Kind, Limits, compare, exit_reas
 from ...progress import make_console, print_wrapped
 from ...record import Run
 from ...text import duration, number, one_line
-from ..reading import FILE, load_run, write_page
+from ..reading import FILE, RECORD_PATH, load_run, write_page
 
 _SIGNS = {Kind.NEW: "✕", Kind.WORSE: "▲", Kind.LOST: "–", Kind.FIXED: "■", Kind.BETTER: "▼", Kind.SLOWER: "◷"}
 _STYLES = {Kind.NEW: "bold red", Kind.WORSE: "red", Kind.LOST: "yellow", Kind.FIXED: "green", Kind.BETTER: "green"}
@@ -22,8 +22,8 @@ _USUAL = Limits()
 
 
 @click.command("compare")
-@click.argument("before", type=FILE)
-@click.argument("now", type=FILE)
+@click.argument("before", type=RECORD_PATH)
+@click.argument("now", type=RECORD_PATH)
 @click.option("--html", type=FILE, help="Write the comparison as one HTML file, too.")
 @click.option(
     "--worse", type=click.FloatRange(min=1), default=_USUAL.error, show_default=True, metavar="FACTOR",

@@ -10,11 +10,11 @@ from ... import exit_codes
 from ...record import RecordError
 from ...store.files import read_capped
 from ...store.output import CTRF, JUNIT, PAGE, require_replaceable, write_output
-from ..reading import FILE, as_usage, load_run
+from ..reading import FILE, RECORD_PATH, as_usage, load_run
 
 
 @click.command("html")
-@click.argument("record", type=FILE)
+@click.argument("record", type=RECORD_PATH)
 @click.option("-o", "--output", type=FILE, default=Path("report.html"), show_default=True)
 @click.option("--junit", type=FILE, help="Write JUnit XML here, too.")
 @click.option("--ctrf", type=FILE, help="Write JSON in the Common Test Report Format here, too.")

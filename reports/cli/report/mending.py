@@ -17,7 +17,7 @@ from ...store.folder import Folder, FolderError
 from ...store.output import RECORD, require_replaceable, write_output
 from ...text import headline, one_line
 from ..host import Stop
-from ..reading import FILE, as_usage, load_run
+from ..reading import FILE, RECORD_PATH, as_usage, load_run
 from ..summary import tell_run
 from ..write import keep_case, write_reports
 
@@ -25,7 +25,7 @@ _LOST = "the run ended without its record"
 
 
 @click.command("merge")
-@click.argument("records", type=FILE, nargs=-1, required=True)
+@click.argument("records", type=RECORD_PATH, nargs=-1, required=True)
 @click.option("-o", "--output", type=FILE, default=Path("run.json"), show_default=True)
 @click.option("--partial", is_flag=True, help="Write the record also if shards are missing; the exit code stays 4.")
 def merge_command(records: tuple[Path, ...], output: Path, partial: bool) -> int:

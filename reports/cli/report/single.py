@@ -15,11 +15,11 @@ from ...schemas.documents import NAMES, text_of
 from ...store.files import write_atomically
 from ...text import one_line
 from ..project.hints import HintedChoice
-from ..reading import FILE, FOLDER, as_usage, load_run
+from ..reading import FOLDER, RECORD_PATH, as_usage, load_run
 
 
 @click.command("accuracy")
-@click.argument("record", type=FILE)
+@click.argument("record", type=RECORD_PATH)
 def accuracy_command(record: Path) -> int:
     """Print the measured accuracy of each op of a run record, as a table in markdown."""
     click.echo(markdown_table(accuracy(load_run(record).verdicts)), nl=False)
@@ -35,7 +35,7 @@ def schema_command(name: str) -> int:
 
 
 @click.command("causes")
-@click.argument("run_json", type=FILE)
+@click.argument("run_json", type=RECORD_PATH)
 @click.option(
     "--out",
     type=FOLDER,

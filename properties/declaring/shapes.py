@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from hypothesis import strategies as st
 
@@ -21,8 +22,8 @@ from ...oracles.op.declaration import Draft
 from ...oracles.verdicts.verdict import Code
 from ...oracles.verdicts.violation import Unsupported
 from ...reference.missing import nearest_of
-from ..declaring import drawing, strategies
-from ..declaring.choices import choose, settle
+from . import drawing, strategies
+from .choices import choose, settle
 
 #: An extent: a number, a symbol, or a multiple of one ("2*n").
 Extent = str | int
@@ -40,23 +41,44 @@ _EXTENT = re.compile(r"(?:(\d+)\s*\*\s*)?([A-Za-z_]\w*)")
 
 
 @dataclass(frozen=True)
+class Integers:
+    """An argument of whole numbers, where shapes are given by name: labels, indices, a count.
+
+    Attributes:
+        below: what every value is below: an extent as those of shapes, "C" for classes along an axis "C".
+        shape: the extents of a tensor of int64; None for one int of Python.
+        least: the smallest value.
+    """
+
+    below: Extent
+    shape: Sequence[Extent] | None = None
+    least: int = 0
+
+
+#: What is said of one argument: the extents of a floating tensor, or which integers it has.
+Argument = Sequence[Extent] | Integers
+
+
+@dataclass(frozen=True)
 class Shapes:
     """Shapes of tensors by symbols.
 
     Attributes:
         arguments: by name, the extents of each axis as (factor, symbol); the symbol "" stands for 1.
         sizes: the extents to which some symbols are restricted.
+        integers: what is no floating tensor, by name: the record, and its `below` as (factor, symbol).
     """
 
     arguments: Mapping[str, tuple[tuple[int, str], ...]]
     sizes: Mapping[str, tuple[int, ...]]
+    integers: Mapping[str, tuple[Integers, tuple[int, str]]]
 
     @classmethod
-    def of(cls, shapes: Mapping[str, Sequence[Extent]], sizes: Mapping[str, Sequence[int]]) -> Shapes:
+    def of(cls, shapes: Mapping[str, Argument], sizes: Mapping[str, Sequence[int]]) -> Shapes:
         """
         Args:
-            shapes: the extents of every tensor, by the name of the argument. sizes: the extents to which a kernel
-                restricts a symbol; other symbols may have any.
+            shapes: the extents of every floating tensor, by the name of the argument, and `Integers` of others.
+            sizes: the extents to which a kernel restricts a symbol; other symbols may have any.
 
         Raises:
             TypeError: the shapes have no names, or extents are no tuple.
@@ -65,15 +87,18 @@ class Shapes:
         if not isinstance(shapes, Mapping):
             need = 'need a dict from the name of every tensor to its extents, as {"x": ("N", "n")}'
             raise TypeError(f"shapes: got {type(shapes).__name__}, {need}")
-        if not shapes:
-            raise ValueError("shapes: got none, need those of one tensor at least")
-        for name, extents in shapes.items():
+        whole = {name: each for name, each in shapes.items() if isinstance(each, Integers)}
+        axes = {name: (each.shape or ()) if isinstance(each, Integers) else each for name, each in shapes.items()}
+        if len(whole) == len(axes):
+            raise ValueError("shapes: got none, need those of one floating tensor at least")
+        for name, extents in axes.items():
             _require_tuple("shapes", name, extents, '("N", "n")')
         for symbol, extents in sizes.items():
             _require_tuple("sizes", symbol, extents, "(1, 64)")
         instance = cls(
-            {name: tuple(_parse_extent(name, extents, e) for e in extents) for name, extents in shapes.items()},
+            {name: tuple(_parse_extent(name, extents, e) for e in extents) for name, extents in axes.items()},
             {symbol: tuple(allowed) for symbol, allowed in sizes.items()},
+            {name: (each, _parse_extent(name, each, each.below)) for name, each in whole.items()},
         )
         for symbol, allowed in instance.sizes.items():
             if symbol not in instance.symbols:
@@ -86,8 +111,9 @@ class Shapes:
     @property
     def symbols(self) -> tuple[str, ...]:
         """All symbols, that of the last axis of the first tensor first, because this axis is the row."""
-        symbols = [symbol for extents in self.arguments.values() for _, symbol in reversed(extents) if symbol]
-        return tuple(dict.fromkeys(symbols))
+        axes = [axis for extents in self.arguments.values() for axis in reversed(extents)]
+        axes += [below for _, below in self.integers.values()]
+        return tuple(dict.fromkeys(symbol for _, symbol in axes if symbol))
 
     @property
     def free(self) -> tuple[str, ...]:
@@ -100,6 +126,24 @@ class Shapes:
             name: tuple(factor * (extents[symbol] if symbol else 1) for factor, symbol in axes)
             for name, axes in self.arguments.items()
         }
+
+    def range_of(self, name: str, extents: Mapping[str, int]) -> tuple[int, int]:
+        """The smallest value of an argument of integers, and what its values are below."""
+        whole, (factor, symbol) = self.integers[name]
+        return whole.least, max(factor * (extents[symbol] if symbol else 1), whole.least + 1)
+
+    def example(self, extents: Mapping[str, int]) -> tuple[Any, ...]:
+        """Arguments with these extents, as arrays; integers have their smallest value."""
+        shapes = self.at(extents)
+        least = {name: np.full(shapes[name], whole.least) for name, (whole, _) in self.integers.items()}
+        return tuple(
+            np.ones(shape) if name not in least else least[name] if self.is_tensor(name) else int(least[name])
+            for name, shape in shapes.items()
+        )
+
+    def is_tensor(self, name: str) -> bool:
+        """Whether an argument is a tensor, and no int of Python."""
+        return name not in self.integers or self.integers[name][0].shape is not None
 
     def smallest(self) -> dict[str, int]:
         """Small extents, which are different for all symbols that may have any extent."""
@@ -142,7 +186,7 @@ def _require_tuple(what: str, name: str, extents: Any, example: str) -> None:
         raise TypeError(f"{what}: got a {type(extents).__name__}{shape} for {name!r}, need a tuple, as {example}")
 
 
-def _parse_extent(name: str, extents: Sequence[Extent], extent: Extent) -> tuple[int, str]:
+def _parse_extent(name: str, extents: Argument, extent: Extent) -> tuple[int, str]:
     if isinstance(extent, int) and not isinstance(extent, bool) and extent >= 0:
         return extent, ""
     match = _EXTENT.fullmatch(extent) if isinstance(extent, str) else None
@@ -152,7 +196,7 @@ def _parse_extent(name: str, extents: Sequence[Extent], extent: Extent) -> tuple
 
 
 def samples_by(shapes: Shapes, regimes: Sequence[str]) -> Callable[..., st.SearchStrategy[Draft]]:
-    """Samples of tensors of these shapes, for an op's declaration: (dtype name, kind) -> strategy.
+    """Samples of arguments of these shapes, by name, for an op's declaration: (dtype name, kind) -> strategy.
 
     Args:
         regimes: names of `strategies.REGIMES`; every tensor has one of its own.
@@ -165,15 +209,21 @@ def samples_by(shapes: Shapes, regimes: Sequence[str]) -> Callable[..., st.Searc
     @st.composite
     def drafts(draw: st.DrawFn, dtype: str, kind: str) -> Draft:
         extents = draw(_extents(shapes, kind))
-        names = [draw(_regime(kind, regime_names)) for _ in shapes.arguments]
+        floating = [name for name in shapes.arguments if name not in shapes.integers]
+        names = {name: draw(_regime(kind, regime_names)) for name in floating}
+        ranges = {name: shapes.range_of(name, extents) for name in shapes.integers}
+        # One for all slices of a batch: a number has none.
+        numbers = {n: draw(st.integers(a, b - 1)) for n, (a, b) in ranges.items() if not shapes.is_tensor(n)}
 
-        def fill(rng: Any) -> tuple[torch.Tensor, ...]:
-            return tuple(
-                drawing.rows(rng, name, shape, dtype)
-                for name, shape in zip(names, shapes.at(extents).values(), strict=True)
-            )
+        def value(rng: Any, name: str, shape: tuple[int, ...]) -> Any:
+            if name in names:
+                return drawing.rows(rng, names[name], shape, dtype)
+            return numbers[name] if name in numbers else torch.tensor(rng.integers(*ranges[name], shape))
 
-        return Draft(fill, ", ".join(dict.fromkeys(names)), extents)
+        def fill(rng: Any) -> dict[str, Any]:
+            return {name: value(rng, name, shape) for name, shape in shapes.at(extents).items()}
+
+        return Draft(fill, ", ".join(dict.fromkeys(names.values())), extents)
 
     def samples(dtype: str, kind: str = "ordinary") -> st.SearchStrategy[Draft]:
         if kind == "large" and not shapes.free and shapes.elements_of_largest() <= strategies.ORDINARY:
@@ -192,10 +242,12 @@ def _regime(kind: str, regimes: Sequence[str]) -> st.SearchStrategy[str]:
 def _extents(draw: st.DrawFn, shapes: Shapes, kind: str) -> dict[str, int]:
     extents = {symbol: draw(choose(f"extent {symbol}", allowed)) for symbol, allowed in shapes.sizes.items()}
     if kind == "empty":
-        if not shapes.free:
-            raise Unsupported(Code.NOT_APPLICABLE, "sizes= allows no extent of zero")
+        # Of no classes there is no label.
+        empty = tuple(s for s in shapes.free if s not in {symbol for _, (_, symbol) in shapes.integers.values()})
+        if not empty:
+            raise Unsupported(Code.NOT_APPLICABLE, "the shapes allow no extent of zero")
         extents |= {symbol: draw(st.sampled_from((1, 3))) for symbol in shapes.free}
-        extents[draw(choose("without elements", shapes.free))] = 0
+        extents[draw(choose("without elements", empty))] = 0
         return extents
     if kind == "large":
         lengths = draw(strategies.extents(kind, len(shapes.free), strategies.LARGEST))

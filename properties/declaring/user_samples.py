@@ -1,0 +1,114 @@
+"""Samples that a user has at hand: tuples of arguments, arguments by name, or a function that gives one of them."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from hypothesis import strategies as st
+
+from ...oracles.op.declaration import Draft, Sample, is_float
+from ...oracles.verdicts.verdict import Code
+from ...oracles.verdicts.violation import Unsupported
+from ..names import unknown_name
+
+Args = tuple[Any, ...]
+Samples = Sequence[Args | Mapping[str, Any]] | Callable[..., Args | Mapping[str, Any]]
+_SAMPLES = "as [(x, w), ...], or a function that gives one, of a numpy.random.Generator or of nothing"
+_KINDS = {"integers": "of integers", "empty": "of no elements", "large": "of any size that is asked for"}
+
+
+def takes(function: Callable[..., Any], count: int) -> bool:
+    """Whether a function can be called with so many arguments in order; true where Python cannot read that."""
+    try:
+        inspect.signature(function).bind(*range(count))
+    except TypeError:
+        return False
+    except ValueError:
+        return True
+    return True
+
+
+def drawer(forward: Callable[..., Any], samples: Samples) -> Callable[[Any], Args]:
+    """A function: (generator) -> the arguments of one call, by position, with defaults.
+
+    Args:
+        forward: takes them. samples: one or several calls' arguments, or a function that gives those of one.
+
+    Raises:
+        TypeError: a sample does not go with `forward`, or `samples` are none. ValueError: there are no samples.
+    """
+    if callable(samples):
+        if takes(samples, 1):
+            return lambda rng: _bind(forward, samples(rng))
+        return lambda rng: _bind(forward, call_seeded(samples, int(rng.integers(2**32))))
+    if isinstance(samples, str | Mapping) or not isinstance(samples, Sequence):
+        shape = f" of shape {tuple(samples.shape)}" if isinstance(samples, torch.Tensor) else ""
+        raise TypeError(f"samples: got a {type(samples).__name__}{shape}, need tuples of arguments, {_SAMPLES}")
+    rows = [_bind(forward, row) for row in samples]
+    if not rows:
+        raise ValueError("samples: got none, need at least one tuple of arguments")
+    return lambda rng: rows[int(rng.integers(len(rows)))]
+
+
+def call_seeded(give: Callable[[], Any], seed: int) -> Any:
+    """What a function of nothing gives; torch's generator has the seed meanwhile."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return give()
+
+
+def _bind(forward: Callable[..., Any], row: Any) -> Args:
+    if not isinstance(row, (tuple, list, Mapping)):
+        raise TypeError(f"samples: got a {type(row).__name__}, need tuples of arguments, {_SAMPLES}")
+    signature = inspect.signature(forward)
+    by_name = row if isinstance(row, Mapping) else {}
+    for name in by_name:
+        if name not in signature.parameters:
+            raise TypeError(f"samples: {unknown_name('argument', name, signature.parameters)}")
+    try:
+        bound = signature.bind(**by_name) if by_name else signature.bind(*row)
+    except TypeError as err:
+        raise TypeError(f"samples: {len(row)} arguments do not go with forward: {err}") from err
+    bound.apply_defaults()
+    return bound.args
+
+
+def drafts_of_user(draw: Callable[[Any], Args], dtype: str, kind: str = "ordinary") -> st.SearchStrategy[Draft]:
+    """Drafts whose first slice is a sample of the user, and whose further slices have other values in its tensors."""
+    if kind in _KINDS:
+        raise Unsupported(Code.NOT_APPLICABLE, f"the samples that were given are not {_KINDS[kind]}")
+
+    def draft_of(choice: int) -> Draft:
+        return _UserDraft(
+            lambda rng: _fill_arguments(draw(np.random.default_rng(choice)), rng, getattr(torch, dtype)), "as given"
+        )
+
+    return st.integers(0, 2**32 - 1).map(draft_of)
+
+
+class _UserDraft(Draft):
+    """A draft of a sample of the user; its further slices have values between those of the sample."""
+
+    def sample(self, seed: int, slices: int = 0) -> Sample:
+        rest = tuple(self.fill(np.random.default_rng([seed, i])) for i in range(slices))
+        others = tuple(draft.fill(None) for draft in self.others)
+        return Sample(self.fill(None), seed, self.regime, rest, others)
+
+
+def _fill_arguments(args: Args, rng: Any, dtype: torch.dtype) -> Args:
+    """The arguments with floating tensors of a dtype; with a generator, of values between those of each tensor."""
+    return tuple(_between(a, rng).to(dtype).contiguous() if is_float(a) else a for a in args)
+
+
+def _between(tensor: torch.Tensor, rng: Any) -> torch.Tensor:
+    values = tensor.detach().to(torch.float64)
+    # Without a generator the values do not change: the first slice is the user's own sample.
+    if rng is None or not values.numel():
+        return values
+    flat = values.reshape(-1).numpy()
+    a, b = (flat[rng.integers(flat.size, size=flat.size)] for _ in range(2))
+    return torch.from_numpy(np.reshape(a + rng.random(flat.size) * (b - a), values.shape))

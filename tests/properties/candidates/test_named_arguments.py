@@ -1,0 +1,161 @@
+"""Arguments by name, keyword-only ones too, and candidates that write their outputs into destinations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from opassay.properties.candidates.judge_files import judge_file
+from opassay.properties.candidates.judgement import Judgement, Ruling
+from opassay.properties.candidates.judging import judge
+from opassay.properties.candidates.question_plan import QuestionPlan
+
+Tensor = torch.Tensor
+X, W = torch.randn(6, 5), torch.randn(5)
+NAMED = {"x": X, "k": 3, "w": W}
+
+
+def scaled(x: Tensor, *, k: float = 2, w: Tensor) -> Tensor:
+    return x * k * w
+
+
+def by_name(x: Tensor, *, w: Tensor, k: float = 2) -> Tensor:
+    return k * x * w
+
+
+def in_order(a: Tensor, b: float, c: Tensor) -> Tensor:
+    return a * b * c
+
+
+def default_alone(x: Tensor, *, k: float = 2, w: Tensor) -> Tensor:
+    return 2 * x * w
+
+
+class Scaled(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.bias = torch.nn.Parameter(torch.ones(5))
+
+    def forward(self, x: Tensor, *, k: float, w: Tensor) -> Tensor:
+        return x * k * w + self.bias
+
+
+def _failing(found: Judgement) -> list[str]:
+    return [cause.question for cause in found.causes]
+
+
+@pytest.mark.parametrize("inputs", [NAMED, lambda: NAMED, lambda seed: NAMED])
+@pytest.mark.parametrize("candidate", [by_name, in_order])
+def test_arguments_by_name_reach_keyword_only_parameters(candidate: Callable[..., Tensor], inputs: Any) -> None:
+    found = judge(candidate, scaled, inputs)
+    assert found.verdict is Ruling.ACCEPTED, str(found)
+
+
+def test_an_argument_by_name_that_is_ignored_is_seen() -> None:
+    assert "GIVEN" in _failing(judge(default_alone, scaled, NAMED))
+    assert judge(Scaled(), Scaled(), NAMED, questions=("GIVEN", "PARAMS", "GRAD")).verdict is Ruling.ACCEPTED
+
+
+def test_inputs_that_are_no_arguments_are_refused() -> None:
+    for inputs in (None, 3, "x"):
+        with pytest.raises(TypeError, match=r"inputs: got a \w+, need the arguments of a call, as \(x,\) or {'x': x}"):
+            judge(scaled, scaled, inputs)
+
+
+def test_a_function_of_nothing_gives_other_inputs_for_another_seed() -> None:
+    found = judge(torch.relu, torch.relu, lambda: (torch.randn(3),), seed=1, questions=("GIVEN", "SEEDS"))
+    assert found.verdict is Ruling.ACCEPTED, str(found)
+
+
+# ----------------------------------------------------------------------------------------------------- destinations
+
+
+def softmax(x: Tensor) -> Tensor:
+    return torch.softmax(x, -1)
+
+
+def into(x: Tensor, out: Tensor) -> None:
+    out.copy_(softmax(x))
+
+
+def into_and_back(x: Tensor, *, out: Tensor) -> Tensor:
+    return out.copy_(softmax(x))
+
+
+def added(x: Tensor, out: Tensor) -> None:
+    out.add_(softmax(x))
+
+
+def without_the_tail(x: Tensor, out: Tensor) -> None:
+    out[:, :-1].copy_(softmax(x)[:, :-1])
+
+
+def elsewhere(x: Tensor, out: Tensor) -> Tensor:
+    return softmax(x)
+
+
+def moments(x: Tensor) -> tuple[Tensor, Tensor]:
+    return x.sum(-1), x.argmax(-1)
+
+
+def both_into(x: Tensor, total: Tensor, largest: Tensor) -> None:
+    total.copy_(x.sum(-1))
+    largest.copy_(x.argmax(-1))
+
+
+@pytest.mark.parametrize(("candidate", "spec"), [(into, softmax), (into_and_back, softmax), (both_into, moments)])
+def test_a_candidate_may_write_into_destinations(candidate: Callable[..., Any], spec: Callable[..., Any]) -> None:
+    found = judge(candidate, spec, (X,))
+    assert found.verdict is Ruling.ACCEPTED, str(found)
+    (sizes,) = [each for each in found.findings if each.question == "SIZES"]
+    assert sizes.judged
+
+
+@pytest.mark.parametrize("candidate", [added, without_the_tail])
+def test_what_a_destination_had_before_is_no_input(candidate: Callable[..., Any]) -> None:
+    assert "GIVEN" in _failing(judge(candidate, softmax, (X,)))
+
+
+def test_a_parameter_that_nobody_wrote_is_named() -> None:
+    (cause,) = judge(elsewhere, softmax, (X,), questions=("GIVEN",)).causes
+    assert "TypeError: out: not among the arguments, so destinations; nothing was written into them" in cause.text
+
+
+def test_destinations_of_a_large_problem() -> None:
+    x = torch.randn(2**13, 2**8)
+    assert judge(into, softmax, (x,), questions=("GIVEN", "AGAIN", "KEPT")).verdict is Ruling.ACCEPTED
+    assert "GIVEN" in _failing(judge(without_the_tail, softmax, (x,), questions=("GIVEN",)))
+
+
+SPEC = """
+import torch
+
+def reference(x, *, scale):
+    return torch.softmax(x * scale, -1)
+
+def inputs():
+    return {"x": torch.randn(6, 5), "scale": 0.5}
+"""
+KERNEL = """
+import torch
+
+def kernel(x, *, scale, out):
+    out.copy_(torch.softmax(scale * x, -1)%s)
+"""
+
+
+@pytest.mark.parametrize(("text", "verdict"), [("", Ruling.ACCEPTED), (" * 1.01", Ruling.REJECTED)])
+def test_files_give_names_and_take_destinations(text: str, verdict: Ruling, tmp_path: Path) -> None:
+    spec, kernel = tmp_path / "spec.py", tmp_path / "kernel.py"
+    spec.write_text(SPEC)
+    kernel.write_text(KERNEL % text)
+    plan = QuestionPlan(("GIVEN", "SIGNS", "SIZES", "GRAD"), timed=True)
+    found = judge_file(f"{kernel}:kernel", str(spec), contract="torch", plan=plan)
+    assert found.verdict is verdict, str(found)
+    if verdict is Ruling.ACCEPTED:
+        assert found.timing is not None
+        assert not found.timing.failure
