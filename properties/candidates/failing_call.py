@@ -62,6 +62,25 @@ def tensors_of(result: Any) -> list[torch.Tensor]:
     return [result] if isinstance(result, torch.Tensor) else []
 
 
+def gradients_of(
+    function: Callable[..., Any], given: Sequence[Any], inputs: Sequence[torch.Tensor], names: Sequence[str],
+    cotangents: Sequence[torch.Tensor],
+) -> list[torch.Tensor]:  # fmt: skip
+    """The gradients of some arguments and of parameters by their names; zeros where there is none.
+
+    Args:
+        function, given: what is called. inputs: among the arguments. cotangents: of its floating outputs.
+    """
+    leaves = [*inputs, *(function.get_parameter(name) for name in names)]  # type: ignore[attr-defined]
+    for leaf in leaves:
+        leaf.requires_grad_()
+    outputs = [y for y in tensors_of(function(*given)) if y.is_floating_point()]
+    pairs = [(y, g) for y, g in zip(outputs, cotangents, strict=True) if y.requires_grad]
+    ys, gs = [y for y, _ in pairs], [g for _, g in pairs]
+    gradients = torch.autograd.grad(ys, leaves, gs, allow_unused=True) if pairs else [None] * len(leaves)
+    return [torch.zeros_like(leaf) if g is None else g for g, leaf in zip(gradients, leaves, strict=True)]
+
+
 def read_stored(start: int, count: int, dtype: torch.dtype, *shape: int) -> torch.Tensor:
     """A tensor whose bytes are in the file beside the program."""
     with open(os.path.splitext(os.path.abspath(sys.argv[0]))[0] + ".bin", "rb") as file:

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...oracles.verdicts.verdict import FAILED, Code, Outcome, Verdict
-from .arguments import CallArguments, State
+from .arguments import CallArguments, State, Tensor
 from .card import Wrong
 from .comparing import Held
+from .host.calls import Manner
 from .layouts import MemoryLayout
 
 #: What is wrong and no failure of an answer, because there was none, and its codes.
@@ -16,19 +17,34 @@ _ENDS = {Outcome.TIMEOUT: Code.TIMED_OUT, Outcome.CRASH: Code.CRASHED}
 
 
 @dataclass(frozen=True)
-class FailingCall:
-    """A call with plain values, an output of which is outside its accept set.
+class FailingBackward:
+    """A backward of a call, a gradient of which is outside its accept set.
 
     Attributes:
-        arguments, state: of the call. layout: of the tensor arguments; None for their own.
-        shifted: whether they begin one element after the beginning of their memory. output: its position.
+        operands: what requires a gradient: positions of floating arguments among those, and names of parameters.
+        cotangents: of the floating outputs, in memory as they were.
+    """
+
+    operands: Sequence[int | str]
+    cotangents: Sequence[Tensor]
+
+
+@dataclass(frozen=True)
+class FailingCall:
+    """A call that raises, or an output or gradient of which is outside its accept set.
+
+    Attributes:
+        arguments, state: of the call. layout: of the tensor arguments; None for their own. manner: of the call.
+        place: of the output among those, or of the gradient among those of `backward`; None where the call raises.
+        backward: of which gradients are taken; None for outputs.
     """
 
     arguments: CallArguments
     state: State
-    layout: MemoryLayout | None
-    shifted: bool
-    output: int
+    layout: MemoryLayout | None = None
+    manner: Manner = Manner.PLAIN
+    place: int | None = None
+    backward: FailingBackward | None = None
 
 
 @dataclass(frozen=True)

@@ -17,12 +17,22 @@ from .arguments import Tensor
 from .card import Outlier
 from .cases import JudgedCase, absolute, parts_of
 from .finding import FailingCall, Finding
+from .host.calls import Manner
 from .host.module_files import CANDIDATES, SPECS
 from .layouts import place, strides_of
 
 #: Bytes of a tensor that a program has in its text, 4096 elements of float32; a larger one is in a file beside it.
 _IN_TEXT = 2**14
 _FUNCTIONS = (failing_call.load, failing_call.instance_of, failing_call.tensors_of)
+_AUTOCAST = "torch.no_grad(), torch.autocast('cuda' if torch.cuda.is_available() else 'cpu', dtype=torch.bfloat16)"
+#: Lines before a call of a manner.
+_BEFORE = {
+    Manner.POISONED: (
+        "torch.use_deterministic_algorithms(True, warn_only=True)",
+        "torch.utils.deterministic.fill_uninitialized_memory = True",
+    ),
+    Manner.COMPILED: ('candidate = torch.compile(candidate, backend="eager", dynamic=False)',),
+}
 _IMPORTS = ("import copy", "import importlib", "import importlib.util", "import os")
 
 
@@ -37,27 +47,28 @@ class _SourceText:
 
 
 def write_program(finding: Finding, case: JudgedCase) -> tuple[str, bytes]:
-    """A program that ends with 1 while an element is outside its accept set, and the bytes of its large tensors.
+    """A program that ends with 1 while a call raises, or an element is outside its accept set; and its large tensors.
 
     Raises:
-        NoProgram: one call with plain values does not show the failure, or the program would be too long.
+        NoProgram: one call does not show the failure, or the program would be too long.
     """
     if "::" in case.candidate + case.spec:
         raise NoProgram("An operator that a file registers is no function of the file.")
-    call, outlier = finding.call, None if finding.wrong is None else finding.wrong.outlier
-    if call is None or outlier is None:
+    call, wrong = finding.call, finding.wrong
+    if call is None or wrong is None:
         raise NoProgram("One call with plain values does not show it.")
-    finite, error = math.isfinite(outlier.exact), abs(outlier.computed - outlier.exact)
-    if error <= outlier.bound if finite else not math.isfinite(outlier.computed):
-        raise NoProgram("Exact value and bound, rounded to float64, do not tell the element from a right one.")
+    comparison = _exception(wrong.title) if call.place is None else _comparison(call, wrong.outlier)
     stored = bytearray()
     values = _values_of(call, case, stored)
-    functions: list[Callable[..., object]] = [*_FUNCTIONS, *([failing_call.read_stored] if stored else [])]
+    functions: list[Callable[..., object]] = [
+        *_FUNCTIONS,
+        *([] if call.backward is None else [failing_call.gradients_of]),
+    ]
+    functions += [failing_call.read_stored] if stored else []
     subject = Script(lines=tuple(line for function in functions for line in (*plain_source(function), "")))
-    script = Script(values, (*_targets(case), *_comparison(outlier, call.output)), _IMPORTS)
-    title = finding.wrong.title if finding.wrong is not None else ""
+    script = Script(values, (*_targets(case), *_BEFORE.get(call.manner, ()), *comparison), _IMPORTS)
     about = f"{case.question} of {case.candidate} against {case.spec}, case {case.id}"
-    return assemble(subject, script, title, about, threads=1), bytes(stored)
+    return assemble(subject, script, wrong.title, about, threads=1), bytes(stored)
 
 
 def _values_of(call: FailingCall, case: JudgedCase, stored: bytearray) -> dict[str, object]:
@@ -72,13 +83,15 @@ def _values_of(call: FailingCall, case: JudgedCase, stored: bytearray) -> dict[s
         raise NoProgram("An argument is no tensor, number or text.") from None
     strides = [t.stride() if call.layout is None else strides_of(call.layout, t.shape) for t in tensors]
     values: dict[str, object] = {
-        name.text: _written(place(t.detach(), own, int(call.shifted)), t, stored)
+        name.text: _written(place(t.detach(), own, int(call.manner is Manner.SHIFTED)), t, stored)
         for name, t, own in zip(names, tensors, strides, strict=True)
     }
     values["given"] = call.arguments.with_tensors(names).args
     values["state"] = {
         name: _SourceText(literal(_written(t.contiguous(), t, stored))) for name, t in call.state.items()
     }
+    if call.backward is not None:
+        values["cotangents"] = [_SourceText(literal(_written(g, g, stored))) for g in call.backward.cotangents]
     return {**values, "seed": case.seed, "dtype": getattr(torch, case.dtype) if case.dtype else None}
 
 
@@ -107,14 +120,46 @@ def _targets(case: JudgedCase) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def _comparison(outlier: Outlier, output: int) -> tuple[str, ...]:
-    """The lines that call both, and compare the worst element with constants."""
-    index = ", ".join(map(str, outlier.index)) or "..."
-    condition = "abs(computed - exact) <= bound" if math.isfinite(outlier.exact) else "not abs(computed) < inf"
+def _exception(title: str) -> tuple[str, ...]:
+    """The lines that call the candidate, which raises."""
     return (
-        "with torch.no_grad():",
-        f"    torchs = float(tensors_of(reference(*copy.deepcopy(given)))[{output}][{index}])",
-        f"    computed = float(tensors_of(candidate(*given))[{output}][{index}])",
+        "try:",
+        "    candidate(*given)",
+        "except BaseException as error:",
+        '    print(f"computed {type(error).__name__}: {error}; a result is allowed, and no error")',
+        "    sys.exit(1)",
+        'print("computed a result, and nothing was raised")',
+        "sys.exit(0)",
+    )
+
+
+def _comparison(call: FailingCall, outlier: Outlier | None) -> tuple[str, ...]:
+    """The lines that call reference and candidate, and compare the worst element with constants.
+
+    Raises:
+        NoProgram: these constants, rounded to float64, do not tell.
+    """
+    assert outlier is not None
+    finite, error = math.isfinite(outlier.exact), abs(outlier.computed - outlier.exact)
+    if error <= outlier.bound if finite else not math.isfinite(outlier.computed):
+        raise NoProgram("Exact value and bound, rounded to float64, do not tell the element from a right one.")
+    index = ", ".join(map(str, outlier.index)) or "..."
+    condition = "abs(computed - exact) <= bound" if finite else "not abs(computed) < inf"
+    around = _AUTOCAST if call.manner is Manner.AUTOCAST else "torch.no_grad()"
+    calls = ("tensors_of(reference(*copy.deepcopy(given)))", "tensors_of(candidate(*given))")
+    if call.backward is not None:
+        floats = [i for i, t in enumerate(call.arguments.tensors) if t.dtype.is_floating_point]
+        operands = call.backward.operands
+        inputs = ", ".join(f"x{floats[each]}" for each in operands if isinstance(each, int))
+        names = [each for each in operands if isinstance(each, str)]
+        rest = f"given, [{inputs}], {names!r}, cotangents)"
+        calls, around = (f"gradients_of(reference, {rest}", f"gradients_of(candidate, {rest}"), "torch.enable_grad()"
+    of_reference, of_candidate = (f"float({each}[{call.place}][{index}])" for each in calls)
+    return (
+        f"with torch.set_grad_enabled({call.backward is not None}):",
+        f"    torchs = {of_reference}",
+        f"with {around}:",
+        f"    computed = {of_candidate}",
         f"exact, bound = {outlier.exact!r}, {outlier.bound!r}  # in real arithmetic; the largest accepted error",
         f'print(f"{outlier.output}[{index}]: computed {{computed!r}}, exact {{exact!r}}, bound {{bound!r}};'
         ' torch computes {torchs!r} of the reference")',

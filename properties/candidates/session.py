@@ -29,8 +29,8 @@ from .specification import Reading, Specification
 #: Before and after so many calls the process is compared, which takes a while; what a first call replaces, a second may
 #: find replaced.
 _WATCHED = 2
-#: How a call is made that needs no call before it, and nothing around it.
-_OF_ONE_CALL = (Manner.PLAIN, Manner.SHIFTED)
+#: How a call is made that hangs on calls before it.
+_AFTER_OTHERS = (Manner.SAME, Manner.REBORN)
 
 
 @dataclass(frozen=True)
@@ -199,16 +199,25 @@ class Session:
             return self.held_in_part(question, arguments, tensors, answer, cut.rows, sharp)
         run = self.spec.run(cut.held, tensors)
         answer = self.call(cut.called, tensors, manner, layout=layout, writes=self.writes_of(run))
+        call = FailingCall(cut.called, tensors, layout, manner)
         if answer.raised:
-            return raised(question, answer.raised, refusable)
+            return self.shown_by(call, raised(question, answer.raised, refusable))
         finding = replace(self.held(question, cut.held, tensors, run, answer, sharp), sampled=cut.told)
+        return self.shown_by(call, finding, run.names[: len(run.outputs)])
+
+    def shown_by(self, call: FailingCall, finding: Finding, names: Sequence[str] = ()) -> Finding:
+        """A finding with the call that shows what is wrong, where a call alone shows it.
+
+        Args:
+            call: of which nothing is said yet but how it was made. finding: what came of it.
+            names: of the outputs or gradients that it may be about; none where it says that the call raised.
+        """
         outlier = None if finding.wrong is None else finding.wrong.outlier
-        names = run.names[: len(run.outputs)]
-        plain = manner in _OF_ONE_CALL and not (self.spec.numpy or self.writes)
-        if outlier is None or outlier.output not in names or not plain:
+        shows = outlier is not None and outlier.output in names if names else finding.wrong is not None
+        if not shows or call.manner in _AFTER_OTHERS or self.spec.numpy or self.writes:
             return finding
-        place = names.index(outlier.output)
-        return replace(finding, call=FailingCall(cut.called, tensors, layout, manner is Manner.SHIFTED, place))
+        place = None if outlier is None else names.index(outlier.output)
+        return replace(finding, call=replace(call, place=place))
 
     def reduced(self) -> None:
         """Go on with rows of a large problem alone, where the candidate takes them: it was wrong at the given size."""

@@ -106,6 +106,75 @@ def test_a_case_asks_its_question_again_and_its_program_shows_it(
         assert status == 0, text
 
 
+FAULTS = """
+import torch
+
+def reference(x, weight):
+    return torch.tanh(x) * weight
+
+class Tanh(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, weight):
+        ctx.save_for_backward(x, weight)
+        return torch.tanh(x) * weight
+
+    @staticmethod
+    def backward(ctx, g):
+        x, weight = ctx.saved_tensors
+        y = torch.tanh(x)
+        return g * (1 - y * y) * weight * 1.01, (g * y).sum(0)
+
+def gradient(x, weight):
+    return Tanh.apply(x, weight)
+
+def compiled(x, weight):
+    return reference(x, weight) * (1.01 if torch.compiler.is_compiling() else 1)
+
+def poison(x, weight):
+    y = torch.empty_like(x)
+    y[:-1] = reference(x, weight)[:-1]
+    return torch.where(y.isnan(), y, reference(x, weight))
+
+def autocast(x, weight):
+    return reference(x, weight) * (1.1 if torch.is_autocast_enabled("cpu") else 1)
+
+def raising(x, weight):
+    if not x.count_nonzero():
+        raise ArithmeticError("no number but zero")
+    return reference(x, weight)
+
+def get_inputs():
+    return [torch.randn(8, 6, requires_grad=True), torch.randn(6, requires_grad=True)]
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [
+        ("gradient", "GRAD"),
+        ("compiled", "COMPILED"),
+        ("poison", "POISON"),
+        ("autocast", "AUTOCAST"),
+        ("raising", "ZEROS"),
+    ],
+)
+def test_a_call_in_another_manner_has_a_program(name: str, code: str, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(FAULTS)
+    report, address = tmp_path / "report", f"{tmp_path}/mine.py:{name}"
+    codes = ["-k", "GIVEN", "-k", code]
+    assert (
+        main(["judge", address, "--spec", f"{tmp_path}/mine.py:reference", "-q", "--report-dir", str(report), *codes])
+        == 1
+    )
+    (program,) = (report / "cases").glob("*.py")
+    status, text = _run(program)
+    assert status == 1, text
+    assert "computed" in text
+    (tmp_path / "mine.py").write_text(f"{FAULTS}\n{name} = reference\n")
+    status, text = _run(program)
+    assert status == 0, text
+
+
 def test_a_broken_case_is_refused(pair: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*JUDGE, "-k", "SMALL"]) == 1
     (path,) = (pair / "report" / "cases").glob("*.json")

@@ -33,10 +33,11 @@ from ..agreement import (
 from ..arguments import CallArguments, State, Tensor
 from ..comparing import hold_in_turn, tell_of_torch
 from ..evidence import Evidence
-from ..finding import Finding, held, not_asked, process_changed, raised, summed, wrong
+from ..finding import FailingBackward, FailingCall, Finding, held, not_asked, process_changed, raised, summed, wrong
 from ..host.calls import Answer, BackwardCall, Manner, floating
 from ..inputs import WAYS, altered, filled
 from ..layouts import MemoryLayout, strides_of
+from ..layouts import place as place_in_memory
 from ..results import SpecRun
 from ..row_sample import Part
 from ..session import Asking, Session
@@ -48,6 +49,8 @@ _NOT_OFFERED = ("NotImplementedError", "no autograd formula was registered", "de
 #: Why gradients are not held where the spec has another backward than its text: a straight-through estimator, say.
 _OTHER_BACKWARD = "the spec's own backward is not the derivative of its text, so gradients were not held"
 
+#: The line of a card that says which gradients it is about.
+_SECOND = "call       second backward through the same graph"
 #: Layouts of operands and of cotangents in which gradients are asked: one of both is contiguous, so that it is known
 #: which of them a candidate refuses.
 _LAYOUTS = (
@@ -246,7 +249,22 @@ def gradients_at(session: Session, at: CallArguments, drawn: str, place: _Gradie
     if spoiled is not None:
         return spoiled
     finding = _held_answer(session, request, answer, place)
+    if part is None:
+        finding = _with_call(session, request, finding, elsewhere)
     return replace(finding, sampled=cut.told, left_out=request.told())
+
+
+def _with_call(session: Session, asked: _GradientRequest, finding: Finding, at: _GradientPlace) -> Finding:
+    """A finding with the call and the backward that show it; a second backward is shown by none."""
+    if finding.wrong is not None and _SECOND in finding.wrong.lines:
+        return finding
+    cotangents = [
+        g if at.cotangents is None else place_in_memory(g, strides_of(at.cotangents, g.shape)) for g in asked.cotangents
+    ]
+    call = FailingCall(
+        asked.arguments, asked.state, at.operands, at.manner, backward=FailingBackward(asked.operands, cotangents)
+    )
+    return session.shown_by(call, finding, [f"gradient of {asked.label(operand)}" for operand in asked.operands])
 
 
 def _operands_of(session: Session, arguments: CallArguments, marked: bool, only: int | str | None) -> list[int | str]:
@@ -289,7 +307,6 @@ def _held_alone(session: Session, asked: _GradientRequest, gradient: Tensor | No
 
 def _second_backward(session: Session, asked: _GradientRequest, answer: Answer) -> Finding | None:
     """What is wrong with a second backward through the same graph; None where nothing is."""
-    line = "call       second backward through the same graph"
     if answer.pulled.spent:
         return wrong("GRAD", Code.RAISED, f"a second backward through the same graph raised {answer.pulled.spent}")
     if not answer.pulled.again:
@@ -297,7 +314,7 @@ def _second_backward(session: Session, asked: _GradientRequest, answer: Answer) 
     finding = _held_gradients(session, asked, answer.pulled.again, evident=False)
     if not finding.is_wrong or finding.wrong is None:
         return None
-    return replace(finding, wrong=finding.wrong.with_lines(line))
+    return replace(finding, wrong=finding.wrong.with_lines(_SECOND))
 
 
 def _spoiled(

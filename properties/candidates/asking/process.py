@@ -10,7 +10,7 @@ import torch
 from ....oracles.verdicts.verdict import Code
 from ..agreement import operands_of
 from ..comparing import hold_all
-from ..finding import Finding, held, not_asked, process_changed, raised, summed, wrong
+from ..finding import FailingCall, Finding, held, not_asked, process_changed, raised, summed, wrong
 from ..host.calls import Manner, Writes
 from ..session import Asking, Session
 from ..specification import SpecError
@@ -62,6 +62,9 @@ def autocast(session: Session) -> Finding:
         finding = replace(finding, sampled=cut.told)
         if finding.wrong is None:
             return finding
+        if cut.rows is None:
+            call = FailingCall(cut.called, spec.state, manner=Manner.AUTOCAST)
+            finding = session.shown_by(call, finding, run.names[: len(run.outputs)])
         first = first or finding
     return first or not_asked("AUTOCAST", "the spec has no reading")
 
