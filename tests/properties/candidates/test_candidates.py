@@ -144,8 +144,8 @@ def test_the_judgement_is_one_line_for_a_program_and_a_page_for_people() -> None
 
 
 def test_a_question_that_is_none_is_refused() -> None:
-    with pytest.raises(ValueError, match="questions: got 'ALL', need codes of"):
-        judge(candidates.spec, SPEC, _inputs(), questions=["ALL"])
+    with pytest.raises(ValueError, match="questions: got 'NONE', need codes of"):
+        judge(candidates.spec, SPEC, _inputs(), questions=["NONE"])
 
 
 def test_outputs_of_truth_values_are_held_and_what_rounding_leaves_open_may_be_either() -> None:
