@@ -112,9 +112,9 @@ def judged(
         if found.error:
             raise RuntimeError(f"{question}: {found.error}")
         if not found.causes:
-            standing = found.findings[0]
-            if str(standing.standing) not in ("held", "vacuous"):
-                raise RuntimeError(f"{question}: {standing.standing}: {standing.text}")
+            finding = found.findings[0]
+            if str(finding.outcome) not in ("verified", "weak"):
+                raise RuntimeError(f"{question}: {finding.outcome}: {finding.text}")
             return Answer(False, "accepted")
         wrong = found.causes[0].wrong
         return _refused(question, "" if wrong is None else str(wrong.code), str(wrong))

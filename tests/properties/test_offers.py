@@ -46,7 +46,8 @@ def test_equal_bits_are_not_asked_of_a_kernel_that_offers_none() -> None:
 
 
 def test_they_are_asked_of_others_and_values_of_both() -> None:
-    assert {v.outcome for v in asked(racing, "DET", "CALLS", "WAYS").values()} == {Outcome.FAIL}
+    # Another cut every time: a failure need not come again.
+    assert {v.outcome for v in asked(racing, "DET", "CALLS", "WAYS").values()} <= {Outcome.FAIL, Outcome.UNSTABLE}
     wrong = asked(lambda x: racing(x) * 1.001, "FWD", "WAYS", offer=Offer(deterministic=False))
     assert wrong["FWD"].outcome is Outcome.FAIL
 
@@ -72,6 +73,7 @@ def test_a_promise_of_bits_in_any_batch_is_asked_for(rows: int) -> None:
     assert asked(split_from(rows), "INV", **options)["INV"].outcome is Outcome.FAIL
 
 
+@pytest.mark.slow
 def test_it_is_asked_where_it_is_promised_and_there_alone() -> None:
     found = asked(one_by_one, offer=Offer(invariant=True))
     assert set(found) == {*opassay.KERNEL_PROPERTIES, "INV"}

@@ -12,6 +12,7 @@ import pytest
 from opassay.reports.cli.judge.recording import read_failures
 from opassay.reports.cli.main import main
 from opassay.reports.record import load
+from tests.tiers import one_fast_in
 
 SPEC = """
 import torch
@@ -64,6 +65,7 @@ def _run(program: Path) -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_a_case_asks_its_question_again_and_its_program_shows_it(
     pair: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -148,20 +150,15 @@ def get_inputs():
 """
 
 
-@pytest.mark.parametrize(
-    ("name", "code"),
-    [
-        ("gradient", "GRAD"),
-        ("compiled", "COMPILED"),
-        ("poison", "POISON"),
-        ("autocast", "AUTOCAST"),
-        ("raising", "ZEROS"),
-    ],
-)
-def test_a_call_in_another_manner_has_a_program(name: str, code: str, tmp_path: Path) -> None:
+#: Of a candidate of that file, the question that it fails.
+CODES_OF = {"gradient": "GRAD", "raising": "ZEROS", "compiled": "COMPILED", "poison": "POISON", "autocast": "AUTOCAST"}
+
+
+@pytest.mark.parametrize("name", one_fast_in(5, CODES_OF))
+def test_a_call_in_another_manner_has_a_program(name: str, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(FAULTS)
     report, address = tmp_path / "report", f"{tmp_path}/mine.py:{name}"
-    codes = ["-k", "GIVEN", "-k", code]
+    codes = ["-k", "GIVEN", "-k", CODES_OF[name]]
     assert (
         main(["judge", address, "--spec", f"{tmp_path}/mine.py:reference", "-q", "--report-dir", str(report), *codes])
         == 1

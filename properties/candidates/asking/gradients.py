@@ -8,8 +8,8 @@ data (the cosines of a rotation, a mask, a target) or a gradient that is lost: t
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -20,17 +20,12 @@ from ....oracles.op.bits import same_bits, same_results
 from ....oracles.op.declaration import to_array
 from ....oracles.verdicts.verdict import Code, Outcome
 from ..agreement import (
-    Called,
     SpecBackward,
-    TorchEvaluations,
-    as_traced,
     backward,
-    doubled,
     fault,
     operands_of,
-    tried,
 )  # fmt: skip
-from ..arguments import CallArguments, State, Tensor
+from ..arguments import CallArguments, Tensor
 from ..comparing import hold_in_turn, tell_of_torch
 from ..evidence import Evidence
 from ..finding import FailingBackward, FailingCall, Finding, held, not_asked, process_changed, raised, summed, wrong
@@ -41,7 +36,8 @@ from ..layouts import place as place_in_memory
 from ..results import SpecRun
 from ..row_sample import Part
 from ..session import Asking, Session
-from ..specification import Reading, SpecError, Specification
+from ..specification import Reading, SpecError
+from .gradient_request import GradientPlace, GradientRequest
 
 #: What a candidate without gradients says: by its own exception, or by that of an operator registered without any, or
 #: of an operation of torch that has none.
@@ -63,100 +59,6 @@ _LAYOUTS = (
 _ALONE = 4
 
 
-@dataclass(frozen=True)
-class _GradientRequest:
-    """What gradients are asked of.
-
-    Attributes:
-        arguments, state: of the spec, where its gradients are computed. cotangents: of its floating outputs.
-        operands: as for `SpecBackward.gradients`. own: what the spec's own backward gives.
-        marked: whether some inputs say that they require gradients.
-    """
-
-    arguments: CallArguments
-    state: State
-    cotangents: list[Tensor]
-    operands: list[int | str]
-    own: SpecBackward
-    marked: bool
-
-    @property
-    def inputs(self) -> list[int]:
-        return [operand for operand in self.operands if isinstance(operand, int)]
-
-    @property
-    def names(self) -> list[str]:
-        return [operand for operand in self.operands if isinstance(operand, str)]
-
-    def label(self, operand: int | str) -> str:
-        if isinstance(operand, str):
-            return operand
-        floats = [i for i, t in enumerate(self.arguments.tensors) if t.dtype.is_floating_point]
-        return self.arguments.label(floats[operand])
-
-    def owes(self, operand: int | str) -> bool:
-        """Whether a gradient that is not given stands for zeros."""
-        return self.marked or isinstance(operand, str)
-
-    def evaluations(self, spec: Specification, operands: Sequence[int | str]) -> TorchEvaluations:
-        """What torch computes as gradients of these operands, in the ways that tell whose fault an error is."""
-        state = self.state
-        inputs = floating(self.arguments.tensors)
-        leaves = [state[operand] if isinstance(operand, str) else inputs[operand] for operand in operands]
-
-        def of(called: Called, change: Callable[[Tensor], Tensor] = Tensor.detach) -> list[Tensor] | None:
-            own_arguments, own_state = self.arguments.changed(change), {name: change(t) for name, t in state.items()}
-            gradients = tried(called, own_arguments, own_state, operands, [change(g) for g in self.cotangents])
-            return None if isinstance(gradients, str) else _with_zeros(leaves, gradients.values())
-
-        return TorchEvaluations(
-            _with_zeros(leaves, (self.own.gradients[operand] for operand in operands)),
-            lambda: of(spec.called),
-            lambda: of(as_traced(spec, self.arguments, state)),
-            lambda: of(spec.called, doubled),
-            operands_of(spec, self.arguments, state),
-            order=1,
-        )
-
-    def told(self) -> str:
-        """Which gradients torch gives none of."""
-        return "; ".join(f"none of {self.label(operand)}: {why}" for operand, why in self.own.refused.items())
-
-
-def _with_zeros(leaves: Sequence[Tensor], gradients: Iterable[Tensor | None]) -> list[Tensor]:
-    return [torch.zeros_like(leaf) if g is None else g for leaf, g in zip(leaves, gradients, strict=True)]
-
-
-@dataclass(frozen=True)
-class _GradientPlace:
-    """Where gradients are asked.
-
-    Attributes:
-        state: parameters and buffers; None for those of the spec.
-        operands, cotangents: the layouts of both; None for that of the arguments, and for contiguous cotangents.
-        only: the operand that alone requires a gradient; None where all do. manner: of the call.
-    """
-
-    state: State | None = None
-    operands: MemoryLayout | None = None
-    cotangents: MemoryLayout | None = None
-    only: int | str | None = None
-    manner: Manner = Manner.PLAIN
-
-    @property
-    def text(self) -> str:
-        """One line of a card; empty for the given place."""
-        if self.only is not None:
-            return "call       in which this operand alone requires a gradient, and each is a torch.nn.Parameter"
-        layouts = {"operands": self.operands, "cotangents": self.cotangents}
-        named = [f"{name} {layout}" for name, layout in layouts.items() if layout is not None]
-        if named:
-            return f"layout     {', '.join(named)}"
-        if self.manner is Manner.COMPILED:
-            return "call       under torch.compile"
-        return "where      at other inputs and parameters" if self.state is not None else ""
-
-
 def gradients(session: Session) -> Finding:
     """GRAD: reverse mode, with cotangents that are drawn; the gradients of the spec come from its own text.
 
@@ -166,10 +68,10 @@ def gradients(session: Session) -> Finding:
     if finding.outcome not in (Outcome.VERIFIED, Outcome.WEAK) or session.part is not None:
         return finding
     state = altered(session.spec.state, session.generator("PARAMS")) if session.controlled else session.spec.state
-    others = [(_unlike(session), "GRAD elsewhere", _GradientPlace(state))]
-    others += [(session.given, "GRAD", _GradientPlace(None, *layouts)) for layouts in _LAYOUTS]
+    others = [(_unlike(session), "GRAD elsewhere", GradientPlace(state))]
+    others += [(session.given, "GRAD", GradientPlace(None, *layouts)) for layouts in _LAYOUTS]
     alone = list(session.history.gradients)[:_ALONE]
-    others += [(session.given, "GRAD", _GradientPlace(only=each, manner=Manner.PARAMETERS)) for each in alone]
+    others += [(session.given, "GRAD", GradientPlace(only=each, manner=Manner.PARAMETERS)) for each in alone]
     refused = []
     for arguments, drawn, place in others:
         try:
@@ -195,9 +97,9 @@ def _unlike(session: Session) -> CallArguments:
     return changed.with_tensors([t.requires_grad_() if was.requires_grad else t for t, was in pairs])
 
 
-def gradients_at(session: Session, at: CallArguments, drawn: str, place: _GradientPlace | None = None) -> Finding:
+def gradients_at(session: Session, at: CallArguments, drawn: str, place: GradientPlace | None = None) -> Finding:
     """GRAD at some arguments, with cotangents of the generator of a name; `place`: where else than usual, if at all."""
-    spec, rng, elsewhere = session.spec, session.generator(drawn), place or _GradientPlace()
+    spec, rng, elsewhere = session.spec, session.generator(drawn), place or GradientPlace()
     state = spec.state if elsewhere.state is None else elsewhere.state
     cut = session.cut_for("GRAD", at)
     part, arguments = None if cut.rows is None else session.part, cut.held
@@ -222,7 +124,7 @@ def gradients_at(session: Session, at: CallArguments, drawn: str, place: _Gradie
     else:
         own = backward(spec, arguments, state, operands, cotangents)
     owed = [operand for operand in operands if operand not in own.refused]
-    request = _GradientRequest(arguments, state, cotangents, owed, own, marked)
+    request = GradientRequest(arguments, state, cotangents, owed, own, marked)
     if not owed:
         return not_asked("GRAD", f"torch gives no gradients of the spec: {next(iter(own.refused.values()))}")
     # Of a large problem the other rows have no cotangent; so all gradients are those of the spec at these rows alone.
@@ -254,7 +156,7 @@ def gradients_at(session: Session, at: CallArguments, drawn: str, place: _Gradie
     return replace(finding, sampled=cut.told, left_out=request.told())
 
 
-def _with_call(session: Session, asked: _GradientRequest, finding: Finding, at: _GradientPlace) -> Finding:
+def _with_call(session: Session, asked: GradientRequest, finding: Finding, at: GradientPlace) -> Finding:
     """A finding with the call and the backward that show it; a second backward is shown by none."""
     if finding.wrong is not None and _SECOND in finding.wrong.lines:
         return finding
@@ -274,7 +176,7 @@ def _operands_of(session: Session, arguments: CallArguments, marked: bool, only:
     return [each for each in operands if only in (None, each)]
 
 
-def _held_answer(session: Session, asked: _GradientRequest, answer: Answer, place: _GradientPlace | None) -> Finding:
+def _held_answer(session: Session, asked: GradientRequest, answer: Answer, place: GradientPlace | None) -> Finding:
     """Hold the gradients of an answer; those at the given place by a second backward, too."""
     if place is not None and place.only is not None:
         return _held_alone(session, asked, answer.pulled.gradients[0])
@@ -294,7 +196,7 @@ def _cotangent_of(output: Tensor, rng: Any, layout: MemoryLayout | None) -> Tens
     return drawn[:1].expand(drawn.shape).clone() if equal else drawn
 
 
-def _held_alone(session: Session, asked: _GradientRequest, gradient: Tensor | None) -> Finding:
+def _held_alone(session: Session, asked: GradientRequest, gradient: Tensor | None) -> Finding:
     """Hold the gradient of an operand that alone requires one; that of a call in which all do is known."""
     (operand,) = asked.operands
     known = session.history.gradients[operand]
@@ -305,7 +207,7 @@ def _held_alone(session: Session, asked: _GradientRequest, gradient: Tensor | No
     return _held_gradients(session, asked, [gradient], evident=False)
 
 
-def _second_backward(session: Session, asked: _GradientRequest, answer: Answer) -> Finding | None:
+def _second_backward(session: Session, asked: GradientRequest, answer: Answer) -> Finding | None:
     """What is wrong with a second backward through the same graph; None where nothing is."""
     if answer.pulled.spent:
         return wrong("GRAD", Code.RAISED, f"a second backward through the same graph raised {answer.pulled.spent}")
@@ -318,7 +220,7 @@ def _second_backward(session: Session, asked: _GradientRequest, answer: Answer) 
 
 
 def _spoiled(
-    session: Session, asked: _GradientRequest, run: SpecRun, answer: Answer, called: CallArguments
+    session: Session, asked: GradientRequest, run: SpecRun, answer: Answer, called: CallArguments
 ) -> Finding | None:
     """What is wrong with a call that records gradients besides these: an input that backward wrote, or an output."""
     for i, (before, after) in enumerate(zip(called.tensors, answer.written.after, strict=True)):
@@ -339,7 +241,7 @@ def _among_zeros(cotangent: Tensor, part: Part, rows: list[int]) -> Tensor:
     return whole
 
 
-def _held_gradients(session: Session, asked: _GradientRequest, got: list[Tensor | None], *, evident: bool) -> Finding:
+def _held_gradients(session: Session, asked: GradientRequest, got: list[Tensor | None], *, evident: bool) -> Finding:
     """Hold the gradients of a call; `evident`: whether LIKELY reads them again."""
     spec, arguments, state = session.spec, asked.arguments, asked.state
     inputs = floating(arguments.tensors)
@@ -385,7 +287,7 @@ def _held_gradients(session: Session, asked: _GradientRequest, got: list[Tensor 
     return summed("GRAD", outcomes, arguments)
 
 
-def _is_missed(session: Session, asked: _GradientRequest, operand: int | str) -> bool:
+def _is_missed(session: Session, asked: GradientRequest, operand: int | str) -> bool:
     """Whether a gradient that the candidate does not give is wrong; a weakness is noted where that is not known."""
     own = asked.own.gradients[operand]
     if own is None or not bool(own.count_nonzero()):
@@ -403,7 +305,7 @@ def compiled(session: Session) -> Finding:
     finding = session.values("COMPILED", session.given, manner=Manner.COMPILED, refusable=True, alone=True)
     if finding.outcome is not Outcome.VERIFIED or not session.history.gradients:
         return finding
-    slopes = gradients_at(session, session.given, "GRAD", _GradientPlace(manner=Manner.COMPILED))
+    slopes = gradients_at(session, session.given, "GRAD", GradientPlace(manner=Manner.COMPILED))
     return replace(slopes, question="COMPILED") if slopes.is_wrong else finding
 
 

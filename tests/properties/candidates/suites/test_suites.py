@@ -74,6 +74,7 @@ def test_a_test_of_gpu_mode_draws_what_its_seed_gives_and_zeros_for_what_is_not_
     assert pair.problem.path == Path(task) / "reference.py"
 
 
+@pytest.mark.slow
 def test_a_definition_draws_by_its_axes_and_takes_destinations_where_the_solution_writes_them(tmp_path: Path) -> None:
     definition = write_definition(tmp_path)
     x, chosen, eps = _opened(definition, write_solution(tmp_path), tmp_path, rows=3, eps=0.5).problem.draw(0)
