@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +42,13 @@ def _judged(spec: Path | str, candidate: Path | str, **given: Any) -> Judgement:
     return judge_file(str(candidate), str(spec), contract="torch", given=given, plan=QuestionPlan(QUICK))
 
 
+def _draw(pair: Pair, seed: int) -> Sequence[Any]:
+    """The arguments of a call, which have no names."""
+    arguments = pair.problem.draw(seed)
+    assert not isinstance(arguments, Mapping)
+    return arguments
+
+
 def test_a_python_file_and_a_folder_of_problems_are_no_task(tmp_path: Path) -> None:
     (tmp_path / "spec.py").write_text("")
     assert task_of(str(tmp_path)) is task_of(str(tmp_path / "spec.py")) is task_of("module:name") is None
@@ -65,10 +72,10 @@ def test_the_tests_of_a_file_are_its_cases_and_values_choose_or_change_one(tmp_p
 def test_a_test_of_gpu_mode_draws_what_its_seed_gives_and_zeros_for_what_is_not_written(tmp_path: Path) -> None:
     submission, task = write_gpu_mode(tmp_path)
     pair = _opened(task, submission, tmp_path)
-    ((x, _, output),) = pair.problem.draw(0)
+    ((x, _, output),) = _draw(pair, 0)
     assert torch.equal(x.cpu(), torch.randn(5, 8, generator=torch.Generator().manual_seed(11))) or x.is_cuda
     assert not output.any()
-    assert not torch.equal(pair.problem.draw(1)[0][0], x)
+    assert not torch.equal(_draw(pair, 1)[0][0], x)
     own = Path(pair.candidate.rpartition(":")[0]).parent
     assert sorted(path.name for path in own.iterdir()) == ["helpers.py", "submission.py", "task.py"]
     assert pair.problem.path == Path(task) / "reference.py"
@@ -77,7 +84,7 @@ def test_a_test_of_gpu_mode_draws_what_its_seed_gives_and_zeros_for_what_is_not_
 @pytest.mark.slow
 def test_a_definition_draws_by_its_axes_and_takes_destinations_where_the_solution_writes_them(tmp_path: Path) -> None:
     definition = write_definition(tmp_path)
-    x, chosen, eps = _opened(definition, write_solution(tmp_path), tmp_path, rows=3, eps=0.5).problem.draw(0)
+    x, chosen, eps = _draw(_opened(definition, write_solution(tmp_path), tmp_path, rows=3, eps=0.5), 0)
     assert (x.shape, chosen.shape, chosen.dtype, eps) == ((3, 12), (7,), torch.int64, 0.5)
     assert bool((chosen < 3).all())
     for solution in (write_solution(tmp_path, WRITING), write_solution(tmp_path, destination_passing_style=True)):
@@ -88,10 +95,10 @@ def test_a_definition_draws_by_its_axes_and_takes_destinations_where_the_solutio
 def test_a_model_of_robust_kbench_hands_its_arguments_to_the_function(tmp_path: Path) -> None:
     task, kernel = write_robust_kbench(tmp_path), tmp_path / "kernel.py"
     kernel.write_text(KERNEL)
-    arguments = _opened(task, kernel, tmp_path).problem.draw(0)
+    arguments = _draw(_opened(task, kernel, tmp_path), 0)
     assert [tuple(t.shape) for t in arguments] == [(3, 4), (5, 4), (5,)]
     assert not any(t.requires_grad for t in arguments)
-    backward = _opened(task / "config_backward.json", kernel, tmp_path).problem.draw(0)
+    backward = _draw(_opened(task / "config_backward.json", kernel, tmp_path), 0)
     assert all(t.requires_grad for t in backward)
 
 
