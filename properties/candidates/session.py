@@ -205,19 +205,21 @@ class Session:
         finding = replace(self.held(question, cut.held, tensors, run, answer, sharp), sampled=cut.told)
         return self.shown_by(call, finding, run.names[: len(run.outputs)])
 
-    def shown_by(self, call: FailingCall, finding: Finding, names: Sequence[str] = ()) -> Finding:
+    def shown_by(self, call: FailingCall, finding: Finding, names: Sequence[str] | None = None) -> Finding:
         """A finding with the call that shows what is wrong, where a call alone shows it.
 
         Args:
             call: of which nothing is said yet but how it was made. finding: what came of it.
-            names: of the outputs or gradients that it may be about; none where it says that the call raised.
+            names: of the outputs or gradients that it may be about; None where it says that the call raised.
         """
-        outlier = None if finding.wrong is None else finding.wrong.outlier
-        shows = outlier is not None and outlier.output in names if names else finding.wrong is not None
-        if not shows or call.manner in _AFTER_OTHERS or self.spec.numpy or self.writes:
+        if finding.wrong is None or call.manner in _AFTER_OTHERS or self.spec.numpy or self.writes:
             return finding
-        place = None if outlier is None else names.index(outlier.output)
-        return replace(finding, call=replace(call, place=place))
+        if names is None:
+            return replace(finding, call=call)
+        outlier = finding.wrong.outlier
+        if outlier is None or outlier.output not in names:
+            return finding
+        return replace(finding, call=replace(call, place=names.index(outlier.output)))
 
     def reduced(self) -> None:
         """Go on with rows of a large problem alone, where the candidate takes them: it was wrong at the given size."""

@@ -128,6 +128,7 @@ def raw(x: Tensor, out: Tensor) -> None:
         into(x, out)
 
 
+@pytest.mark.slow
 def test_a_kernel_may_write_into_destinations() -> None:
     assert opassay.ok(list(asked(into).values()))
     scaled = asked(into_by_name, "FWD", "VJP", reference=lambda x, scale: scale * x.sum(-1), constants={"scale": 3.0})
@@ -164,6 +165,7 @@ def test_no_second_order_is_asked_of_a_kernel_that_offers_the_first() -> None:
     assert asked(Cube.apply, "ORD2", reference=lambda x: x**3)["ORD2"].outcome is Outcome.FAIL
 
 
+@pytest.mark.slow
 def test_a_kernel_that_tires_is_seen_by_the_default_questions() -> None:
     calls = 0
 

@@ -315,6 +315,7 @@ def test_a_table_cannot_be_forged_by_a_name() -> None:
     assert "`x'\\|y z`" in rows[2]
 
 
+@pytest.mark.slow
 def test_a_message_of_megabytes_is_cut_and_says_so() -> None:
     huge = "word " * 10_000_000
     start = time.process_time()

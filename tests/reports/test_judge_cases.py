@@ -182,6 +182,7 @@ def test_a_broken_case_is_refused(pair: Path, capsys: pytest.CaptureFixture[str]
         assert "case file: " in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_what_was_wrong_before_is_asked_first(pair: Path) -> None:
     codes = ["-k", "GIVEN", "-k", "SIGNS", "-k", "SMALL"]
     _write_candidate(pair, "3e-5")

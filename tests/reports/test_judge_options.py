@@ -157,6 +157,7 @@ def _session(session: Any) -> Any:
     )
 
 
+@pytest.mark.slow
 def test_verbose_shows_every_card(capsys: pytest.CaptureFixture[str]) -> None:
     codes = ["-k", "OFFSET", "-k", "INF", "-k", "STRIDES"]
     assert _judge("contiguous", *codes) == 1

@@ -10,6 +10,8 @@ import sys
 import threading
 from pathlib import Path
 
+import pytest
+
 FILE = """
 import torch
 
@@ -46,6 +48,7 @@ def _until_it_waits(lines: queue.Queue[str]) -> str:
     return text
 
 
+@pytest.mark.slow
 def test_every_change_is_judged_until_an_interrupt(tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     file.write_text(FILE)

@@ -71,6 +71,7 @@ def test_parameters_and_buffers_are_operands() -> None:
     assert judgement.verdict is Ruling.ACCEPTED, str(judgement)
 
 
+@pytest.mark.slow
 def test_the_command_asks_in_a_process_apart_and_records_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["judge", f"{FILE}:zero_tangent", "--spec", f"{FILE}:spec", "-k", "GIVEN", "-k", "JVP", "-k", "VJP"]
     assert main([*words, "--report-dir", str(tmp_path / "report"), "--json"]) == 1
