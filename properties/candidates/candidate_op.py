@@ -151,12 +151,12 @@ def _samples(
     def fill(way: str, rng: Any) -> tuple[Any, ...]:
         return (*copied_state(state).values(), *filled(arguments, WAYS[way], rng).tensors)
 
-    def given() -> tuple[Any, ...]:
+    def originals() -> tuple[Any, ...]:
         return (*copied_state(state).values(), *(place(t.detach(), t.stride()) for t in arguments.tensors))
 
     def draft_of(regime: str) -> Draft:
         way = functools.partial(fill, "SEEDS" if regime == "GIVEN" else regime)
-        return _DraftLikeGiven(way, regime, first=given if regime == "GIVEN" else None)
+        return _DraftLikeGiven(way, regime, first=originals if regime == "GIVEN" else None)
 
     regimes = ("INTEGERS",) if kind == "integers" else _finite_regimes(spec, arguments)
     return choose("inputs", regimes).map(draft_of)

@@ -62,14 +62,8 @@ def judge_file(
     """
     allowed = _terms_of(contract, interpret=confinement.interpret)
     with contextlib.ExitStack() as stack:
-        copied: Process | None = None
-        if confinement.alone:
-            keep_freed_memory()
-            # Before the spec is read, because a candidate must find nothing of it in its process.
-            copied = None if confinement.interpret else process_copied(confinement.bytes)
-            if copied is not None:
-                stack.callback(copied.close)
-            _keep_off_the_path(candidate, spec)
+        # Before the spec is read, because a candidate must find nothing of it in its process.
+        copied = _copy_process(confinement, stack, candidate, spec) if confinement.alone else None
         before = frozenset(sources().digests)
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="opassay-task-")))
         named, pair = candidate, open_pair(spec, candidate, folder, seed, given or {}, plan.dtype)
@@ -108,6 +102,16 @@ def judge_file(
         if not plan.timed or judgement.verdict in (Ruling.REJECTED, Ruling.ERROR):
             return judgement
         return replace(judgement, timing=_measure(apart_again, words))
+
+
+def _copy_process(confinement: Confinement, stack: contextlib.ExitStack, candidate: str, spec: str) -> Process | None:
+    """A process for the candidate, a copy of this one, which the stack closes; None where it must be a new one."""
+    keep_freed_memory()
+    copied = None if confinement.interpret else process_copied(confinement.bytes)
+    if copied is not None:
+        stack.callback(copied.close)
+    _keep_off_the_path(candidate, spec)
+    return copied
 
 
 class PropertiesApart:

@@ -50,13 +50,13 @@ def judge_property(code: str, make: Callable[[], CandidateOp], seed: int) -> Ver
     except SpecError as err:
         return Verdict(cell, Outcome.UNSUPPORTED, Code.NOT_APPLICABLE, str(err))
     op, settings = declared.op, Settings("brief", seed)
-    asked = Cell(op.name, code, declared.dtype, declared.device, "opassay")
-    verdict = run_cell(asked, settings, op)
+    cell_of_op = Cell(op.name, code, declared.dtype, declared.device, "opassay")
+    verdict = run_cell(cell_of_op, settings, op)
     if verdict.outcome in FAILED and "torch" in op.subjects:
-        own = run_cell(replace(asked, subject="torch"), replace(settings, simpler=False), op)
+        own = run_cell(replace(cell_of_op, subject="torch"), replace(settings, simpler=False), op)
         if own.outcome is Outcome.FAIL and _signs(own) == _signs(verdict):
             text = f"torch's own evaluation of the spec fails, too: {own.reason}"
-            verdict = Verdict(asked, Outcome.UNSUPPORTED, Code.NOT_APPLICABLE, text)
+            verdict = Verdict(cell_of_op, Outcome.UNSUPPORTED, Code.NOT_APPLICABLE, text)
     lacking = [name for name in declared.refusals if re.search(rf"\bno {name}\b", verdict.reason)]
     lacking += ["grad"] * (verdict.code is Code.NOT_DIFFERENTIABLE and "grad" in declared.refusals)
     if verdict.outcome is Outcome.UNSUPPORTED and lacking:

@@ -26,7 +26,7 @@ _OF_NUMBERS = ("add", "sub", "mul", "div")
 #: The places of the factors of products among the arguments.
 _FACTORS = {"addmm": (1, 2), "baddbmm": (1, 2), **dict.fromkeys(("mm", "bmm", "mv", "attention_scores"), (0, 1))}
 #: Operations that give elements of their first operand, so that a factor behind them is an input still.
-_MOVES = ("clone", "to_copy", "view", "unsafe_view", "reshape", "expand", "permute", "transpose", "t", "unsqueeze")
+MOVES = ("clone", "to_copy", "view", "unsafe_view", "reshape", "expand", "permute", "transpose", "t", "unsqueeze")
 
 
 class Rewritten(torch.fx.Interpreter):
@@ -62,7 +62,7 @@ def factors_of(graph: torch.fx.GraphModule) -> set[int]:
     for node in graph.graph.nodes:
         for i in (0, 1) if name_of(node) == "convolution" else _FACTORS.get(name_of(node), ()):
             factor = node.args[i]
-            while name_of(factor) in _MOVES:
+            while name_of(factor) in MOVES:
                 factor = factor.args[0]
             positions |= {inputs.index(factor)} if factor.op == "placeholder" else set()
     return positions
@@ -96,7 +96,7 @@ def _shown(value: Any) -> str:
 def _left_out(node: Node, name: str) -> Iterator[tuple[str, Changes]]:
     if name == "addmm":
         yield "addmm without operand 0", {node: lambda _, a, b, **__: torch.mm(a, b)}
-    for i in stand_ins_of(node) if name not in _MOVES else ():
+    for i in stand_ins_of(node) if name not in MOVES else ():
         others = " and ".join(str(j) for j, arg in enumerate(node.args) if isinstance(arg, Node) and j != i)
         numbers = [f" of {_shown(arg)}" for arg in node.args if name in _OF_NUMBERS and not isinstance(arg, Node)]
         text = f"without operand {others}" if others else "left out"

@@ -20,7 +20,7 @@ from .arguments import CallArguments, Tensor
 from .host.module_files import problem_of
 from .inputs import WAYS, filled
 from .results import SpecRun
-from .rewrites import Rewritten, stand_ins_of
+from .rewrites import MOVES, Rewritten, name_of, stand_ins_of
 from .specification import SpecError, Specification, specification
 
 #: The ways of filling inputs that a right output should depend on.
@@ -151,8 +151,7 @@ def _left_out(spec: Specification, arguments: CallArguments) -> Iterator[tuple[s
 
 def _matters(node: torch.fx.Node) -> bool:
     """Whether an operation computes something: a copy, or another view of the same, does not."""
-    name = str(node.target)
-    return not any(word in name for word in ("clone", "detach", "alias", "view", "_to_copy", "expand", "permute", "t."))
+    return name_of(node) not in (*MOVES, "detach", "alias")
 
 
 def _run_without(

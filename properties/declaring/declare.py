@@ -79,13 +79,14 @@ def declare(
         mutates=tuple(map(signature.own, collect_names(mutates))),
         documented={name: _documented(signature, title, of) for name, of in (documented or {}).items()},
     )
-    if isinstance(samples, Mapping):  # Shapes say how many dims there are.
-        op = op.changed(without=op.promises.without | {"dims"})
+    op = op.changed(without=frozenset({"dims"} if isinstance(samples, Mapping) else ()))  # Shapes fix the dims.
     # `saved` and `aliases` use the op's numbers and labels of arguments, so they are read when the op exists.
     op = op.changed(**_in_order(signature, op, keywords))
-    if resolved is None:
-        return op
-    what = f"{title}: resolved"
+    return op if resolved is None else _with_resolved(op, signature, f"{title}: resolved", resolved)
+
+
+def _with_resolved(op: Op, signature: Signature, what: str, resolved: Callable[..., Mapping[str, Any]]) -> Op:
+    """The op whose formula gets the values that `resolved` gives; `what`: the field, for messages."""
     resolve = signature.reader(what, resolved)
     return dataclasses.replace(op, resolved=lambda args: signature.changed(what, args, resolve(args)))
 

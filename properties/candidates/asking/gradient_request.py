@@ -69,7 +69,7 @@ class GradientRequest:
             order=1,
         )
 
-    def told(self) -> str:
+    def describe_refusals(self) -> str:
         """Which gradients torch gives none of."""
         return "; ".join(f"none of {self.label(operand)}: {why}" for operand, why in self.own.refused.items())
 

@@ -153,7 +153,7 @@ def gradients_at(session: Session, at: CallArguments, drawn: str, place: Gradien
     finding = _held_answer(session, request, answer, place)
     if part is None:
         finding = _with_call(session, request, finding, elsewhere)
-    return replace(finding, sampled=cut.told, left_out=request.told())
+    return replace(finding, sampled=cut.told, left_out=request.describe_refusals())
 
 
 def _with_call(session: Session, asked: GradientRequest, finding: Finding, at: GradientPlace) -> Finding:

@@ -44,15 +44,15 @@ class Scaled(torch.nn.Module):
         return x * k * w + self.bias
 
 
-def _failing(found: Judgement) -> list[str]:
-    return [cause.question for cause in found.causes]
+def _failing(judgement: Judgement) -> list[str]:
+    return [cause.question for cause in judgement.causes]
 
 
 @pytest.mark.parametrize("inputs", [NAMED, lambda: NAMED, lambda seed: NAMED])
 @pytest.mark.parametrize("candidate", [by_name, in_order])
 def test_arguments_by_name_reach_keyword_only_parameters(candidate: Callable[..., Tensor], inputs: Any) -> None:
-    found = judge(candidate, scaled, inputs)
-    assert found.verdict is Ruling.ACCEPTED, str(found)
+    judgement = judge(candidate, scaled, inputs)
+    assert judgement.verdict is Ruling.ACCEPTED, str(judgement)
 
 
 def test_an_argument_by_name_that_is_ignored_is_seen() -> None:
@@ -67,8 +67,8 @@ def test_inputs_that_are_no_arguments_are_refused() -> None:
 
 
 def test_a_function_of_nothing_gives_other_inputs_for_another_seed() -> None:
-    found = judge(torch.relu, torch.relu, lambda: (torch.randn(3),), seed=1, questions=("GIVEN", "SEEDS"))
-    assert found.verdict is Ruling.ACCEPTED, str(found)
+    judgement = judge(torch.relu, torch.relu, lambda: (torch.randn(3),), seed=1, questions=("GIVEN", "SEEDS"))
+    assert judgement.verdict is Ruling.ACCEPTED, str(judgement)
 
 
 # ----------------------------------------------------------------------------------------------------- destinations
@@ -109,9 +109,9 @@ def both_into(x: Tensor, total: Tensor, largest: Tensor) -> None:
 
 @pytest.mark.parametrize(("candidate", "spec"), [(into, softmax), (into_and_back, softmax), (both_into, moments)])
 def test_a_candidate_may_write_into_destinations(candidate: Callable[..., Any], spec: Callable[..., Any]) -> None:
-    found = judge(candidate, spec, (X,))
-    assert found.verdict is Ruling.ACCEPTED, str(found)
-    (sizes,) = [each for each in found.findings if each.question == "SIZES"]
+    judgement = judge(candidate, spec, (X,))
+    assert judgement.verdict is Ruling.ACCEPTED, str(judgement)
+    (sizes,) = [each for each in judgement.findings if each.question == "SIZES"]
     assert sizes.judged
 
 
@@ -154,8 +154,8 @@ def test_files_give_names_and_take_destinations(text: str, verdict: Ruling, tmp_
     spec.write_text(SPEC)
     kernel.write_text(KERNEL % text)
     plan = QuestionPlan(("GIVEN", "SIGNS", "SIZES", "GRAD"), timed=True)
-    found = judge_file(f"{kernel}:kernel", str(spec), contract="torch", plan=plan)
-    assert found.verdict is verdict, str(found)
+    judgement = judge_file(f"{kernel}:kernel", str(spec), contract="torch", plan=plan)
+    assert judgement.verdict is verdict, str(judgement)
     if verdict is Ruling.ACCEPTED:
-        assert found.timing is not None
-        assert not found.timing.failure
+        assert judgement.timing is not None
+        assert not judgement.timing.failure

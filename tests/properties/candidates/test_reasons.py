@@ -25,8 +25,8 @@ def _draw(*shapes: tuple[int, ...]) -> tuple[Tensor, ...]:
 
 
 def _lines(spec: Any, candidate: Any, inputs: tuple[Tensor, ...], word: str, **asked: Any) -> list[str]:
-    found = judge(candidate, spec, inputs, questions=["GIVEN", "SEEDS", "SIGNS", "ZEROS", "BITS"], **asked)
-    cards = [line.strip() for finding in found.causes for line in str(finding.wrong).splitlines()]
+    judgement = judge(candidate, spec, inputs, questions=["GIVEN", "SEEDS", "SIGNS", "ZEROS", "BITS"], **asked)
+    cards = [line.strip() for finding in judgement.causes for line in str(finding.wrong).splitlines()]
     return [line.removeprefix(word).strip() for line in cards if line.startswith(f"{word} ")]
 
 
@@ -310,7 +310,7 @@ def test_a_map_stands_on_the_card() -> None:
     def candidate(x: Tensor) -> Tensor:
         return torch.where(torch.ones(8, 32, dtype=torch.bool).triu(), rms(x), 2 * rms(x))
 
-    found = judge(candidate, rms, _draw((8, 32)), questions=["GIVEN"])
-    lines = [line.strip() for line in str(found).splitlines()]
+    judgement = judge(candidate, rms, _draw((8, 32)), questions=["GIVEN"])
+    lines = [line.strip() for line in str(judgement).splitlines()]
     start = lines.index("map        of 1 by 1 elements each: . none outside, 1 to 9 tenths, # all")
     assert lines[start + 1 : start + 9] == ["#" * i + "." * (32 - i) for i in range(8)]
