@@ -26,7 +26,7 @@ from ..programs.along import along_path
 from ..programs.questions import of_element, of_equality
 from ..verdicts.verdict import Code, Worst
 from ..verdicts.violation import Fault, Violation
-from .location import describe_place, describe_relation
+from .outlier import describe_outlier, describe_width, make_outlier, measures_at, ulps_of
 
 #: The most elements of an output that are read by themselves, the worst first, until one is outside by its exact value.
 MOST = 4
@@ -78,14 +78,9 @@ def worst_of(tensor: Tensor, elements: accept.Elements, exact: Exact | None, nam
     computed = float(to_array(tensor)[at])
     decimal = repr(float(elements.value[at])) if exact is None else libmp.to_str(exact.values[at], 25)
     where = f"{name}[{', '.join(str(int(i)) for i in at)}]" if at else name
-    ulps = ulps_of(FORMATS[dtype_name(tensor.dtype)], elements, at)
-    return Worst(where, path, computed.hex(), decimal, ulps, float(elements.ratio[at]))
-
-
-def ulps_of(fmt: Format, elements: accept.Elements, at: tuple[int, ...]) -> float:
-    """The error of an element in ulp; NaN where its exact value is near zero, where an ulp measures nothing."""
-    bound, value = float(elements.bound[at]), float(elements.value[at])
-    return math.nan if scale.near_zero(fmt, bound, value) else float(elements.ulp[at])
+    here = measures_at(elements, tuple(map(int, at)))
+    ulps = ulps_of(FORMATS[dtype_name(tensor.dtype)], here, float(elements.value[at]))
+    return Worst(where, path, computed.hex(), decimal, ulps, float(here.ratio[0]))
 
 
 def attribute(path: Path, expression: str, need: object) -> ScriptMaker:
@@ -125,45 +120,33 @@ def describe_worst(
         alone: the worst element, where it was read exactly by itself.
     """
     refused, name, fmt = ~elements.accepted, expected.names[index], FORMATS[dtype_name(tensor.dtype)]
-    at = elements.worst() if alone is None else alone.at
-    worst = worst_of(tensor, elements, exact, name, expected.path, at)
+    at = tuple(map(int, elements.worst() if alone is None else alone.at))
+    worst, values = worst_of(tensor, elements, exact, name, expected.path, at), to_array(tensor)
+    here = measures_at(elements, at) if alone is None else measures_at(alone.elements, ())
     if alone is not None:
-        value = libmp.to_str(alone.exact.values[()], 25)
-        worst = replace(worst, exact=value, ulp=ulps_of(fmt, alone.elements, ()), ratio=float(alone.elements.ratio))
-    share = scale.share(to_array(tensor), fmt, elements, allowed.roundoff, expected.operands)
+        value, ratio = libmp.to_str(alone.exact.values[()], 25), float(here.ratio[0])
+        worst = replace(worst, exact=value, ulp=ulps_of(fmt, here, float(alone.elements.value)), ratio=ratio)
+    share = scale.share(values, fmt, elements, allowed.roundoff, expected.operands)
     worst = replace(worst, share=share, roundoffs=share / fmt.unit_roundoff)
     code = Code.SPECIAL if elements.special[at] or not math.isfinite(worst.ratio) else Code.VALUE
-    exact_values = elements.value
-    texts = (describe_place(refused), describe_relation(to_array(tensor), exact_values, refused))
-    where = "; ".join(text for text in texts if text)
+    outlier = make_outlier(name, values, elements, refused, at, here)
     lines = [
-        f"worst     {worst.where} = {worst.computed} ({float.fromhex(worst.computed)!r}), exact {worst.exact}",
-        f"error     {_error_text(worst, share)}",
-        f"outside   {np.count_nonzero(refused)} of {refused.size} elements "
-        f"({refused.size - np.count_nonzero(elements.judged)} not judged)",
-        *([f"where     {where}"] if where else []),
-        f"format    {dtype_name(tensor.dtype)}, accumulating in {allowed.accumulate.name}",
+        f"element    {worst.where}",
+        *describe_outlier(outlier, here, fmt, elements, refused, worst.exact),
+        f"format     {dtype_name(tensor.dtype)}, sums in {allowed.accumulate.name}",
+        describe_width(elements, here),
     ]
     if allowed.roundings > 1:
-        lines.append(f"bound     heuristic from second order on: {allowed.roundings:g} roundings per operation")
+        lines.append(f"bound      heuristic from second order on: {allowed.roundings:g} roundings per operation")
     # The title shows no computed value, so that failures of one cause have one title in several samples.
     size = f", {worst.ratio:.4g}x bound" if math.isfinite(worst.ratio) else f": {_kind_text(worst)}"
     title = f"{op} {expected.path}: {name} outside its accept set{size}"
-    element = tuple(int(i) for i in at)
-    edges = elements.edges(element) if alone is None else alone.elements.edges(())
-    fault = Fault(index, element, worst.exact, edges)
+    edges = elements.edges(at) if alone is None else alone.elements.edges(())
+    fault = Fault(index, at, worst.exact, edges)
     violation = Violation(code, title, lines, expected.path, fault=fault, worst=worst)
     if expected.make_script is not None:
         violation.make_script = functools.partial(of_element, expected.make_script, fault, f"{op} {worst.where}")
     return violation
-
-
-def _error_text(worst: Worst, share: float) -> str:
-    """The size of an error, in ulp where these measure something (`ulps_of`); both values where one is not finite."""
-    if not math.isfinite(worst.ratio):
-        return f"got {float.fromhex(worst.computed)!r}, need {worst.exact}"
-    ulps = "" if math.isnan(worst.ulp) else f"{worst.ulp:.4g} ulp, "
-    return f"{ulps}{worst.ratio:.4g} times its bound, {share:.2g} of the largest number"
 
 
 def _kind_text(worst: Worst) -> str:

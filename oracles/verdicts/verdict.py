@@ -316,11 +316,11 @@ def _answerable(verdicts: Sequence[Verdict], observer: Verdict) -> int | None:
     return next((i for i, v in enumerate(verdicts) if v.cell == observer.cell and v.outcome in _ANSWERED), None)
 
 
-def explanation_lines(code: Code, column: int) -> list[str]:
-    """The last lines of a card: what a code usually means, and what explains it; text begins at a column."""
+def explanation_lines(code: Code) -> list[str]:
+    """The last lines of a card: what a code usually means, and what explains it."""
     usual = textwrap.wrap(EXPLANATIONS[code].look_at, 100)
-    lines = [f"{'usually' if i == 0 else '':<{column}}{line}" for i, line in enumerate(usual)]
-    return [*lines, f"{'explain':<{column}}opassay explain {code}"]
+    lines = [f"{'usually' if i == 0 else '':<11}{line}" for i, line in enumerate(usual)]
+    return [*lines, f"explain    opassay explain {code}"]
 
 
 def failure_text(verdict: Verdict, *, lines: int = CARD_LINES, characters: int = CARD_CHARACTERS) -> str:
@@ -337,13 +337,13 @@ def failure_text(verdict: Verdict, *, lines: int = CARD_LINES, characters: int =
     body = shorten(text, lines, characters)
     if measure.samples:
         judged = f"{counted(measure.judged, 'element')} in {counted(measure.samples, 'sample')}"
-        body.append(f"judged    {judged} ({measure.not_judged} not judged)")
+        body.append(f"judged     {judged} ({measure.not_judged} not judged)")
     if failure is not None and failure.case_id:
-        body.append(f"replay    {replaying(verdict.cell.op, failure.case_id)}")
+        body.append(f"replay     {replaying(verdict.cell.op, failure.case_id)}")
     for other in verdict.others:
         again = f"; {replaying(verdict.cell.op, other.case_id)}" if other.case_id else ""
-        body.append(f"also      {shorten(other.title, 1, 300)[0]} ({counted(other.signs.samples, 'sample')}){again}")
-    body += explanation_lines(verdict.code, 10)
+        body.append(f"also       {shorten(other.title, 1, 300)[0]} ({counted(other.signs.samples, 'sample')}){again}")
+    body += explanation_lines(verdict.code)
     return clean("\n".join([head, *(f"  {line}" for line in body if line.strip())]))
 
 

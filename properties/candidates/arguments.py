@@ -12,10 +12,10 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
+from ...oracles.op.argument_text import describe_argument
+
 Tensor = torch.Tensor
 _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-#: Elements of a tensor that a card shows in full.
-_SHORT = 8
 State = Mapping[str, Tensor]
 #: The arguments of a call: in order, or by name; and how a user gives them.
 Args = tuple[Any, ...] | dict[str, Any]
@@ -95,18 +95,11 @@ class CallArguments:
     @property
     def text(self) -> str:
         """One line: the dtype and the shape of every tensor, the values of a short one, and other values."""
-        return ", ".join(_describe_leaf(leaf) for leaf in self.leaves)
+        return ", ".join(describe_argument(leaf) for leaf in self.leaves)
 
     def label(self, position: int) -> str:
         """What messages call the tensor at a position among the tensors."""
         return f"input {position}" if len(self.tensors) > 1 else "the input"
-
-
-def _describe_leaf(leaf: Any) -> str:
-    if not isinstance(leaf, Tensor):
-        return repr(leaf)[:60]
-    kind = f"{str(leaf.dtype).removeprefix('torch.')}{list(leaf.shape)}"
-    return f"{kind} = {leaf.tolist()}" if 0 < leaf.numel() <= _SHORT else kind
 
 
 def call(function: Callable[..., Any], args: Args, destinations: Sequence[Tensor] = ()) -> Any:

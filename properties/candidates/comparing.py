@@ -11,12 +11,13 @@ import numpy as np
 from ...oracles.bound import accept
 from ...oracles.bound.rounding import Ball
 from ...oracles.bound.terms import Terms
+from ...oracles.judge.outlier import some_of
 from ...oracles.op.declaration import Tensor, dtype_name, is_float, to_array
 from ...oracles.verdicts.verdict import Code
 from ...reference.condition import EITHER, Condition, possibly, surely
 from ...reference.formats import FORMATS, round_array
 from .arguments import OperandFacts
-from .card import Wrong, make_card, some_of, title_of
+from .card import Wrong, make_card, title_of
 from .specification import Reading
 
 #: What a card says of an output that torch gets wrong as well.

@@ -188,7 +188,7 @@ def _advice(finding: Finding, others: Sequence[Finding]) -> list[str]:
     assert finding.wrong is not None
     alike = ", ".join(each.question for each in others)
     lines = [f"also       {len(others)} more alike: {alike}"] if others else []
-    return [f"  {line}" for line in [*lines, *explanation_lines(finding.wrong.code, 11)]]
+    return [f"  {line}" for line in [*lines, *explanation_lines(finding.wrong.code)]]
 
 
 def cause_data(finding: Finding) -> dict[str, Any]:

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 
 import torch
 
+from ...oracles.judge.outlier import Outlier
 from ...oracles.op.script import NoProgram, ProgramTensor, Script, plain_source
 from ...oracles.programs.values import literal
 from ...oracles.programs.writing import assemble
 from . import failing_call
 from .arguments import Tensor
-from .card import Outlier
 from .cases import JudgedCase, absolute, parts_of
 from .finding import FailingCall, Finding
 from .host.calls import Manner

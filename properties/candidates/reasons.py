@@ -24,11 +24,11 @@ import torch
 from ...oracles.bound.accept import ReadingError
 from ...oracles.bound.terms import Terms
 from ...oracles.judge.location import ALL_ZERO
+from ...oracles.judge.outlier import Outlier
 from ...oracles.op.declaration import is_float, to_array
 from ...oracles.specs import Traced, UntraceableError, rewritten
 from ...oracles.specs.lines import line_of
 from .arguments import OperandFacts, Tensor
-from .card import Outlier
 from .comparing import hold_all
 from .evidence import OF_DATA, Evidence
 from .finding import Finding

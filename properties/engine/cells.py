@@ -22,6 +22,7 @@ from ...oracles import process
 from ...oracles.bound.contract import contract
 from ...oracles.judge.judge import Judge
 from ...oracles.judge.tally import LARGE, PLANNED
+from ...oracles.op.argument_text import describe_argument
 from ...oracles.op.declaration import INTERPRETED, Op, Sample, arithmetic_of
 from ...oracles.op.script import NoProgram
 from ...oracles.op.transforms import OFFERS
@@ -235,12 +236,12 @@ def _describe_failure(
 ) -> Failure:
     """A failure with its case file, its program, and the signs that tell it from others.
 
-    Its message ends with what failing samples have in common.
+    Its message ends with the input, and with what failing samples have in common.
     """
     cell, judge = opened.cell, opened.judge
     text = dump_case(cell, sample)
     name = case_id(cell, text)
-    lines = _write_program(opened, violation, name)
+    snippet = _write_program(opened, violation, name)
     fault, worst = violation.fault, violation.worst
     signs = Signs(
         path=shape_of(violation.path)[:300],
@@ -253,8 +254,15 @@ def _describe_failure(
         share=None if worst is None else worst.share,
     )
     allowance = "" if violation.allowance is None else violation.allowance()
-    message = "\n  ".join(line for line in (violation.message, allowance, in_common) if line)
-    return Failure(violation.code, violation.title, message, name, text, lines, signs)
+    lines = (violation.message, allowance, _describe_input(judge.op, sample), in_common)
+    message = "\n  ".join(line for line in lines if line)
+    return Failure(violation.code, violation.title, message, name, text, snippet, signs)
+
+
+def _describe_input(op: Op, sample: Sample) -> str:
+    """The line of a card about the arguments: what is short in full, and of what kind the values are."""
+    named = (f"{op.argument(i)}: {describe_argument(a)}" for i, a in enumerate(sample.args))
+    return f"input      {'; '.join(named)}; regime {sample.regime}"
 
 
 def _describe_others(opened: Opened, samples: Samples, first: Violation) -> tuple[Failure, ...]:

@@ -35,7 +35,7 @@ CALLS = itertools.count(1)
 
 
 def racing(x: Tensor) -> Tensor:
-    """A sum in two parts, cut elsewhere in every call, as atomic additions give it; by a count, for a test that repeats."""
+    """A sum in two parts, cut elsewhere in every call, as atomic additions give it, and by a count."""
     cut = 7 * next(CALLS) % max(x.shape[-1], 1)
     return x[..., :cut].sum(-1) + x[..., cut:].sum(-1)
 

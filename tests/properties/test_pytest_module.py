@@ -63,7 +63,7 @@ def test_failures_are_cards_in_a_users_session(tmp_path: Path) -> None:
     report = done.stdout.partition("= FAILURES =")[2].partition("= warnings summary")[0].partition("= short test")[0]
     assert "AssertionError: 1 of 1 questions failed: FWD-float32" in report
     assert "wrong::FWD[float32-cpu-opassay]: fail, OA101" in report
-    assert "worst     out[" in report
+    assert "element    out[" in report
     assert "api/pytest.py" not in report
     assert "replay" not in report
     assert len(report.splitlines()) < 25

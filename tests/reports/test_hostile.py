@@ -327,7 +327,7 @@ def test_a_message_of_megabytes_is_cut_and_says_so() -> None:
         text = failure_text(item)
         assert len(text) < 5000
         assert "[cut; the whole has 50000" in text
-        assert "  replay    opassay replay id" in text
+        assert "  replay     opassay replay id" in text
         assert len(verdict_line(item)) < 1000
         run = make_run(item)
         assert len(to_xml(run)) < 3 * MAX_TEXT

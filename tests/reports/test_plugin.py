@@ -53,7 +53,7 @@ def test_cells_stand_beside_the_users_tests(folder: Path) -> None:
     assert "OA301: no second derivative" in done.stdout
     assert "opassay: profile commit, seed 0" in done.stdout
     report = done.stdout.partition("= FAILURES =")[2].partition("= short test summary")[0]
-    assert "replay    opassay replay" in report
+    assert "replay     opassay replay" in report
     assert "plugin.py" not in report
     case = report.partition("opassay replay ")[2].split()[0]
     assert (folder / f"opassay-report/cases/{case}.json").read_text() == '{"op": 1}'

@@ -59,16 +59,16 @@ def test_durations(seconds: float, shown: str) -> None:
 def test_a_failure_says_all_in_one_text() -> None:
     found = text.failure_text(failed())
     *lines, explained = found.splitlines()
-    assert explained == "  explain   opassay explain OA101"
-    usual = [line[12:] for line in lines[6:]]
-    assert (lines[6][:12], " ".join(usual)) == ("  usually   ", EXPLANATIONS[Code.VALUE].look_at)
+    assert explained == "  explain    opassay explain OA101"
+    usual = [line[13:] for line in lines[6:]]
+    assert (lines[6][:13], " ".join(usual)) == ("  usually    ", EXPLANATIONS[Code.VALUE].look_at)
     assert lines[:6] == [
         "softmax::VJP[float32-cpu-opassay]: fail, OA101",
         "  worse than its bound",
         "  line 1",
         "  line 2",
-        "  judged    100 elements in 8 samples (3 not judged)",
-        f"  replay    opassay replay {failed().cell.id}-0001",
+        "  judged     100 elements in 8 samples (3 not judged)",
+        f"  replay     opassay replay {failed().cell.id}-0001",
     ]
 
 
