@@ -160,7 +160,7 @@ ALLOWANCES: Mapping[str, Mapping[str, str | bool]] = {
     "flush": {"flush": True},
 }
 #: Allowances that name an algorithm.
-_ALGORITHMS = frozenset({EXP2, LOG_SUM, SCALED, "folded", "shifted"})
+ALGORITHMS = frozenset({EXP2, LOG_SUM, SCALED, "folded", "shifted"})
 
 #: The terms that a precision audit tries, from the strictest to the laxest, and its words for a kernel that keeps them.
 LADDER: tuple[tuple[Terms, str], ...] = (
@@ -192,11 +192,11 @@ def terms(named: str | Terms) -> Terms:
         raise TermsError(f"contract: got {first!r}, need one of {', '.join(PRESETS)}, with allowances after a +")
     combination = PRESETS[first]
     for name in more:
-        if name in _ALGORITHMS:
+        if name in ALGORITHMS:
             combination = replace(combination, algorithms=combination.algorithms | {name})
         elif name in ALLOWANCES:
             combination = replace(combination, **ALLOWANCES[name])  # type: ignore[arg-type]
         else:
-            names = ", ".join([*ALLOWANCES, *sorted(_ALGORITHMS)])
+            names = ", ".join([*ALLOWANCES, *sorted(ALGORITHMS)])
             raise TermsError(f"contract: got allowance {name!r}, need one of {names}")
     return replace(combination, name=named)

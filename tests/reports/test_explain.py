@@ -53,6 +53,12 @@ def test_the_words_agree_with_the_table_of_profiles() -> None:
         ("special", ["OA102 SPECIAL", "SPECIAL, a property"]),  # a code and a property have this name
         ("refused", ["OA305 REFUSED", "refused, an outcome"]),
         ("wrong", ["wrong, a severity of a failure", "No digit is right", "crash, wrong, raises, inaccurate"]),
+        ("accept set", ["accept set, a word of the glossary", "rounded once to the format of the output"]),
+        ("fast_math", ["fast_math, a contract", "factors of products rounded to tf32", "--contract fast_math"]),
+        ("torch", ["torch, a subject", "torch, a contract: what a kernel may do", "intermediates stored"]),
+        ("flush", ["flush, an allowance", "It adds to a contract: subnormal numbers may be zero."]),
+        ("strict+bfloat16", ["sums in bfloat16", "--contract strict+bfloat16"]),
+        ("VJP", ["VJP, a property", "VJP, a word of the glossary"]),
     ],
 )
 def test_a_name_is_explained(name: str, said: list[str], capsys: pytest.CaptureFixture[str]) -> None:
@@ -63,11 +69,26 @@ def test_a_name_is_explained(name: str, said: list[str], capsys: pytest.CaptureF
 
 def test_without_a_name_all_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain"]) == 0
-    listed = {line.split()[0] for line in capsys.readouterr().out.splitlines() if line.strip()}
-    assert {*map(str, Code), *TABLE, *PROFILES, *SUBJECTS, "verified", "properties"} <= listed
+    listed = {word for line in capsys.readouterr().out.splitlines() for word in line.split()}
+    assert {
+        *map(str, Code),
+        *TABLE,
+        *PROFILES,
+        *SUBJECTS,
+        "verified",
+        "properties",
+        "fast_math",
+        "flush,",
+        "vacuous,",
+    } <= listed
 
 
 @pytest.mark.parametrize(("name", "said"), [("VPJ", "'VJP'"), ("breif", "'brief'"), ("unstabel", "'unstable'")])
 def test_a_name_that_is_nearly_right(name: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", name]) == 2
     assert f"(did you mean {said}?)" in capsys.readouterr().err
+
+
+def test_a_contract_of_no_allowance_says_which_there_are(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", "torch+flash"]) == 2
+    assert "got allowance 'flash', need one of float32" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""`opassay explain`: what a word means: a reason code, a property, a question, a profile, an outcome, a command."""
+"""`opassay explain`: what a word means: of a report, of the command line, of a contract, of the glossary."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import click
 
+from ....oracles.bound.terms import ALGORITHMS, ALLOWANCES, PRESETS, TermsError, terms
 from ....oracles.verdicts.verdict import Code, Outcome
 from ....properties.engine.profiles import PROFILES
 from ....properties.names import SUBJECTS
@@ -14,6 +15,7 @@ from ....properties.table import PROPERTIES, QUESTIONS, TABLE
 from ... import exit_codes
 from ...causes.severity import Severity
 from ...explain import OUTCOMES, PROFILE_TEXTS, SEVERITY_TEXTS, SUBJECT_TEXTS, explain
+from ...glossary import read_glossary
 from ...text import GLYPHS
 from ..commands import COMMANDS, EARLIER
 from ..host import Stop
@@ -33,8 +35,8 @@ _CODES = {
 @click.command("explain")
 @click.argument("words", nargs=-1, metavar="[NAME]")
 def explain_command(words: tuple[str, ...]) -> int:
-    """Say what NAME means: a reason code (OA101), a property (VJP), a question of judge (OFFSET), a profile, an
-    outcome, a subject, a severity or a command.
+    """Say what NAME means: a reason code (OA101), a property (VJP), a question of judge (OFFSET), a contract
+    (torch+flush), a profile, an outcome, a subject, a severity, a command, or a word of the glossary (accept set).
 
     Without NAME, list all.
     \f
@@ -47,13 +49,11 @@ def explain_command(words: tuple[str, ...]) -> int:
     name = " ".join(words)
     topics = _topics()
     # A name may mean two things: one text for each.
-    texts = [text for topic, text in topics if topic.lower() == name.lower()]
+    texts = [text for topic, text in topics if topic.lower() == name.lower()] or describe_combination(name)
     if not texts:
         hint = did_you_mean(name, list(dict.fromkeys(topic for topic, _ in topics)))
-        text = f"unknown name: got {name[:100]!r}{hint}, need a code such as OA100, a property, a question, a profile,"
-        raise Stop(
-            exit_codes.USAGE, f"{text} an outcome, a subject, a severity or a command; `opassay explain` lists them"
-        )
+        text = f"unknown name: got {name[:100]!r}{hint}, need a name that `opassay explain` lists"
+        raise Stop(exit_codes.USAGE, text)
     click.echo("\n\n".join(texts))
     return exit_codes.OK
 
@@ -69,7 +69,10 @@ def _topics() -> list[tuple[str, str]]:
         *((str(outcome), describe_outcome(outcome)) for outcome in Outcome),
         *((name, describe_subject(name)) for name in SUBJECTS),
         *((str(severity), describe_severity(severity)) for severity in Severity),
+        *((name, describe_contract(name)) for name in PRESETS),
+        *((name, describe_allowance(name)) for name in (*ALLOWANCES, *ALGORITHMS)),
         *_commands(),
+        *((word, _paragraphs(f"{word}, a word of the glossary", text)) for word, text in read_glossary().items()),
     ]
 
 
@@ -133,6 +136,30 @@ def describe_severity(severity: Severity) -> str:
     return _paragraphs(f"{severity}, a severity of a failure", SEVERITY_TEXTS[severity], order)
 
 
+def describe_contract(name: str) -> str:
+    """A contract as lines for a terminal: what it allows, and how it is chosen."""
+    allowed = str(terms(name)).partition(": ")[2]
+    chosen = f"opassay judge CANDIDATE --spec SPEC --contract {name}"
+    return _paragraphs(f"{name}, a contract: what a kernel may do", f"It allows: {allowed}.", chosen)
+
+
+def describe_allowance(name: str) -> str:
+    """An allowance as lines for a terminal: what it adds to a contract."""
+    own = dict.fromkeys(str(terms(f"strict+{name}")).partition(": ")[2].split("; "))
+    added = [part for part in own if part not in str(PRESETS["strict"])]
+    return _paragraphs(
+        f"{name}, an allowance", f"It adds to a contract: {'; '.join(added)}.", f"--contract torch+{name}"
+    )
+
+
+def describe_combination(name: str) -> list[str]:
+    """The text of a contract with allowances, such as "torch+flush"; none where it is no such name."""
+    try:
+        return [describe_contract(name)] if "+" in name else []
+    except TermsError as err:
+        raise Stop(exit_codes.USAGE, str(err)) from err
+
+
 def describe_command(words: str, about: str) -> str:
     """A command as lines for a terminal."""
     return _paragraphs(f"{words}, a command", about, f"Its options: opassay {words} -h")
@@ -148,12 +175,17 @@ def _list_all() -> None:
         "outcomes": {str(outcome): OUTCOMES[outcome] for outcome in Outcome},
         "subjects": {name: _first_sentence(SUBJECT_TEXTS[name]) for name in SUBJECTS},
         "severities": {str(severity): _first_sentence(SEVERITY_TEXTS[severity]) for severity in Severity},
+        "contracts": {name: str(row).partition(": ")[2] for name, row in PRESETS.items()},
         "commands": help_lines(COMMANDS),
     }
     for title, rows in tables.items():
         click.echo(f"\n{title}")
         for name, text in rows.items():
             click.echo(f"  {name:<13} {text}")
+    for title, names in (("allowances", (*ALLOWANCES, *ALGORITHMS)), ("words of the glossary", read_glossary())):
+        click.echo(
+            f"\n{title}\n{textwrap.fill(', '.join(sorted(names)), _WIDTH, initial_indent='  ', subsequent_indent='  ')}"
+        )
 
 
 def _first_sentence(text: str) -> str:
