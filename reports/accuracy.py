@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from ..oracles.verdicts.verdict import CHECKED, HELD, Verdict
 from .text import (
+    TextTable,
     by_key,
     code_span,
     group_digits,
@@ -20,6 +21,7 @@ from .text import (
     have_same_samples,
     markdown,
     number,
+    one_line,
     series_name,
     short_dtype,
 )
@@ -132,3 +134,16 @@ def markdown_table(lines: Sequence[Line]) -> str:
         row += [", ".join(figure.median[i] for figure in figures) for i in range(len(listed))]
         rows.append([*row, ", ".join(figure.detects for figure in figures)])
     return "\n".join(f"| {' | '.join(row)} |" for row in rows) + "\n"
+
+
+def text_table(lines: Sequence[Line]) -> TextTable:
+    """The lines for a terminal, a row per dtype: errors in u of the scale of the tensor, medians in ulp."""
+    listed = lines[0].listed if lines else LISTED
+    errors = (*(f"{name} largest (u)" for name in listed), *(f"{name} median (ulp)" for name in listed))
+    headings = ("op", "subject", "dtype", "error/bound", *errors, "sees (ulp)")
+    rows = [
+        (*map(one_line, (line.op, line.series)), it.dtype, it.ratio, *it.largest, *it.median, it.detects)
+        for line in lines
+        for it in line.figures
+    ]
+    return TextTable(headings, rows, [])

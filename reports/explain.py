@@ -11,6 +11,9 @@ import textwrap
 from ..oracles.verdicts.explanations import EXPLANATIONS
 from ..oracles.verdicts.verdict import Code, Outcome
 
+#: Columns of a terminal that texts are wrapped to.
+WIDTH = 96
+
 OUTCOMES: dict[Outcome, str] = {
     Outcome.VERIFIED: "the bound held, with enough effort",
     Outcome.WEAK: "held, but on too few samples or too few judged elements",
@@ -62,10 +65,14 @@ SEVERITY_TEXTS: dict[str, str] = {
 }
 
 
+def paragraphs(head: str, *texts: str) -> str:
+    """A headline and texts below it, wrapped for a terminal."""
+    return "\n\n".join([head, *(textwrap.fill(text, WIDTH, break_on_hyphens=False) for text in texts)])
+
+
 def explain(code: Code) -> str:
     """The explanation of a code as lines for a terminal."""
     explanation = EXPLANATIONS[code]
-    head = f"{code} {code.name}: {explanation.title}"
-    return "\n\n".join(
-        [head, textwrap.fill(explanation.meaning, 96), textwrap.fill(f"Look at: {explanation.look_at}", 96)]
+    return paragraphs(
+        f"{code} {code.name}: {explanation.title}", explanation.meaning, f"Look at: {explanation.look_at}"
     )

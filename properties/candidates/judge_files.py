@@ -22,7 +22,7 @@ from ...oracles.verdicts.verdict import Cell, Code, Outcome, Verdict
 from ..places import wire
 from ..places.process import Process
 from .arguments import CallArguments
-from .cases import DEVICE, SUBJECT
+from .cases import DEVICE, SUBJECT, parts_of
 from .finding import wrong
 from .host.apart import CandidateApart, CandidateError, Confinement
 from .host.calls import CandidateCall, GoneError
@@ -58,9 +58,13 @@ def judge_file(
         plan: of the questions, and the dtype of what is asked. progress: told before each question.
 
     Raises:
-        GivenError: a file is not there, or lacks a name, or that of the spec raised; or `contract` names no terms.
+        GivenError: a file is not there, or lacks a name, or that of the spec raised, or the candidate's does not
+            compile; or `contract` names no terms.
     """
     allowed = _terms_of(contract, interpret=confinement.interpret)
+    file = parts_of(candidate)[0]
+    if file is not None and file.is_file():
+        _require_python({str(file): content_of(file)})
     with contextlib.ExitStack() as stack:
         # Before the spec is read, because a candidate must find nothing of it in its process.
         copied = _copy_process(confinement, stack, candidate, spec) if confinement.alone else None
@@ -68,6 +72,7 @@ def judge_file(
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="opassay-task-")))
         named, pair = candidate, open_pair(spec, candidate, folder, seed, given or {}, plan.dtype)
         problem, candidate = pair.problem, pair.candidate
+        _require_python(pair.contents)
         digests = {"candidate": "", "spec": _digest(problem.path)}
         try:
             read = specification(problem.spec)
@@ -214,6 +219,21 @@ def _candidate_contents(address: str) -> dict[str, bytes]:
         return {} if file is None else {str(file): content_of(file)}
     except OSError as err:
         raise GivenError(f"{address}: {err}") from err
+
+
+def _require_python(contents: Mapping[str, bytes]) -> None:
+    """Require of a candidate's text that it can be compiled, before any of it runs.
+
+    Raises:
+        GivenError: it cannot; with the line.
+    """
+    for path, content in contents.items():
+        try:
+            if path.endswith(".py"):
+                compile(content, path, "exec", dont_inherit=True)
+        except (SyntaxError, ValueError) as err:
+            line = (getattr(err, "text", None) or "").strip()
+            raise GivenError(f"{path} does not compile: {type(err).__name__}: {err}: {line}") from err
 
 
 def _watch(spec: Path, before: Set[str], contents: Mapping[str, bytes]) -> Watch:

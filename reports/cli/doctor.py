@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 
 import click
@@ -15,7 +16,8 @@ from .host import EXTRA, is_installed
 
 
 @click.command("doctor")
-def doctor_command() -> int:
+@click.option("--json", "as_json", is_flag=True, help="Print one line of JSON: environment, notes, ready.")
+def doctor_command(as_json: bool) -> int:
     """Show the environment that decides verdicts, and what it lacks."""
     missing = ""
     try:
@@ -23,15 +25,15 @@ def doctor_command() -> int:
     except (ImportError, OSError) as err:  # not installed, or a shared library that it needs is missing
         missing = f"{type(err).__name__}: {one_line(str(err))}"
         environment = surroundings.versions()
-    width = max(map(len, environment))
-    for name, value in environment.items():
-        click.echo(f"{name:<{width}}  {one_line(value)}")
-    for line in [
-        *surroundings.untested(environment),
-        *_lacks(environment, missing),
-        *_kernels(environment, missing),
-    ]:
-        click.echo(f"note: {line}")
+    notes = [*surroundings.untested(environment), *_lacks(environment, missing), *_kernels(environment, missing)]
+    ready = not missing and all(map(is_installed, EXTRA))
+    if as_json:
+        click.echo(json.dumps({"environment": environment, "notes": notes, "ready": ready}))
+    else:
+        width = max(map(len, environment))
+        click.echo("\n".join(f"{name:<{width}}  {one_line(value)}" for name, value in environment.items()))
+        click.echo("\n".join(f"note: {note}" for note in notes))
+        click.echo("ready: cells of device cpu can run" if ready else "not ready: no cell can run")
     return exit_codes.USAGE if missing else exit_codes.OK
 
 
@@ -44,7 +46,10 @@ def _lacks(environment: dict[str, str], no_torch: str) -> list[str]:
     if shutil.which("c++") is None and shutil.which("g++") is None and shutil.which("clang++") is None:
         lines.append("no C++ compiler: torch.compile cells on the CPU cannot run")
     if environment.get("cuda", "not available") == "not available":
-        lines.append("no CUDA device: cells of device cuda are not run")
+        lines.append(
+            "no CUDA device: cells of device cuda are not run; Triton kernels are interpreted, those of a candidate by"
+            " `judge --interpret`, those of opassay by `run --subject triton`"
+        )
     if "gmpy2" not in environment:
         lines.append("no gmpy2: the exact reading is several times slower")
     return lines

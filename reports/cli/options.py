@@ -13,17 +13,19 @@ import click
 from click.core import ParameterSource
 
 from ...oracles.verdicts.verdict import AXES, Cell
+from ...properties.catalog import CATALOG
 from ...properties.engine.plan import DTYPES, Selection, in_shard, plan
 from ...properties.engine.profiles import PROFILES, default_seed
-from ...properties.names import COMMS, DEVICES, FABRICS, PluginError, SelectionError
+from ...properties.names import COMMS, DEVICES, FABRICS, SUBJECTS, PluginError, SelectionError
 from ...properties.places.pool import PoolTerms
 from ...properties.programs import WORKER
+from ...properties.table import PROPERTIES
 from ...properties.worlds import World, launched
 from .. import exit_codes
 from ..collect import DESELECTED, OTHER_SHARD
 from ..keyword import KeywordError, matcher
 from .host import Host, Stop
-from .project.hints import HintedChoice
+from .project.hints import HintedChoice, completing
 from .reading import as_usage
 from .session import Request, worker_count
 
@@ -36,6 +38,8 @@ _VALUES = {
     "device": f" One of {', '.join(DEVICES)}.",
     "subject": " `opassay explain` lists them.",
 }
+#: What a shell completes of each.
+_NAMES = dict(zip(AXES, (CATALOG, PROPERTIES, DTYPES, DEVICES, SUBJECTS), strict=True))
 
 
 def _adding(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -45,11 +49,11 @@ def _adding(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 #: OPS and --op, --property, --dtype, --device, --subject.
 selection_options = _adding(
-    click.argument("ops", nargs=-1),
+    click.argument("ops", nargs=-1, shell_complete=completing(CATALOG)),
     *(
         click.option(
             f"--{axis}", multiple=True, metavar=axis.upper(),
-            help=f"Only this {axis}; may be repeated.{_VALUES.get(axis, '')}",
+            help=f"Only this {axis}; may be repeated.{_VALUES.get(axis, '')}", shell_complete=completing(_NAMES[axis]),
         )
         for axis in AXES
     ),

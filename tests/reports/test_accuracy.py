@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from opassay.oracles.verdicts.verdict import Code, Outcome, Verdict
-from opassay.reports.accuracy import accuracy, markdown_table
+from opassay.reports.accuracy import accuracy, markdown_table, text_table
 from opassay.reports.page.html import render
 from tests.reports.conftest import failed, make_run, verdict
 
@@ -54,6 +54,14 @@ def test_the_markdown_table_has_a_row_per_line() -> None:
     assert len({row.count("|") for row in rows}) == 1
     assert "| `softmax` | opassay | 3 of 4 |" in rows[2]
     assert " subject |" not in markdown_table(accuracy(VERDICTS[:3])).splitlines()[0]
+
+
+def test_a_terminal_has_a_row_per_dtype() -> None:
+    lines = accuracy(VERDICTS)
+    head, *rows = text_table(lines).lines()
+    assert head.split()[:4] == ["op", "subject", "dtype", "error/bound"]
+    assert len(rows) == sum(len(line.figures) for line in lines)
+    assert text_table(()).lines() == []
 
 
 def test_the_report_shows_it() -> None:

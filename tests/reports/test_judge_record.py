@@ -97,6 +97,22 @@ def test_wrong_command_lines_are_told(pair: Path, capsys: pytest.CaptureFixture[
     assert "--demo" in capsys.readouterr().err
 
 
+def test_a_candidate_that_does_not_compile_is_told_before_anything_runs(
+    pair: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (pair / "open.py").write_text("def kernel(x:\n    return x\n")
+    (pair / "null.py").write_text("x = 1\0\n")
+    (pair / "mine.py").write_text("raise SystemExit('the spec ran')\n" + PAIR)
+    for name, line in (
+        ("open", "SyntaxError: '(' was never closed (open.py, line 1): def kernel(x:"),
+        ("null", "null"),
+    ):
+        assert main(["judge", f"{name}.py:kernel", "--spec", "mine.py:reference"]) == 2
+        error = capsys.readouterr().err
+        assert f"{name}.py does not compile: " in error
+        assert line in error
+
+
 def test_the_demonstration_needs_no_file(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["judge", "--demo", "-k", "GIVEN", "-k", "OFFSET"]) == 1
     said = capsys.readouterr().out

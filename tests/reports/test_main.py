@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -10,10 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.shell_completion import ShellComplete
 
 from opassay.properties.engine import environment
 from opassay.reports import exit_codes, record
 from opassay.reports.cli import host
+from opassay.reports.cli.commands import cli
 from opassay.reports.cli.host import Stop
 from opassay.reports.cli.main import main
 from tests.reports.conftest import failed, make_run, verdict
@@ -211,6 +214,34 @@ def test_the_doctor_works_without_torch(tmp_path: Path) -> None:
     assert "note: torch cannot be imported (ModuleNotFoundError" in done.stdout
     assert "python  " in done.stdout
     assert done.stderr == ""
+
+
+def test_the_doctor_says_in_json_whether_cells_can_run(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert main(["doctor", "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["ready"]
+    assert facts["environment"] == environment.environment()
+    monkeypatch.setattr("opassay.reports.cli.doctor.is_installed", lambda name: name != "hypothesis")
+    assert main(["doctor"]) == 0
+    assert capsys.readouterr().out.endswith("not ready: no cell can run\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "names"),
+    [
+        ("run lay", {"layer_norm"}),
+        ("run --property VJ", {"VJP"}),
+        ("run --dtype b", {"bfloat16"}),
+        ("judge -k OFF", {"OFFSET"}),
+        ("explain tensor", {"tensor_core"}),
+    ],
+)
+def test_a_shell_completes_names(words: str, names: set[str]) -> None:
+    *before, begun = words.split()
+    completions = ShellComplete(cli, {}, "opassay", "_OPASSAY_COMPLETE").get_completions(before, begun)
+    assert {item.value for item in completions} == names
 
 
 def test_the_doctor_names_what_is_missing(tmp_path: Path) -> None:

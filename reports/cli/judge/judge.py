@@ -24,7 +24,7 @@ from ....reference.dtypes import FORMATS, dtype_name
 from ... import exit_codes
 from ...text import one_line
 from ..host import Host, Stop, require
-from ..project.hints import did_you_mean
+from ..project.hints import completing, did_you_mean
 from .problem_table import ProblemRow, judge_rows, rows_of
 from .watching import judge_at_every_change
 
@@ -84,6 +84,7 @@ class _Command(click.Command):
     "questions",
     multiple=True,
     metavar="CODE",
+    shell_complete=completing([*TABLE, ALL_CODES]),
     help="Ask this question or property, or ALL; repeatable.",
 )
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of all inputs and parameters.")

@@ -7,14 +7,13 @@ from collections.abc import Iterator
 
 import click
 
-from ....oracles.bound.terms import ALGORITHMS, ALLOWANCES, PRESETS, TermsError, terms
 from ....oracles.verdicts.verdict import Code, Outcome
 from ....properties.engine.profiles import PROFILES
 from ....properties.names import SUBJECTS
 from ....properties.table import PROPERTIES, QUESTIONS, TABLE
 from ... import exit_codes
 from ...causes.severity import Severity
-from ...explain import OUTCOMES, PROFILE_TEXTS, SEVERITY_TEXTS, SUBJECT_TEXTS, explain
+from ...explain import OUTCOMES, PROFILE_TEXTS, SEVERITY_TEXTS, SUBJECT_TEXTS, WIDTH, explain, paragraphs
 from ...glossary import read_glossary
 from ...text import GLYPHS
 from ..commands import COMMANDS, EARLIER
@@ -22,7 +21,6 @@ from ..host import Stop
 from ..lazy import Branch, help_lines
 from .hints import did_you_mean
 
-_WIDTH = 96
 #: The codes that a cell of each outcome has.
 _CODES = {
     Outcome.VERIFIED: "OA100", Outcome.FAIL: "OA101 to OA113", Outcome.UNSTABLE: "OA101 to OA113",
@@ -33,7 +31,7 @@ _CODES = {
 
 
 @click.command("explain")
-@click.argument("words", nargs=-1, metavar="[NAME]")
+@click.argument("words", nargs=-1, metavar="[NAME]", shell_complete=lambda *at: _complete_topic(at[-1]))
 def explain_command(words: tuple[str, ...]) -> int:
     """Say what NAME means: a reason code (OA101), a property (VJP), a question of judge (OFFSET), a contract
     (torch+flush), a profile, an outcome, a subject, a severity, a command, or a word of the glossary (accept set).
@@ -47,15 +45,40 @@ def explain_command(words: tuple[str, ...]) -> int:
         _list_all()
         return exit_codes.OK
     name = " ".join(words)
-    topics = _topics()
+    topics = _topics() if name.upper() in _quick_names() else [*_topics(), *_contracts()]
     # A name may mean two things: one text for each.
-    texts = [text for topic, text in topics if topic.lower() == name.lower()] or describe_combination(name)
+    texts = [text for topic, text in topics if topic.lower() == name.lower()] or _describe_combination(name)
     if not texts:
         hint = did_you_mean(name, list(dict.fromkeys(topic for topic, _ in topics)))
-        text = f"unknown name: got {name[:100]!r}{hint}, need a name that `opassay explain` lists"
+        text = f"unknown name: got {name[:100]!r}{hint}, need a name such as OA100; `opassay explain` lists them"
         raise Stop(exit_codes.USAGE, text)
     click.echo("\n\n".join(texts))
     return exit_codes.OK
+
+
+def _quick_names() -> set[str]:
+    """Names of codes and questions. No contract has one of them, and contracts take long to import."""
+    return {*(name for code in Code for name in (code.value, code.name)), *TABLE}
+
+
+def _contracts() -> list[tuple[str, str]]:
+    """Contracts and allowances with their texts."""
+    from .contracts import contract_texts
+
+    return list(contract_texts().items())
+
+
+def _describe_combination(name: str) -> list[str]:
+    """The text of a contract with allowances, such as "torch+flush"; none where it is no such name."""
+    from .contracts import describe_contract
+
+    return [describe_contract(name)] if "+" in name else []
+
+
+def _complete_topic(begun: str) -> list[str]:
+    """Topics of one word that begin so."""
+    topics = dict.fromkeys(topic for topic, _ in (*_topics(), *_contracts()))
+    return [topic for topic in topics if topic.lower().startswith(begun.lower()) and " " not in topic]
 
 
 def _topics() -> list[tuple[str, str]]:
@@ -69,10 +92,8 @@ def _topics() -> list[tuple[str, str]]:
         *((str(outcome), describe_outcome(outcome)) for outcome in Outcome),
         *((name, describe_subject(name)) for name in SUBJECTS),
         *((str(severity), describe_severity(severity)) for severity in Severity),
-        *((name, describe_contract(name)) for name in PRESETS),
-        *((name, describe_allowance(name)) for name in (*ALLOWANCES, *ALGORITHMS)),
         *_commands(),
-        *((word, _paragraphs(f"{word}, a word of the glossary", text)) for word, text in read_glossary().items()),
+        *((word, paragraphs(f"{word}, a word of the glossary", text)) for word, text in read_glossary().items()),
     ]
 
 
@@ -88,7 +109,7 @@ def _commands() -> Iterator[tuple[str, str]]:
             yield name, describe_command(name, row[1])
     for name, words in EARLIER.items():
         if words.split()[-1] != name:
-            yield name, _paragraphs(f"{name}, an earlier name: `opassay {words}` now")
+            yield name, paragraphs(f"{name}, an earlier name: `opassay {words}` now")
 
 
 def describe_question(name: str) -> str:
@@ -100,7 +121,7 @@ def describe_question(name: str) -> str:
         effort = f"Samples per cell: about {counts}; dtypes: {', '.join(row.dtypes)}."
         texts = [f"It sees, for example: {row.fault}", effort, f"Ask it alone: opassay run OP --property {name}"]
     again = f"Ask {'a candidate' if texts else 'it alone'}: opassay judge CANDIDATE --spec SPEC -k {name}"
-    return _paragraphs(f"{name}, {kind}: {row.title}", row.asks, *texts, again)
+    return paragraphs(f"{name}, {kind}: {row.title}", row.asks, *texts, again)
 
 
 def samples_of(name: str, profile: str) -> int:
@@ -115,57 +136,35 @@ def describe_profile(name: str) -> str:
         f"A cell has {profile.examples} samples, more or fewer as its property asks; of compiled code at most"
         f" {profile.compiled}, of interpreted kernels {profile.interpreted}. Take another number with --max-examples."
     )
-    return _paragraphs(f"{name}, a profile", PROFILE_TEXTS[name], figures, f"opassay run OP --profile {name}")
+    return paragraphs(f"{name}, a profile", PROFILE_TEXTS[name], figures, f"opassay run OP --profile {name}")
 
 
 def describe_outcome(outcome: Outcome) -> str:
     """An outcome as lines for a terminal."""
     text = f"{OUTCOMES[outcome][:1].upper()}{OUTCOMES[outcome][1:]}."
-    return _paragraphs(f"{outcome}, an outcome of a cell ({GLYPHS[outcome]})", text, f"Its codes: {_CODES[outcome]}")
+    return paragraphs(f"{outcome}, an outcome of a cell ({GLYPHS[outcome]})", text, f"Its codes: {_CODES[outcome]}")
 
 
 def describe_subject(name: str) -> str:
     """A subject as lines for a terminal."""
     text = "A subject is an implementation under judgement: the same questions are asked of each."
-    return _paragraphs(f"{name}, a subject", SUBJECT_TEXTS[name], text, f"opassay run OP --subject {name}")
+    return paragraphs(f"{name}, a subject", SUBJECT_TEXTS[name], text, f"opassay run OP --subject {name}")
 
 
 def describe_severity(severity: Severity) -> str:
     """A severity as lines for a terminal."""
     order = "From the gravest to the least: " + ", ".join(Severity) + "."
-    return _paragraphs(f"{severity}, a severity of a failure", SEVERITY_TEXTS[severity], order)
-
-
-def describe_contract(name: str) -> str:
-    """A contract as lines for a terminal: what it allows, and how it is chosen."""
-    allowed = str(terms(name)).partition(": ")[2]
-    chosen = f"opassay judge CANDIDATE --spec SPEC --contract {name}"
-    return _paragraphs(f"{name}, a contract: what a kernel may do", f"It allows: {allowed}.", chosen)
-
-
-def describe_allowance(name: str) -> str:
-    """An allowance as lines for a terminal: what it adds to a contract."""
-    own = dict.fromkeys(str(terms(f"strict+{name}")).partition(": ")[2].split("; "))
-    added = [part for part in own if part not in str(PRESETS["strict"])]
-    return _paragraphs(
-        f"{name}, an allowance", f"It adds to a contract: {'; '.join(added)}.", f"--contract torch+{name}"
-    )
-
-
-def describe_combination(name: str) -> list[str]:
-    """The text of a contract with allowances, such as "torch+flush"; none where it is no such name."""
-    try:
-        return [describe_contract(name)] if "+" in name else []
-    except TermsError as err:
-        raise Stop(exit_codes.USAGE, str(err)) from err
+    return paragraphs(f"{severity}, a severity of a failure", SEVERITY_TEXTS[severity], order)
 
 
 def describe_command(words: str, about: str) -> str:
     """A command as lines for a terminal."""
-    return _paragraphs(f"{words}, a command", about, f"Its options: opassay {words} -h")
+    return paragraphs(f"{words}, a command", about, f"Its options: opassay {words} -h")
 
 
 def _list_all() -> None:
+    from .contracts import allowance_names, contract_lines
+
     for code in Code:
         click.echo(f"{code}  {explain(code).splitlines()[0].partition(': ')[2]}")
     tables = {
@@ -175,22 +174,18 @@ def _list_all() -> None:
         "outcomes": {str(outcome): OUTCOMES[outcome] for outcome in Outcome},
         "subjects": {name: _first_sentence(SUBJECT_TEXTS[name]) for name in SUBJECTS},
         "severities": {str(severity): _first_sentence(SEVERITY_TEXTS[severity]) for severity in Severity},
-        "contracts": {name: str(row).partition(": ")[2] for name, row in PRESETS.items()},
+        "contracts": contract_lines(),
         "commands": help_lines(COMMANDS),
     }
     for title, rows in tables.items():
         click.echo(f"\n{title}")
         for name, text in rows.items():
             click.echo(f"  {name:<13} {text}")
-    for title, names in (("allowances", (*ALLOWANCES, *ALGORITHMS)), ("words of the glossary", read_glossary())):
+    for title, names in (("allowances", allowance_names()), ("words of the glossary", read_glossary())):
         click.echo(
-            f"\n{title}\n{textwrap.fill(', '.join(sorted(names)), _WIDTH, initial_indent='  ', subsequent_indent='  ')}"
+            f"\n{title}\n{textwrap.fill(', '.join(sorted(names)), WIDTH, initial_indent='  ', subsequent_indent='  ')}"
         )
 
 
 def _first_sentence(text: str) -> str:
     return text.partition(". ")[0].rstrip(".")
-
-
-def _paragraphs(head: str, *texts: str) -> str:
-    return "\n\n".join([head, *(textwrap.fill(text, _WIDTH, break_on_hyphens=False) for text in texts)])

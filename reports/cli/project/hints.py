@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -16,6 +17,11 @@ else:
 
 
 did_you_mean = nearest_of
+
+
+def completing(names: Iterable[str]) -> Callable[[click.Context, click.Parameter, str], list[str]]:
+    """What a shell offers for the beginning of an argument: the names that begin so, in upper or lower case."""
+    return lambda context, parameter, begun: [name for name in names if name.lower().startswith(begun.lower())]
 
 
 class HintedChoice(_Choice):

@@ -28,7 +28,7 @@ _WORKFLOW = ".github/workflows/opassay.yml"
 @click.option("--module", default="opassay_example", show_default=True, help="The name of the example's module.")
 @click.option("--ci/--no-ci", default=True, show_default=True, help="Write a workflow for GitHub Actions.")
 def init_command(folder: Path, module: str, ci: bool) -> int:
-    """Write an example op, settings and a CI workflow into FOLDER, by default the current one.
+    """Write an example op, its test, settings and a CI workflow into FOLDER, by default the current one.
 
     Nothing that exists is overwritten. The settings are added to the end of a pyproject.toml that is there already.
     \f
@@ -52,8 +52,12 @@ def init_command(folder: Path, module: str, ci: bool) -> int:
 
 
 def _example(folder: Path, module: str) -> Iterator[FileNote]:
-    text = source_of(__package__, "example.txt").replace("MODULE", module)
-    yield _new(folder / f"{module}.py", text, "an op, its formula, its samples")
+    for name, template, about in (
+        (f"{module}.py", "example.txt", "an op, its formula, its samples"),
+        (f"test_{module}.py", "test_example.txt", "the same questions in pytest"),
+        (".gitignore", "gitignore.txt", "what a run leaves, and no repository keeps"),
+    ):
+        yield _new(folder / name, source_of(__package__, template).replace("MODULE", module), about)
 
 
 def _settings(folder: Path, module: str) -> Iterator[FileNote]:

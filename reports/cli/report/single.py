@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from ... import exit_codes
-from ...accuracy import accuracy, markdown_table
+from ...accuracy import accuracy, markdown_table, text_table
 from ...causes.grouping import Cause, causes_of
 from ...causes.page import index, page
 from ...schemas.documents import NAMES, text_of
@@ -20,9 +20,11 @@ from ..reading import FOLDER, RECORD_PATH, as_usage, load_run
 
 @click.command("accuracy")
 @click.argument("record", type=RECORD_PATH)
-def accuracy_command(record: Path) -> int:
-    """Print the measured accuracy of each op of a run record, as a table in markdown."""
-    click.echo(markdown_table(accuracy(load_run(record).verdicts)), nl=False)
+@click.option("--markdown", "as_markdown", is_flag=True, help="Print the table for a page, a row per op.")
+def accuracy_command(record: Path, as_markdown: bool) -> int:
+    """Print the measured accuracy of each op of a run record, as a table."""
+    lines = accuracy(load_run(record).verdicts)
+    click.echo(markdown_table(lines).rstrip() if as_markdown else "\n".join(text_table(lines).lines()))
     return exit_codes.OK
 
 
