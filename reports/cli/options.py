@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -39,7 +39,7 @@ _VALUES = {
     "subject": " `opassay explain` lists them.",
 }
 #: What a shell completes of each.
-_NAMES = dict(zip(AXES, (CATALOG, PROPERTIES, DTYPES, DEVICES, SUBJECTS), strict=True))
+_NAMES: dict[str, Iterable[str]] = dict(zip(AXES, (CATALOG, PROPERTIES, DTYPES, DEVICES, SUBJECTS), strict=True))
 
 
 def _adding(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
