@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import inspect
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -62,9 +63,31 @@ def tensors_of(result: Any) -> list[torch.Tensor]:
     return [result] if isinstance(result, torch.Tensor) else []
 
 
+def call(function: Callable[..., Any], given: Sequence[Any] | dict[str, Any], like: Sequence[torch.Tensor] = ()) -> Any:
+    """What a function gives; of one that writes, what it wrote into tensors that hold NaN before.
+
+    Args:
+        function: what is called. given: its arguments, by name where it has all of these names, else in their order.
+        like: the right outputs, whose shapes those tensors have that further parameters are given.
+    """
+    body = function.forward if isinstance(function, torch.nn.Module) else function
+    try:
+        parameters = [p for p in inspect.signature(body).parameters.values() if p.kind in (1, 3)]  # those with names
+    except (TypeError, ValueError):
+        parameters = []
+    by_name = isinstance(given, dict) and (not parameters or given.keys() <= {p.name for p in parameters})
+    in_order: Any = () if by_name else tuple(given.values()) if isinstance(given, dict) else given
+    named: Any = given if by_name else {}
+    rest = parameters[len(in_order) :]
+    lacking = [p.name for p in rest if p.default is p.empty and p.name not in named]
+    places = [torch.full_like(y, float("nan") if y.dtype.is_floating_point else 0) for y in like if lacking]
+    result = function(*in_order, **named, **dict(zip(lacking, places)))  # noqa: B905 (too few raise at the call)
+    return places or result
+
+
 def gradients_of(
-    function: Callable[..., Any], given: Sequence[Any], inputs: Sequence[torch.Tensor], names: Sequence[str],
-    cotangents: Sequence[torch.Tensor],
+    function: Callable[..., Any], given: Sequence[Any] | dict[str, Any], inputs: Sequence[torch.Tensor],
+    names: Sequence[str], cotangents: Sequence[torch.Tensor],
 ) -> list[torch.Tensor]:  # fmt: skip
     """The gradients of some arguments and of parameters by their names; zeros where there is none.
 
@@ -74,7 +97,7 @@ def gradients_of(
     leaves = [*inputs, *(function.get_parameter(name) for name in names)]  # type: ignore[attr-defined]
     for leaf in leaves:
         leaf.requires_grad_()
-    outputs = [y for y in tensors_of(function(*given)) if y.is_floating_point()]
+    outputs = [y for y in tensors_of(call(function, given)) if y.is_floating_point()]
     pairs = [(y, g) for y, g in zip(outputs, cotangents, strict=True) if y.requires_grad]
     ys, gs = [y for y, _ in pairs], [g for _, g in pairs]
     gradients = torch.autograd.grad(ys, leaves, gs, allow_unused=True) if pairs else [None] * len(leaves)

@@ -23,7 +23,7 @@ from .layouts import place, strides_of
 
 #: Bytes of a tensor that a program has in its text, 4096 elements of float32; a larger one is in a file beside it.
 _IN_TEXT = 2**14
-_FUNCTIONS = (failing_call.load, failing_call.instance_of, failing_call.tensors_of)
+_FUNCTIONS = (failing_call.load, failing_call.instance_of, failing_call.tensors_of, failing_call.call)
 _AUTOCAST = "torch.no_grad(), torch.autocast('cuda' if torch.cuda.is_available() else 'cpu', dtype=torch.bfloat16)"
 #: Lines before a call of a manner.
 _BEFORE = {
@@ -33,7 +33,7 @@ _BEFORE = {
     ),
     Manner.COMPILED: ('candidate = torch.compile(candidate, backend="eager", dynamic=False)',),
 }
-_IMPORTS = ("import copy", "import importlib", "import importlib.util", "import os")
+_IMPORTS = ("import copy", "import importlib", "import importlib.util", "import inspect", "import os")
 
 
 @dataclass(frozen=True)
@@ -75,8 +75,6 @@ def _values_of(call: FailingCall, case: JudgedCase, stored: bytearray) -> dict[s
     """The values of a program by name; the bytes of those that are too long for its text are added to `stored`."""
     tensors = call.arguments.tensors
     names = [_SourceText(f"x{i}") for i in range(len(tensors))]
-    if isinstance(call.arguments.args, dict):
-        raise NoProgram("The arguments have names, which the candidate may take in order.")
     try:
         ast.literal_eval(repr(call.arguments.with_tensors([name.text for name in names]).args))
     except (ValueError, SyntaxError):
@@ -124,7 +122,7 @@ def _exception(title: str) -> tuple[str, ...]:
     """The lines that call the candidate, which raises."""
     return (
         "try:",
-        "    candidate(*given)",
+        "    call(candidate, given, tensors_of(call(reference, copy.deepcopy(given))))",
         "except BaseException as error:",
         '    print(f"computed {type(error).__name__}: {error}; a result is allowed, and no error")',
         "    sys.exit(1)",
@@ -146,7 +144,7 @@ def _comparison(call: FailingCall, outlier: Outlier | None) -> tuple[str, ...]:
     index = ", ".join(map(str, outlier.index)) or "..."
     condition = "abs(computed - exact) <= bound" if finite else "not abs(computed) < inf"
     around = _AUTOCAST if call.manner is Manner.AUTOCAST else "torch.no_grad()"
-    calls = ("tensors_of(reference(*copy.deepcopy(given)))", "tensors_of(candidate(*given))")
+    calls = ("tensors_of(call(reference, copy.deepcopy(given)))", "tensors_of(call(candidate, given, right))")
     if call.backward is not None:
         floats = [i for i, t in enumerate(call.arguments.tensors) if t.dtype.is_floating_point]
         operands = call.backward.operands
@@ -154,14 +152,14 @@ def _comparison(call: FailingCall, outlier: Outlier | None) -> tuple[str, ...]:
         names = [each for each in operands if isinstance(each, str)]
         rest = f"given, [{inputs}], {names!r}, cotangents)"
         calls, around = (f"gradients_of(reference, {rest}", f"gradients_of(candidate, {rest}"), "torch.enable_grad()"
-    of_reference, of_candidate = (f"float({each}[{call.place}][{index}])" for each in calls)
+    element = f"[{call.place}][{index}]"
     return (
         f"with torch.set_grad_enabled({call.backward is not None}):",
-        f"    torchs = {of_reference}",
+        f"    right = {calls[0]}",
         f"with {around}:",
-        f"    computed = {of_candidate}",
+        f"    computed = float({calls[1]}{element})",
         f"exact, bound = {outlier.exact!r}, {outlier.bound!r}  # in real arithmetic; the largest accepted error",
         f'print(f"{outlier.output}[{index}]: computed {{computed!r}}, exact {{exact!r}}, bound {{bound!r}};'
-        ' torch computes {torchs!r} of the reference")',
+        f' torch computes {{float(right{element})!r}} of the reference")',
         f"sys.exit(not ({condition}))",
     )

@@ -212,7 +212,7 @@ class Session:
             call: of which nothing is said yet but how it was made. finding: what came of it.
             names: of the outputs or gradients that it may be about; None where it says that the call raised.
         """
-        if finding.wrong is None or call.manner in _AFTER_OTHERS or self.spec.numpy or self.writes:
+        if finding.wrong is None or call.manner in _AFTER_OTHERS or self.spec.numpy:
             return finding
         if names is None:
             return replace(finding, call=call)

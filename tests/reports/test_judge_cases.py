@@ -172,6 +172,44 @@ def test_a_call_in_another_manner_has_a_program(name: str, tmp_path: Path) -> No
     assert status == 0, text
 
 
+NAMED = """
+import torch
+
+def reference(x, *, scale):
+    return torch.softmax(x, -1) * scale, x.argmax(-1)
+
+def named(x, *, scale):
+    return torch.softmax(x, -1) * scale * FACTOR, x.argmax(-1)
+
+def in_order(values, factor):
+    return named(values, scale=factor)
+
+def into(x, scale, out, places):
+    out[:], places[:] = named(x, scale=scale)
+
+def raising(x, scale, out, places):
+    into(x, scale, out, places)
+    assert FACTOR == 1, "not right"
+
+def inputs():
+    return {"x": torch.randn(4, 8), "scale": 2.0}
+"""
+
+
+@pytest.mark.parametrize("name", one_fast_in(4, ("named", "in_order", "into", "raising")))
+def test_arguments_with_names_and_destinations_have_a_program(name: str, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(NAMED.replace("FACTOR", "1.01"))
+    report, address = tmp_path / "report", f"{tmp_path}/mine.py:{name}"
+    words = ["--spec", f"{tmp_path}/mine.py:reference", "-q", "--report-dir", str(report), "-k", "GIVEN"]
+    assert main(["judge", address, *words]) == 1
+    (program,) = (report / "cases").glob("*.py")
+    status, text = _run(program)
+    assert (status, "computed" in text) == (1, True), text
+    (tmp_path / "mine.py").write_text(NAMED.replace("FACTOR", "1"))
+    status, text = _run(program)
+    assert status == 0, text
+
+
 def test_a_broken_case_is_refused(pair: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*JUDGE, "-k", "SMALL"]) == 1
     (path,) = (pair / "report" / "cases").glob("*.json")
