@@ -38,7 +38,7 @@ from ...reference.missing import NoReadingError
 from ..catalog.loading import load_op
 from ..names import SelectionError
 from .arguments import Args, CallArguments, State, Tensor, call, call_with_state, copied_state
-from .results import SpecRun, homes_of, incomparable, result_of
+from .results import Result, SpecRun, homes_of, incomparable, result_of
 
 #: An output as the rounding reading has it: a ball, or an array of integers or truth values.
 Reading = Any
@@ -86,12 +86,7 @@ class Specification:
         """
         self._check({**state, **{f"args[{i}]": t for i, t in enumerate(arguments.tensors)}})
         own_arguments, own_state = arguments.copied(), copied_state(state)
-        try:
-            with torch.no_grad():
-                result = result_of(self.called(own_state, own_arguments.args))
-        except Exception as err:
-            text = " ".join(error_lines(err))[:500]
-            raise SpecError(f"{self.name} raises {error_name(err)}: {text}") from err
+        result = self._result(own_arguments, own_state)
         if self.numpy and (len(result.tensors) == 1 or result.plain) and result.form != "*":
             # What the formula leaves out, and a tuple of one, say nothing of how a candidate gives the others.
             result = replace(result, form="", plain=())
@@ -107,6 +102,27 @@ class Specification:
         shared = tuple(homes_of(result.tensors, own_arguments.tensors))
         own = tuple(home < 0 for home in homes_of(result.tensors, list(own_state.values())))
         return SpecRun(result, (*result.names, *names), places, values, shared, own)
+
+    def outputs(self, arguments: CallArguments, state: State) -> tuple[Tensor, ...]:
+        """The outputs alone, as torch computes them on copies, which takes no trace of the spec.
+
+        Raises:
+            SpecError: the spec raises.
+        """
+        return self._result(arguments.copied(), copied_state(state)).tensors
+
+    def _result(self, arguments: CallArguments, state: dict[str, Tensor]) -> Result:
+        """What a call gives, which may write its arguments and the state.
+
+        Raises:
+            SpecError: the spec raises.
+        """
+        try:
+            with torch.no_grad():
+                return result_of(self.called(state, arguments.args))
+        except Exception as err:
+            text = " ".join(error_lines(err))[:500]
+            raise SpecError(f"{self.name} raises {error_name(err)}: {text}") from err
 
     def _check(self, named: Mapping[str, Tensor]) -> None:
         """Refuse tensors of which nothing can be said: complex ones, sparse ones, formats that are not judged."""

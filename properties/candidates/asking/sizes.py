@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -11,6 +12,7 @@ from typing import Any
 import torch
 
 from ....oracles.verdicts.verdict import Outcome
+from ...engine.limits import processor_seconds
 from ..arguments import CallArguments, Tensor
 from ..finding import Finding, held, not_asked, raised
 from ..host.calls import Manner
@@ -25,6 +27,12 @@ from ..specification import SpecError
 LARGE, ALIGNED, SMALL = (129, 1025, 4099), (128, 1024, 4096), (1, 37)
 #: Elements of all arguments together, and how many calls are made.
 _MOST, _CALLS = 2**17, 6
+#: Sizes at which kernels take another branch: powers of two, one less and one more. They take in turn the place of
+#: every size that the arguments have, in calls with at most so many elements, for so many seconds of the processor. So
+#: many of these calls are held, those in which the candidate is farthest from torch, because a reading of the spec takes
+#: longer than both calls.
+_AT_BRANCHES = sorted({2**power + step for power in range(1, 13) for step in (-1, 0, 1)})
+_FEW, _SWEEP_SECONDS, _FARTHEST = 2**15, 0.5, 3
 #: More elements than these an output has once, where that takes the candidate fewer than so many seconds. Whether it
 #: does is seen at so many times the rows that were given.
 _BEYOND, _SECONDS, _SOME = 2**20 + 2**18, 2.0, 64
@@ -37,7 +45,7 @@ def sizes(session: Session) -> Finding:
     if "SIZES" in session.packed:
         return session.packed["SIZES"]
     judged = refused = 0
-    for arguments in _resized(session):
+    for arguments in itertools.chain(_resized(session), _farthest(session)):
         try:
             session.spec.run(arguments, session.spec.state)
         except SpecError:
@@ -87,12 +95,15 @@ def _many_rows(session: Session) -> Finding | None:
     return replace(finding, wrong=finding.wrong.with_lines(f"held       {finding.sampled}, and said of these"))
 
 
+def _resizable(session: Session) -> list[int]:
+    """The sizes of the arguments that another may take the place of: parameters and buffers have none of them."""
+    fixed = {n for value in session.spec.state.values() for n in value.shape}
+    return list(dict.fromkeys(n for t in session.given.tensors for n in t.shape if n > 1 and n not in fixed))
+
+
 def _resized(session: Session) -> Iterator[CallArguments]:
     rng = session.generator("SIZES")
-    tensors = session.given.tensors
-    extents = list(dict.fromkeys(n for t in tensors for n in t.shape if n > 1))
-    fixed = {n for value in session.spec.state.values() for n in value.shape}
-    resizable = [n for n in extents if n not in fixed]
+    tensors, resizable = session.given.tensors, _resizable(session)
     # Of the large sizes the largest that fits, because a fault begins at a size and goes on from there.
     kinds = (LARGE[::-1], list(rng.permutation(ALIGNED)), list(rng.permutation(SMALL)))
     calls = 0
@@ -103,14 +114,66 @@ def _resized(session: Session) -> Iterator[CallArguments]:
         if shapes is None:
             continue
         calls += 1
-        resized = [_like(t, shape, rng) for t, shape in zip(tensors, shapes, strict=True)]
-        yield filled(session.given.with_tensors(resized), WAYS["SIGNS"], rng)
+        yield _with_shapes(session, shapes, rng)
 
 
-def _resize(tensors: Sequence[Tensor], old: int, new: int) -> list[tuple[int, ...]] | None:
+def _farthest(session: Session) -> Iterator[CallArguments]:
+    """Of the arguments of `_at_branches` those at which the candidate's outputs are farthest from torch's."""
+    distances = []
+    for arguments in _at_branches(session):
+        try:
+            outputs = session.spec.outputs(arguments, session.spec.state)
+        except SpecError:
+            continue
+        answer = session.call(arguments)
+        if not answer.raised and len(answer.outputs) == len(outputs):
+            distances.append((max(map(_distance, answer.outputs, outputs), default=0.0), len(distances), arguments))
+    for distance, _, arguments in sorted(distances, reverse=True)[:_FARTHEST]:
+        if distance:
+            yield arguments
+
+
+def _distance(computed: Tensor, native: Tensor) -> float:
+    """The largest difference from torch's output as a share of its largest element; infinite for another form."""
+    if computed.shape != native.shape or computed.dtype != native.dtype:
+        return math.inf
+    if torch.equal(computed, native):
+        return 0.0
+    if not native.dtype.is_floating_point:
+        return math.inf
+    ours, theirs = computed.detach().double(), native.detach().double()
+    errors = torch.where((ours == theirs) | (ours.isnan() & theirs.isnan()), 0.0, (ours - theirs).abs())
+    largest = theirs[theirs.isfinite()].abs().max().item() if bool(theirs.isfinite().any()) else 0.0
+    distance = errors.nan_to_num(math.inf).max().item() / largest if largest else math.inf
+    return float(distance)
+
+
+def _at_branches(session: Session) -> Iterator[CallArguments]:
+    rng = session.generator("SIZES at branches")
+    # Of an axis that is the last of some tensor all sizes come first, because blocks are cut along it.
+    tensors = session.given.tensors
+    last = {t.shape[-1] for t in tensors if t.ndim}
+    resizable = sorted(_resizable(session), key=lambda n: n not in last)
+    ends = processor_seconds() + _SWEEP_SECONDS
+    for old in resizable:
+        for new in rng.permutation(_AT_BRANCHES):
+            shapes = _resize(tensors, old, int(new), _FEW)
+            if processor_seconds() > ends:
+                return
+            if shapes is not None:
+                yield _with_shapes(session, shapes, rng)
+
+
+def _with_shapes(session: Session, shapes: Sequence[tuple[int, ...]], rng: Any) -> CallArguments:
+    """The given arguments with tensors of other shapes and with other values."""
+    resized = [_like(t, shape, rng) for t, shape in zip(session.given.tensors, shapes, strict=True)]
+    return filled(session.given.with_tensors(resized), WAYS["SIGNS"], rng)
+
+
+def _resize(tensors: Sequence[Tensor], old: int, new: int, most: int = _MOST) -> list[tuple[int, ...]] | None:
     """The shapes of tensors with a size in place of another one; None where these are the same, or too large."""
     shapes = [tuple(new if n == old else n for n in t.shape) for t in tensors]
-    return None if old == new or sum(map(math.prod, shapes)) > _MOST else shapes
+    return None if old == new or sum(map(math.prod, shapes)) > most else shapes
 
 
 def _like(tensor: Tensor, shape: tuple[int, ...], rng: Any) -> Tensor:

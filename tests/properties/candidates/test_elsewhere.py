@@ -14,6 +14,7 @@ from torch import Tensor
 from opassay.properties.candidates.judgement import Judgement, Ruling
 from opassay.properties.candidates.judging import judge
 from opassay.properties.candidates.layouts import MemoryLayout, place, strides_of
+from tests.tiers import one_fast_in
 
 ROWS, COLUMNS = 8, 16
 
@@ -185,6 +186,15 @@ def test_aligned_odd_and_large_sizes_are_asked(wrong: Callable[[int], bool]) -> 
         return softmax(x) * (1.5 if wrong(n) and n != 30 else 1.0)
 
     arguments = (torch.randn(ROWS, 30, generator=torch.Generator().manual_seed(6)),)
+    assert _causes(judge(kernel, softmax, arguments, questions=["GIVEN", "SIZES"])) == ["SIZES"]
+
+
+@pytest.mark.parametrize("size", one_fast_in(4, (32, 63, 129, 511)))
+def test_a_size_at_which_alone_a_kernel_is_wrong_is_asked(size: int) -> None:
+    def kernel(x: Tensor) -> Tensor:
+        return softmax(x) * (1.001 if x.shape[-1] == size else 1)
+
+    arguments = (torch.randn(8, 64),)
     assert _causes(judge(kernel, softmax, arguments, questions=["GIVEN", "SIZES"])) == ["SIZES"]
 
 
