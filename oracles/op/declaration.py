@@ -137,7 +137,8 @@ class Law:
 
     Attributes:
         name: the relation in a few words.
-        calls: (args of the sample, rng) -> args of every call to make, or None where the law does not apply.
+        calls: (args of the sample, rng) -> args of every call to make, or None where the law does not apply. It and
+            `relate` get tensors of the host, on whatever device the op is judged.
         relate: (args of the sample, *outputs of each call) -> the two sides that must be equal, as tuples of tensors.
             Where the law is not exact, `relate` gets float64 and must be linear in the outputs.
         exact: whether the sides must be equal bit for bit; else within what the calls' bounds allow together.
@@ -370,6 +371,11 @@ class Op:
 def copied(value: Any) -> Any:
     """A copy of a tensor, in memory of its own; anything else as it is."""
     return value.detach().clone() if isinstance(value, Tensor) else value
+
+
+def moved_to(device: str, values: Sequence[Any]) -> tuple[Any, ...]:
+    """The values, tensors on a device; one that is there already is itself."""
+    return tuple(value.to(device) if isinstance(value, Tensor) else value for value in values)
 
 
 def is_float(value: Any) -> bool:

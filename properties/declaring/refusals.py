@@ -109,7 +109,7 @@ def shape(argument: str, *mentions: str) -> Mistake:
 
     def longer(tensor: torch.Tensor) -> torch.Tensor:
         rows, *rest = tensor.shape or (1,)
-        return torch.ones((rows + 1, *rest), dtype=tensor.dtype)
+        return tensor.new_ones((rows + 1, *rest))
 
     def single(tensor: torch.Tensor) -> torch.Tensor | None:
         return tensor.new_ones((1,) * tensor.ndim) if tensor.numel() > 1 else None

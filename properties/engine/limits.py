@@ -5,13 +5,11 @@ from __future__ import annotations
 import hashlib
 import os
 from dataclasses import replace
-from typing import Any
 
 import hypothesis
-import torch
 from hypothesis import HealthCheck, Phase
 
-from ...oracles.op.declaration import Sample
+from ...oracles.op.declaration import Sample, moved_to
 from ...oracles.verdicts.verdict import Cell
 
 
@@ -44,13 +42,9 @@ def processor_seconds() -> float:
     return used.user + used.system + used.children_user + used.children_system
 
 
-def moved_to(device: str, sample: Sample) -> Sample:
+def sample_on(device: str, sample: Sample) -> Sample:
     """The sample with its tensors on a device."""
-
-    def move(args: tuple[Any, ...]) -> tuple[Any, ...]:
-        return tuple(a.to(device) if isinstance(a, torch.Tensor) else a for a in args)
-
     if device == "cpu":
         return sample
-    slices, others = (tuple(move(args) for args in rows) for rows in (sample.slices, sample.others))
-    return replace(sample, args=move(sample.args), slices=slices, others=others)
+    slices, others = (tuple(moved_to(device, args) for args in rows) for rows in (sample.slices, sample.others))
+    return replace(sample, args=moved_to(device, sample.args), slices=slices, others=others)
