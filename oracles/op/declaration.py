@@ -100,6 +100,13 @@ class Sample:
     def with_args(self, args: Sequence[Any]) -> Sample:
         return replace(self, args=tuple(args))
 
+    def on(self, device: str) -> Sample:
+        """The same with its tensors on a device; itself where they are there, so that `kept` stays as it was."""
+        if all(value.device.type == device for value in self.args if isinstance(value, Tensor)):
+            return self
+        slices, others = (tuple(moved_to(device, args) for args in rows) for rows in (self.slices, self.others))
+        return replace(self, args=moved_to(device, self.args), slices=slices, others=others)
+
 
 @dataclass(frozen=True)
 class Draft:

@@ -1,15 +1,13 @@
-"""How a cell's samples are drawn: Hypothesis's settings, the seed, and the device on which they are put."""
+"""How a cell's samples are drawn: Hypothesis's settings, the seed, and the clock by which they are stopped."""
 
 from __future__ import annotations
 
 import hashlib
 import os
-from dataclasses import replace
 
 import hypothesis
 from hypothesis import HealthCheck, Phase
 
-from ...oracles.op.declaration import Sample, moved_to
 from ...oracles.verdicts.verdict import Cell
 
 
@@ -40,11 +38,3 @@ def processor_seconds() -> float:
     """
     used = os.times()
     return used.user + used.system + used.children_user + used.children_system
-
-
-def sample_on(device: str, sample: Sample) -> Sample:
-    """The sample with its tensors on a device."""
-    if device == "cpu":
-        return sample
-    slices, others = (tuple(moved_to(device, args) for args in rows) for rows in (sample.slices, sample.others))
-    return replace(sample, args=moved_to(device, sample.args), slices=slices, others=others)

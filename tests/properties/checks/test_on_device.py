@@ -1,21 +1,25 @@
-"""Where the samples are on a device, laws are judged and refusals are made without tensors of the host among them."""
+"""Where the samples are on a device, laws, refusals and devices are asked without tensors of the host among theirs."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from torch import Tensor
 
 from opassay.oracles.bound.contract import contract
+from opassay.oracles.judge.judge import Judge
 from opassay.oracles.op.declaration import OWN
 from opassay.properties.catalog import CATALOG
 from opassay.properties.catalog.loading import load_op
+from opassay.properties.checks.comm.devices import check_places
 from opassay.properties.checks.laws import check_laws
-from opassay.properties.engine.limits import sample_on
 from opassay.properties.picking import drafting
+from opassay.properties.table import PROPERTIES
 from tests.oracles import stand_in_device
-from tests.oracles.stand_in_device import DEVICE, StandInJudge, on_host
+from tests.oracles.stand_in_device import DEVICE, DeviceTensor, StandInJudge, on_host
 from tests.tiers import one_fast_in
 
 #: How many samples are judged of each op.
@@ -30,7 +34,7 @@ def test_laws_hold_on_a_device(name: str) -> None:
     judge = StandInJudge(op, OWN, contract("float32"), "cuda")
     with stand_in_device.present():
         for seed, drawn in enumerate(drafting.drafts(op, "float32", "ordinary", 0).first(SAMPLES)):
-            check_laws(judge, sample_on("cuda", drawn.draft.sample(seed)))
+            check_laws(judge, drawn.draft.sample(seed).on("cuda"))
     assert judge.tally.judged
 
 
@@ -39,7 +43,28 @@ def test_refusals_leave_tensors_on_their_device(name: str) -> None:
     """An op that refused a tensor of the host would pass for one that refused the mistake."""
     op = load_op(name)
     with stand_in_device.present():
-        sample = sample_on("cuda", next(iter(drafting.drafts(op, "float32", "ordinary", 0).first(1))).draft.sample(0))
+        sample = next(iter(drafting.drafts(op, "float32", "ordinary", 0).first(1))).draft.sample(0).on("cuda")
         wrong = {refusal.name: refusal.mutate(sample.args) or () for refusal in op.refusals}
     astray = {name for name, args in wrong.items() for a in args if isinstance(a, Tensor) and a.device != DEVICE}
     assert {name for name in astray if "another device" not in name} == set()
+
+
+class _OfTheHost(Judge):
+    """Refuses tensors of the device, of which autograd would end a process that has none."""
+
+    def call(self, function: Callable[..., Any], *args: Any, **more: Any) -> Any:
+        assert not any(isinstance(a, DeviceTensor) for a in args), "the path got a tensor of the device"
+        return super().call(function, *args, **more)
+
+
+@pytest.mark.parametrize("name", [name for name in CATALOG if load_op(name).production.devices])
+def test_ops_over_devices_are_judged_from_a_sample_on_a_device(name: str) -> None:
+    op = load_op(name)
+    op = replace(op, production=replace(op.production, ranks=None))
+    judge = _OfTheHost(op, OWN, contract("float32"), "cuda")
+    drawn = next(iter(drafting.drafts(op, "float32", "ordinary", 0).first(1))).draft
+    slices = PROPERTIES["COMM"].sampling.slices
+    with stand_in_device.present():
+        for seed in range(1, SAMPLES + 1):
+            check_places(judge, drawn.sample(seed, slices).on("cuda"))
+    assert judge.tally.judged
