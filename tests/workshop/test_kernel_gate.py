@@ -72,6 +72,7 @@ def test_no_op_moves_more_than_it_must() -> None:
     ("name", "said"),
     [
         ("double_constant", "instructions in double precision"),
+        ("approximate", "ex2.approx.f32: a GPU chooses the result"),
         ("spilling", "bytes of registers spilled"),
         ("strided", "100% of the bytes in accesses of fewer than 16 bytes"),
         ("unaligned", "100% of the bytes in accesses of fewer than 16 bytes"),
@@ -112,7 +113,9 @@ def test_accesses_are_read_by_their_width() -> None:
 def test_resident_blocks_are_those_of_the_occupancy_calculator(
     registers: int, warps: int, shared: int, blocks: int
 ) -> None:
-    assert MachineCode(registers, 0, 0, shared, warps, {}, {}, 0).resident(ARCHITECTURES["sm_90"]) == blocks
+    assert (
+        MachineCode(registers, 0, 0, shared, warps, {}, {}, 0, frozenset()).resident(ARCHITECTURES["sm_90"]) == blocks
+    )
 
 
 def test_a_launch_is_known_by_what_its_machine_code_depends_on() -> None:

@@ -61,6 +61,7 @@ _ACCESS = re.compile(r"\b(ld|st)\.global((?:\.[A-Za-z][\w:]*)*)\.[busf](\d+)\b")
 _VECTOR = re.compile(r"\.v(\d+)\b")
 _COPY = re.compile(r"\bcp\.async\.c[ag]\.shared\.global(?:\.[\w:]+)* *\[.*?\], *\[.*?\], *(0x[0-9a-f]+|\d+)")
 _DOUBLE = re.compile(r"^\s*(?:@!?%p\d+\s+)?([a-z]\S*\.f64\S*)\s", re.MULTILINE)
+_APPROXIMATE = re.compile(r"\b((?:ex2|lg2|rcp|rsqrt|sqrt|div|sin|cos|tanh)\.(?:approx|full)[\w.]*)")
 _USAGE = re.compile(r"REG:(\d+) STACK:(\d+) SHARED:(\d+) LOCAL:(\d+)")
 _SPILLS = re.compile(r"(\d+) bytes spill stores, (\d+) bytes spill loads")
 
@@ -74,7 +75,7 @@ class MachineCode:
         spills: bytes that a thread writes there because it has no register for them.
         shared: bytes of a block. warps: of a block.
         loads, stores: how many of the program's accesses have so many bytes.
-        doubles: instructions in double precision.
+        doubles: instructions in double precision. approximations: those of which the PTX ISA gives a bound alone.
     """
 
     registers: int
@@ -85,6 +86,7 @@ class MachineCode:
     loads: dict[int, int]
     stores: dict[int, int]
     doubles: int
+    approximations: frozenset[str]
 
     @property
     def narrow(self) -> float:
@@ -163,10 +165,11 @@ def read_resources(ptx: str, cubin: bytes, warps: int, architecture: Architectur
     usage = _USAGE.search(_run_tool([_tool("cuobjdump"), "--dump-resource-usage"], cubin, ".cubin"))
     assert usage is not None, "cuobjdump says nothing about registers"
     registers, stack, static, local = map(int, usage.groups())
-    doubles = len(_DOUBLE.findall(ptx))
+    doubles, approximations = len(_DOUBLE.findall(ptx)), frozenset(_APPROXIMATE.findall(ptx))
     spilled = _spilled(ptx, architecture) if stack or local else 0
+    loads, stores = accesses(ptx, "ld"), accesses(ptx, "st")
     return MachineCode(
-        registers, stack + local, spilled, max(static, shared), warps, accesses(ptx, "ld"), accesses(ptx, "st"), doubles
+        registers, stack + local, spilled, max(static, shared), warps, loads, stores, doubles, approximations
     )
 
 
