@@ -28,6 +28,8 @@ def faults(launch: Launch, code: MachineCode, on: Architecture, *, streams: int)
         reasons.append(f"a thread has {code.stack} bytes of stack{spilled}; need 0")
     if code.doubles and not launch.double:
         reasons.append(f"{code.doubles} instructions in double precision, and no operand is; need 0")
+    if code.unordered:
+        reasons.append(f"{len(code.unordered)} addresses loaded and then stored to with no barrier between; need 0")
     chosen = code.approximations - APPROXIMATIONS.get(launch.name, set())
     if chosen:
         reasons.append(f"{', '.join(sorted(chosen))}: a GPU chooses the result within a bound, and no list says why")
