@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -94,13 +94,18 @@ class Targets(NamedTuple):
         return empty(self.batch, wide, self.target.device)
 
     def require_classes(self, wrong: Tensor) -> None:
-        """IndexError where a program says in `wrong` that it has read a target that is no class and not ignored."""
-        if wrong.numel() and not _captured(wrong) and bool(wrong.any()):
+        """Refuse the targets where a program says in `wrong` that it has read one that is no class and not ignored.
+
+        A GPU asserts it, as torch's own losses do, because the host would wait for the kernel to raise an error.
+
+        Raises:
+            IndexError: the kernels run on the host.
+        """
+        if wrong.is_cuda and wrong.numel():
+            rule = kernels_cpu.target_rule(self.classes, self.ignore_index)
+            torch._assert_async((wrong == 0).all(), f"{self.op}: got a wrong target, need {rule}.")
+        elif wrong.numel() and bool(wrong.any()):
             raise kernels_cpu.out_of_range(self.op, self.target, self.classes, self.ignore_index)
-
-
-def _captured(t: Any) -> bool:
-    return bool(t.is_cuda and torch.cuda.is_current_stream_capturing())
 
 
 @functools.lru_cache(maxsize=8192)
