@@ -177,8 +177,8 @@ class Refusal:
     """Documented invalid input: `mutate` makes it from valid arguments; `error` and `mentions` must be raised.
 
     Where it is `short`, a tensor has fewer elements than are read or written. An implementation that does not promise
-    to refuse it is not called with it, because it may write where other memory is. Where it is `in_elements`, a GPU asserts
-    it after the call, which ends all further work of a process there, so it is asked on the CPU alone.
+    to refuse it is not called with it, because it may write where other memory is. Where it is `in_elements`, a GPU
+    asserts it after the call, which ends all further work of a process there, so it is asked on the CPU alone.
     """
 
     name: str
