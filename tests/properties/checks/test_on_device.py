@@ -7,13 +7,16 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+import torch
 from torch import Tensor
 
 from opassay.oracles.bound.contract import contract
 from opassay.oracles.judge.judge import Judge
 from opassay.oracles.op.declaration import OWN
+from opassay.oracles.verdicts.violation import Violation
 from opassay.properties.catalog import CATALOG
 from opassay.properties.catalog.loading import load_op
+from opassay.properties.checks.calls import memory
 from opassay.properties.checks.comm.devices import check_places
 from opassay.properties.checks.laws import check_laws
 from opassay.properties.picking import drafting
@@ -68,3 +71,19 @@ def test_ops_over_devices_are_judged_from_a_sample_on_a_device(name: str) -> Non
         for seed in range(1, SAMPLES + 1):
             check_places(judge, drawn.sample(seed, slices).on("cuda"))
     assert judge.tally.judged
+
+
+def test_memory_that_grows_on_a_device_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    held = {"bytes": 0}
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: held["bytes"] if device else 0)
+    judge = Judge(load_op("trace"), OWN, contract("float32"))
+
+    def leak() -> None:
+        held["bytes"] += 512
+
+    memory.require_no_growth(judge, lambda: None, "keeps nothing")
+    with pytest.raises(Violation, match="memory grows with the number of calls") as found:
+        memory.require_no_growth(judge, leak, "keeps a tensor")
+    assert "+32768 bytes on GPUs" in found.value.message
