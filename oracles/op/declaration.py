@@ -14,6 +14,7 @@ import torch
 from ...reference.algorithms import parameters_of, require_names
 from ...reference.dtypes import dtype_name as dtype_name
 from ..bound.contract import EXP2
+from .copies import copied, moved_to
 from .documented import Documented
 from .placement import Devices, Production, Ranks
 from .promises import ArithmeticPromises, MemoryPromises, PromiseKeywords
@@ -375,16 +376,6 @@ class Op:
             return (*outputs, *(arguments[i] for i in positions))
 
         return call
-
-
-def copied(value: Any) -> Any:
-    """A copy of a tensor, in memory of its own; anything else as it is."""
-    return value.detach().clone() if isinstance(value, Tensor) else value
-
-
-def moved_to(device: str, values: Sequence[Any]) -> tuple[Any, ...]:
-    """The values, tensors on a device; one that is there already is itself."""
-    return tuple(value.to(device) if isinstance(value, Tensor) else value for value in values)
 
 
 def is_float(value: Any) -> bool:

@@ -13,7 +13,8 @@ import torch
 
 from ...oracles.bound.rounding import Ball
 from ...oracles.judge.judge import Judge
-from ...oracles.op.declaration import Law, Sample, Stream, Tensor, dtype_name, moved_to
+from ...oracles.op.copies import moved_to
+from ...oracles.op.declaration import Law, Sample, Stream, Tensor, dtype_name
 from ...oracles.op.paths import Path
 from ...oracles.op.transforms import word_name
 from ...oracles.verdicts.verdict import Code

@@ -187,7 +187,9 @@ class _AskedOnDevice(DeviceTensor):
     """A tensor of a device of which the host reads nothing back."""
 
     @classmethod
-    def __torch_dispatch__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(  # type: ignore[override]  # as in `DeviceTensor`
+        cls, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
         assert function not in (torch.ops.aten._local_scalar_dense.default, torch.ops.aten.is_nonzero.default), function
         return super().__torch_dispatch__(function, types, args, kwargs)
 

@@ -29,16 +29,18 @@ class DeviceTensor(Tensor):
 
     @staticmethod
     def __new__(cls, host: Tensor) -> DeviceTensor:
-        more = {"strides": host.stride(), "storage_offset": host.storage_offset(), "dtype": host.dtype}
+        more: dict[str, Any] = {"strides": host.stride(), "storage_offset": host.storage_offset(), "dtype": host.dtype}
         made: DeviceTensor = Tensor._make_wrapper_subclass(cls, host.shape, device=DEVICE, **more)
         made.host = host
         return made
 
-    def __repr__(self, **more: Any) -> str:
+    def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]  # unannotated there
         return f"device_of({self.host!r})"
 
     @classmethod
-    def __torch_dispatch__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(  # type: ignore[override]  # torch's own stub has no class and no function
+        cls, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
         kwargs = kwargs or {}
         for operand in tree_iter((args, kwargs)):
             if isinstance(operand, Tensor) and not isinstance(operand, DeviceTensor) and operand.dim():

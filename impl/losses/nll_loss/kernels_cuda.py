@@ -1,9 +1,9 @@
 """Kernels of the negative log likelihood on CUDA: Triton's; without Triton those of the CPU, which are compositions.
 
 Scores are seen as (outer, C, inner), whatever their strides, and targets as the batch indices, `count` positions each.
-What is hard here is that a wrong target must raise IndexError, while only the GPU has the targets. So every program
-says whether it has seen a wrong one, and the host reads that: a small kernel, and one wait for the GPU, in each call.
-While a CUDA graph is captured nothing can be read; there the loss of a wrong target is NaN, and so is its gradient.
+What is hard here is that a wrong target must be refused, while only the GPU has the targets. So every program says
+whether it has seen a wrong one, and the GPU asserts that none has: the host waits for nothing.
+Until the GPU asserts that a target is wrong, its loss is NaN, and so is its gradient.
 """
 
 from __future__ import annotations

@@ -48,14 +48,14 @@ def bend(name: str, share: Callable[[Any], Any]) -> None:
     setattr(interpreter.InterpreterBuilder, f"create_{name}", lambda self, arg: self.unary_op(arg, bent))
 
 
-@triton.jit
-def exp_of(X, Y, BLOCK: tl.constexpr):
+@triton.jit  # type: ignore[untyped-decorator]
+def exp_of(X, Y, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
     at = tl.arange(0, BLOCK)
     tl.store(Y + at, arithmetic.exp(tl.load(X + at)))
 
 
-@triton.jit
-def log1p_of(X, Y, BLOCK: tl.constexpr):
+@triton.jit  # type: ignore[untyped-decorator]
+def log1p_of(X, Y, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
     at = tl.arange(0, BLOCK)
     tl.store(Y + at, arithmetic.log1p(tl.load(X + at)))
 
