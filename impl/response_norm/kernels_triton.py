@@ -16,7 +16,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from ..gpu.arithmetic import divide, number, power_of_two
+from ..gpu.arithmetic import divide, number, times_power_of_two
 
 
 @triton.jit
@@ -43,14 +43,6 @@ def _scale_to_power(s, exponent, KIND: tl.constexpr):
 
 
 @triton.jit
-def _times_power_of_two(x, power):
-    """x 2^power for a whole number, in two halves as in `arithmetic.exp`."""
-    whole = power.to(tl.int64 if x.dtype == tl.float64 else tl.int32)
-    half = whole >> 1
-    return x * power_of_two(half) * power_of_two(whole - half)
-
-
-@triton.jit
 def _general_power(s, exponent, KIND: tl.constexpr):
     """|s|^exponent = 2^(exponent n) m^exponent for |s| = m 2^n, with the sign of s where the exponent is odd.
 
@@ -62,13 +54,14 @@ def _general_power(s, exponent, KIND: tl.constexpr):
     # The logarithm may be large, and the rounding error of its product with the exponent is a relative error of the
     # power. So the integer part n is taken apart, and the product with it is held in two numbers.
     n = tl.floor(tl.where(usual, tl.log2(size), 0.0))
-    m = _times_power_of_two(tl.where(usual, size, 1.0), -n)
+    INTEGER: tl.constexpr = tl.int64 if s.dtype == tl.float64 else tl.int32
+    m = times_power_of_two(tl.where(usual, size, 1.0), -n.to(INTEGER))
     high = exponent * n
     low = tl.fma(exponent, n, -high) + exponent * tl.log2(m)
     # Beyond the bounds the power is zero or infinity by its first factor alone, or together with the second.
     most = 2044.0 if s.dtype == tl.float64 else 252.0
     whole = tl.minimum(tl.maximum(tl.floor(high), -most), most)
-    power = _times_power_of_two(tl.exp2((high - whole) + low), whole)
+    power = times_power_of_two(tl.exp2((high - whole) + low), whole.to(INTEGER))
     power = tl.where(size == 0.0, tl.where(exponent > 0.0, 0.0, float("inf")), power)
     power = tl.where(size == float("inf"), tl.where(exponent > 0.0, float("inf"), 0.0), power)
     if KIND == "odd":

@@ -94,12 +94,9 @@ class Targets(NamedTuple):
         return empty(self.batch, wide, self.target.device)
 
     def require_classes(self, wrong: Tensor) -> None:
-        """Refuse the targets where a program says in `wrong` that it has read one that is no class and not ignored.
+        """IndexError where a program says in `wrong` that it has read a target that is no class and not ignored.
 
-        A GPU asserts it, as torch's own losses do, because the host would wait for the kernel to raise an error.
-
-        Raises:
-            IndexError: the kernels run on the host.
+        A GPU asserts it instead, as torch's own losses do, because to raise an error the host would have to wait.
         """
         if wrong.is_cuda and wrong.numel():
             rule = kernels_cpu.target_rule(self.classes, self.ignore_index)

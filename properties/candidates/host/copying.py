@@ -19,6 +19,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
+import torch
+
 from ....oracles import process
 from ...places.lifeline import adopt_orphans
 from ...places.process import Process
@@ -39,7 +41,7 @@ def process_copied(memory: int) -> Process | None:
     from . import calls, host, module_files  # noqa: F401 (the copy has them, too)
 
     process.settle()
-    if not _has_one_thread() or process.has_started_cuda():
+    if not _has_one_thread() or torch.cuda.is_initialized():
         return None
     adopt_orphans(True)
     return Process({"memory": memory, "interpret": False}, command=partial(ProcessCopy, program.main))

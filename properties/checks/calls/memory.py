@@ -79,9 +79,8 @@ def require_no_growth(judge: Judge, call: Callable[[], None], what: str) -> None
         if objects < _OBJECTS * window and max(size, on_gpus) < _BYTES * window:
             judge.tally.count(1)
             return
-        grown.append(
-            f"{window} calls: {objects:+d} objects of Python, {size:+d} bytes of malloc, {on_gpus:+d} bytes on GPUs"
-        )
+        counted = f"{objects:+d} objects of Python, {size:+d} bytes of malloc, {on_gpus:+d} bytes on GPUs"
+        grown.append(f"{window} calls: {counted}")
         before = after
     raise judge.broken(Code.MEMORY, "memory grows with the number of calls", grown, where=what)
 
