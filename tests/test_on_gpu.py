@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -29,6 +30,11 @@ SCRIPT = _script("on_gpu")
 def _part(folder: Path, text: str, **more: Any) -> Any:
     (folder / "part.py").write_text(text)
     return SCRIPT.Part("planted", str(folder / "part.py"), (), 1.0, **more)
+
+
+def _part_of_gpu(name: str, monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.syspath_prepend(REPOSITORY / "benchmarks" / "gpu")  # where a part finds `telling`
+    return _script(f"gpu/{name}")
 
 
 def test_without_a_gpu_every_part_that_needs_one_is_not_run(tmp_path: Path) -> None:
@@ -99,3 +105,58 @@ def test_the_cost_of_a_launch_is_measured_without_a_gpu(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert "softmax, 1 launch " in done.stdout
+
+
+class _Stubborn:
+    """A run that goes on after its interrupt, until it is killed."""
+
+    def __init__(self, command: list[str], **more: Any) -> None:
+        self.asked: list[str] = []
+        RUNS.append(self)
+
+    def wait(self, seconds: float | None = None) -> None:
+        if seconds is not None:
+            raise subprocess.TimeoutExpired("opassay", seconds)
+
+    def send_signal(self, number: int) -> None:
+        self.asked.append(f"signal {number:d}")
+
+    def kill(self) -> None:
+        self.asked.append("kill")
+
+
+RUNS: list[_Stubborn] = []
+
+
+def test_a_run_of_cells_that_does_not_end_is_recovered(monkeypatch: pytest.MonkeyPatch) -> None:
+    cells = _part_of_gpu("cells", monkeypatch)
+    monkeypatch.setattr(cells.subprocess, "Popen", _Stubborn)
+    monkeypatch.setattr(cells.subprocess, "run", lambda command, **more: RUNS[-1].asked.append(" ".join(command[3:5])))
+    monkeypatch.setattr(cells.record, "load", lambda path: SimpleNamespace(verdicts=()))
+    cells.run(["trace"], 1.0)
+    assert RUNS[-1].asked == ["signal 2", "kill", "report recover"]
+
+
+def test_cells_over_devices_of_one_gpu_begin_on_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    cells, asked = _part_of_gpu("cells", monkeypatch), []
+    monkeypatch.setattr(cells, "require_gpu", lambda: None)
+    monkeypatch.setattr(cells, "run", lambda words, seconds: asked.append(words[words.index("--device") + 1]))
+    for words in (["--folded", "gather"], ["softmax"]):
+        monkeypatch.setattr(sys, "argv", ["cells.py", *words, "9"])
+        cells.main()
+    assert asked == ["cpu", "cuda"]
+
+
+def test_the_sanitizer_sees_each_tensor_in_memory_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    sanitized, asked = _part_of_gpu("sanitized", monkeypatch), []
+
+    def run(command: list[str], *, env: dict[str, str], **more: Any) -> Any:
+        asked.append(env["PYTORCH_NO_CUDA_MEMORY_CACHING"])
+        return SimpleNamespace(stdout=b"", stderr=b"", returncode=0)
+
+    monkeypatch.setattr(sanitized, "require_gpu", lambda: None)
+    monkeypatch.setattr(sanitized.shutil, "which", lambda name: name)
+    monkeypatch.setattr(sanitized.subprocess, "run", run)
+    monkeypatch.setattr(sys, "argv", ["sanitized.py", "9"])
+    sanitized.main()
+    assert asked == ["1"] * len(sanitized.TOOLS)

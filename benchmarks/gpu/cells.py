@@ -1,7 +1,8 @@
 """Values and derivatives on the GPU, judged by the framework: `cells.py [--folded] OP... SECONDS`.
 
 The cells are those of `opassay run --device cuda`: the production op and torch's own, few examples, the properties that
-tell most. A run that takes too long is interrupted; what it had judged until then is told.
+tell most. With --folded they are those of ops over devices, from the host to streams of the GPU and back. A run that
+takes too long is interrupted; what it had judged until then is told.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ def run(words: list[str], seconds: float) -> None:
     """One run, and a row for each cell that did not pass, and for each number of those that did."""
     with tempfile.TemporaryDirectory() as folder:
         workers = str(min(8, len(os.sched_getaffinity(0))))
-        command = [sys.executable, "-m", "opassay", "run", *words, "--device", DEVICE, "-n", workers]
+        command = [sys.executable, "-m", "opassay", "run", *words, "-n", workers]
         process = subprocess.Popen(
             [*command, "--profile", "brief", "--max-examples", str(EXAMPLES), "--report-dir", folder], stdout=sys.stderr
         )
@@ -38,7 +39,13 @@ def run(words: list[str], seconds: float) -> None:
         except subprocess.TimeoutExpired:
             cut = True
             process.send_signal(signal.SIGINT)
-            process.wait(GRACE)
+            try:
+                process.wait(GRACE)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+                recover = [sys.executable, "-m", "opassay", "report", "recover", folder]
+                subprocess.run(recover, stdout=sys.stderr, check=False)
         verdicts = record.load(Path(folder) / "run.json").verdicts
     passed: Counter[tuple[str, str, str]] = Counter()
     for verdict in verdicts:
@@ -59,11 +66,11 @@ def main() -> None:
     words = sys.argv[1:-1]
     if "--folded" in words:
         ops = [word for word in words if word != "--folded"]
-        run([*ops, "--property", "COMM", "--dtype", "float32", "--fabric", "folded"], clock.left())
+        run([*ops, "--property", "COMM", "--dtype", "float32", "--fabric", "folded", "--device", "cpu"], clock.left())
         return
     asked = [word for name in PROPERTIES for word in ("--property", name)]
     dtypes = [word for name in ("float32", "bfloat16") for word in ("--dtype", name)]
-    run([*words, *asked, *dtypes, "--subject", "opassay", "--subject", "torch"], clock.left())
+    run([*words, *asked, *dtypes, "--device", DEVICE, "--subject", "opassay", "--subject", "torch"], clock.left())
 
 
 if __name__ == "__main__":

@@ -44,7 +44,8 @@ def nll_loss(
         positions is 0 even then.
 
     Raises:
-        IndexError: a target is neither ignore_index nor a class, in every reduction.
+        IndexError: a target is neither ignore_index nor a class, in every reduction; a GPU asserts it after the call,
+            as with torch's own losses.
         ValueError: input has no dims, its batch is not the target's, or reduction is none of the three.
         RuntimeError: other shapes, dtypes or devices do not fit each other.
         TypeError: an operand is not a tensor, ignore_index not an int.

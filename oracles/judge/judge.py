@@ -12,6 +12,7 @@ failure, its worst elements are read exactly, one by one.
 
 from __future__ import annotations
 
+import copy
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -84,6 +85,12 @@ class Judge:
         fresh.tally.part = self.tally.part
         fresh.between = self.between
         return fresh
+
+    def on(self, device: str) -> Judge:
+        """The same judge, with the same tally, of samples on another device."""
+        other = copy.copy(self)
+        other.device = device
+        return other
 
     def contract_of(self, order: int, wide: bool = False) -> Contract:
         """The contract of a path with `order` derivative steps besides the op's own; `wide`: computed in float64."""

@@ -14,6 +14,7 @@ import torch
 from ...reference.algorithms import parameters_of, require_names
 from ...reference.dtypes import dtype_name as dtype_name
 from ..bound.contract import EXP2
+from .copies import copied, moved_to
 from .documented import Documented
 from .placement import Devices, Production, Ranks
 from .promises import ArithmeticPromises, MemoryPromises, PromiseKeywords
@@ -100,6 +101,13 @@ class Sample:
     def with_args(self, args: Sequence[Any]) -> Sample:
         return replace(self, args=tuple(args))
 
+    def on(self, device: str) -> Sample:
+        """The same with its tensors on a device; itself where they are there, so that `kept` stays as it was."""
+        if all(value.device.type == device for value in self.args if isinstance(value, Tensor)):
+            return self
+        slices, others = (tuple(moved_to(device, args) for args in rows) for rows in (self.slices, self.others))
+        return replace(self, args=moved_to(device, self.args), slices=slices, others=others)
+
 
 @dataclass(frozen=True)
 class Draft:
@@ -137,7 +145,8 @@ class Law:
 
     Attributes:
         name: the relation in a few words.
-        calls: (args of the sample, rng) -> args of every call to make, or None where the law does not apply.
+        calls: (args of the sample, rng) -> args of every call to make, or None where the law does not apply. It and
+            `relate` get tensors of the host, on whatever device the op is judged.
         relate: (args of the sample, *outputs of each call) -> the two sides that must be equal, as tuples of tensors.
             Where the law is not exact, `relate` gets float64 and must be linear in the outputs.
         exact: whether the sides must be equal bit for bit; else within what the calls' bounds allow together.
@@ -169,7 +178,8 @@ class Refusal:
     """Documented invalid input: `mutate` makes it from valid arguments; `error` and `mentions` must be raised.
 
     Where it is `short`, a tensor has fewer elements than are read or written. An implementation that does not promise
-    to refuse it is not called with it, because it may write where other memory is.
+    to refuse it is not called with it, because it may write where other memory is. Where it is `in_elements`, a GPU
+    asserts it after the call, which ends all further work of a process there, so it is asked on the CPU alone.
     """
 
     name: str
@@ -177,6 +187,7 @@ class Refusal:
     error: type[Exception]
     mentions: tuple[str, ...]
     short: bool = False
+    in_elements: bool = False
 
 
 @dataclass(frozen=True)
@@ -365,11 +376,6 @@ class Op:
             return (*outputs, *(arguments[i] for i in positions))
 
         return call
-
-
-def copied(value: Any) -> Any:
-    """A copy of a tensor, in memory of its own; anything else as it is."""
-    return value.detach().clone() if isinstance(value, Tensor) else value
 
 
 def is_float(value: Any) -> bool:

@@ -25,7 +25,8 @@ import torch
 
 from ...reference.algorithms import algorithm_of, algorithms
 from ..specs.tracing import SpecFormula
-from .declaration import Op, Sample, Stream, Tensor, copied, flat_outputs, is_float, to_array
+from .copies import copied
+from .declaration import Op, Sample, Stream, Tensor, flat_outputs, is_float, to_array
 from .script import ScriptMaker
 from .transforms import ENGINES, REFERENCE, Engine, Vmap, Word, along, derivative_order, path_name
 

@@ -1,5 +1,6 @@
 """The state of the process, which a subject must leave as it was; and whether an interrupt is the user's."""
 
+from .forking import fork as fork
 from .pages import WatchedTensor as WatchedTensor
 from .pages import watches as watches
 from .settings import MODES as MODES

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import inspect
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,6 +20,11 @@ State = Mapping[str, Tensor]
 #: The arguments of a call: in order, or by name; and how a user gives them.
 Args = tuple[Any, ...] | dict[str, Any]
 Inputs = Sequence[Any] | Mapping[str, Any]
+
+
+def device_of(values: Iterable[Any]) -> str:
+    """ "cuda" where a tensor among the values is there, else "cpu"."""
+    return "cuda" if any(isinstance(value, Tensor) and value.is_cuda for value in values) else "cpu"
 
 
 class OperandFacts(enum.Enum):

@@ -31,7 +31,7 @@ from ...oracles.verdicts.violation import Unsupported, error_lines, error_name
 from ..declaring.choices import choose
 from ..declaring.strategies import ORDINARY
 from ..functions.user import dtypes_when_called
-from .arguments import Args, CallArguments, Tensor, call, call_with_state, copied_state
+from .arguments import Args, CallArguments, Tensor, call, call_with_state, copied_state, device_of
 from .host.host import CandidateHost
 from .inputs import WAYS, filled
 from .layouts import place
@@ -110,9 +110,8 @@ def op_of_candidate(host: CandidateHost, spec: Specification, given: CallArgumen
     if "grad" in refusals:
         op = replace(op, differentiable=())
     without = frozenset(refusals) - {"grad"}
-    device = "cuda" if any(t.is_cuda for t in operands) else "cpu"
     op = op.changed(without=without, terms=terms, one_graph=False)
-    return CandidateOp(op, refusals, spec.dtype_of(arguments, spec.state), device)
+    return CandidateOp(op, refusals, spec.dtype_of(arguments, spec.state), device_of(operands))
 
 
 def _affordable(spec: Specification, given: CallArguments, terms: Terms) -> CallArguments:

@@ -14,7 +14,7 @@ from ...oracles.op.script import NoProgram, ProgramTensor, Script, plain_source
 from ...oracles.programs.values import literal
 from ...oracles.programs.writing import assemble
 from . import failing_call
-from .arguments import Tensor
+from .arguments import Tensor, device_of
 from .cases import JudgedCase, absolute, parts_of
 from .finding import FailingCall, Finding
 from .host.calls import Manner
@@ -24,7 +24,6 @@ from .layouts import place, strides_of
 #: Bytes of a tensor that a program has in its text, 4096 elements of float32; a larger one is in a file beside it.
 _IN_TEXT = 2**14
 _FUNCTIONS = (failing_call.load, failing_call.instance_of, failing_call.tensors_of, failing_call.call)
-_AUTOCAST = "torch.no_grad(), torch.autocast('cuda' if torch.cuda.is_available() else 'cpu', dtype=torch.bfloat16)"
 #: Lines before a call of a manner.
 _BEFORE = {
     Manner.POISONED: (
@@ -143,7 +142,10 @@ def _comparison(call: FailingCall, outlier: Outlier | None) -> tuple[str, ...]:
         raise NoProgram("Exact value and bound, rounded to float64, do not tell the element from a right one.")
     index = ", ".join(map(str, outlier.index)) or "..."
     condition = "abs(computed - exact) <= bound" if finite else "not abs(computed) < inf"
-    around = _AUTOCAST if call.manner is Manner.AUTOCAST else "torch.no_grad()"
+    around = "torch.no_grad()"
+    if call.manner is Manner.AUTOCAST:
+        device = device_of((*call.arguments.tensors, *call.state.values()))
+        around += f", torch.autocast({device!r}, dtype=torch.bfloat16)"
     calls = ("tensors_of(call(reference, copy.deepcopy(given)))", "tensors_of(call(candidate, given, right))")
     if call.backward is not None:
         floats = [i for i, t in enumerate(call.arguments.tensors) if t.dtype.is_floating_point]

@@ -37,7 +37,7 @@ from ...reference.formats import FORMATS
 from ...reference.missing import NoReadingError
 from ..catalog.loading import load_op
 from ..names import SelectionError
-from .arguments import Args, CallArguments, State, Tensor, call, call_with_state, copied_state
+from .arguments import Args, CallArguments, State, Tensor, call, call_with_state, copied_state, device_of
 from .results import Result, SpecRun, homes_of, incomparable, result_of
 
 #: An output as the rounding reading has it: a ball, or an array of integers or truth values.
@@ -149,7 +149,7 @@ class Specification:
             if not isinstance(outputs, (tuple, list)):
                 return torch.from_numpy(np.array(outputs))
             return tuple(None if leaf is None else torch.from_numpy(np.array(leaf)) for leaf in outputs)
-        device = "cuda" if any(isinstance(a, Tensor) and a.is_cuda for a in args) else "cpu"
+        device = device_of(pytree.tree_leaves((state, args)))
         # What torch.compile made is run as its original: to compile it may take a minute for each shape.
         with uncompiled(), torch.autocast(device, dtype=torch.bfloat16, enabled=self.autocast):
             if isinstance(self.function, torch.nn.Module):
@@ -224,8 +224,7 @@ class Specification:
         """The spec as a function of arrays of its floating operands, to be differentiated `order` times."""
         operands = [*state.values(), *arguments.tensors]
         floating = [i for i, t in enumerate(operands) if is_float(t)]
-        device = "cuda" if any(t.is_cuda for t in operands) else "cpu"
-        contract = terms.contract(self.dtype_of(arguments, state), device, order)
+        contract = terms.contract(self.dtype_of(arguments, state), device_of(operands), order)
         # A function of arrays in the places of the state and of the tensors among the arguments.
         inner = with_algorithms(self.function, arguments) if self.numpy else self.traced_at(arguments, state)
         fixed = [None if i in floating else t.detach().cpu().numpy() for i, t in enumerate(operands)]

@@ -138,8 +138,8 @@ def _of_another_batch(input: Tensor, target: Tensor) -> Named:
 def refusals_of(batch_error: type[Exception]) -> tuple[refusals.Mistake, ...]:
     """The mistakes that all losses refuse; `batch_error` is raised for a target of another batch."""
     return (
-        refusals.refusal("target beyond the classes", _beyond, IndexError, "target", "at 1 of "),
-        refusals.refusal("negative target", _below, IndexError, "target", "at 1 of "),
+        refusals.Mistake("target beyond the classes", _beyond, IndexError, ("target", "at 1 of "), in_elements=True),
+        refusals.Mistake("negative target", _below, IndexError, ("target", "at 1 of "), in_elements=True),
         refusals.refusal("target of another batch", _of_another_batch, batch_error, "target"),
         refusals.its_type("ignore_index", "ignore_index"),
         refusals.wrong("target", "target of int32", lambda target: target.int(), RuntimeError, "target", "int32"),

@@ -13,6 +13,7 @@ import torch
 
 from ...oracles.bound.rounding import Ball
 from ...oracles.judge.judge import Judge
+from ...oracles.op.copies import moved_to
 from ...oracles.op.declaration import Law, Sample, Stream, Tensor, dtype_name
 from ...oracles.op.paths import Path
 from ...oracles.op.transforms import word_name
@@ -26,15 +27,17 @@ def check_laws(judge: Judge, sample: Sample) -> None:
     """LAW: every declared relation, on finite results."""
     if not judge.op.laws:
         raise Unsupported(Code.NOT_APPLICABLE, f"{judge.op.name} declares no laws")
+    # A law sees tensors of the host alone: it draws numbers there, and may take arguments and outputs to NumPy.
+    args = moved_to("cpu", sample.args)
     for i, law in enumerate(judge.op.laws):
         # Each law draws from a generator of its own, so one that is declared after the others does not change their
         # choices.
-        calls = law.calls(sample.args, sample.seeded(Stream.LAW, i))
+        calls = law.calls(args, sample.seeded(Stream.LAW, i))
         if calls is None:
             continue
-        evaluations = [_Call(judge, law, sample.with_args(args)) for args in calls]
+        evaluations = [_Call(judge, law, sample.with_args(moved_to(judge.device, changed))) for changed in calls]
         try:
-            _judge_relation(judge, law, sample.args, evaluations)
+            _judge_relation(judge, law, args, evaluations)
         except Violation:
             raise
         except Exception:
@@ -64,7 +67,7 @@ class _Call:
         self.what = f"{law.name}, {word_name(law.word)}" if law.word else law.name
         primal = judge.primal(sample, what=law.name)
         self._path: Path = judge.path(sample, law.word, primal)
-        self.outputs = tuple(judge.run(self._path, what=self.what) if law.word else primal)
+        self.outputs = moved_to("cpu", judge.run(self._path, what=self.what) if law.word else primal)
 
     def _read(self) -> tuple[Ball, ...]:
         return self.judge.read(self._path.expected())
@@ -82,7 +85,7 @@ class _Call:
 def _require_within_bounds(judge: Judge, law: Law, args: Sequence[Any], evaluations: Sequence[_Call]) -> None:
     """Violation unless |left − right| is at most what errors of all outputs within their bounds can add up to."""
     counts = [len(call.outputs) for call in evaluations]
-    values = tuple(y.detach().double().cpu() for call in evaluations for y in call.outputs)
+    values = tuple(y.detach().double() for call in evaluations for y in call.outputs)
     widths = [torch.from_numpy(np.asarray(w)) for call in evaluations for w in call.half_widths()]
 
     def difference(*flat: Tensor) -> tuple[Tensor, ...]:

@@ -21,7 +21,7 @@ class Mistake:
         change: (arguments by name) -> the changed arguments of a valid call; None where this mistake cannot be made.
         error: the type that must be raised. mentions: words that its text must have.
         argument: if there are no mentions, the argument whose name in the op the text must have.
-        short: as for `Refusal`. besides: mistakes that go with this one wherever it is declared.
+        short, in_elements: as for `Refusal`. besides: mistakes that go with this one wherever it is declared.
     """
 
     name: str
@@ -30,6 +30,7 @@ class Mistake:
     mentions: tuple[str, ...]
     argument: str = ""
     short: bool = False
+    in_elements: bool = False
     besides: tuple[Mistake, ...] = ()
 
     def of(self, signature: Signature) -> Refusal:
@@ -48,7 +49,7 @@ class Mistake:
         # An op may have an argument by another name than the declaration. A user reads the op's own name, so the
         # error has to have that one in it.
         mentions = self.mentions or ((signature.own(self.argument),) if self.argument else ())
-        return Refusal(self.name, mutate, self.error, mentions, self.short)
+        return Refusal(self.name, mutate, self.error, mentions, self.short, self.in_elements)
 
 
 def refusal(name: str, change: Callable[..., Named | None], error: type[Exception], *mentions: str) -> Mistake:
@@ -109,7 +110,7 @@ def shape(argument: str, *mentions: str) -> Mistake:
 
     def longer(tensor: torch.Tensor) -> torch.Tensor:
         rows, *rest = tensor.shape or (1,)
-        return torch.ones((rows + 1, *rest), dtype=tensor.dtype)
+        return tensor.new_ones((rows + 1, *rest))
 
     def single(tensor: torch.Tensor) -> torch.Tensor | None:
         return tensor.new_ones((1,) * tensor.ndim) if tensor.numel() > 1 else None

@@ -125,7 +125,7 @@ def judge_cell(cell: Cell, settings: Settings, op: Op | None = None, tell: Tell 
 def judge_sample(cell: Cell, sample: Sample, tell: Tell | None = None) -> Verdict:
     """The verdict of a cell on one sample, that of a case file; arguments and errors are those of `judge_cell`."""
     opened = open_cell(cell, light=True, tell=tell)
-    return _judge_watched(opened, OneSample(opened, sample))
+    return _judge_watched(opened, OneSample(opened, sample.on(cell.device)))
 
 
 def judge_case(text: str) -> None:
@@ -139,7 +139,7 @@ def judge_case(text: str) -> None:
     # A violation is dropped here, because the process that drew the sample finds it as well and decides the verdict.
     with interrupt.heard(), process.pinned(), contextlib.suppress(Violation):
         try:
-            ask_watched(opened, sample)
+            ask_watched(opened, sample.on(cell.device))
         except kinds.DeclarationError as err:
             # The process that drew the sample says whose fault the error is.
             raise err.__cause__ or RuntimeError(str(err)) from None

@@ -103,6 +103,7 @@ def _gpu() -> dict[str, str]:
         "gpu capability": f"sm{properties.major}{properties.minor}",
         "gpu memory": f"{properties.total_memory / 2**30:.0f} GiB",
         "cudnn": str(torch.backends.cudnn.version()),
+        "cublas workspace": os.environ.get("CUBLAS_WORKSPACE_CONFIG", "cuBLAS's own"),
         "tf32 matmul": str(torch.backends.cuda.matmul.allow_tf32),
         "tf32 cudnn": str(torch.backends.cudnn.allow_tf32),
     }

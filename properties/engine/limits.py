@@ -1,17 +1,13 @@
-"""How a cell's samples are drawn: Hypothesis's settings, the seed, and the device on which they are put."""
+"""How a cell's samples are drawn: Hypothesis's settings, the seed, and the clock by which they are stopped."""
 
 from __future__ import annotations
 
 import hashlib
 import os
-from dataclasses import replace
-from typing import Any
 
 import hypothesis
-import torch
 from hypothesis import HealthCheck, Phase
 
-from ...oracles.op.declaration import Sample
 from ...oracles.verdicts.verdict import Cell
 
 
@@ -42,15 +38,3 @@ def processor_seconds() -> float:
     """
     used = os.times()
     return used.user + used.system + used.children_user + used.children_system
-
-
-def moved_to(device: str, sample: Sample) -> Sample:
-    """The sample with its tensors on a device."""
-
-    def move(args: tuple[Any, ...]) -> tuple[Any, ...]:
-        return tuple(a.to(device) if isinstance(a, torch.Tensor) else a for a in args)
-
-    if device == "cpu":
-        return sample
-    slices, others = (tuple(move(args) for args in rows) for rows in (sample.slices, sample.others))
-    return replace(sample, args=move(sample.args), slices=slices, others=others)

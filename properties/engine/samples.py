@@ -38,7 +38,7 @@ from .documented_limits import ask
 from .draft_filters import Every
 from .failure_pattern import Answer, Contrast, facts_of, shapes_of
 from .failures import Failures, Spent
-from .limits import limits_of, moved_to, seed_of
+from .limits import limits_of, seed_of
 from .profiles import PROFILES
 
 #: At how many places among the drafts of an op its cells begin, so that not all of them judge the same drafts.
@@ -314,9 +314,8 @@ class Picked:
         return min(seeds, key=lambda seed: edges.closest(judge, draft.sample(seed)))
 
     def _sample(self, kind: str, draft: Draft, seed: int) -> Sample:
-        sample = moved_to(
-            self.opened.cell.device, kinds.sample_of(draft, seed, self.opened.question.sampling.slices, kind)
-        )
+        drawn = kinds.sample_of(draft, seed, self.opened.question.sampling.slices, kind)
+        sample = drawn.on(self.opened.cell.device)
         declarations.require_arguments(self.opened.judge.op, sample)
         return sample
 

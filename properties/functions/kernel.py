@@ -21,7 +21,8 @@ from hypothesis import strategies as st
 from hypothesis.control import assume
 from torch.utils import _pytree as pytree
 
-from ...oracles.op.declaration import Draft, Op, Promises, Slices, copied, is_float
+from ...oracles.op.copies import copied
+from ...oracles.op.declaration import Draft, Op, Promises, Slices, is_float
 from ...oracles.specs import SpecFormula, UntraceableError
 from ...reference.algorithms import Algorithm, declare_all, declared
 from ...reference.missing import nearest_of

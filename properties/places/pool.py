@@ -157,6 +157,7 @@ class _Worker:
     cell: Cell | None = None
     op: str = ""  # that of the last cell which the worker was given
     ready: bool = False
+    ends: bool = False  # whether it has said that it can judge no other cell
     printed_before: int = 0  # bytes that the process had printed when its cell began
 
 
@@ -223,11 +224,11 @@ class Pool:
     # ------------------------------------------------------------------------------------------------ who does what
 
     def _employ(self) -> Iterator[Event]:
-        """Give every idle worker a cell of its owner, and let go those whose owner has none left; hire others."""
+        """Give every idle worker a cell of its owner, and let go those that get none; hire others."""
         for worker in list(self._workers):
             if worker.ready and worker.cell is None:
                 waiting = self._waiting.get(worker.owner)
-                if waiting:
+                if waiting and not worker.ends:
                     others = {other.op for other in self._workers if other is not worker}
                     yield self._give(worker, waiting.take(worker.op, others))
                 else:
@@ -315,7 +316,7 @@ class Pool:
             raise AnswerError(f"something that is no verdict on its cell ({err})") from err
         # Bytes are counted before the worker loses its cell, because they are charged to the op of that cell.
         yield from self._count_printed(worker)
-        worker.cell = None
+        worker.cell, worker.ends = None, bool(answer.get("ends"))
         yield Answered(cell, verdict, tuple(str(note) for note in answer.get("notes", ())))
 
     def _lose(self, worker: _Worker, how: str, timed_out: bool = False) -> Iterator[Event]:

@@ -35,8 +35,11 @@ _LAST_WORDS, _FAREWELL = 1.0, 5.0
 #: Seconds between two looks at a process that is waited for.
 _TICK = 0.02
 
-#: One thread per process: the processes are the parallelism, and sums do not depend on the number of cores.
-_ENVIRONMENT = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+#: One thread per process: the processes are the parallelism, and sums do not depend on the number of cores. CUDA is
+#: looked for without being started, so that a process can be copied afterwards. And cuBLAS has a workspace by which its
+#: products have the same bits in every call (PyTorch, notes on reproducibility); it is read when CUDA starts.
+_ENVIRONMENT = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "PYTORCH_NVML_BASED_CUDA_CHECK"), "1")
+_ENVIRONMENT["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
 
 
 class AnswerError(RuntimeError):

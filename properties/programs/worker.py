@@ -5,7 +5,8 @@ to judge: `{"world": [comm, fabric, size], "memory": bytes, "join": bool}`, wher
 the processes that torchrun started; the answer is `{"ready": environment}`. Each further line is one of
 
 - `{"load": name}`: import the declaration of an op; `{"loaded": text}`, empty or what is wrong with the declaration.
-- `{"cell": [op, property, dtype, device, subject], "settings": {...}}`: `{"verdict": {...}, "notes": [...]}`.
+- `{"cell": [op, property, dtype, device, subject], "settings": {...}}`: `{"verdict": {...}, "notes": [...],
+  "ends": bool}`, where `ends` says that this process can judge no other cell, because it has lost its GPU.
 - the same with `"retell": path`: before each sample is judged, its case file and its program are written to that path;
   `{"retold": true}`, if the process survives.
 - `{"replay": path}`: judge the sample of a case file; `{"verdict": {...}}`, or `{"refused": why}` if it is none.
@@ -74,7 +75,19 @@ def _answer(question: dict[str, Any]) -> dict[str, Any]:
     if "retell" in question:
         return _retell(cell, question["settings"], Path(question["retell"]))
     verdict = _time_verdict(cell, lambda: run_cell(cell, Settings(**question["settings"])))
-    return {"verdict": as_data(verdict), "notes": _predict_cost(cell, verdict)}
+    return {"verdict": as_data(verdict), "notes": _predict_cost(cell, verdict), "ends": _has_lost_gpu()}
+
+
+def _has_lost_gpu() -> bool:
+    """Whether CUDA refuses all further work of this process, as it does after an assertion or a wrong address."""
+    import torch
+
+    try:
+        if torch.cuda.is_initialized():
+            torch.cuda.synchronize()
+    except RuntimeError:
+        return True
+    return False
 
 
 def _item_result(runner: str, item: dict[str, Any]) -> dict[str, Any]:

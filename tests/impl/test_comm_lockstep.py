@@ -21,6 +21,7 @@ from opassay.impl.comm import (
     SoloComm,
     SyncBatchNorm,
     TorchComm,
+    collective,
     convert_sync_batchnorm,
     sync_batch_norm,
 )
@@ -55,6 +56,20 @@ def test_collectives_move_what_they_say(size: int, dtype: torch.dtype) -> None:
     LockstepWorld(size, order="random", seed=size).run(program)
     if size == 1:
         program(SoloComm())
+
+
+def test_a_backward_pass_runs_in_the_thread_of_its_rank() -> None:
+    """A GPU's passes would all run in one thread, in which a rank would wait for another one forever."""
+
+    def program(comm: Comm) -> list[bool]:
+        x = torch.ones(1, requires_grad=True)
+        allowed = [torch._C._is_multithreading_enabled()]
+        y = x * 2.0
+        y.register_hook(lambda g: allowed.append(torch._C._is_multithreading_enabled()))
+        torch.autograd.grad(collective.all_reduce(y, comm).sum(), x)
+        return allowed
+
+    assert LockstepWorld(2).run(program) == [[False, False]] * 2
 
 
 @pytest.mark.parametrize("size", SIZES)

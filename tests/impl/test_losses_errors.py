@@ -16,6 +16,8 @@ from opassay.impl import (
     nll_loss_backward,
     nll_loss_forward,
 )
+from opassay.impl.losses.nll_loss.kernels_cuda import Targets
+from tests.oracles.stand_in_device import DeviceTensor
 
 X = torch.zeros(3, 4)
 T = torch.tensor([0, 1, 2])
@@ -179,3 +181,27 @@ def test_no_classes() -> None:
             assert float(loss(empty.to(dtype), T * 0 - 100, None, -100, "sum")) == 0.0
             assert loss(empty.to(dtype), T * 0 - 100).isnan()
             assert loss(empty.to(dtype)[:0], T[:0], None, -100, "none").shape == (0,)
+
+
+class _AskedOnDevice(DeviceTensor):
+    """A tensor of a device of which the host reads nothing back."""
+
+    @classmethod
+    def __torch_dispatch__(  # type: ignore[override]  # as in `DeviceTensor`
+        cls, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        assert function not in (torch.ops.aten._local_scalar_dense.default, torch.ops.aten.is_nonzero.default), function
+        return super().__torch_dispatch__(function, types, args, kwargs)
+
+
+def test_a_gpu_asserts_targets_and_the_host_waits_for_none() -> None:
+    targets = Targets("nll_loss", torch.tensor([0, 3]), None, 3, -100, 1)
+    targets.require_classes(_AskedOnDevice(torch.zeros(4, dtype=torch.int32)))
+    targets.require_classes(_AskedOnDevice(torch.zeros(0, dtype=torch.int32)))
+    with pytest.raises(RuntimeError, match="nll_loss: got a wrong target, need 0 <= target < 3"):
+        targets.require_classes(_AskedOnDevice(torch.tensor([0, 1], dtype=torch.int32)))
+
+
+def test_a_kernel_that_tells_of_a_wrong_target_where_there_is_none_gets_the_error_of_targets() -> None:
+    with pytest.raises(IndexError, match="got target=none at 0 of 2 positions"):
+        Targets("nll_loss", torch.tensor([0, 2]), None, 3, -100, 1).require_classes(torch.ones(1, dtype=torch.int32))

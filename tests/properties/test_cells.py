@@ -13,9 +13,13 @@ from opassay.impl import layer_norm
 from opassay.oracles.bound import accept
 from opassay.oracles.bound.accept import ReadingError
 from opassay.oracles.judge import judge
-from opassay.oracles.verdicts.case import CaseError, load_case
+from opassay.oracles.op.declaration import OWN, Sample
+from opassay.oracles.verdicts.case import CaseError, dump_case, load_case
 from opassay.properties.catalog.loading import load_op
+from opassay.properties.checks import CHECKS
+from opassay.properties.engine import cells
 from opassay.properties.engine.profiles import PROFILES
+from opassay.properties.engine.samples import Opened
 
 FEW = Settings("commit", max_examples=8)
 
@@ -66,6 +70,21 @@ def test_a_case_of_a_correct_op_replays_as_verified() -> None:
     assert verdict.failure is not None
     text = verdict.failure.case.replace('"mine"', '"opassay"')
     assert replay_case(text).outcome == Outcome.VERIFIED
+
+
+def test_a_case_file_is_judged_on_its_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    devices: list[str] = []
+    open_cell = cells.open_cell
+
+    def open_on_the_host(cell: Cell, **more: Any) -> Opened:
+        return dataclasses.replace(open_cell(dataclasses.replace(cell, device="cpu"), **more), cell=cell)
+
+    monkeypatch.setattr(cells, "open_cell", open_on_the_host)
+    monkeypatch.setitem(CHECKS, "LAW", lambda judge, sample: devices.append(sample.args[0].device.type))
+    case = dump_case(Cell("trace", "LAW", "float32", "meta", OWN), Sample((torch.ones(2, 2),)))
+    cells.judge_case(case)
+    cells.judge_sample(*load_case(case))
+    assert devices == ["meta", "meta"]
 
 
 def test_a_broken_case_is_refused() -> None:

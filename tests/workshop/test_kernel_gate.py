@@ -20,7 +20,7 @@ from opassay.oracles.op.declaration import Op
 from opassay.properties.catalog.loading import load_op, op_names
 from workshop.kernels import classes
 from workshop.kernels.classes import CLASSES, first_of_each, select_classes
-from workshop.kernels.compiler import ARCHITECTURES, MachineCode, accesses
+from workshop.kernels.compiler import ARCHITECTURES, MachineCode, accesses, unordered
 from workshop.kernels.recorder import Recorder
 
 pytestmark = pytest.mark.slow
@@ -72,6 +72,7 @@ def test_no_op_moves_more_than_it_must() -> None:
     ("name", "said"),
     [
         ("double_constant", "instructions in double precision"),
+        ("approximate", "ex2.approx.f32: a GPU chooses the result"),
         ("spilling", "bytes of registers spilled"),
         ("strided", "100% of the bytes in accesses of fewer than 16 bytes"),
         ("unaligned", "100% of the bytes in accesses of fewer than 16 bytes"),
@@ -90,6 +91,13 @@ def test_the_same_kernel_without_a_fault_passes() -> None:
 
 
 # -------------------------------------------------------------------------------------------------- the parts
+
+
+def test_a_store_over_what_the_block_loaded_needs_a_barrier() -> None:
+    lines = ["@%p1 ld.global.b32 { %r1 }, [ %rd1 + 0 ];", "@%p2 st.global.b32 [ %rd1 + 0 ], { %r2 };"]
+    assert unordered("\n".join(lines)) == {"%rd1"}
+    assert unordered("\n".join([lines[0], "bar.sync \t0;", lines[1]])) == set()
+    assert unordered("\n".join(reversed(lines))) == set()
 
 
 def test_accesses_are_read_by_their_width() -> None:
@@ -112,7 +120,12 @@ def test_accesses_are_read_by_their_width() -> None:
 def test_resident_blocks_are_those_of_the_occupancy_calculator(
     registers: int, warps: int, shared: int, blocks: int
 ) -> None:
-    assert MachineCode(registers, 0, 0, shared, warps, {}, {}, 0).resident(ARCHITECTURES["sm_90"]) == blocks
+    assert (
+        MachineCode(registers, 0, 0, shared, warps, {}, {}, frozenset(), 0, frozenset()).resident(
+            ARCHITECTURES["sm_90"]
+        )
+        == blocks
+    )
 
 
 def test_a_launch_is_known_by_what_its_machine_code_depends_on() -> None:

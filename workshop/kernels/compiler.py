@@ -61,6 +61,8 @@ _ACCESS = re.compile(r"\b(ld|st)\.global((?:\.[A-Za-z][\w:]*)*)\.[busf](\d+)\b")
 _VECTOR = re.compile(r"\.v(\d+)\b")
 _COPY = re.compile(r"\bcp\.async\.c[ag]\.shared\.global(?:\.[\w:]+)* *\[.*?\], *\[.*?\], *(0x[0-9a-f]+|\d+)")
 _DOUBLE = re.compile(r"^\s*(?:@!?%p\d+\s+)?([a-z]\S*\.f64\S*)\s", re.MULTILINE)
+_IN_ORDER = re.compile(r"\b(ld|st|bar)\.(?:global[^\n]*\[ *(%rd\d+)|sync)")
+_APPROXIMATE = re.compile(r"\b((?:ex2|lg2|rcp|rsqrt|sqrt|div|sin|cos|tanh)\.(?:approx|full)[\w.]*)")
 _USAGE = re.compile(r"REG:(\d+) STACK:(\d+) SHARED:(\d+) LOCAL:(\d+)")
 _SPILLS = re.compile(r"(\d+) bytes spill stores, (\d+) bytes spill loads")
 
@@ -74,7 +76,8 @@ class MachineCode:
         spills: bytes that a thread writes there because it has no register for them.
         shared: bytes of a block. warps: of a block.
         loads, stores: how many of the program's accesses have so many bytes.
-        doubles: instructions in double precision.
+        unordered: addresses that a block loads and then stores to with no barrier between, by their registers.
+        doubles: instructions in double precision. approximations: those of which the PTX ISA gives a bound alone.
     """
 
     registers: int
@@ -84,7 +87,9 @@ class MachineCode:
     warps: int
     loads: dict[int, int]
     stores: dict[int, int]
+    unordered: frozenset[str]
     doubles: int
+    approximations: frozenset[str]
 
     @property
     def narrow(self) -> float:
@@ -163,10 +168,20 @@ def read_resources(ptx: str, cubin: bytes, warps: int, architecture: Architectur
     usage = _USAGE.search(_run_tool([_tool("cuobjdump"), "--dump-resource-usage"], cubin, ".cubin"))
     assert usage is not None, "cuobjdump says nothing about registers"
     registers, stack, static, local = map(int, usage.groups())
-    doubles = len(_DOUBLE.findall(ptx))
+    doubles, approximations = len(_DOUBLE.findall(ptx)), frozenset(_APPROXIMATE.findall(ptx))
     spilled = _spilled(ptx, architecture) if stack or local else 0
+    loads, stores = accesses(ptx, "ld"), accesses(ptx, "st")
     return MachineCode(
-        registers, stack + local, spilled, max(static, shared), warps, accesses(ptx, "ld"), accesses(ptx, "st"), doubles
+        registers,
+        stack + local,
+        spilled,
+        max(static, shared),
+        warps,
+        loads,
+        stores,
+        unordered(ptx),
+        doubles,
+        approximations,
     )
 
 
@@ -180,6 +195,20 @@ def accesses(ptx: str, kind: str) -> dict[int, int]:
     if kind == "ld":
         counts.update(int(size, 0) for size in _COPY.findall(ptx))
     return dict(sorted(counts.items()))
+
+
+def unordered(ptx: str) -> frozenset[str]:
+    """The registers of addresses of global memory that are loaded from, and stored to with no barrier between."""
+    loaded: set[str] = set()
+    stored: set[str] = set()
+    for kind, address in _IN_ORDER.findall(ptx):
+        if kind == "ld":
+            loaded.add(address)
+        elif kind == "st":
+            stored |= loaded & {address}
+        else:
+            loaded.clear()
+    return frozenset(stored)
 
 
 def _spilled(ptx: str, architecture: Architecture) -> int:

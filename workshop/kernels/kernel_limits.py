@@ -8,6 +8,10 @@ from .recorder import Launch
 #: The share of the latency of memory that the accesses under way at once must cover, by the model of
 #: `MachineCode.hidden`. The model assumes latencies, so the limit is low: only a kernel that is far off is refused.
 HIDDEN = 1 / 2
+#: Instructions, by kernel, of which the PTX ISA gives a bound alone and a GPU chooses the result; the kernel's text
+#: says what follows from the bound. All other instructions that kernels of single precision have round correctly.
+_OF_RESPONSE_NORM = {"ex2.approx.ftz.f32", "rsqrt.approx.ftz.f32", "sqrt.approx.ftz.f32"}
+APPROXIMATIONS = dict.fromkeys(("response_norm_forward", "response_norm_backward"), _OF_RESPONSE_NORM)
 
 
 def faults(launch: Launch, code: MachineCode, on: Architecture, *, streams: int) -> list[str]:
@@ -24,6 +28,11 @@ def faults(launch: Launch, code: MachineCode, on: Architecture, *, streams: int)
         reasons.append(f"a thread has {code.stack} bytes of stack{spilled}; need 0")
     if code.doubles and not launch.double:
         reasons.append(f"{code.doubles} instructions in double precision, and no operand is; need 0")
+    if code.unordered:
+        reasons.append(f"{len(code.unordered)} addresses loaded and then stored to with no barrier between; need 0")
+    chosen = code.approximations - APPROXIMATIONS.get(launch.name, set())
+    if chosen:
+        reasons.append(f"{', '.join(sorted(chosen))}: a GPU chooses the result within a bound, and no list says why")
     if code.shared > on.shared_block:
         reasons.append(f"{code.shared} bytes of shared memory; a block has {on.shared_block} at most")
     elif not code.resident(on):

@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from opassay.oracles import process
 from opassay.oracles.verdicts.verdict import Cell, Outcome, Verdict
 from opassay.properties.engine.samples import Settings
 from opassay.properties.verification import run_cell
@@ -62,7 +63,7 @@ def begin(mutant: Mutant, cells: Sequence[Cell], seconds: float) -> Trial:
         seconds: of CPU after which no further question is begun.
     """
     theirs, ours = os.pipe()
-    pid = os.fork()
+    pid = process.fork()
     if pid:
         os.close(ours)
         os.set_blocking(theirs, False)
@@ -80,7 +81,7 @@ def begin(mutant: Mutant, cells: Sequence[Cell], seconds: float) -> Trial:
 def in_copy(function: Callable[[], Answer]) -> Answer:
     """What a function gives in a copy of this process; {"outcome": "crash", ...} where the copy ended before."""
     theirs, ours = os.pipe()
-    pid = os.fork()
+    pid = process.fork()
     if not pid:
         try:
             _be_quiet()

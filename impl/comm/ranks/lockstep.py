@@ -92,7 +92,10 @@ class LockstepWorld:
         try:
             with self._lock:
                 self._await_turn(rank)
-            results[rank] = program(LockstepComm(self, rank))
+            # Autograd runs the backward passes of a GPU in one thread of its own. There a rank would wait for another,
+            # whose pass is queued behind it. So each rank runs its passes in its own thread.
+            with torch.autograd.set_multithreading_enabled(False):
+                results[rank] = program(LockstepComm(self, rank))
         except _Stopped:
             pass
         except BaseException as err:

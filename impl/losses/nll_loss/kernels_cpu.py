@@ -264,9 +264,14 @@ def out_of_range(op: str, target: Tensor, classes: int, ignore_index: int) -> In
     """The error where some targets are neither classes nor `ignore_index`."""
     index = target.long()
     wrong = ((index < 0) | (index >= classes)) & (index != ignore_index)
-    value = int(index[wrong][0]) if index.dim() else int(index)
-    rule = f"0 <= target < {classes} (the number of classes) or target = ignore_index={ignore_index}"
+    # A kernel may have told of a wrong target where there is none, if it has a fault.
+    value, rule = next(iter(index[wrong].tolist()), "none"), target_rule(classes, ignore_index)
     return IndexError(f"{op}: got target={value} at {int(wrong.sum())} of {wrong.numel()} positions, need {rule}.")
+
+
+def target_rule(classes: int, ignore_index: int) -> str:
+    """What a target must be, in words."""
+    return f"0 <= target < {classes} (the number of classes) or target = ignore_index={ignore_index}"
 
 
 def pick(x: Tensor, index: Tensor, dim: int) -> Tensor:

@@ -1,16 +1,16 @@
 """Kernels of the negative log likelihood on CUDA: Triton's; without Triton those of the CPU, which are compositions.
 
 Scores are seen as (outer, C, inner), whatever their strides, and targets as the batch indices, `count` positions each.
-What is hard here is that a wrong target must raise IndexError, while only the GPU has the targets. So every program
-says whether it has seen a wrong one, and the host reads that: a small kernel, and one wait for the GPU, in each call.
-While a CUDA graph is captured nothing can be read; there the loss of a wrong target is NaN, and so is its gradient.
+What is hard here is that a wrong target must be refused, while only the GPU has the targets. So every program says
+whether it has seen a wrong one, and the GPU asserts that none has: the host waits for nothing.
+Until the GPU asserts that a target is wrong, its loss is NaN, and so is its gradient.
 """
 
 from __future__ import annotations
 
 import functools
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -94,13 +94,15 @@ class Targets(NamedTuple):
         return empty(self.batch, wide, self.target.device)
 
     def require_classes(self, wrong: Tensor) -> None:
-        """IndexError where a program says in `wrong` that it has read a target that is no class and not ignored."""
-        if wrong.numel() and not _captured(wrong) and bool(wrong.any()):
+        """IndexError where a program says in `wrong` that it has read a target that is no class and not ignored.
+
+        A GPU asserts it instead, as torch's own losses do, because to raise an error the host would have to wait.
+        """
+        if wrong.is_cuda and wrong.numel():
+            rule = kernels_cpu.target_rule(self.classes, self.ignore_index)
+            torch._assert_async((wrong == 0).all(), f"{self.op}: got a wrong target, need {rule}.")
+        elif wrong.numel() and bool(wrong.any()):
             raise kernels_cpu.out_of_range(self.op, self.target, self.classes, self.ignore_index)
-
-
-def _captured(t: Any) -> bool:
-    return bool(t.is_cuda and torch.cuda.is_current_stream_capturing())
 
 
 @functools.lru_cache(maxsize=8192)

@@ -66,11 +66,10 @@ def affine(normalized, W, B, channel, there, ACC: tl.constexpr):
 
 
 @triton.jit
-def _move(RUNNING, channel, there, moment, keep, share, ACC: tl.constexpr):
-    """RUNNING = keep RUNNING + share moment, in two roundings and one to its dtype, as `running.update` has it."""
+def _moved(RUNNING, channel, there, moment, keep, share, ACC: tl.constexpr):
+    """keep RUNNING + share moment, in two roundings and one to its dtype, as `running.update` has it."""
     kept = tl.load(RUNNING + channel, mask=there, other=0.0).to(ACC) * number(keep, ACC)
-    moved = tl.fma(moment, number(share, ACC) + tl.zeros_like(kept), kept)
-    tl.store(RUNNING + channel, moved.to(RUNNING.dtype.element_ty), mask=there)
+    return tl.fma(moment, number(share, ACC) + tl.zeros_like(kept), kept).to(RUNNING.dtype.element_ty)
 
 
 @triton.jit
@@ -90,8 +89,12 @@ def store_statistics(
         tl.store(MOMENTS + channel, mean, mask=there)
         tl.store(MOMENTS + channels + channel, unbiased, mask=there)
     if RUNNING_MEAN is not None:
-        _move(RUNNING_MEAN, channel, there, mean, keep, share, ACC)
-        _move(RUNNING_VAR, channel, there, unbiased, keep, share, ACC)
+        moved_mean = _moved(RUNNING_MEAN, channel, there, mean, keep, share, ACC)
+        moved_var = _moved(RUNNING_VAR, channel, there, unbiased, keep, share, ACC)
+        # Several threads read each number and one writes it, after all have read.
+        tl.debug_barrier()
+        tl.store(RUNNING_MEAN + channel, moved_mean, mask=there)
+        tl.store(RUNNING_VAR + channel, moved_var, mask=there)
     return invstd
 
 

@@ -28,9 +28,9 @@ LARGE, ALIGNED, SMALL = (129, 1025, 4099), (128, 1024, 4096), (1, 37)
 #: Elements of all arguments together, and how many calls are made.
 _MOST, _CALLS = 2**17, 6
 #: Sizes at which kernels take another branch: powers of two, one less and one more. They take in turn the place of
-#: every size that the arguments have, in calls with at most so many elements, for so many seconds of the processor. So
-#: many of these calls are held, those in which the candidate is farthest from torch, because a reading of the spec takes
-#: longer than both calls.
+#: every size that the arguments have, in calls with at most so many elements, for so many seconds of the processor. A
+#: reading of the spec takes longer than all these calls. So of these those are held, and so many of them, in which the
+#: candidate is farthest from torch.
 _AT_BRANCHES = sorted({2**power + step for power in range(1, 13) for step in (-1, 0, 1)})
 _FEW, _SWEEP_SECONDS, _FARTHEST = 2**15, 0.5, 3
 #: More elements than these an output has once, where that takes the candidate fewer than so many seconds. Whether it

@@ -19,6 +19,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
+import torch
+
 from ....oracles import process
 from ...places.lifeline import adopt_orphans
 from ...places.process import Process
@@ -29,7 +31,7 @@ _BROKEN = 70
 
 
 def process_copied(memory: int) -> Process | None:
-    """The process of a candidate, a copy of this one; None where this process has further threads.
+    """The process of a candidate, a copy of this one; None where this process has further threads or CUDA.
 
     Processes that it leaves behind become children of this process, which must have no others then.
 
@@ -39,7 +41,7 @@ def process_copied(memory: int) -> Process | None:
     from . import calls, host, module_files  # noqa: F401 (the copy has them, too)
 
     process.settle()
-    if not _has_one_thread():
+    if not _has_one_thread() or torch.cuda.is_initialized():
         return None
     adopt_orphans(True)
     return Process({"memory": memory, "interpret": False}, command=partial(ProcessCopy, program.main))
@@ -69,7 +71,7 @@ class ProcessCopy:
         sys.stderr.flush()
         gc.freeze()  # what is there now is never collected in the copy: that would write to all of it, and so copy it
         self._status: int | None = None
-        self.pid = os.fork()
+        self.pid = process.fork()
         if self.pid:
             gc.unfreeze()
             return

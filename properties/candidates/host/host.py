@@ -23,7 +23,7 @@ from ....oracles.op.bits import same_results
 from ....oracles.process import interrupt
 from ....oracles.specs.calls import buffers_of
 from ....oracles.verdicts.violation import error_lines, error_name
-from ..arguments import CallArguments, State, Tensor, lacking, parameters_of
+from ..arguments import CallArguments, State, Tensor, device_of, lacking, parameters_of
 from ..arguments import call as called
 from ..layouts import place
 from ..results import Result, homes_of, overlaps, result_of
@@ -83,11 +83,11 @@ class CandidateHost:
         self._calls += 1
         # A first call may compile, load and open things that are kept for good.
         tiers = (process.DEEP, process.LEFTOVERS) if self._calls > 1 else (process.DEEP,)
-        answer = Answer()
+        answer, device = Answer(), device_of((*arguments.tensors, *self.state.values()))
         # The surroundings are outermost, because they set modes back that the candidate may have left changed. A new
         # object reads the settings, because the one of a cell gives the values that the cell began with.
         with (
-            _surrounding(call.manner), torch.set_grad_enabled(call.backward is not None),
+            _surrounding(call.manner, device), torch.set_grad_enabled(call.backward is not None),
             process.seeded(self._calls) if call.watched else contextlib.nullcontext(),
             process.watched(*((process.SampleSettings(),) if call.watched else ())) as settings,
             process.watched(*(tiers if call.watched else ())) as changed,
@@ -307,10 +307,10 @@ def _copies(tensors: Sequence[Tensor]) -> list[Tensor]:
 
 
 @contextlib.contextmanager
-def _surrounding(manner: Manner) -> Iterator[None]:
-    """What surrounds a call of a manner."""
+def _surrounding(manner: Manner, device: str) -> Iterator[None]:
+    """What surrounds a call of a manner with tensors on a device."""
     if manner is Manner.AUTOCAST:
-        with torch.autocast("cuda" if torch.cuda.is_available() else "cpu", dtype=torch.bfloat16):
+        with torch.autocast(device, dtype=torch.bfloat16):
             yield
         return
     if manner is not Manner.POISONED:

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 
@@ -49,14 +50,20 @@ def _reader() -> Callable[[], Any] | None:
 _ACCOUNT = _reader()
 
 
-def _in_use() -> tuple[int, int]:
-    """(number of Python's objects, bytes that malloc holds), without garbage and Python's lists of free objects."""
+def _on_gpus() -> int:
+    """Bytes of the tensors on all GPUs, by torch's allocator."""
+    count = torch.cuda.device_count() if torch.cuda.is_initialized() else 0
+    return sum(torch.cuda.memory_allocated(device) for device in range(count))
+
+
+def _in_use() -> tuple[int, int, int]:
+    """(Python's objects, bytes of malloc, bytes on GPUs), without garbage and Python's lists of free objects."""
     gc.collect()
     # Python's cache of methods keeps the names that it was asked for, and torch's C++ makes a new object of a name for
     # every question about a custom function.
     sys._clear_type_cache()
     account = _ACCOUNT() if _ACCOUNT is not None else None
-    return sys.getallocatedblocks(), account.uordblks + account.hblkhd if account is not None else 0
+    return sys.getallocatedblocks(), account.uordblks + account.hblkhd if account is not None else 0, _on_gpus()
 
 
 def require_no_growth(judge: Judge, call: Callable[[], None], what: str) -> None:
@@ -68,11 +75,12 @@ def require_no_growth(judge: Judge, call: Callable[[], None], what: str) -> None
         for _ in range(window):
             call()
         after = _in_use()
-        objects, size = (new - old for new, old in zip(after, before, strict=True))
-        if objects < _OBJECTS * window and size < _BYTES * window:
+        objects, size, on_gpus = (new - old for new, old in zip(after, before, strict=True))
+        if objects < _OBJECTS * window and max(size, on_gpus) < _BYTES * window:
             judge.tally.count(1)
             return
-        grown.append(f"{window} calls: {objects:+d} objects of Python, {size:+d} bytes of malloc")
+        counted = f"{objects:+d} objects of Python, {size:+d} bytes of malloc, {on_gpus:+d} bytes on GPUs"
+        grown.append(f"{window} calls: {counted}")
         before = after
     raise judge.broken(Code.MEMORY, "memory grows with the number of calls", grown, where=what)
 

@@ -37,7 +37,8 @@ def check_places(judge: Judge, sample: Sample) -> None:
     if ranks is not None and (judge.subject_name == OWN or judge.subject_name in ranks.peers):
         check_partition(judge, sample)
     if devices is not None and (judge.subject_name == OWN or judge.subject_name in devices.peers):
-        _judge_on_devices(judge, sample)
+        # What happens between the host and the devices is the same question on whatever device the cell is.
+        _judge_on_devices(judge.on("cpu"), sample.on("cpu"))
 
 
 def _judge_on_devices(judge: Judge, sample: Sample) -> None:

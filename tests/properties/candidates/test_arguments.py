@@ -1,4 +1,4 @@
-"""Arguments of a call: whether what they hold is finite."""
+"""Arguments of a call: whether what they hold is finite, and on which device they are."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ import math
 import pytest
 import torch
 
-from opassay.properties.candidates.arguments import CallArguments
+from opassay.properties.candidates.arguments import CallArguments, device_of
+from opassay.properties.candidates.host.calls import CandidateCall, Manner
+from opassay.properties.candidates.host.host import CandidateHost
+from tests.oracles.stand_in_device import DeviceTensor
 
 DTYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16, torch.float8_e5m2]
 
@@ -27,3 +30,13 @@ def test_finite_tensors_and_none_at_all(dtype: torch.dtype) -> None:
     largest = torch.tensor([torch.finfo(dtype).max, torch.finfo(dtype).min], dtype=torch.float64).to(dtype)
     assert CallArguments.of([largest, torch.empty(0, 3).to(dtype), torch.arange(3), None, math.inf]).finite
     assert CallArguments.of([]).finite
+
+
+def test_autocast_is_entered_where_the_tensors_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A GPU of the machine says nothing of them."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    operands = torch.ones(2, 2), torch.ones(2, 2)
+    call = CandidateCall.of(CallArguments.of(operands), manner=Manner.AUTOCAST)
+    assert CandidateHost("mm", torch.mm).ask(call).outputs[0].dtype is torch.bfloat16
+    assert device_of((2.0, *operands)) == "cpu"
+    assert device_of((2.0, operands[0], DeviceTensor(operands[1]))) == "cuda"

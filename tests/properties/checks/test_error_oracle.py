@@ -115,3 +115,15 @@ def test_an_argument_on_another_device_is_a_mistake_as_any_other() -> None:
     found = violation(check_refusals, declared(lambda x, w: x + x, refusals=elsewhere), sample(1))
     assert found is not None
     assert found.title.endswith("accepted w elsewhere, need RuntimeError")
+
+
+def test_a_mistake_in_elements_is_not_asked_of_a_gpu() -> None:
+    def answered(device: str) -> int:
+        refusal = Refusal("weight of another length", _longer_weight, RuntimeError, ("size",), in_elements=True)
+        judge = Judge(
+            declared(_raises(RuntimeError("size")), refusals=(refusal,)), "opassay", contract("float32"), device
+        )
+        check_refusals(judge, sample(1))
+        return judge.tally.judged
+
+    assert (answered("cpu"), answered("cuda")) == (1, 0)

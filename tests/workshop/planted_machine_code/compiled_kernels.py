@@ -54,6 +54,7 @@ def main() -> None:
     found = {
         "sound": launched("sound", 1024, 4),
         "double_constant": launched("double_constant", 1024, 4),
+        "approximate": launched("approximate", 1024, 4),
         "spilling": launched("spilling", 1 << 16, 16),
         "strided": launched("strided", 1024, 4),
         "unaligned": launched("sound", 1024, 4, offset=1),

@@ -22,6 +22,13 @@ def double_constant(X, Y, n, scale, BLOCK: tl.constexpr):
 
 
 @triton.jit
+def approximate(X, Y, n, scale, BLOCK: tl.constexpr):
+    """The exponential that Triton makes of the hardware's."""
+    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(Y + at, tl.exp(tl.load(X + at, mask=at < n, other=0.0)), mask=at < n)
+
+
+@triton.jit
 def spilling(X, Y, n, scale, BLOCK: tl.constexpr):
     """A row of more elements than the block's registers hold."""
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
