@@ -119,7 +119,7 @@ def _resized(session: Session) -> Iterator[CallArguments]:
 
 def _farthest(session: Session) -> Iterator[CallArguments]:
     """Of the arguments of `_at_branches` those at which the candidate's outputs are farthest from torch's."""
-    distances = []
+    distances: list[tuple[float, int, CallArguments]] = []
     for arguments in _at_branches(session):
         try:
             outputs = session.spec.outputs(arguments, session.spec.state)
