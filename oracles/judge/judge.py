@@ -49,6 +49,9 @@ EXACT_SHARE = 5
 #: The budget, counted as `EXACT_BUDGET` is, of the exact reading that a report shows of a failure: seconds at most.
 FAILURE_BUDGET = 14_000
 
+#: The outputs of a formula as balls, and as exact values where it was read exactly, else None.
+Readings = tuple[Sequence[Ball], Sequence[Exact] | None]
+
 
 class Judge:
     """Judges one subject of one op, sample by sample.
@@ -192,21 +195,21 @@ class Judge:
     # -------------------------------------------------------------------------------------------------- comparing
 
     def hold(
-        self, sample: Sample, word: Word = (), engine: str = "func", function: Subject | None = None,
-        exactly: bool = True,
-    ) -> tuple[Tensor, ...]:  # fmt: skip
+        self, sample: Sample, word: Word = (), *engines: str, function: Subject | None = None, exactly: bool = True
+    ) -> tuple[Tensor, ...]:
         """Judge every output of T(subject) at a sample.
 
         Args:
             sample: the input.
             word: the steps of T, innermost first; none for the subject itself.
-            engine: who takes the steps, a name of `ENGINES`; autograd where the op does not offer torch.func.
+            engines: who takes the steps, names of `ENGINES`, one after the other; by default torch.func, and autograd
+                where the op does not offer that.
             function: what is judged in place of the subject, for example the subject inside of autocast. A failure of a
                 `Spelt` one can be shown by a program.
             exactly: whether an exact reading may be made besides the ball.
 
         Returns:
-            The outputs.
+            The outputs, by the last engine.
 
         Raises:
             Violation: an output has another dtype than promised, or is not in its accept set, or the subject raised.
@@ -214,26 +217,37 @@ class Judge:
         """
         if derivative_order(word) and not self.op.differentiable_positions(sample.args):
             raise Unsupported(Code.NOT_DIFFERENTIABLE, f"{self.op.name} declares no differentiable argument")
+        readings: Readings | None = None
+        for engine in engines or ("func",):
+            path, computed = self._outputs_along(sample, word, engine, function)
+            can_show = function is None or isinstance(function, Spelt)
+            expected = path.expected(make_script=defer_script(path) if can_show else None)
+            if function is None:
+                self.require_dtypes(path, computed)
+            try:
+                # All engines are asked for the same derivatives at the same numbers, so the formula is read once for
+                # all; but where the dtypes of the outputs choose the contract (`read`), it is read for each.
+                if readings is None or expected.wide:
+                    often = not self.light or self.tally.samples % EXACT_SHARE == 0
+                    readings = self._readings(expected, computed, exactly and (often or not expected.finite))
+                self.compare(expected, computed, *readings)
+            except Violation as violation:
+                violation.sample = sample
+                if violation.fault is not None:
+                    violation.allowance = functools.partial(self._allowance, path, computed, violation.fault)
+                raise
+        return tuple(computed)
+
+    def _outputs_along(
+        self, sample: Sample, word: Word, engine: str, function: Subject | None
+    ) -> tuple[Path, tuple[Tensor, ...]]:
+        """The path of a word at a sample, and the outputs along it of the subject, or of `function` in its place."""
         with torch.no_grad():
             primal = self._primal_before(sample, word, engine_for(self.op.promises.without, engine), function)
         path = self.path(sample, word, primal, engine)
         if isinstance(function, Spelt):
             path = replace(path, around=function.lines)
-        computed = self.run(path, function) if word or self.compiled else primal
-        can_show = function is None or isinstance(function, Spelt)
-        expected = path.expected(make_script=defer_script(path) if can_show else None)
-        if function is None:
-            self.require_dtypes(path, computed)
-        if self.light and self.tally.samples % EXACT_SHARE:
-            exactly = exactly and not expected.finite
-        try:
-            self.against(expected, computed, exactly)
-        except Violation as violation:
-            violation.sample = sample
-            if violation.fault is not None:
-                violation.allowance = functools.partial(self._allowance, path, computed, violation.fault)
-            raise
-        return tuple(computed)
+        return path, self.run(path, function) if word or self.compiled else primal
 
     def _primal_before(self, sample: Sample, word: Word, engine: str, function: Subject | None) -> tuple[Tensor, ...]:
         """The outputs of the op itself; from the second path at a sample on, meta tensors of their shapes and dtypes.
@@ -302,13 +316,16 @@ class Judge:
 
     def against(self, expected: Expected, computed: Sequence[Tensor], exactly: bool = True) -> None:
         """Judge computed outputs against a formula: by balls, and by exact values where these take seconds at most."""
+        self.compare(expected, computed, *self._readings(expected, computed, exactly))
+
+    def _readings(self, expected: Expected, computed: Sequence[Tensor], exactly: bool) -> Readings:
+        """The balls of a formula, and its exact values where they are asked for and take seconds at most, or None."""
         rounded = self.read(expected, computed)
         with self.tally.clock("reference"):
             exactly = (
                 exactly and self.tally.part != LARGE and expected.cost(sum(y.numel() for y in computed)) <= EXACT_BUDGET
             )
-            exact = evaluate(expected.formula, *expected.operands)[0] if exactly else None
-        self.compare(expected, computed, rounded, exact)
+            return rounded, evaluate(expected.formula, *expected.operands)[0] if exactly else None
 
     def compare(
         self, expected: Expected, computed: Sequence[Tensor], rounded: Sequence[Ball],
@@ -378,23 +395,3 @@ class Judge:
     def _tells(self, expected: Expected, tensor: Tensor) -> bool:
         """Whether a failing output is read exactly as a whole for the report; the ball alone proves the failure."""
         return self.tally.part != LARGE and expected.cost(tensor.numel()) <= FAILURE_BUDGET
-
-
-def gradients(
-    judge: Judge, outputs: Sequence[Tensor], leaves: Sequence[Tensor], cotangents: Sequence[Tensor], what: str = "vjp",
-    retained: bool = False, graph: bool = False,
-) -> list[Tensor | None]:  # fmt: skip
-    """The gradients of leaves by autograd, None for a leaf without one; outputs that require no grad are left out.
-
-    Args:
-        judge: calls the subject. outputs, leaves: of one call of the subject.
-        cotangents: one for each output. what: the name of the call in messages.
-        retained: whether the graph is kept, so that it can be differentiated once more.
-        graph: whether the gradients can be differentiated, too, which keeps the graph.
-    """
-    if not leaves:
-        return []
-    pairs = [(y, g) for y, g in zip(outputs, cotangents, strict=True) if y.requires_grad]
-    targets, target_cotangents = [y for y, _ in pairs], [g for _, g in pairs]
-    options = {"allow_unused": True, "retain_graph": retained or graph, "create_graph": graph}
-    return list(judge.call(lambda: torch.autograd.grad(targets, leaves, target_cotangents, **options), what=what))

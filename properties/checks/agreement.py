@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from ...oracles.judge.card import attribute
-from ...oracles.judge.judge import Judge, gradients
+from ...oracles.judge.judge import Judge
 from ...oracles.op.bits import different, same_results
 from ...oracles.op.declaration import OWN, Sample, Subject, Tensor, dtype_name, flat_outputs
 from ...oracles.op.paths import Path
@@ -23,6 +23,7 @@ from ...oracles.op.transforms import Word
 from ...oracles.programs.along import along_path, defer_script
 from ...oracles.verdicts.verdict import Code
 from ...oracles.verdicts.violation import REFUSALS, Unsupported, Violation, error_lines, error_name
+from .gradients import gradients
 
 #: The arguments of one call.
 Args = tuple[Any, ...]

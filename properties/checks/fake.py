@@ -11,7 +11,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 
-from ...oracles.judge.judge import Judge, gradients
+from ...oracles.judge.judge import Judge
 from ...oracles.op.declaration import OWN, Sample, Tensor, flat_outputs
 from ...oracles.op.paths import Problem, in_arguments
 from ...oracles.op.script import ScriptMaker
@@ -19,6 +19,7 @@ from ...oracles.process.logs import silent
 from ...oracles.programs import particular as programs
 from ...oracles.verdicts.verdict import Code
 from ...oracles.verdicts.violation import Violation
+from .gradients import gradients
 from .layout import transposed
 
 #: The log to which torch writes about a call that fails on fake tensors. The verdict has the error, so it is silenced.

@@ -19,12 +19,13 @@ from typing import Any, cast
 import torch
 from torch.autograd import forward_ad
 
-from ...oracles.judge.judge import Judge, gradients
+from ...oracles.judge.judge import Judge
 from ...oracles.op.bits import same_results
 from ...oracles.op.declaration import Sample, Stream, Tensor
 from ...oracles.op.paths import Path, Problem
 from ...oracles.verdicts.verdict import Code
 from ...oracles.verdicts.violation import Unsupported, Violation
+from .gradients import gradients
 
 #: Of up to this many inputs every set is asked for; of more, all, none, each alone, all but each, and `DRAWN` others.
 EVERY = 4

@@ -11,7 +11,7 @@ from torch.autograd import forward_ad
 from torch.autograd.graph import saved_tensors_hooks
 
 from ...oracles import process
-from ...oracles.judge.judge import Judge, gradients
+from ...oracles.judge.judge import Judge
 from ...oracles.op.bits import same_bits, same_results
 from ...oracles.op.declaration import Sample, Stream, Tensor, flat_outputs
 from ...oracles.op.paths import Problem
@@ -20,6 +20,7 @@ from ...oracles.programs import particular as programs
 from ...oracles.verdicts.verdict import Code
 from ...oracles.verdicts.violation import ChangedState, Unsupported, Violation
 from .agreement import require_same
+from .gradients import gradients
 
 #: At most this many sets of inputs that require grad are drawn for one sample.
 SETS = 15

@@ -15,13 +15,14 @@ import torch
 from torch.autograd.graph import saved_tensors_hooks
 from torch.utils import _pytree as pytree
 
-from ...oracles.judge.judge import Judge, gradients
+from ...oracles.judge.judge import Judge
 from ...oracles.op.bits import same_results
 from ...oracles.op.declaration import Sample, Tensor, dtype_name
 from ...oracles.op.paths import Problem
 from ...oracles.verdicts.verdict import Code
 from ...oracles.verdicts.violation import Unsupported, Violation
 from ..collector import set_aside
+from .gradients import gradients
 
 _REFUSALS = ("modified by an inplace operation", "modified inplace")
 

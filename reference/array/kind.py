@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
 import operator
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
@@ -141,7 +142,7 @@ class Array(Methods):
 
     @property
     def size(self) -> int:
-        return int(np.prod(self.shape, dtype=np.int64))
+        return math.prod(self.shape)
 
     def astype(self, dtype: Any, **rest: Any) -> Array:
         """The array rounded to float16 or float32; float64 rounds nothing that is judged.
@@ -285,18 +286,20 @@ def _parameters_of(rule: Callable[..., Any]) -> str:
 
 
 def _by_rule(func: Any, args: Any, kwargs: Any) -> Any:
-    name = getattr(func, "__name__", str(func))
     rule = WORDS.get(func)
-    if rule is None and isinstance(func, np.ufunc):  # of SciPy, which is known by the names of its functions
-        rule = SPECIAL.get(name)
     if rule is None:
-        raise NoReadingError(f"numpy.{name} has no reading; write {instead_of(name, WORDS)}")
+        name = getattr(func, "__name__", str(func))
+        # Functions of SciPy are known by their names.
+        if not isinstance(func, np.ufunc) or name not in SPECIAL:
+            raise NoReadingError(f"numpy.{name} has no reading; write {instead_of(name, WORDS)}")
+        rule = SPECIAL[name]
     try:
         return rule(*args, **kwargs)
     except TypeError as err:
         try:
             inspect.signature(rule).bind(*args, **kwargs)
         except TypeError as unbound:
+            name = getattr(func, "__name__", str(func))
             refusal = f"numpy.{name} has no reading with these arguments ({unbound})"
             raise NoReadingError(f"{refusal}; write it as {name}{_parameters_of(rule)}") from err
         raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -39,7 +40,7 @@ _shared_largest = _reduction("max", shared=True)
 def _count(x: Any, axis: Any, where: Any) -> Any:
     axes = normalize_axes(axis, x.ndim)
     if where is None:
-        return int(np.prod([x.shape[i] for i in axes], dtype=np.int64))
+        return math.prod(x.shape[i] for i in axes)
     return np.sum(np.broadcast_to(np.asarray(where, dtype=bool), x.shape), axis=axes, keepdims=True)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -19,9 +20,9 @@ def normalize_axes(axis: Any, ndim: int) -> tuple[int, ...]:
 
 
 def reshape(x: Array, shape: Any) -> Array:
-    lengths: tuple[int, ...] = tuple(int(n) for n in np.ravel(shape))
+    lengths: tuple[int, ...] = tuple(map(int, shape if isinstance(shape, tuple) else np.ravel(shape)))
     if -1 in lengths:
-        product = int(np.prod([n for n in lengths if n != -1], dtype=np.int64))
+        product = math.prod(n for n in lengths if n != -1)
         lengths = tuple(x.size // product if n == -1 else n for n in lengths)
     return x if lengths == x.shape else bind("reshape", (x,), {"shape": lengths})
 

@@ -17,7 +17,7 @@ import numpy as np
 from ..contract import Contract
 from .ball import RULES, Ball, magnitude_of, scaled
 from .beyond import mark
-from .spread import SLACK
+from .spread import SLACK, largest_of
 
 #: An operand has "few" elements where the result has at least this many times as many.
 _FEW = 8
@@ -81,7 +81,8 @@ def _plus(part: Any, other: Any) -> Any:
     """Sum of a new array and another, None meaning zero; in the memory of the new one where it has room."""
     if other is None:
         return part
-    if np.shape(part) == np.broadcast_shapes(np.shape(part), np.shape(other)):
+    own, its = np.shape(part), np.shape(other)
+    if own == its or own == np.broadcast_shapes(own, its):
         part += other
         return part
     return part + other
@@ -178,7 +179,7 @@ def _times_few(contract: Contract, centre: Any, a: Ball, b: Ball, most: float) -
 
 def _make_ball(contract: Contract, centre: Any, share: Any, part: Any, most: float) -> Ball:
     """The ball with the radii share · |c| + part; these are computed at once where share or part has many elements."""
-    if max(np.size(share), np.size(part)) * _FEW <= centre.size and np.max(share, initial=0.0) <= 1.0:
+    if max(np.size(share), np.size(part)) * _FEW <= centre.size and largest_of(share) <= 1.0:
         return scaled(centre, share, part, contract, most * _EXCESS)
     radius = magnitude_of(centre)
     radius *= share
@@ -200,7 +201,7 @@ def _divide(contract: Contract, a: Ball, b: Ball) -> Ball:
     times = 1.0 if alone or (constant and not contract.systematic) else contract.division
     # With q = c_a / c_b, |a / b - q| = |(a - c_a) - q (b - c_b)| / |b|; a divisor that may be zero leaves no bound.
     reach = magnitude_of(b.centre) if b.exact else magnitude_of(b.centre) - b.radius
-    nearest = float(np.min(reach, initial=math.inf))
+    nearest = float(np.minimum.reduce(reach, axis=None, initial=math.inf))
     most = _most_of(a, b) / nearest * _EXCESS if nearest > _TINY else math.inf
     if most <= contract.limit and _is_few(b, a):
         return _over_few(contract, quotient, a, b, reach, times, most)
@@ -238,7 +239,7 @@ def _over_few(contract: Contract, quotient: Any, a: Ball, b: Ball, reach: Any, t
 def _most_of(x: Ball, beside: Ball) -> float:
     """A bound on |c| + r of an operand; infinite where it is not known and takes a pass over many elements."""
     if x.most == math.inf and (x.centre.ndim == 0 or x.centre.size * _FEW <= beside.centre.size):
-        largest = float(np.max(magnitude_of(x.centre) + x.radii(), initial=0.0))
+        largest = float(largest_of(magnitude_of(x.centre) + x.radii()))
         x.most = largest if largest < math.inf else math.inf
     return x.most
 
@@ -250,7 +251,7 @@ def _is_few(a: Ball, b: Ball) -> bool:
     """
     if a.centre.size * _FEW > b.centre.size or a.centre.dtype != np.float64:
         return False
-    return bool(np.broadcast_shapes(a.centre.shape, b.centre.shape) == b.centre.shape)
+    return a.centre.ndim == 0 or bool(np.broadcast_shapes(a.centre.shape, b.centre.shape) == b.centre.shape)
 
 
 def _relative(contract: Contract, times: float) -> float:

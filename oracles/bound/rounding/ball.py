@@ -16,7 +16,7 @@ from ....reference.formats import BINARY32, FORMATS, Format, ulp_array
 from ..contract import Contract, Products
 from .kinds import COMPUTED, KEEP_SIGN, LOGARITHMS, NEVER_NEGATIVE, RUNNING
 from .shared_error import Common
-from .spread import SLACK
+from .spread import SLACK, largest_of
 
 #: Elements of a block of a large array, of which a few arrays stay in the cache.
 _BLOCK = 2**14
@@ -256,9 +256,9 @@ def ball(values: Any, contract: Contract) -> Ball:
     if contract.flush:  # Subnormal operands are read as zero.
         size = magnitude_of(centre)
         lost = np.where(size < contract.accumulate.smallest_normal, size, 0.0)
-    most = float(max(np.max(centre, initial=0.0), -np.min(centre, initial=0.0)))
+    most = float(largest_of(np.abs(centre)))
     if most <= contract.limit:
-        out = Ball(centre, lost if np.any(lost) else None, contract)
+        out = Ball(centre, lost if contract.flush and np.any(lost) else None, contract)
         out.bounded, out.most = True, 2.0 * most if contract.flush else most  # No more than the element is flushed.
         return out
     finite = np.isfinite(centre)

@@ -18,13 +18,18 @@ Spread = Callable[[Any, Any, Any], Any]
 SLACK = 2.0**-50
 
 
+def largest_of(sizes: Any) -> Any:
+    """The largest of magnitudes, 0 of none, a NaN if there is one: `numpy.max`, at half of its cost on small arrays."""
+    return np.maximum.reduce(sizes, axis=None, initial=0.0)
+
+
 def nearest(c: Any, r: Any) -> Any:
     """The smallest magnitude in the ball, where an even function that falls away from zero is largest."""
     return np.maximum(np.abs(c) - r, 0.0)
 
 
 def of_exp(c: Any, r: Any, y: Any) -> Any:
-    if np.max(r, initial=0.0) <= 2.0**-8:
+    if largest_of(r) <= 2.0**-8:
         return y * (r * (1.0 + r * (0.5 + 0.25 * r)))  # above e^r - 1 for every r up to 1
     # e^(c + r) - e^c; for a large r, where e^r may overflow, at most e^(c + r), its exponent rounded up
     return np.where(r < 1.0, y * np.expm1(r), np.exp(c + r + (np.abs(c) + r) * SLACK))
@@ -99,4 +104,4 @@ def hull(c: Any, r: Any, other: Any, its: Any, unit: float) -> tuple[Any, Any]:
 
 def limited(size: Any, limit: float, radius: Any) -> Any:
     """Radii of sums: infinite where the magnitudes of the terms add up to a `size` beyond a limit."""
-    return radius if np.max(size, initial=0.0) <= limit else np.where(size <= limit, radius, np.inf)
+    return radius if largest_of(size) <= limit else np.where(size <= limit, radius, np.inf)

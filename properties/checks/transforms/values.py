@@ -71,8 +71,7 @@ def check_third_order(judge: Judge, sample: Sample) -> None:
 
 def _words(judge: Judge, sample: Sample, words: Sequence[Word]) -> None:
     for word in judge.offered(words):
-        for engine in engines_for(judge.op.promises.without, word):
-            judge.hold(sample, word, engine)
+        judge.hold(sample, word, *engines_for(judge.op.promises.without, word))
 
 
 def check_adjointness(judge: Judge, sample: Sample) -> None:
