@@ -27,6 +27,7 @@ from .. import process
 from ..bound import accept, scale
 from ..bound.contract import EXP2, Contract, contract
 from ..bound.rounding import Ball, balls, balls_with_systematic, lengths
+from ..machine.ptx import approximations, hardware
 from ..op.declaration import OWN, Op, Sample, Subject, Tensor, arithmetic_of, dtype_name, to_array
 from ..op.paths import Expected, Path, Problem
 from ..op.script import ScriptMaker, Spelt
@@ -61,6 +62,7 @@ class Judge:
         weighs_bias: whether the tally gets the part of every bound that may be the same error in every sample.
         tally: the counts of all samples so far.
         between: calls other ops; a check may run it between two calls of the subject. By default it does nothing.
+        hardware: on which else the values of the subject are held, where its approximations depend on that.
     """
 
     def __init__(self, op: Op, subject_name: str, contract: Contract, device: str = "cpu", light: bool = True) -> None:
@@ -76,13 +78,14 @@ class Judge:
         self.weighs_bias = False
         self.tally = Tally()
         self.between: Callable[[], None] = lambda: None
+        self.hardware: Sequence[hardware.Hardware] = ()
         self._likes: tuple[Sample, tuple[Tensor, ...]] | None = None
 
     def again(self) -> Judge:
         """A judge of the same subject and part of the cell with an empty tally, by which a failure is repeated."""
         fresh = Judge(self.op, self.subject_name, self.contract, self.device)
         fresh.tally.part = self.tally.part
-        fresh.between = self.between
+        fresh.between, fresh.hardware = self.between, self.hardware
         return fresh
 
     def contract_of(self, order: int, wide: bool = False) -> Contract:
@@ -207,6 +210,7 @@ class Judge:
         """
         if derivative_order(word) and not self.op.differentiable_positions(sample.args):
             raise Unsupported(Code.NOT_DIFFERENTIABLE, f"{self.op.name} declares no differentiable argument")
+        executed = approximations.executed.total()
         with torch.no_grad():
             primal = self._primal_before(sample, word, engine_for(self.op.promises.without, engine), function)
         path = self.path(sample, word, primal, engine)
@@ -220,7 +224,12 @@ class Judge:
         if self.light and self.tally.samples % EXACT_SHARE:
             exactly = exactly and not expected.finite
         try:
-            self.against(expected, computed, exactly)
+            readings = self.readings(expected, computed, exactly)
+            self.compare(expected, computed, *readings)
+            for other in self.hardware if approximations.executed.total() > executed else ():
+                with hardware.on(other):
+                    computed_there = self.run(path, function)
+                self.compare(replace(expected, path=f"{expected.path}, {other}"), computed_there, *readings)
         except Violation as violation:
             violation.sample = sample
             if violation.fault is not None:
@@ -295,13 +304,19 @@ class Judge:
 
     def against(self, expected: Expected, computed: Sequence[Tensor], exactly: bool = True) -> None:
         """Judge computed outputs against a formula: by balls, and by exact values where these take seconds at most."""
+        self.compare(expected, computed, *self.readings(expected, computed, exactly))
+
+    def readings(
+        self, expected: Expected, computed: Sequence[Tensor], exactly: bool
+    ) -> tuple[Sequence[Ball], Sequence[Exact] | None]:
+        """The balls of what is expected, and its exact values where these are asked for and take seconds at most."""
         rounded = self.read(expected, computed)
         with self.tally.clock("reference"):
             exactly = (
                 exactly and self.tally.part != LARGE and expected.cost(sum(y.numel() for y in computed)) <= EXACT_BUDGET
             )
             exact = evaluate(expected.formula, *expected.operands)[0] if exactly else None
-        self.compare(expected, computed, rounded, exact)
+        return rounded, exact
 
     def compare(
         self, expected: Expected, computed: Sequence[Tensor], rounded: Sequence[Ball],

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from ...oracles import process
 from ...oracles.judge.judge import Judge
-from ...oracles.op.declaration import INTERPRETED, TURNS, Draft, Sample
+from ...oracles.op.declaration import KERNELS, TURNS, Draft, Sample
 from ...oracles.process import interrupt
 from ...oracles.verdicts.case import dump_case
 from ...oracles.verdicts.verdict import Cell
@@ -86,13 +86,13 @@ class Settings:
         return settings if isinstance(settings, Settings) else cls(profile if settings is None else settings)
 
     def examples(self, question: Property, judge: Judge | None = None) -> int:
-        """How many samples a cell of a question has; few where code is compiled or kernels are interpreted."""
+        """How many samples a cell of a question has; few where code is compiled or kernels run on a CPU."""
         profile = PROFILES[self.profile]
         count = max(1, round(profile.examples * question.sampling.effort))
         if judge is not None and judge.compiled:
             # Each path of each example is compiled anew, which takes seconds.
             count = min(count, profile.compiled)
-        if judge is not None and judge.subject_name == INTERPRETED:
+        if judge is not None and judge.subject_name in KERNELS:
             # Each program of each kernel takes milliseconds, so there are few examples; but of a question of little
             # effort there would be too few to judge anything.
             count = profile.interpreted
