@@ -49,8 +49,6 @@ def compile_for(capability: int) -> None:
     driver.set_active(_Driver(capability))
 
 
-def compiled(
-    kernel: Any, grid: tuple[int, ...], operands: tuple[object, ...], constants: Any, warps: int
-) -> Any:
+def compiled(kernel: Any, grid: tuple[int, ...], operands: tuple[object, ...], constants: Any, warps: int) -> Any:
     """What Triton compiles for a launch, whose arguments these are (`impl.gpu.launching.Launcher`)."""
     return kernel.warmup(*operands, grid=grid, **constants, num_warps=warps, enable_fp_fusion=False)

@@ -44,7 +44,7 @@ def _of_float32(x: Array, y: Array, z: Array) -> Array:
 
 
 def _of_float64(x: Array, y: Array, z: Array) -> Array:
-    """By Boldo and Melquiond: the parts that product and sum lose are added to odd; exactly where exponents are extreme."""
+    """By Boldo and Melquiond: the parts that product and sum lose are added to odd; exactly at extreme exponents."""
     x, y, z = np.broadcast_arrays(x, y, z)
     with np.errstate(all="ignore"):
         product = x * y

@@ -79,7 +79,7 @@ def open_cell(cell: Cell, light: bool, op: Op | None = None, tell: Tell | None =
         raise Unsupported(Code.NOT_APPLICABLE, f"{cell.op} offers no {lacking[0]}: {OFFERS[lacking[0]]}")
     if cell.device == "cuda" and not torch.cuda.is_available():
         raise Unsupported(Code.NO_DEVICE, "0 CUDA devices, needs 1")
-    if cell.subject in KERNELS and question.sampling.kind != "large":
+    if cell.subject in KERNELS:
         # A large sample takes a minute on a CPU, which short profiles have not.
         usual = question.sampling
         large, most = 0.0 if light else usual.large, min(usual.most, KERNELS_MOST)

@@ -15,7 +15,6 @@ import tempfile
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from opassay.oracles.machine.compiling import compile_for, compiled
 

@@ -1,4 +1,4 @@
-"""Functions that the ISA describes by a bound on their error: results within it, where the hardware in use puts them."""
+"""Functions that the ISA describes by a bound on their error: results within it, where the hardware puts them."""
 
 from __future__ import annotations
 

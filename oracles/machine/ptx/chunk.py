@@ -127,8 +127,8 @@ class Chunk:
     def _unwritten(self, name: str) -> Lanes:
         width, poison = self.context.entry.registers[name], self.context.poison
         if name.startswith("%p"):
-            return np.bool_(poison & 1)  # type: ignore[return-value]
-        return np.frombuffer(bytes([poison] * width), BITS[width])[0]  # type: ignore[no-any-return]
+            return np.bool_(poison & 1)
+        return np.frombuffer(bytes([poison] * width), BITS[width])[0]
 
     def chosen(self, active: Lanes | None) -> Lanes:
         """The numbers of the active threads."""

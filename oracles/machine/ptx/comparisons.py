@@ -11,8 +11,9 @@ from .formats import Lanes, flush, from_bfloat16
 from .listing import Instruction
 
 _COMPARED: dict[str, Callable[[Any, Any], Any]] = {
-    "eq": lambda a, b: a == b, "ne": lambda a, b: (a < b) | (a > b), "lt": lambda a, b: a < b, "le": lambda a, b: a <= b,
-    "gt": lambda a, b: a > b, "ge": lambda a, b: a >= b, "equ": lambda a, b: ~((a < b) | (a > b)),
+    "eq": lambda a, b: a == b, "ne": lambda a, b: (a < b) | (a > b), "lt": lambda a, b: a < b,
+    "le": lambda a, b: a <= b, "gt": lambda a, b: a > b,
+    "ge": lambda a, b: a >= b, "equ": lambda a, b: ~((a < b) | (a > b)),
     "neu": lambda a, b: a != b, "ltu": lambda a, b: ~(a >= b), "leu": lambda a, b: ~(a > b),
     "gtu": lambda a, b: ~(a <= b), "geu": lambda a, b: ~(a < b), "num": lambda a, b: (a == a) & (b == b),
     "nan": lambda a, b: (a != a) | (b != b),

@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from .formats import NUMBERS, Lanes, canonical, flush, from_bfloat16, to_bfloat16, to_float16
+from .formats import NUMBERS, Lanes, canonical, flush, from_bfloat16, from_float16, to_bfloat16, to_float16
 from .listing import Instruction
 
-_TO_HALF = {"bf16": to_bfloat16, "f16": to_float16}
+TO_HALF = {"bf16": to_bfloat16, "f16": to_float16}
+FROM_HALF = {"bf16": from_bfloat16, "f16": from_float16}
 _TO_WHOLE: dict[str, Any] = {"rni": np.rint, "rzi": np.trunc, "rmi": np.floor, "rpi": np.ceil}
 
 
@@ -18,12 +19,12 @@ def conversion(instruction: Instruction) -> tuple[Callable[..., Any], tuple[str,
     """The function of a cvt, and the types of its sources: two for a pair of halves, else one."""
     *modifiers, to, source = instruction.modifiers
     if to in ("bf16x2", "f16x2"):
-        half = _TO_HALF[to[:-2]]
-        return lambda high, low: _pair(half(high), half(low)), ("f32", "f32")
-    if to in _TO_HALF:
-        return _TO_HALF[to], ("f32",)
-    if source == "bf16":
-        return from_bfloat16, ("b16",)
+        half = TO_HALF[to[:-2]]
+        return lambda high, low: pair(half(high), half(low)), ("f32", "f32")
+    if to in TO_HALF:
+        return TO_HALF[to], ("f32",)
+    if source in FROM_HALF:
+        return FROM_HALF[source], ("b16",)
     whole = next((_TO_WHOLE[name] for name in modifiers if name in _TO_WHOLE), None)
     before: Callable[[Lanes], Lanes] = flush if "ftz" in modifiers and source == "f32" else np.asarray
     target = NUMBERS[to]
@@ -37,7 +38,8 @@ def conversion(instruction: Instruction) -> tuple[Callable[..., Any], tuple[str,
     return lambda x: x.astype(target), (source,)
 
 
-def _pair(high: Lanes, low: Lanes) -> Lanes:
+def pair(high: Lanes, low: Lanes) -> Lanes:
+    """32 bits of two halves."""
     return (np.asarray(high).astype(np.uint32) << np.uint32(16)) | np.asarray(low).astype(np.uint32)
 
 

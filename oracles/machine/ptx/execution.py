@@ -110,7 +110,10 @@ class _Run:
         """Blocks all of whose living threads wait pass the barrier."""
         if not self.waiting.any():
             return
-        waiting, ended = self.waiting.reshape(-1, self.chunk.context.threads), ~self.chunk.alive.reshape(-1, self.chunk.context.threads)
+        waiting, ended = (
+            self.waiting.reshape(-1, self.chunk.context.threads),
+            ~self.chunk.alive.reshape(-1, self.chunk.context.threads),
+        )
         passing = (waiting | ended).all(1) & waiting.any(1)
         if passing.any():
             self.waiting &= ~np.repeat(passing, self.chunk.context.threads)

@@ -73,7 +73,7 @@ class Executor:
             arguments = [
                 (made.src.signature[name], value) for name, value in zip(kernel.arg_names, operands, strict=False)
             ]
-            launch = _Launch(made.metadata, program, (*grid, 1, 1)[:3], arguments)
+            launch = _Launch(made.metadata, program, _three(grid), arguments)
             launch.run(hardware.current())
 
     def _kernel(self, made: Any) -> Kernel:
@@ -83,6 +83,11 @@ class Executor:
             text = made.asm["ptx"]
             program = self._kernels[made.hash] = Kernel(self._edit(text) if self._edit else text)
         return program
+
+
+def _three(grid: tuple[int, ...]) -> tuple[int, int, int]:
+    width, height, depth = (*grid, 1, 1)[:3]
+    return width, height, depth
 
 
 class _Launch:
@@ -138,7 +143,9 @@ class _Launch:
             other, _ = self._executed(replace(on, poison=(on.poison + _OTHER) & 0xFF))
             for place, content in self._places.values():
                 if (memory.cells[place : place + content.size] != other.cells[place : place + content.size]).any():
-                    raise Violation(Code.UNDEFINED, f"{self._name}: a result depends on memory that nothing was written to")
+                    raise Violation(
+                        Code.UNDEFINED, f"{self._name}: a result depends on memory that nothing was written to"
+                    )
         for place, content in self._places.values():
             content[:] = memory.cells[place : place + content.size]
 
@@ -160,5 +167,7 @@ class _Launch:
         try:
             execute(self._kernel, context, on.order)
         except Violation as violation:
-            raise Violation(violation.code, f"{self._name}: {violation.title}", violation.message.splitlines()[1:]) from None
+            raise Violation(
+                violation.code, f"{self._name}: {violation.title}", violation.message.splitlines()[1:]
+            ) from None
         return memory, memory.undefined + context.undefined

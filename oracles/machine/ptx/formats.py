@@ -5,15 +5,14 @@ from __future__ import annotations
 from typing import Any, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
-#: One value for each lane, or one for all lanes.
-Lanes: TypeAlias = npt.NDArray[Any]
+#: A NumPy array with an element for each thread, or a NumPy scalar for all of them.
+Lanes: TypeAlias = Any
 
 #: Bytes of a type; a predicate takes one.
 WIDTHS = {
-    "pred": 1, "b8": 1, "u8": 1, "s8": 1, "b16": 2, "u16": 2, "s16": 2, "f16": 2, "bf16": 2, "b32": 4, "u32": 4, "s32": 4,
-    "f32": 4, "f16x2": 4, "bf16x2": 4, "b64": 8, "u64": 8, "s64": 8, "f64": 8,
+    "pred": 1, "b8": 1, "u8": 1, "s8": 1, "b16": 2, "u16": 2, "s16": 2, "f16": 2, "bf16": 2, "b32": 4, "u32": 4,
+    "s32": 4, "f32": 4, "f16x2": 4, "bf16x2": 4, "b64": 8, "u64": 8, "s64": 8, "f64": 8,
 }  # fmt: skip
 #: Bits without a type, by their bytes.
 BITS: dict[int, Any] = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
@@ -24,7 +23,7 @@ NUMBERS: dict[str, Any] = {
 }  # fmt: skip
 #: The NaN that a GPU computes in float32; any other payload would make equal results differ.
 CANONICAL = np.uint32(0x7FFFFFFF).view(np.float32)
-_CANONICAL_BF16 = np.uint16(0x7FFF)
+_CANONICAL_HALF = np.uint16(0x7FFF)
 _SMALLEST_NORMAL = np.float32(2.0**-126)
 
 
@@ -47,7 +46,7 @@ def read_number(text: str, kind: str) -> Lanes:
         raw = (int(text.rstrip("Uu"), 0) & ((1 << 8 * width) - 1)).to_bytes(width, "little")
     if len(raw) != width:
         raise ValueError(f"got the literal {text}, need one of {width} bytes")
-    return np.frombuffer(raw, NUMBERS[kind])[0]  # type: ignore[no-any-return]
+    return np.frombuffer(raw, NUMBERS[kind])[0]
 
 
 def flush(x: Lanes) -> Lanes:
@@ -66,7 +65,7 @@ def to_bfloat16(x: Lanes) -> Lanes:
     """Bits of bfloat16 nearest to float32 numbers, ties to even."""
     bits = np.asarray(x, np.float32).view(np.uint32)
     up = np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))
-    return np.where(np.isnan(x), _CANONICAL_BF16, ((bits + up) >> np.uint32(16)).astype(np.uint16))
+    return np.where(np.isnan(x), _CANONICAL_HALF, ((bits + up) >> np.uint32(16)).astype(np.uint16))
 
 
 def from_bfloat16(bits: Lanes) -> Lanes:
@@ -74,6 +73,11 @@ def from_bfloat16(bits: Lanes) -> Lanes:
     return (np.asarray(bits).astype(np.uint32) << np.uint32(16)).view(np.float32)
 
 
+def from_float16(bits: Lanes) -> Lanes:
+    """float32 numbers of bits of float16, exactly."""
+    return np.asarray(bits).view(np.float16).astype(np.float32)
+
+
 def to_float16(x: Lanes) -> Lanes:
-    """Bits of float16 nearest to float32 numbers; the one NaN that a GPU computes is 0x7FFF."""
-    return np.where(np.isnan(x), _CANONICAL_BF16, np.asarray(x).astype(np.float16).view(np.uint16))
+    """Bits of float16 nearest to float32 numbers, ties to even."""
+    return np.where(np.isnan(x), _CANONICAL_HALF, np.asarray(x).astype(np.float16).view(np.uint16))

@@ -25,10 +25,12 @@ _VECTOR = r"(\.v[24])?\.b(8|16|32|64)"
 _ACCESS = rf"(global{_CACHED}|shared){_VECTOR}"
 _MATRIX = r"sync\.aligned\.m8n8\.x[124](\.trans)?\.shared\.b16"
 _HALF = "(bf16|f16)"
+_SUM_OF_HALVES = rf"{_SUM}|(rn\.)?{_HALF}(x2)?"
 
 #: The modifiers of an instruction, by its name.
 _MODIFIERS = {
-    "add": _SUM, "sub": _SUM, "fma": _ROUNDED, "mul": rf"{_ROUNDED}|{_WITH_FTZ}|f64|lo\.{_INTEGER}|wide\.[us](16|32)",
+    "add": _SUM_OF_HALVES, "sub": _SUM_OF_HALVES, "fma": _ROUNDED,
+    "mul": rf"{_ROUNDED}|{_WITH_FTZ}|f64|lo\.{_INTEGER}|wide\.[us](16|32)",
     "mad": rf"{_ROUNDED}|lo\.{_INTEGER}|wide\.[us](16|32)",
     "div": rf"{_ROUNDED}|(full|approx)\.{_WITH_FTZ}|{_INTEGER}", "rem": _INTEGER, "max": _EXTREME, "min": _EXTREME,
     "abs": rf"{_WITH_FTZ}|f64|s(16|32|64)|{_HALF}(x2)?", "neg": rf"{_WITH_FTZ}|f64|s(16|32|64)",

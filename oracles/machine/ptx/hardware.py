@@ -1,7 +1,7 @@
 """What the ISA leaves to the hardware: errors of approximations, the order of warps, and what unwritten memory holds.
 
-A kernel must be right on every hardware that the ISA allows. So each of these freedoms has a value here, and kernels are
-executed under several of them.
+A kernel must be right on every hardware that the ISA allows. So each of these freedoms has values here, and kernels
+are executed under several of them.
 """
 
 from __future__ import annotations

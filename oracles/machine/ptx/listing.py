@@ -203,7 +203,7 @@ def _instruction(statement: str, line: int, table: Mapping[str, str]) -> Instruc
 
 
 def _operands(text: str) -> tuple[Operand, ...]:
-    """"{%r1, %r2}, [%rd1+4], 3" as (("%r1", "%r2"), "[%rd1+4]", "3")."""
+    """ "{%r1, %r2}, [%rd1+4], 3" as (("%r1", "%r2"), "[%rd1+4]", "3")."""
     operands: list[Operand] = []
     depth = start = 0
     for position, letter in enumerate(text + ","):

@@ -46,7 +46,7 @@ def move(instruction: Instruction, entry: Entry) -> Step:
     width = WIDTHS[kind] // len(source)
     wide, shift = BITS[WIDTHS[kind]], 8 * width
 
-    def put_together(*parts: np.ndarray) -> np.ndarray:  # type: ignore[type-arg]
+    def put_together(*parts: np.ndarray) -> np.ndarray:
         whole = parts[0].astype(wide)
         for number, part in enumerate(parts[1:], 1):
             whole = whole | (part.astype(wide) << wide(shift * number))

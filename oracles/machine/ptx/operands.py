@@ -42,7 +42,7 @@ def reader(instruction: Instruction, operand: Operand, kind: str, entry: Entry) 
     try:
         constant: Lanes
         if kind == "pred":
-            constant = np.bool_(int(operand, 0))  # type: ignore[assignment]
+            constant = np.bool_(int(operand, 0))
         elif operand in entry.shared:
             constant = dtype(entry.shared[operand])
         else:

@@ -88,7 +88,9 @@ class Space:
             at = access.addresses + number * access.width
             self.undefined += int(np.count_nonzero(~self.defined[at]))
             wrote = self._writer[at]
-            self._require_no_race(access, at, wrote, self._recent(wrote, self._written[at], blocks, now), "reads", "wrote")
+            self._require_no_race(
+                access, at, wrote, self._recent(wrote, self._written[at], blocks, now), "reads", "wrote"
+            )
             self._note_reader(at, access.threads, blocks, now)
             loaded.append(self._views[access.width][at // access.width])
         return loaded
@@ -109,7 +111,9 @@ class Space:
             wrote = self._writer[at]
             racing = self._recent(wrote, self._written[at], blocks, now) & changed
             self._require_no_race(access, at, wrote, racing, "writes", "wrote")
-            self._require_no_race(access, at, self._reader[at], self._readers(at, access, blocks, now) & changed, "writes", "read")
+            self._require_no_race(
+                access, at, self._reader[at], self._readers(at, access, blocks, now) & changed, "writes", "read"
+            )
             cells[at // access.width] = value
             self._writer[at] = access.threads
             # Of threads that write one element at once the last one stands there now.
@@ -144,15 +148,15 @@ class Space:
             self._reading[at[self._reading[at] != blocks]] = _SEVERAL
         self._read[at] = now
 
-    def _require_no_race(
-        self, access: Access, at: Lanes, others: Lanes, racing: Lanes, does: str, did: str
-    ) -> None:
+    def _require_no_race(self, access: Access, at: Lanes, others: Lanes, racing: Lanes, does: str, did: str) -> None:
         racing = racing & (others != access.threads)
         if not racing.any():
             return
         first = int(np.flatnonzero(racing)[0])
         other = "several threads" if others[first] == _SEVERAL else self._thread(int(others[first]))
-        title = f"{access.where}: {self._thread(int(access.threads[first]))} {does} what {other} {did}, in no decided order"
+        title = (
+            f"{access.where}: {self._thread(int(access.threads[first]))} {does} what {other} {did}, in no decided order"
+        )
         raise Violation(Code.RACE, title, [f"{self._place(int(at[first]))}; {int(racing.sum())} elements in all"])
 
     def _thread(self, number: int) -> str:
@@ -173,12 +177,13 @@ class Space:
             wrong = (at < block * self._part) | (at + whole > (block + 1) * self._part)
         else:
             wrong = ~(self.allowed[at] & self.allowed[at + whole - 1])
+        whole_title = f"{access.where}: {{}} touches {whole} bytes of {self.name} memory"
+        self._require_none(access, wrong, Code.OUT_OF_BOUNDS, f"{whole_title} that is no operand's")
+        self._require_none(access, at % whole != 0, Code.MISALIGNED, f"{whole_title} at no multiple of {whole}")
+
+    def _require_none(self, access: Access, wrong: Lanes, code: Code, title: str) -> None:
+        """Raise a Violation where an access is wrong; the title has a place for the thread."""
         if wrong.any():
             first = int(np.flatnonzero(wrong)[0])
-            title = f"{access.where}: {self._thread(int(access.threads[first]))} touches {self.name} memory that is no operand's"
-            raise Violation(Code.OUT_OF_BOUNDS, title, [f"byte {int(at[first])}, {whole} bytes"])
-        crooked = at % whole != 0
-        if crooked.any():
-            first = int(np.flatnonzero(crooked)[0])
-            title = f"{access.where}: {self._thread(int(access.threads[first]))} touches {whole} bytes at an address that is no multiple of {whole}"
-            raise Violation(Code.MISALIGNED, title, [self._place(int(at[first]))])
+            thread = self._thread(int(access.threads[first]))
+            raise Violation(code, title.format(thread), [self._place(int(access.addresses[first]))])

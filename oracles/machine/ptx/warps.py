@@ -95,7 +95,11 @@ def load_matrix(instruction: Instruction, entry: Entry) -> Step:
     """ldmatrix: two halves of each matrix for every thread."""
     target, source = instruction.operands
     names = [destination(instruction, name, entry) for name in elements(target)]
-    place, transposed, where = address(instruction, source, entry, "shared"), "trans" in instruction.modifiers, active(instruction)
+    place, transposed, where = (
+        address(instruction, source, entry, "shared"),
+        "trans" in instruction.modifiers,
+        active(instruction),
+    )
 
     def step(chunk: Chunk) -> None:
         threads = where(chunk)
@@ -117,7 +121,11 @@ def store_matrix(instruction: Instruction, entry: Entry) -> Step:
     """stmatrix: the reverse of ldmatrix."""
     target, source = instruction.operands
     readers = [reader(instruction, register, "b32", entry) for register in elements(source)]
-    place, transposed, where = address(instruction, target, entry, "shared"), "trans" in instruction.modifiers, active(instruction)
+    place, transposed, where = (
+        address(instruction, target, entry, "shared"),
+        "trans" in instruction.modifiers,
+        active(instruction),
+    )
 
     def step(chunk: Chunk) -> None:
         threads = where(chunk)

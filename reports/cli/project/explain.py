@@ -110,7 +110,8 @@ def describe_profile(name: str) -> str:
     profile = PROFILES[name]
     figures = (
         f"A cell has {profile.examples} samples, more or fewer as its property asks; of compiled code at most"
-        f" {profile.compiled}, of interpreted kernels {profile.interpreted}. Take another number with --max-examples."
+        f" {profile.compiled}, of interpreted kernels {profile.interpreted}, of kernels as PTX {profile.executed}. Take"
+        " another number with --max-examples."
     )
     return _paragraphs(f"{name}, a profile", PROFILE_TEXTS[name], figures, f"opassay run OP --profile {name}")
 
