@@ -32,6 +32,21 @@ def fma(x: Array, y: Array, z: Array) -> Array:
     return _of_float32(x, y, z) if z.dtype == np.float32 else _of_float64(x, y, z)
 
 
+def fma_to_odd(x: Array, y: Array, z: Array) -> Array:
+    """x * y + z of float32, rounded to odd: a narrower format then rounds it as the exact value.
+
+    Args:
+        x, y, z: arrays that broadcast, of float32.
+    """
+    with np.errstate(all="ignore"):
+        exact = _odd_sum(x.astype(np.float64) * y, z.astype(np.float64))
+        nearest = exact.astype(np.float32)
+        inexact = (nearest != exact) & np.isfinite(exact)
+        cut = np.where(np.abs(nearest) > np.abs(exact), np.nextafter(nearest, np.float32(0)), nearest)
+        bits = np.asarray(cut).view(np.int32)
+        return np.where(inexact, bits | 1, nearest.view(np.int32)).astype(np.int32).view(np.float32)
+
+
 def _of_float32(x: Array, y: Array, z: Array) -> Array:
     """In float64, where the product is exact, and the sum is rounded to odd.
 

@@ -7,16 +7,16 @@ Source: NVIDIA, PTX ISA 9.1, sections 9.7.1 (integers), 9.7.3 (floating point), 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from ..fused import fma
+from ..fused import fma, fma_to_odd
 from .approximations import approximate, upper_word
 from .comparisons import comparison
-from .conversions import FROM_HALF, TO_HALF, conversion, pair
-from .formats import BITS, NUMBERS, WIDTHS, Lanes, canonical, flush
+from .conversions import FROM_HALF, TO_HALF, conversion
+from .formats import BITS, NUMBERS, WIDTHS, Lanes, as_type, canonical, flush, from_bfloat16, to_bfloat16
 from .listing import Instruction
 
 Compute = Callable[..., Any]
@@ -33,7 +33,11 @@ class Operation:
 def operation(instruction: Instruction) -> Operation | None:
     """The operation of an instruction that `grammar` knows; None for one that is no arithmetic."""
     make = _MAKERS.get(instruction.name)
-    return None if make is None else make(instruction)
+    if make is None:
+        return None
+    if instruction.kind.endswith("x2") and instruction.name in _PACKED:
+        return _in_pairs(make(replace(instruction, modifiers=(*instruction.modifiers[:-1], instruction.kind[:-2]))))
+    return make(instruction)
 
 
 def _rounded(instruction: Instruction, function: Compute) -> Compute:
@@ -57,20 +61,32 @@ def _sum(function: Compute) -> Callable[[Instruction], Operation]:
     """
 
     def make(instruction: Instruction) -> Operation:
-        half, pairs, _ = instruction.kind.partition("x2")
-        if half not in TO_HALF:
+        kind = instruction.kind
+        if kind not in TO_HALF:
             return _of(2, function)(instruction)
-
-        def of_halves(a: Lanes, b: Lanes) -> Lanes:
-            return TO_HALF[half](function(FROM_HALF[half](a), FROM_HALF[half](b)))
-
-        def of_pairs(a: Lanes, b: Lanes) -> Lanes:
-            first, second = ((each.astype(np.uint16), (each >> np.uint32(16)).astype(np.uint16)) for each in (a, b))
-            return pair(of_halves(first[1], second[1]), of_halves(first[0], second[0]))
-
-        return Operation(of_pairs, ("b32", "b32")) if pairs else Operation(of_halves, ("b16", "b16"))
+        wide, narrow = FROM_HALF[kind], TO_HALF[kind]
+        if "f32" in instruction.modifiers:  # a half and a float32 number
+            return Operation(lambda a, b: canonical(function(wide(a), b)), ("b16", "f32"))
+        return Operation(lambda a, b: narrow(function(wide(a), wide(b))), ("b16", "b16"))
 
     return make
+
+
+def _in_pairs(single: Operation) -> Operation:
+    """An operation on both parts of a packed operand."""
+    width = WIDTHS[single.kinds[0]]
+    part, whole = BITS[width], BITS[2 * width]
+    shift = whole(8 * width)
+
+    def compute(*operands: Lanes) -> Lanes:
+        halves = (
+            [as_type(np.asarray(each >> by).astype(part), NUMBERS[single.kinds[0]]) for each in operands]
+            for by in (whole(0), shift)
+        )
+        low, high = (np.asarray(single.compute(*half)).view(part).astype(whole) for half in halves)
+        return low | (high << shift)
+
+    return Operation(compute, (f"b{16 * width}",) * len(single.kinds))
 
 
 def _product(instruction: Instruction) -> Operation:
@@ -85,6 +101,8 @@ def _product_and_sum(instruction: Instruction) -> Operation:
     kind, first = instruction.kind, instruction.modifiers[0]
     if kind in ("f32", "f64"):
         return _of(3, fma)(instruction)
+    if kind == "bf16":
+        return Operation(lambda a, b, c: to_bfloat16(fma_to_odd(*map(from_bfloat16, (a, b, c)))), ("b16",) * 3)
     if first == "wide":
         wide = NUMBERS[_doubled(kind)]
         return Operation(lambda a, b, c: a.astype(wide) * b.astype(wide) + c, (kind, kind, _doubled(kind)))
@@ -121,11 +139,13 @@ def _remainder(a: Lanes, b: Lanes) -> Lanes:
 
 
 def _extreme(larger: bool) -> Callable[[Instruction], Operation]:
-    """max or min: the number where one operand is NaN, unless .NaN; -0 is less than +0 (9.7.3.11)."""
+    """max or min: the number where one operand is NaN, unless .NaN; -0 is less than +0; with .relu at least 0."""
 
     def make(instruction: Instruction) -> Operation:
         if instruction.kind[0] != "f":
-            return _of(2, np.maximum if larger else np.minimum)(instruction)
+            least = 0 if "relu" in instruction.modifiers else np.iinfo(NUMBERS[instruction.kind]).min
+            extreme = np.maximum if larger else np.minimum
+            return _of(2, lambda a, b: np.maximum(extreme(a, b), a.dtype.type(least)))(instruction)
         strict = "NaN" in instruction.modifiers
         function = (np.maximum if strict else np.fmax) if larger else (np.minimum if strict else np.fmin)
 
@@ -234,6 +254,8 @@ def _select(instruction: Instruction) -> Operation:
     return Operation(lambda a, b, truth: np.where(truth, a, b), (instruction.kind, instruction.kind, "pred"))
 
 
+#: Those whose types ending in x2 are two numbers side by side.
+_PACKED = frozenset({"add", "sub", "mul", "fma"})
 _MAKERS: dict[str, Callable[[Instruction], Operation]] = {
     "add": _sum(lambda a, b: a + b), "sub": _sum(lambda a, b: a - b), "mul": _product, "mad": _product_and_sum,
     "fma": _product_and_sum, "div": _quotient, "rem": _of(2, _remainder), "max": _extreme(True),

@@ -20,7 +20,7 @@ def conversion(instruction: Instruction) -> tuple[Callable[..., Any], tuple[str,
     *modifiers, to, source = instruction.modifiers
     if to in ("bf16x2", "f16x2"):
         half = TO_HALF[to[:-2]]
-        return lambda high, low: pair(half(high), half(low)), ("f32", "f32")
+        return lambda high, low: _pair(half(high), half(low)), ("f32", "f32")
     if to in TO_HALF:
         return TO_HALF[to], ("f32",)
     if source in FROM_HALF:
@@ -38,8 +38,7 @@ def conversion(instruction: Instruction) -> tuple[Callable[..., Any], tuple[str,
     return lambda x: x.astype(target), (source,)
 
 
-def pair(high: Lanes, low: Lanes) -> Lanes:
-    """32 bits of two halves."""
+def _pair(high: Lanes, low: Lanes) -> Lanes:
     return (np.asarray(high).astype(np.uint32) << np.uint32(16)) | np.asarray(low).astype(np.uint32)
 
 

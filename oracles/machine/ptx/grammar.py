@@ -17,7 +17,7 @@ _ROUNDED = rf"rn\.{_WITH_FTZ}|rn\.f64"
 _SUM = rf"{_ROUNDED}|{_WITH_FTZ}|f64|{_INTEGER}"
 _ROUNDED_OR_APPROXIMATE = rf"{_ROUNDED}|approx\.{_WITH_FTZ}"
 _LOGICAL = "pred|b(16|32|64)"
-_EXTREME = rf"(ftz\.)?(NaN\.)?f32|f64|{_INTEGER}"
+_EXTREME = rf"(ftz\.)?(NaN\.)?f32|f64|{_INTEGER}|relu\.s32"
 _PLAIN = "pred|[bus](16|32|64)|f32|f64"
 _COMPARED = r"(eq|ne|lt|le|gt|ge|equ|neu|ltu|leu|gtu|geu|num|nan)(\.(and|or|xor))?"
 _CACHED = r"(\.L[12]::[\w:]+)*"
@@ -25,12 +25,13 @@ _VECTOR = r"(\.v[24])?\.b(8|16|32|64)"
 _ACCESS = rf"(global{_CACHED}|shared){_VECTOR}"
 _MATRIX = r"sync\.aligned\.m8n8\.x[124](\.trans)?\.shared\.b16"
 _HALF = "(bf16|f16)"
-_SUM_OF_HALVES = rf"{_SUM}|(rn\.)?{_HALF}(x2)?"
+_PAIRS = r"rn\.(ftz\.)?f32x2"
+_SUM_OF_HALVES = rf"{_SUM}|(rn\.)?{_HALF}(x2)?|rn\.f32\.{_HALF}|{_PAIRS}"
 
 #: The modifiers of an instruction, by its name.
 _MODIFIERS = {
-    "add": _SUM_OF_HALVES, "sub": _SUM_OF_HALVES, "fma": _ROUNDED,
-    "mul": rf"{_ROUNDED}|{_WITH_FTZ}|f64|lo\.{_INTEGER}|wide\.[us](16|32)",
+    "add": _SUM_OF_HALVES, "sub": _SUM_OF_HALVES, "fma": rf"{_ROUNDED}|rn\.bf16(x2)?|{_PAIRS}",
+    "mul": rf"{_ROUNDED}|{_WITH_FTZ}|f64|{_PAIRS}|lo\.{_INTEGER}|wide\.[us](16|32)",
     "mad": rf"{_ROUNDED}|lo\.{_INTEGER}|wide\.[us](16|32)",
     "div": rf"{_ROUNDED}|(full|approx)\.{_WITH_FTZ}|{_INTEGER}", "rem": _INTEGER, "max": _EXTREME, "min": _EXTREME,
     "abs": rf"{_WITH_FTZ}|f64|s(16|32|64)|{_HALF}(x2)?", "neg": rf"{_WITH_FTZ}|f64|s(16|32|64)",
