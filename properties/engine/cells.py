@@ -45,6 +45,8 @@ from .samples import OneSample, Opened, Picked, Samples, Settings, Tell, ask_wat
 REPETITIONS = 3
 #: The most elements of a large sample for kernels on a CPU, each of whose programs takes milliseconds.
 KERNELS_MOST = 20_000
+#: The same for kernels as PTX, which DET executes warp by warp.
+EXECUTED_MOST = 4_000
 #: How many different refusals the reason of a verdict names.
 REFUSALS = 2
 #: Added to the run's seed for the second draw of a cell whose errors lean to one side.
@@ -82,7 +84,8 @@ def open_cell(cell: Cell, light: bool, op: Op | None = None, tell: Tell | None =
     if cell.subject in KERNELS:
         # A large sample takes a minute on a CPU, which short profiles have not.
         usual = question.sampling
-        large, most = 0.0 if light else usual.large, min(usual.most, KERNELS_MOST)
+        most = EXECUTED_MOST if cell.subject == EXECUTED else KERNELS_MOST
+        large, most = 0.0 if light else usual.large, min(usual.most, most)
         question = replace(question, sampling=replace(usual, large=large, most=most))
     allowed = contract(cell.dtype, arithmetic_of(subject, cell.device))
     judge = Judge(with_documented_promises(op, subject), subject, allowed, cell.device, light)

@@ -73,8 +73,8 @@ class Executor:
             arguments = [
                 (made.src.signature[name], value) for name, value in zip(kernel.arg_names, operands, strict=False)
             ]
-            launch = _Launch(made.metadata, program, _three(grid), arguments)
-            launch.run(hardware.current())
+            launch = PlacedLaunch(made.metadata, program, _three(grid), arguments)
+            launch.run()
 
     def _kernel(self, made: Any) -> Kernel:
         """The program of what Triton compiled, read once."""
@@ -90,7 +90,7 @@ def _three(grid: tuple[int, ...]) -> tuple[int, int, int]:
     return width, height, depth
 
 
-class _Launch:
+class PlacedLaunch:
     """One launch: its operands in a memory, and the bytes of its parameters.
 
     Args:
@@ -136,8 +136,9 @@ class _Launch:
             return struct.pack("<d", value)
         return (int(value) & ((1 << 8 * width) - 1)).to_bytes(width, "little")
 
-    def run(self, on: Hardware) -> None:
-        """Execute, and write the operands; errors as `Executor.launch`."""
+    def run(self) -> None:
+        """Execute on the hardware in use, and write the operands; errors as `Executor.launch`."""
+        on = hardware.current()
         memory, undefined = self._executed(on)
         if undefined:
             other, _ = self._executed(replace(on, poison=(on.poison + _OTHER) & 0xFF))

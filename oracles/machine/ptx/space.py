@@ -178,8 +178,8 @@ class Space:
         else:
             wrong = ~(self.allowed[at] & self.allowed[at + whole - 1])
         whole_title = f"{access.where}: {{}} touches {whole} bytes of {self.name} memory"
-        self._require_none(access, wrong, Code.OUT_OF_BOUNDS, f"{whole_title} that is no operand's")
         self._require_none(access, at % whole != 0, Code.MISALIGNED, f"{whole_title} at no multiple of {whole}")
+        self._require_none(access, wrong, Code.OUT_OF_BOUNDS, f"{whole_title} that is no operand's")
 
     def _require_none(self, access: Access, wrong: Lanes, code: Code, title: str) -> None:
         """Raise a Violation where an access is wrong; the title has a place for the thread."""

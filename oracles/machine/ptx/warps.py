@@ -66,18 +66,19 @@ def _source(how: str, lane: Lanes, by: Lanes, clamp: Lanes) -> Lanes:
 
 
 def reduce(instruction: Instruction, entry: Entry) -> Step:
-    """redux.sync: every thread of a warp gets the reduction of the values of all."""
+    """redux.sync: every thread of a warp that is named gets the reduction of the values of all that are."""
     function, kind, where = _REDUCED[instruction.modifiers[1]], instruction.kind, active(instruction)
     target, source, mask = instruction.operands
     name, value = destination(instruction, target, entry), reader(instruction, source, kind, entry)
-    members = reader(instruction, mask, "b32", entry)
+    mask_of = reader(instruction, mask, "b32", entry)
 
     def step(chunk: Chunk) -> None:
-        threads, named = where(chunk), members(chunk)
-        if not np.all(named == np.uint32(0xFFFFFFFF)):
-            raise unknown(instruction, "a part of a warp")
+        threads, named = where(chunk), mask_of(chunk)
+        if named.ndim:
+            raise unknown(instruction, "threads that are named by each thread for itself")
         _require_members(chunk, threads, named, instruction)
-        values = chunk.spread(value(chunk)).reshape(-1, WARP)
+        members = (named >> np.arange(WARP, dtype=np.uint32)) & np.uint32(1) == 1
+        values = chunk.spread(value(chunk)).reshape(-1, WARP)[:, members]
         chunk.write(name, np.repeat(function.reduce(values, axis=1, dtype=values.dtype), WARP), threads)
 
     return step
