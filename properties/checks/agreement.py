@@ -14,7 +14,8 @@ from typing import Any
 import torch
 
 from ...oracles.judge.card import attribute
-from ...oracles.judge.judge import Judge, gradients
+from ...oracles.judge.gradients import gradients
+from ...oracles.judge.judge import Judge
 from ...oracles.op.bits import different, same_results
 from ...oracles.op.declaration import OWN, Sample, Subject, Tensor, dtype_name, flat_outputs
 from ...oracles.op.paths import Path

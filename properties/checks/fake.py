@@ -11,7 +11,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 
-from ...oracles.judge.judge import Judge, gradients
+from ...oracles.judge.gradients import gradients
+from ...oracles.judge.judge import Judge
 from ...oracles.op.declaration import OWN, Sample, Tensor, flat_outputs
 from ...oracles.op.paths import Problem, in_arguments
 from ...oracles.op.script import ScriptMaker

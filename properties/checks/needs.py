@@ -19,7 +19,8 @@ from typing import Any, cast
 import torch
 from torch.autograd import forward_ad
 
-from ...oracles.judge.judge import Judge, gradients
+from ...oracles.judge.gradients import gradients
+from ...oracles.judge.judge import Judge
 from ...oracles.op.bits import same_results
 from ...oracles.op.declaration import Sample, Stream, Tensor
 from ...oracles.op.paths import Path, Problem

@@ -11,7 +11,8 @@ from torch.autograd import forward_ad
 from torch.autograd.graph import saved_tensors_hooks
 
 from ...oracles import process
-from ...oracles.judge.judge import Judge, gradients
+from ...oracles.judge.gradients import gradients
+from ...oracles.judge.judge import Judge
 from ...oracles.op.bits import same_bits, same_results
 from ...oracles.op.declaration import Sample, Stream, Tensor, flat_outputs
 from ...oracles.op.paths import Problem

@@ -15,7 +15,8 @@ import torch
 from torch.autograd.graph import saved_tensors_hooks
 from torch.utils import _pytree as pytree
 
-from ...oracles.judge.judge import Judge, gradients
+from ...oracles.judge.gradients import gradients
+from ...oracles.judge.judge import Judge
 from ...oracles.op.bits import same_results
 from ...oracles.op.declaration import Sample, Tensor, dtype_name
 from ...oracles.op.paths import Problem

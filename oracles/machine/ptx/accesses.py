@@ -12,7 +12,7 @@ import numpy as np
 from .chunk import Chunk
 from .formats import BITS, NUMBERS, WIDTHS, Lanes
 from .grammar import unknown
-from .listing import Entry, Instruction
+from .listing import Instruction, Listing
 from .operands import Step, active, address, destination, elements, offset, reader
 from .space import Access
 
@@ -44,7 +44,7 @@ def _space_of(instruction: Instruction) -> str:
     return "shared" if "shared" in instruction.modifiers else "global"
 
 
-def load(instruction: Instruction, entry: Entry) -> Step:
+def load(instruction: Instruction, entry: Listing) -> Step:
     """ld, of a vector too."""
     if instruction.modifiers[0] == "param":
         return _load_parameter(instruction, entry)
@@ -77,7 +77,7 @@ def _require_count(instruction: Instruction, count: int) -> None:
         raise unknown(instruction, f"{count} operands of a vector of {vector}")
 
 
-def _load_parameter(instruction: Instruction, entry: Entry) -> Step:
+def _load_parameter(instruction: Instruction, entry: Listing) -> Step:
     kind, where = instruction.kind, active(instruction)
     target, source = instruction.operands
     register, (name, start) = destination(instruction, target, entry), offset(instruction, source)
@@ -91,7 +91,7 @@ def _load_parameter(instruction: Instruction, entry: Entry) -> Step:
     return step
 
 
-def store(instruction: Instruction, entry: Entry) -> Step:
+def store(instruction: Instruction, entry: Listing) -> Step:
     """st, of a vector too."""
     target, source = instruction.operands
     width, space, label = WIDTHS[instruction.kind], _space_of(instruction), str(instruction)
@@ -108,7 +108,7 @@ def store(instruction: Instruction, entry: Entry) -> Step:
     return step
 
 
-def copy(instruction: Instruction, entry: Entry) -> Step:
+def copy(instruction: Instruction, entry: Listing) -> Step:
     """cp.async: what is copied is there once the thread has waited for its group, and not before."""
     verb = instruction.modifiers[1]
     if verb == "commit_group":
@@ -124,7 +124,7 @@ def copy(instruction: Instruction, entry: Entry) -> Step:
     return _begin_copy(instruction, entry)
 
 
-def _begin_copy(instruction: Instruction, entry: Entry) -> Step:
+def _begin_copy(instruction: Instruction, entry: Listing) -> Step:
     target, source, size, *rest = instruction.operands
     if not isinstance(size, str) or len(rest) > 1:
         raise unknown(instruction, f"the operands {instruction.operands}")

@@ -12,7 +12,7 @@ from .formats import Lanes
 
 
 @dataclass(frozen=True)
-class Bound:
+class Deviation:
     """How far a result may be from the exact one.
 
     Attributes:
@@ -34,15 +34,15 @@ class Bound:
 
 #: By instruction. What has no section is not called by kernels here but div, sqrt.
 BOUNDS = {
-    "ex2": Bound("9.7.3.21", ulps=2.0),
-    "rcp": Bound("9.7.3.13", ulps=1.0),
-    "rsqrt": Bound("9.7.3.16", relative=2.0**-22.9),
-    "sqrt": Bound("", relative=2.0**-22),
-    "div": Bound("", ulps=4.0),
-    "lg2": Bound("", relative=2.0**-21, absolute=2.0**-21),
-    "sin": Bound("", absolute=2.0**-19.5),
-    "cos": Bound("", absolute=2.0**-19.5),
-    "tanh": Bound("", relative=2.0**-10),
+    "ex2": Deviation("9.7.3.21", ulps=2.0),
+    "rcp": Deviation("9.7.3.13", ulps=1.0),
+    "rsqrt": Deviation("9.7.3.16", relative=2.0**-22.9),
+    "sqrt": Deviation("", relative=2.0**-22),
+    "div": Deviation("", ulps=4.0),
+    "lg2": Deviation("", relative=2.0**-21, absolute=2.0**-21),
+    "sin": Deviation("", absolute=2.0**-19.5),
+    "cos": Deviation("", absolute=2.0**-19.5),
+    "tanh": Deviation("", relative=2.0**-10),
 }
 #: How often an approximation was executed in this process, by instruction.
 executed: Counter[str] = Counter()

@@ -241,7 +241,7 @@ def _field(instruction: Instruction) -> Operation:
 def _permute(a: Lanes, b: Lanes, selector: Lanes) -> Lanes:
     """prmt: four bytes of eight, each chosen by a digit of the selector, whose highest bit asks for its sign alone."""
     both = a.astype(np.uint64) | (b.astype(np.uint64) << np.uint64(32))
-    result = np.uint32(0)
+    result: Lanes = np.uint32(0)
     for number in range(4):
         digit = (selector >> np.uint32(4 * number)) & np.uint32(15)
         byte = (both >> (np.uint64(8) * (digit & np.uint32(7)).astype(np.uint64))).astype(np.uint32) & np.uint32(255)

@@ -13,7 +13,7 @@ import numpy as np
 from ...verdicts.verdict import Code
 from ...verdicts.violation import Violation
 from .formats import BITS, Lanes
-from .listing import Entry
+from .listing import Listing
 from .space import Access, Space
 
 WARP = 32
@@ -29,7 +29,7 @@ class Context:
         shared: bytes of a block's shared memory. undefined: how often a register was read before it was written.
     """
 
-    entry: Entry
+    entry: Listing
     grid: tuple[int, int, int]
     threads: int
     memory: Space
@@ -86,7 +86,7 @@ class Chunk:
         width, height, _ = grid = self.context.grid
         blocks = np.repeat(self.blocks, self.context.threads)
         places = blocks % width, blocks // width % height, blocks // (width * height)
-        registers = {"%laneid": (self.within % WARP).astype(np.uint32)}
+        registers: dict[str, Any] = {"%laneid": (self.within % WARP).astype(np.uint32)}
         for axis, place, extent in zip("xyz", places, grid, strict=True):
             registers |= {f"%ctaid.{axis}": place.astype(np.uint32), f"%nctaid.{axis}": np.uint32(extent)}
             registers |= {f"%tid.{axis}": np.uint32(0), f"%ntid.{axis}": np.uint32(1)}

@@ -11,8 +11,8 @@ import numpy as np
 
 from .accesses import complete
 from .chunk import WARP, Chunk, Context
+from .executable import Kernel
 from .formats import Lanes
-from .program import Kernel
 
 #: Threads of a chunk, about: a step of fewer costs as much, for Python takes as long as NumPy.
 _CHUNK = 1 << 14

@@ -22,10 +22,10 @@ from ..compiling import compile_for, compiled
 from ..memory import bytes_of, runs_of
 from . import hardware
 from .chunk import WARP, Context
+from .executable import Kernel
 from .execution import execute
 from .hardware import Hardware
 from .operands import BASE
-from .program import Kernel
 from .space import Space
 
 #: The architectures that kernels are compiled for, by name.

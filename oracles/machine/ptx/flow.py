@@ -6,11 +6,11 @@ import numpy as np
 
 from .chunk import Chunk
 from .grammar import unknown
-from .listing import Entry, Instruction
+from .listing import Instruction, Listing
 from .operands import Step, active
 
 
-def branch(instruction: Instruction, entry: Entry) -> Step:
+def branch(instruction: Instruction, entry: Listing) -> Step:
     """bra: some threads, or all, go on at a label."""
     (label,) = instruction.operands
     if not isinstance(label, str) or label not in entry.labels:
@@ -18,7 +18,7 @@ def branch(instruction: Instruction, entry: Entry) -> Step:
     return _go_to(instruction, entry.labels[label])
 
 
-def end(instruction: Instruction, entry: Entry) -> Step:
+def end(instruction: Instruction, entry: Listing) -> Step:
     """ret and exit: some threads, or all, end."""
     return _go_to(instruction, len(entry.blocks))
 
@@ -36,7 +36,7 @@ def _go_to(instruction: Instruction, target: int) -> Step:
     return step
 
 
-def barrier(instruction: Instruction, entry: Entry) -> Step:
+def barrier(instruction: Instruction, entry: Listing) -> Step:
     """bar.sync 0: the threads of a block wait for each other; bar.warp.sync: those of a warp, which run together."""
     where, warp = active(instruction), "warp" in instruction.modifiers
     if not warp and instruction.operands != ("0",):

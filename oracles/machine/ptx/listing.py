@@ -58,7 +58,7 @@ class Instruction:
 
 
 @dataclass
-class Entry:
+class Listing:
     """A kernel.
 
     Attributes:
@@ -88,7 +88,7 @@ class Entry:
         self.size = place + (0 if match[4] == "" else width * int(match[4] or 1))
 
 
-def read_entry(text: str) -> Entry:
+def read_entry(text: str) -> Listing:
     """The first entry of a module.
 
     Raises:
@@ -98,7 +98,7 @@ def read_entry(text: str) -> Entry:
     match = _ENTRY.search(text)
     if match is None:
         raise ValueError("the module has no .entry")
-    entry = Entry(match[1])
+    entry = Listing(match[1])
     for declaration in re.findall(r"\.shared\s[^;{]*;", text[: match.start()]):
         entry.declare_shared(declaration)
     close = text.index(")", match.end())
@@ -119,7 +119,7 @@ def _without_comments(text: str) -> str:
 class _Body:
     """Reads the body of an entry: statements, one after the other, in nested scopes of registers."""
 
-    def __init__(self, entry: Entry, line: int) -> None:
+    def __init__(self, entry: Listing, line: int) -> None:
         self._entry, self._line = entry, line
         self._scopes: list[dict[str, str]] = [{}]
         entry.blocks.append([])

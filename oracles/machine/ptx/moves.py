@@ -8,11 +8,11 @@ from .arithmetic import Compute, operation
 from .chunk import Chunk
 from .formats import BITS, WIDTHS
 from .grammar import unknown
-from .listing import Entry, Instruction, Operand
+from .listing import Instruction, Listing, Operand
 from .operands import Step, active, destination, elements, reader
 
 
-def compute(instruction: Instruction, entry: Entry) -> Step:
+def compute(instruction: Instruction, entry: Listing) -> Step:
     """A step of an instruction of `arithmetic`."""
     made = operation(instruction)
     target, *sources = instruction.operands
@@ -22,7 +22,7 @@ def compute(instruction: Instruction, entry: Entry) -> Step:
 
 
 def _assign(
-    instruction: Instruction, entry: Entry, function: Compute, sources: list[tuple[Operand, str]], target: Operand
+    instruction: Instruction, entry: Listing, function: Compute, sources: list[tuple[Operand, str]], target: Operand
 ) -> Step:
     readers = [reader(instruction, source, kind, entry) for source, kind in sources]
     name, where = destination(instruction, target, entry), active(instruction)
@@ -35,7 +35,7 @@ def _assign(
     return lambda chunk: chunk.write(name, np.asarray(function(*[read(chunk) for read in readers])), where(chunk))
 
 
-def move(instruction: Instruction, entry: Entry) -> Step:
+def move(instruction: Instruction, entry: Listing) -> Step:
     """mov: a register, a vector taken apart, or a vector put together."""
     target, source = instruction.operands
     kind = instruction.kind
@@ -55,7 +55,7 @@ def move(instruction: Instruction, entry: Entry) -> Step:
     return _assign(instruction, entry, put_together, [(part, f"b{shift}") for part in source], target)
 
 
-def _take_apart(instruction: Instruction, entry: Entry, targets: tuple[str, ...], source: Operand) -> Step:
+def _take_apart(instruction: Instruction, entry: Listing, targets: tuple[str, ...], source: Operand) -> Step:
     kind = instruction.kind
     width, whole = WIDTHS[kind] // len(targets), reader(instruction, source, kind, entry)
     names = [name if name == "_" else destination(instruction, name, entry) for name in elements(targets)]

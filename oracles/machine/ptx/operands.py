@@ -11,7 +11,7 @@ import numpy as np
 from .chunk import Chunk
 from .formats import NUMBERS, Lanes, as_type, read_number
 from .grammar import unknown
-from .listing import Entry, Instruction, Operand
+from .listing import Instruction, Listing, Operand
 
 Reader: TypeAlias = Callable[[Chunk], Lanes]
 Step: TypeAlias = Callable[[Chunk], None]
@@ -22,7 +22,7 @@ _ADDRESS = re.compile(r"\[\s*([%\w$.@]+)\s*(?:\+\s*(-?\w+))?\s*\]")
 _SPECIAL = frozenset({"%tid", "%ntid", "%ctaid", "%nctaid", "%laneid"})
 
 
-def reader(instruction: Instruction, operand: Operand, kind: str, entry: Entry) -> Reader:
+def reader(instruction: Instruction, operand: Operand, kind: str, entry: Listing) -> Reader:
     """A function that gives an operand in a type.
 
     Raises:
@@ -52,7 +52,7 @@ def reader(instruction: Instruction, operand: Operand, kind: str, entry: Entry) 
     return lambda chunk: constant
 
 
-def destination(instruction: Instruction, operand: Operand, entry: Entry) -> str:
+def destination(instruction: Instruction, operand: Operand, entry: Listing) -> str:
     """The register that an instruction writes."""
     if not isinstance(operand, str) or operand not in entry.registers:
         raise unknown(instruction, f"the destination {operand}")
@@ -90,7 +90,7 @@ def offset(instruction: Instruction, operand: Operand) -> tuple[str, int]:
     return match[1], int(match[2] or "0", 0)
 
 
-def address(instruction: Instruction, operand: Operand, entry: Entry, space: str) -> Reader:
+def address(instruction: Instruction, operand: Operand, entry: Listing, space: str) -> Reader:
     """A function that gives addresses for all threads: bytes from the start of a space, of shared memory of its block.
 
     Args:

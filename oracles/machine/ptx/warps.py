@@ -13,7 +13,7 @@ from .accesses import touch
 from .chunk import WARP, Chunk
 from .formats import Lanes
 from .grammar import unknown
-from .listing import Entry, Instruction
+from .listing import Instruction, Listing
 from .operands import Step, active, address, destination, elements, reader
 
 _REDUCED: dict[str, Any] = {
@@ -32,7 +32,7 @@ def _require_members(chunk: Chunk, threads: Lanes | None, members: Lanes, instru
     chunk.require_whole_warps(come & named, str(instruction), named | come)
 
 
-def shuffle(instruction: Instruction, entry: Entry) -> Step:
+def shuffle(instruction: Instruction, entry: Listing) -> Step:
     """shfl.sync: every thread gets the value of another one of its warp."""
     how, where = instruction.modifiers[1], active(instruction)
     target, *sources = instruction.operands
@@ -65,7 +65,7 @@ def _source(how: str, lane: Lanes, by: Lanes, clamp: Lanes) -> Lanes:
     return np.where(source <= end, source, lane)
 
 
-def reduce(instruction: Instruction, entry: Entry) -> Step:
+def reduce(instruction: Instruction, entry: Listing) -> Step:
     """redux.sync: every thread of a warp that is named gets the reduction of the values of all that are."""
     function, kind, where = _REDUCED[instruction.modifiers[1]], instruction.kind, active(instruction)
     target, source, mask = instruction.operands
@@ -92,7 +92,7 @@ def _matrix_places(chunk: Chunk, at: Lanes, number: int, transposed: bool) -> li
     return [at[warp + 8 * number + r] + 2 * c for r, c in places]
 
 
-def load_matrix(instruction: Instruction, entry: Entry) -> Step:
+def load_matrix(instruction: Instruction, entry: Listing) -> Step:
     """ldmatrix: two halves of each matrix for every thread."""
     target, source = instruction.operands
     names = [destination(instruction, name, entry) for name in elements(target)]
@@ -118,7 +118,7 @@ def load_matrix(instruction: Instruction, entry: Entry) -> Step:
     return step
 
 
-def store_matrix(instruction: Instruction, entry: Entry) -> Step:
+def store_matrix(instruction: Instruction, entry: Listing) -> Step:
     """stmatrix: the reverse of ldmatrix."""
     target, source = instruction.operands
     readers = [reader(instruction, register, "b32", entry) for register in elements(source)]

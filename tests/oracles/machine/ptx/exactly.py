@@ -87,8 +87,8 @@ def whole(how: str, value: float) -> float:
     """A number rounded to an integer, which keeps the sign of a zero."""
     if not math.isfinite(value):
         return value
-    function: Callable[[float], int] = {"n": round, "z": math.trunc, "m": math.floor, "p": math.ceil}[how]
-    return math.copysign(float(function(value)), value)
+    functions: dict[str, Callable[[float], int]] = {"n": round, "z": math.trunc, "m": math.floor, "p": math.ceil}
+    return math.copysign(float(functions[how](value)), value)
 
 
 def into(kind: str, value: float) -> int:

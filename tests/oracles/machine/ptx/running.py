@@ -10,9 +10,9 @@ import numpy as np
 import torch
 
 from opassay.oracles.machine.ptx import hardware
+from opassay.oracles.machine.ptx.executable import Kernel
 from opassay.oracles.machine.ptx.executor import PlacedLaunch
 from opassay.oracles.machine.ptx.formats import BITS, WIDTHS
-from opassay.oracles.machine.ptx.program import Kernel
 
 HEAD = ".version 8.7\n.target sm_90\n.address_size 64\n"
 _REGISTERS = {1: "%b", 2: "%h", 4: "%r", 8: "%d"}

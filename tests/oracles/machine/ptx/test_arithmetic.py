@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import operator
@@ -32,6 +33,10 @@ SEED = 90
 Row = tuple[tuple[str, ...], str, Callable[..., Any]]
 
 
+def _chosen(a: Any, b: Any, truth: bool) -> Any:
+    return a if truth else b
+
+
 def _floats() -> dict[str, Row]:
     rows: dict[str, Row] = {}
     for name, count in (("add", 2), ("sub", 2), ("mul", 2), ("div", 2), ("sqrt", 1), ("fma", 3)):
@@ -47,23 +52,27 @@ def _floats() -> dict[str, Row]:
         rows[f"min.{kind}"] = (kind, kind), kind, extreme(False)
         rows[f"abs.{kind}"] = (kind,), kind, abs
         rows[f"neg.{kind}"] = (kind,), kind, operator.neg
-        rows[f"selp.{kind}"] = (kind, kind, "pred"), kind, lambda a, b, truth: a if truth else b
+        rows[f"selp.{kind}"] = (kind, kind, "pred"), kind, _chosen
     rows["abs.ftz.f32"] = ("f32",), "f32", lambda a: abs(flushed(a))
     rows["abs.bf16"] = ("bf16",), "bf16", abs
     return rows
 
 
+def _ordered(compare: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool]:
+    return lambda a, b: a == a and b == b and compare(a, b)
+
+
+def _unordered(compare: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool]:
+    return lambda a, b: a != a or b != b or compare(a, b)
+
+
 def _comparisons() -> dict[str, Row]:
-    compared = {
-        "eq": operator.eq, "ne": operator.ne, "lt": operator.lt, "le": operator.le, "gt": operator.gt, "ge": operator.ge,
-    }  # fmt: skip
     rows: dict[str, Row] = {}
-    for name, compare in compared.items():
+    for name in ("eq", "ne", "lt", "le", "gt", "ge"):
+        compare = getattr(operator, name)
         for kind in ("f32", "f64", "f16", "bf16"):
-            ordered = (lambda compare: lambda a, b: a == a and b == b and compare(a, b))(compare)
-            unordered = (lambda compare: lambda a, b: a != a or b != b or compare(a, b))(compare)
-            rows[f"setp.{name}.{kind}"] = (kind, kind), "pred", ordered
-            rows[f"setp.{name}u.{kind}"] = (kind, kind), "pred", unordered
+            rows[f"setp.{name}.{kind}"] = (kind, kind), "pred", _ordered(compare)
+            rows[f"setp.{name}u.{kind}"] = (kind, kind), "pred", _unordered(compare)
         for kind in ("s32", "u32", "s64"):
             rows[f"setp.{name}.{kind}"] = (kind, kind), "pred", compare
     rows["setp.num.f32"] = ("f32", "f32"), "pred", lambda a, b: a == a and b == b
@@ -80,8 +89,7 @@ def _integers() -> dict[str, Row]:
         size = int(kind[1:])
         for name, function in binary.items():
             rows[f"{name}.{kind}"] = (kind, kind), kind, function
-        divide = lambda a, b: quotient(a, b) if b else -1  # noqa: E731
-        rows[f"div.{kind}"] = (kind, kind), kind, divide
+        rows[f"div.{kind}"] = (kind, kind), kind, lambda a, b: quotient(a, b) if b else -1
         rows[f"rem.{kind}"] = (kind, kind), kind, lambda a, b: a - quotient(a, b) * b if b else a + b - b
         rows[f"mad.lo.{kind}"] = (kind,) * 3, kind, lambda a, b, c: a * b + c
         rows[f"shr.{kind}"] = (kind, "u32"), kind, lambda a, by: a >> by if by < 1 << 12 else -1 if a < 0 else 0
@@ -92,10 +100,10 @@ def _integers() -> dict[str, Row]:
     for kind in ("b16", "b32", "b64", "pred"):
         for name, function in (("and", operator.and_), ("or", operator.or_), ("xor", operator.xor)):
             rows[f"{name}.{kind}"] = (kind, kind), kind, function
-        rows[f"not.{kind}"] = (kind,), kind, (operator.not_ if kind == "pred" else operator.invert)
+        rows[f"not.{kind}"] = (kind,), kind, operator.not_ if kind == "pred" else operator.invert
     for kind in ("b16", "b32", "b64"):
         rows[f"shl.{kind}"] = (kind, "u32"), kind, lambda a, by: a << by if by < 64 else 0
-        rows[f"selp.{kind}"] = (kind, kind, "pred"), kind, lambda a, b, truth: a if truth else b
+        rows[f"selp.{kind}"] = (kind, kind, "pred"), kind, _chosen
     for kind in ("s16", "s32", "s64"):
         rows[f"neg.{kind}"] = (kind,), kind, operator.neg
         rows[f"abs.{kind}"] = (kind,), kind, abs
@@ -114,8 +122,10 @@ def _field(kind: str) -> Callable[[int, int, int], int]:
         position, length = position & 255, length & 255
         bit = [a >> number & 1 for number in range(size)]
         sign = 0 if kind[0] == "u" or not length else bit[min(position + length - 1, size - 1)]
-        inside = lambda number: number < length and position + number < size  # noqa: E731
-        return sum((bit[position + number] if inside(number) else sign) << number for number in range(size))
+        inside = range(position, min(position + length, size))
+        return sum(
+            (bit[position + number] if position + number in inside else sign) << number for number in range(size)
+        )
 
     return result
 
@@ -135,14 +145,17 @@ def _conversions() -> dict[str, Row]:
     for to, source in itertools.product(("f32", "f64"), ("s32", "u32", "s64")):
         rows[f"cvt.rn.{to}.{source}"] = (source,), to, rounded("plus", to)
     for how, source in itertools.product("nzmp", ("f32", "f64")):
-        rows[f"cvt.r{how}i.{source}.{source}"] = (source,), source, (lambda how: lambda x: whole(how, x))(how)
+        rows[f"cvt.r{how}i.{source}.{source}"] = (source,), source, functools.partial(whole, how)
         for to in ("s32", "s64", "u32"):
-            convert = (lambda how, to: lambda x: into(to, whole(how, x)))(how, to)
-            rows[f"cvt.r{how}i.{to}.{source}"] = (source,), to, convert
+            rows[f"cvt.r{how}i.{to}.{source}"] = (source,), to, functools.partial(_to_integer, how, to)
     rows["cvt.rmi.ftz.f32.f32"] = ("f32",), "f32", lambda x: whole("m", flushed(x))
     for to, source in itertools.product(("u16", "u32", "u64", "s64", "s32"), ("u16", "u32", "u64", "s32")):
         rows[f"cvt.{to}.{source}"] = (source,), to, int
     return rows
+
+
+def _to_integer(how: str, to: str, x: float) -> int:
+    return into(to, whole(how, x))
 
 
 TABLE = _floats() | _comparisons() | _integers() | _conversions()
@@ -169,8 +182,13 @@ def test_a_nan_of_float32_is_the_canonical_one(opcode: str) -> None:
     assert compute(opcode, [np.array([0xFFC00001], np.uint32)] * len(kinds), kinds, "f32").tolist() == [0x7FFFFFFF]
 
 
-@pytest.mark.parametrize(("opcode", "single"), [("add.rn.f32x2", "f32"), ("mul.rn.f32x2", "f32"), ("add.rn.bf16x2", "bf16"),
-                                                ("fma.rn.bf16x2", "bf16"), ("sub.rn.f16x2", "f16")])  # fmt: skip
+@pytest.mark.parametrize(
+    ("opcode", "single"),
+    [
+        ("add.rn.f32x2", "f32"), ("mul.rn.f32x2", "f32"), ("add.rn.bf16x2", "bf16"), ("fma.rn.bf16x2", "bf16"),
+        ("sub.rn.f16x2", "f16"),
+    ],
+)  # fmt: skip
 def test_a_packed_instruction_is_the_single_one_twice(opcode: str, single: str) -> None:
     count = 3 if opcode.startswith("fma") else 2
     columns = operands((single,) * count, 300, SEED)

@@ -7,12 +7,12 @@ from collections.abc import Callable
 from .accesses import copy, load, store
 from .flow import barrier, branch, end
 from .grammar import require_known
-from .listing import Entry, Instruction, read_entry
+from .listing import Instruction, Listing, read_entry
 from .moves import compute, move
 from .operands import Step
 from .warps import load_matrix, reduce, shuffle, store_matrix
 
-_MAKERS: dict[str, Callable[[Instruction, Entry], Step]] = {
+_MAKERS: dict[str, Callable[[Instruction, Listing], Step]] = {
     "mov": move, "ld": load, "st": store, "cp": copy, "bra": branch, "ret": end, "exit": end, "bar": barrier,
     "shfl": shuffle, "redux": reduce, "ldmatrix": load_matrix, "stmatrix": store_matrix,
 }  # fmt: skip
