@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from ...oracles import process
 from ...oracles.judge.judge import Judge
-from ...oracles.op.declaration import INTERPRETED, KERNELS, TURNS, Draft, Sample
+from ...oracles.op.declaration import EXECUTED, INTERPRETED, KERNELS, TURNS, Draft, Sample
 from ...oracles.process import interrupt
 from ...oracles.verdicts.case import dump_case
 from ...oracles.verdicts.verdict import Cell
@@ -263,7 +263,9 @@ class Picked:
         cell, op = self.opened.cell, self.opened.judge.op
         pool = drafting.drafts(op, cell.dtype, kind, self.settings.seed, self.opened.question.sampling.others)
         ask = functools.partial(self._ask, kind)
-        seed = seed_of(cell, self.settings.seed, label)
+        # Each shape is compiled, which takes longest: so the cells of PTX differ in their numbers, not in their shapes.
+        common = replace(cell, property="") if cell.subject == EXECUTED else cell
+        seed = seed_of(common, self.settings.seed, label)
         limits = limits_of(count, self._steered, shrunk=self._simplifies)
         seeds = self._edge_seed if label == draws.EDGES else self._next_seed
         if label not in ("", draws.AGAIN):

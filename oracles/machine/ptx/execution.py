@@ -83,7 +83,7 @@ class _Run:
         """Run a block of instructions for the threads that are at the lowest one; by order, for one warp alone."""
         if self._order != "together":
             warps = self.chunk.within // WARP
-            ready = ready & (warps == (warps[ready].min() if self._order == "first" else warps[ready].max()))
+            ready = ready & (warps == warps[ready].max())
         lowest = int(self.at[ready].min())
         mask = ready & (self.at == lowest)
         self._run(lowest, mask)

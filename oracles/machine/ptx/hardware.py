@@ -18,7 +18,7 @@ class Hardware:
     Attributes:
         approximation: where within its bound the result of an approximation lies: "nearest" to the exact value, at the
             end above ("up") or below ("down"), or at one of both by the bits of the argument ("mixed").
-        order: of warps between barriers: "together", or one after the other from the "first" or the "last".
+        order: of warps between barriers: "together", or "apart", one after the other from the last.
         poison: the byte that fills memory and registers to which nothing was written.
     """
 
@@ -33,8 +33,8 @@ class Hardware:
 NEAREST = Hardware()
 #: Those whose approximations err as far as they may.
 ENDS = (Hardware("up"), Hardware("down"), Hardware("mixed"))
-#: Those that differ in what no result may depend on. 0x3C makes a number near 0.01 of float32, and of other formats.
-ORDERS = (Hardware(order="first", poison=0x00), Hardware(order="last", poison=0x3C))
+#: The one that differs in what no result may depend on. 0x3C makes a number near 0.01 of float32.
+APART = Hardware(order="apart", poison=0x3C)
 
 _current: list[Hardware] = [NEAREST]
 

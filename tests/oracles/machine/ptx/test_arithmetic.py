@@ -83,7 +83,13 @@ def _comparisons() -> dict[str, Row]:
 
 
 def _integers() -> dict[str, Row]:
-    binary = {"add": operator.add, "sub": operator.sub, "mul.lo": operator.mul, "max": max, "min": min}
+    binary: dict[str, Callable[..., Any]] = {
+        "add": operator.add,
+        "sub": operator.sub,
+        "mul.lo": operator.mul,
+        "max": max,
+        "min": min,
+    }
     rows: dict[str, Row] = {}
     for kind in ("s16", "u16", "s32", "u32", "s64", "u64"):
         size = int(kind[1:])
