@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from collections.abc import Iterator
@@ -19,7 +20,7 @@ EDITS = {
     "predicate of a store dropped": ("softmax", ("FWD", "SPECIAL"), r"@%p\d+ (st\.global)", r"\1", 1),
     "lt to le": ("softmax", ("FWD", "SPECIAL"), r"setp\.lt\.s32", "setp.le.s32", 1),
     "operands of fma swapped": (
-        "softmax", ("FWD",), r"(fma\.rn\.f32 \s*%r\d+, %r\d+), (\S+), (\S+);", r"\1, \3, \2;", 0,
+        "log_sigmoid_backward", ("FWD",), r"(fma\.rn\.f32 \s*%r\d+, %r\d+), (\S+), (\S+);", r"\1, \3, \2;", 0,
     ),
     "distance of a shuffle": ("layer_norm", ("VJP",), r"(bfly\.b32 \s*%r\d+, %r\d+, )16", r"\g<1>8", 1),
     "subnormal numbers flushed": (
@@ -39,12 +40,12 @@ def answers() -> Iterator[tuple[str, list[tuple[str, str]]]]:
 
     settings = samples.Settings("commit", max_examples=4, simpler=False)
     for name, (op, properties, pattern, replacement, count) in EDITS.items():
-        machine = Executor(edit=lambda text, of=(pattern, replacement, count): re.sub(*of[:2], text, count=of[2]))
+        machine = Executor(edit=functools.partial(re.compile(pattern).sub, replacement, count=count))
         with launching.on(machine):
             found = []
             for code in properties:
                 cell = Cell(op, code, "float32", "cpu", "ptx")
-                verdict = guard.guard(cell, lambda cell=cell: cells.judge_cell(cell, settings))
+                verdict = guard.guard(cell, functools.partial(cells.judge_cell, cell, settings))
                 found.append((verdict.outcome.value, verdict.code.value))
             yield name, found
 
