@@ -19,9 +19,12 @@ SUBJECTS: tuple[str, ...] = (
     "compiled",
     "functional",
     "triton",
+    "ptx",
     "module",
     "own_module",
 )
+#: The subjects that are the Triton kernels of the production ops: interpreted, and executed as PTX.
+ON_KERNELS: tuple[str, ...] = ("triton", "ptx")
 DEVICES: tuple[str, ...] = ("cpu", "cuda")
 #: Kinds of ranks, and of devices, for an op that runs in several places; every machine has the first kind of each.
 COMMS: tuple[str, ...] = ("lockstep", "gloo", "nccl")

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from ..reference.dtypes import FORMATS
+from .names import ON_KERNELS
 
 Function = TypeVar("Function", bound=Callable[..., object])
 
@@ -85,7 +86,7 @@ class Property:
         sampling: the samples of which it is asked. dtypes: the dtypes in which it is asked.
         compiles: whether the check judges paths only (`Judge.hold`), so that it can be asked of compiled code.
         requires: the names in `Promises.without` that an op must offer for the question to be asked.
-        interprets: whether it is asked of interpreted kernels, each program of which takes milliseconds.
+        kernels: the subjects of kernels on a CPU, each program of which takes milliseconds, of which it is asked.
         where: in which process it is judged.
         no_program: why no failure is written as a program of torch and the implementation alone, in a sentence; empty
             where failures are written so.
@@ -99,7 +100,7 @@ class Property:
     sampling: Sampling = Sampling()
     dtypes: tuple[str, ...] = DTYPES
     compiles: bool = False
-    interprets: bool = False
+    kernels: tuple[str, ...] = ()
     where: Where = Where.HERE
     requires: tuple[str, ...] = ()
     no_program: str = ""
@@ -117,21 +118,21 @@ _TABLE = (
     Property("FWD", "forward values",
         "The op is called, and every element of its outputs is held against the exact value of the formula.",
         "A sum of float16 numbers that is accumulated in float16 and not in float32.",
-        precedence=1, sampling=Sampling(large=LARGE, edges=EDGES, effort=1.25), compiles=True, interprets=True),
+        precedence=1, sampling=Sampling(large=LARGE, edges=EDGES, effort=1.25), compiles=True, kernels=ON_KERNELS),
     Property("VJP", "reverse mode, first order",
         "Gradients are taken in reverse mode, as `backward` does, with random cotangents, and every element is held"
         " against the exact derivative.",
         "A backward pass that forgets the term of the mean in the gradient of a norm.",
-        precedence=2, sampling=Sampling(large=LARGE, effort=0.9), compiles=True, interprets=True),
+        precedence=2, sampling=Sampling(large=LARGE, effort=0.9), compiles=True, kernels=ON_KERNELS),
     Property("JVP", "forward mode, first order",
         "Derivatives are taken in forward mode, as `torch.func.jvp` does, with random tangents, and every element is"
         " held against the exact derivative.",
         "A forward-mode rule that ignores the tangent of the weight.",
-        precedence=3, sampling=Sampling(large=LARGE, effort=0.9), compiles=True, interprets=True),
+        precedence=3, sampling=Sampling(large=LARGE, effort=0.9), compiles=True, kernels=ON_KERNELS),
     Property("ORD2", "second order: jvp∘jvp, jvp∘vjp, vjp∘jvp, vjp∘vjp",
         "Second derivatives are taken in all four orders of forward and reverse mode.",
         "A backward pass that treats a saved statistic as a constant, so that second derivatives lack a term.",
-        precedence=10, sampling=Sampling(large=LARGE, most=20_000, effort=0.25), compiles=True, interprets=True,
+        precedence=10, sampling=Sampling(large=LARGE, most=20_000, effort=0.25), compiles=True, kernels=ON_KERNELS,
         requires=("double",)),
     Property("ORD3", "third order",
         "Third derivatives are taken, in float64.",
@@ -145,7 +146,7 @@ _TABLE = (
         "The op is batched by `torch.vmap` over every argument and dim, and each slice is held against the op's result"
         " for that slice.",
         "A batching rule that mixes the batch with the rows when the batch is the last dim.",
-        precedence=8, sampling=Sampling(slices=3, effort=0.25), interprets=True),
+        precedence=8, sampling=Sampling(slices=3, effort=0.25), kernels=ON_KERNELS),
     Property("NEST", "nested transforms",
         "Transforms are nested in each other, up to what users make of them: per-sample gradients, Jacobians,"
         " Hessians.",
@@ -167,20 +168,21 @@ _TABLE = (
     Property("DATA", "exact data, bit for bit",
         "Inputs are integers times a power of two, on which every sum is exact; the result must be exact as well.",
         "Two entries swapped, or an off-by-one index, whose error is smaller than a rounding bound.",
-        precedence=4, sampling=Sampling(kind="integers"), interprets=True),
+        precedence=4, sampling=Sampling(kind="integers"), kernels=ON_KERNELS),
     Property("LAYOUT", "strides and views",
         "Inputs and cotangents come as transposed, strided and expanded views, with known values around their memory.",
         "A kernel that assumes contiguous memory and reads the neighbours of a view.",
-        precedence=13, interprets=True),
+        precedence=13, kernels=ON_KERNELS),
     Property("SPECIAL", "NaN, infinities, zeros, subnormals, largest",
         "NaN, infinities, zeros, subnormals and the largest numbers are planted in every argument, cotangent and"
         " tangent.",
         "A maximum that drops a NaN, or a square that overflows where the exact result is moderate.",
-        precedence=5, sampling=Sampling(effort=0.15), compiles=True, interprets=True),
+        precedence=5, sampling=Sampling(effort=0.15), compiles=True, kernels=ON_KERNELS),
     Property("EMPTY", "zero-size inputs",
         "The op is called with tensors that have no elements, and its gradients are taken.",
         "A mean over zero rows that raises, or a grid of zero blocks that is launched.",
-        precedence=7, sampling=Sampling(kind="empty", effort=0.3), compiles=True, interprets=True, requires=("empty",)),
+        precedence=7, sampling=Sampling(kind="empty", effort=0.3), compiles=True, kernels=ON_KERNELS,
+        requires=("empty",)),
     Property("ERROR", "documented errors",
         "Every documented mistake in the arguments must raise the documented error, before anything is written.",
         "A weight of the wrong shape that is accepted and read past its end.",
@@ -205,7 +207,7 @@ _TABLE = (
         "The same call gives the same bits every time, and, where deterministic algorithms are asked for, with any"
         " number of threads.",
         "A sum by atomic additions, whose order changes from run to run.",
-        precedence=28, sampling=Sampling(kind="large", effort=0.12)),
+        precedence=28, sampling=Sampling(kind="large", effort=0.12), kernels=("ptx",)),
     Property("SIZE", "sizes where kernels change their ways, at every alignment",
         "Values and gradients are judged at sizes where kernels change their ways, at every alignment in memory, and"
         " beyond the numbers to which a half type counts. But for brief cells, independent slices are repeated until"
@@ -215,7 +217,7 @@ _TABLE = (
     Property("INV", "a slice alone, in a batch, elsewhere: the same bits",
         "A slice must have the same bits alone, in a batch, at another place and among other neighbours.",
         "A reduction that is split differently when there are more rows.",
-        precedence=19, sampling=Sampling(large=LONG_ROWS, most=20_000, slices=3, effort=0.3), interprets=True,
+        precedence=19, sampling=Sampling(large=LONG_ROWS, most=20_000, slices=3, effort=0.3), kernels=ON_KERNELS,
         no_program="It compares two calls of the op, each at several samples that are put together."),
     Property("AUTOCAST", "values: under autocast",
         "Under autocast the op has the dtypes of torch's own op, and values within the bound. A candidate is called"

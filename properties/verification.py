@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from ..oracles.op.declaration import INTERPRETED, Op
+from ..oracles.op.declaration import KERNELS, Op
 from ..oracles.verdicts.case import CaseError as CaseError
 from ..oracles.verdicts.case import load_case
 from ..oracles.verdicts.verdict import Cell, Verdict, charged
@@ -32,15 +32,15 @@ from .functions.user import custom_function
 from .names import SUBJECTS, require_known
 from .places.gathering import OnRanks
 from .places.here import Here, Place
-from .places.interpreted import interpreted_place
+from .places.kernels import kernel_place
 from .places.prepared import prepared_place
 from .table import PROPERTIES, Where
 
 
 def place_of(cell: Cell) -> Place:
     """The place where a cell is judged; for an unknown property it is `Here`, whose verdict says that."""
-    if cell.subject == INTERPRETED:
-        return interpreted_place()
+    if cell.subject in KERNELS:
+        return kernel_place(cell.subject)
     question = PROPERTIES.get(cell.property)
     where = Where.HERE if question is None else question.where
     return prepared_place() if where is Where.PREPARED else OnRanks() if where is Where.WORLD else Here()

@@ -47,6 +47,8 @@ SUBJECT_TEXTS: dict[str, str] = {
     "functional": "torch's functional collectives, on process groups.",
     "triton": "The production op with its CUDA kernels run by Triton's interpreter on the CPU. What a GPU alone can"
     " show, such as timing, is not seen.",
+    "ptx": "The production op with its CUDA kernels as Triton compiles them for sm_90, their PTX executed on the CPU."
+    " What ptxas and a GPU make of it is not seen.",
     "module": "The module of torch.nn, built of each call's arguments; WAYS asks about its state, too.",
     "own_module": "The production module that takes its place.",
 }

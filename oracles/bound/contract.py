@@ -214,7 +214,7 @@ def contract(
     That is torch's own rule for them (opmath).
 
     Args:
-        dtype, device: where arithmetic is done, and in what; "cuda" also for kernels that are interpreted.
+        dtype, device: where arithmetic is done, and in what; "cuda" also for kernels on a CPU.
         order: of the derivative. flush, algorithms: see `Contract`.
     """
     stores = FORMATS[dtype]

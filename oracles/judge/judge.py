@@ -28,6 +28,7 @@ from .. import process
 from ..bound import accept, scale
 from ..bound.contract import EXP2, Contract, contract
 from ..bound.rounding import Ball, balls, balls_with_systematic, lengths
+from ..machine.ptx import approximations, hardware
 from ..op.declaration import OWN, Op, Sample, Subject, Tensor, arithmetic_of, dtype_name, to_array
 from ..op.paths import Expected, Path, Problem
 from ..op.script import ScriptMaker, Spelt
@@ -65,6 +66,7 @@ class Judge:
         weighs_bias: whether the tally gets the part of every bound that may be the same error in every sample.
         tally: the counts of all samples so far.
         between: calls other ops; a check may run it between two calls of the subject. By default it does nothing.
+        hardware: on which else the values of the subject are held, where its approximations depend on that.
     """
 
     def __init__(self, op: Op, subject_name: str, contract: Contract, device: str = "cpu", light: bool = True) -> None:
@@ -80,13 +82,14 @@ class Judge:
         self.weighs_bias = False
         self.tally = Tally()
         self.between: Callable[[], None] = lambda: None
+        self.hardware: Sequence[hardware.Hardware] = ()
         self._likes: tuple[Sample, tuple[Tensor, ...]] | None = None
 
     def again(self) -> Judge:
         """A judge of the same subject and part of the cell with an empty tally, by which a failure is repeated."""
         fresh = Judge(self.op, self.subject_name, self.contract, self.device)
         fresh.tally.part = self.tally.part
-        fresh.between = self.between
+        fresh.between, fresh.hardware = self.between, self.hardware
         return fresh
 
     def on(self, device: str) -> Judge:
@@ -219,6 +222,7 @@ class Judge:
             raise Unsupported(Code.NOT_DIFFERENTIABLE, f"{self.op.name} declares no differentiable argument")
         readings: Readings | None = None
         for engine in engines or ("func",):
+            executed = approximations.executed.total()
             path, computed = self._outputs_along(sample, word, engine, function)
             can_show = function is None or isinstance(function, Spelt)
             expected = path.expected(make_script=defer_script(path) if can_show else None)
@@ -231,6 +235,10 @@ class Judge:
                     often = not self.light or self.tally.samples % EXACT_SHARE == 0
                     readings = self._readings(expected, computed, exactly and (often or not expected.finite))
                 self.compare(expected, computed, *readings)
+                for other in self.hardware if approximations.executed.total() > executed else ():
+                    with hardware.on(other):
+                        computed_there = self.run(path, function)
+                    self.compare(replace(expected, path=f"{expected.path}, {other}"), computed_there, *readings)
             except Violation as violation:
                 violation.sample = sample
                 if violation.fault is not None:

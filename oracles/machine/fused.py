@@ -14,6 +14,8 @@ import numpy.typing as npt
 
 Array = npt.NDArray[np.floating[Any]]
 
+#: Up to this exponent no part of a product or of its halves over- or underflows.
+_MODERATE = 480
 #: binary64 with its subnormal numbers: gmpy2 counts exponents of mantissas in [1/2, 1).
 _BINARY64 = {"precision": 53, "emin": -1073, "emax": 1024, "subnormalize": True}
 
@@ -27,11 +29,22 @@ def fma(x: Array, y: Array, z: Array) -> Array:
     Returns:
         An array of their common shape and dtype.
     """
-    if z.dtype == np.float32:
-        return _of_float32(x, y, z)
-    with gmpy2.context(**_BINARY64), np.errstate(all="ignore"):
-        results = np.asarray(_OF_NUMBERS(x, y, z))
-    return results.astype(np.float64)
+    return _of_float32(x, y, z) if z.dtype == np.float32 else _of_float64(x, y, z)
+
+
+def fma_to_odd(x: Array, y: Array, z: Array) -> Array:
+    """x * y + z of float32, rounded to odd: a narrower format then rounds it as the exact value.
+
+    Args:
+        x, y, z: arrays that broadcast, of float32.
+    """
+    with np.errstate(all="ignore"):
+        exact = _odd_sum(x.astype(np.float64) * y, z.astype(np.float64))
+        nearest = exact.astype(np.float32)
+        inexact = (nearest != exact) & np.isfinite(exact)
+        cut = np.where(np.abs(nearest) > np.abs(exact), np.nextafter(nearest, np.float32(0)), nearest)
+        bits = np.asarray(cut).view(np.int32)
+        return np.where(inexact, bits | 1, nearest.view(np.int32)).astype(np.int32).view(np.float32)
 
 
 def _of_float32(x: Array, y: Array, z: Array) -> Array:
@@ -42,12 +55,54 @@ def _of_float32(x: Array, y: Array, z: Array) -> Array:
     """
     with np.errstate(all="ignore"):
         product, term = x.astype(np.float64) * y, z.astype(np.float64)
-        total = np.asarray(product + term)
-        part = total - product
-        cut = (product - (total - part)) + (term - part)  # what the sum lost, exactly (Knuth's TwoSum)
-        odd = np.where(cut > 0, np.nextafter(total, np.inf), np.nextafter(total, -np.inf))
-        even = (total.view(np.int64) & 1) == 0
-        return np.asarray(np.where(even & (cut != 0) & np.isfinite(total), odd, total)).astype(np.float32)
+        return _odd_sum(product, term).astype(np.float32)
+
+
+def _of_float64(x: Array, y: Array, z: Array) -> Array:
+    """By Boldo and Melquiond: the parts that product and sum lose are added to odd; exactly at extreme exponents."""
+    x, y, z = np.broadcast_arrays(x, y, z)
+    with np.errstate(all="ignore"):
+        product = x * y
+        first, second = _two_sum(z, _lost_by_product(x, y, product))
+        high, low = _two_sum(product, first)
+        results = np.asarray(high + _odd_sum(second, low))
+        plain = (product == 0) & ((x == 0) | (y == 0)) | ~np.isfinite(x) | ~np.isfinite(y) | ~np.isfinite(z)
+        # A finite product that float64 cannot hold does not meet an infinite term.
+        results[plain] = np.where(np.isinf(z) & np.isfinite(x) & np.isfinite(y), z, product + z)[plain]
+        reach = np.max([np.abs(np.frexp(each)[1]) for each in (x, y, z, product)], axis=0)
+    exactly = np.flatnonzero((reach > _MODERATE) & ~plain)
+    if exactly.size:
+        with gmpy2.context(**_BINARY64):
+            results.flat[exactly] = _OF_NUMBERS(x.flat[exactly], y.flat[exactly], z.flat[exactly])
+    return results
+
+
+def _two_sum(a: Array, b: Array) -> tuple[Array, Array]:
+    """A sum and what it lost, exactly (Knuth)."""
+    total = np.asarray(a + b)
+    part = total - a
+    return total, np.asarray((a - (total - part)) + (b - part))
+
+
+def _lost_by_product(x: Array, y: Array, product: Array) -> Array:
+    """What a product of float64 lost, exactly (Dekker), of operands of moderate exponents."""
+    (x_high, x_low), (y_high, y_low) = (_halves(each) for each in (x, y))
+    return ((x_high * y_high - product) + x_high * y_low + x_low * y_high) + x_low * y_low
+
+
+def _halves(x: Array) -> tuple[Array, Array]:
+    """A float64 number as two of 26 bits (Veltkamp)."""
+    moved = x * np.float64(2**27 + 1)
+    high = moved - (moved - x)
+    return high, x - high
+
+
+def _odd_sum(a: Array, b: Array) -> Array:
+    """A sum of float64, of which the last bit is set where anything was cut off behind it."""
+    total, cut = _two_sum(a, b)
+    odd = np.where(cut > 0, np.nextafter(total, np.inf), np.nextafter(total, -np.inf))
+    even = (total.view(np.int64) & 1) == 0
+    return np.asarray(np.where(even & (cut != 0) & np.isfinite(total), odd, total))
 
 
 def _of_numbers(x: float, y: float, z: float) -> float:

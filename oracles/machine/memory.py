@@ -113,7 +113,7 @@ class Memory:
             # A copy has the alignment of its storage modulo 16 bytes, on which the width of a kernel's loads depends.
             offset = GUARD + (-(raw.ctypes.data + GUARD)) % 64 + key % 16
             inside = raw[offset : offset + size]
-            inside[:] = _bytes_of(storage)
+            inside[:] = bytes_of(storage)
             nothing = np.full(size, _NOBODY, dtype=np.int32)
             self._storages[key] = len(self._regions)
             self._regions.append(
@@ -123,7 +123,7 @@ class Memory:
                 )
             )  # fmt: skip
         region = self._regions[self._storages[key]]
-        for first, last in _runs(operand):
+        for first, last in runs_of(operand):
             region.allowed[first:last] = True
 
     def address(self, operand: Tensor) -> int:
@@ -268,7 +268,7 @@ class Memory:
             bands = region.buffer[:offset], region.buffer[offset + region.size :]
             if any((band != _CANARY).any() for band in bands):
                 raise Violation(Code.OUT_OF_BOUNDS, f"{self._kernel}: wrote around an operand")
-            _bytes_of(storage)[:] = region.buffer[offset : offset + region.size]
+            bytes_of(storage)[:] = region.buffer[offset : offset + region.size]
 
     def traffic(self) -> Traffic:
         """The bytes that the launch moved."""
@@ -281,11 +281,11 @@ class Memory:
         return moved
 
 
-def _bytes_of(storage: torch.UntypedStorage) -> Any:
+def bytes_of(storage: torch.UntypedStorage) -> Any:
     return torch.tensor([], dtype=torch.uint8).set_(storage).numpy()
 
 
-def _runs(operand: Tensor) -> list[tuple[int, int]]:
+def runs_of(operand: Tensor) -> list[tuple[int, int]]:
     """First and last byte of the memory that an operand's elements take, as few runs."""
     item = operand.element_size()
     start = int(operand.storage_offset()) * item

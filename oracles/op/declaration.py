@@ -26,13 +26,16 @@ Subject = Callable[..., Any]
 OWN = "opassay"
 #: The subject that torch.compile makes of the one named "torch".
 COMPILED = "compiled"
-#: The subject that is the production op with its Triton kernels in an interpreter.
-INTERPRETED = "triton"
+#: The subject that is the production op with its Triton kernels in an interpreter; and with what Triton compiles of
+#: them, executed as PTX.
+INTERPRETED, EXECUTED = "triton", "ptx"
+#: The subjects that are the kernels of the production op, on a CPU.
+KERNELS = frozenset({INTERPRETED, EXECUTED})
 
 
 def arithmetic_of(subject: str, device: str) -> str:
-    """The device whose arithmetic a subject may use: kernels that are interpreted on a CPU are a GPU's."""
-    return "cuda" if subject == INTERPRETED else device
+    """The device whose arithmetic a subject may use: kernels are a GPU's, on a CPU too."""
+    return "cuda" if subject in KERNELS else device
 
 
 class Stream(enum.IntEnum):
@@ -218,7 +221,7 @@ class Promises:
         without: names of `transforms.OFFERS` that the op does not offer; questions that need one are not asked. Without
             "func" there is no "vmap" either, and derivatives are taken by autograd alone.
         invariant: (args, device) -> where slices are treated one by one (INV), or None where there are none. The device
-            is "cuda" for kernels that are interpreted, too. Without this field nothing is promised of slices.
+            is "cuda" for kernels on a CPU, too. Without this field nothing is promised of slices.
         specials: whether NaN, infinities, zeros and the largest numbers are in the domain of every argument.
         one_graph: whether torch.compile and torch.export take the op whole; else the graph may break around it.
         called: names of the op in its errors: each error begins with one of these names and a colon, and then says what
@@ -333,12 +336,12 @@ class Op:
 
     def has_subject(self, name: str) -> bool:
         """Whether the op declares a subject of this name, or one that it can be made from."""
-        made_from = {COMPILED: "torch" in self.subjects, INTERPRETED: bool(self.production.kernels)}
+        made_from = {COMPILED: "torch" in self.subjects, **dict.fromkeys(KERNELS, bool(self.production.kernels))}
         return name in self.subjects or made_from.get(name, False)
 
     def implementation(self, name: str) -> Subject:
         """The implementation of that name as it is; for "compiled", the function that is to be compiled."""
-        return self.subjects[OWN if name == INTERPRETED else "torch" if self.is_compiled(name) else name]
+        return self.subjects[OWN if name in KERNELS else "torch" if self.is_compiled(name) else name]
 
     def subject(self, name: str) -> Subject:
         """The implementation of that name, `functional`."""

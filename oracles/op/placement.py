@@ -82,7 +82,7 @@ class Production:
     Attributes:
         kernels: the op that launches the Triton kernels of the production op at the shape classes of practice: itself,
             or one that has the same kernels; empty where it has none. They are judged, interpreted, as subject
-            "triton".
+            "triton", and, compiled, as subject "ptx".
         example: a call of the production op on one tensor of shape (4, 4, 6), which is made between two calls of
             another op (CALLS); None where it is not called there.
         ranks, devices: how the op runs over several ranks, and over several devices, where it does.

@@ -22,6 +22,9 @@ class Code(enum.StrEnum):
     BIAS = "OA111"  # a systematic error far below one bound width
     OUT_OF_BOUNDS = "OA112"  # a kernel touched memory that is no operand's
     RACE = "OA113"  # programs or threads of a kernel touched one address, and no order is decided
+    MISALIGNED = "OA114"  # a kernel touched an address that is no multiple of the bytes it touches there
+    UNDEFINED = "OA115"  # a result of a kernel depends on memory to which nothing was written
+    DIVERGENT = "OA116"  # threads of a warp do not come together to a barrier or a shuffle
     FEW_SAMPLES = "OA201"
     MOSTLY_NOT_JUDGED = "OA202"
     REGIME_NOT_JUDGED = "OA203"  # a regime of inputs was drawn, and no element of it could be judged
@@ -31,6 +34,7 @@ class Code(enum.StrEnum):
     NO_SUBJECT = "OA303"
     NOT_APPLICABLE = "OA304"
     REFUSED = "OA305"  # the subject documents that it does not take this, and raised a clear error
+    OPCODE = "OA306"  # an instruction of a compiled kernel that no meaning is built for
     NO_DEVICE = "OA401"
     INTERRUPTED = "OA402"
     DESELECTED = "OA403"

@@ -101,6 +101,23 @@ EXPLANATIONS: dict[Code, Explanation] = {
         " wrote with no barrier between; or a sum is made by atomic additions. On a GPU the result depends on timing.",
         "Which program owns which output, and whether a second launch should read what the first one wrote.",
     ),
+    Code.MISALIGNED: Explanation(
+        "a kernel touches an address that is no multiple of the bytes it touches",
+        "A load or a store of several bytes begins at an address that is not aligned to them, where a GPU traps.",
+        "What the kernel was told of the alignment of its operands: views, strides, `tl.multiple_of`.",
+    ),
+    Code.UNDEFINED: Explanation(
+        "a result depends on memory to which nothing was written",
+        "A compiled kernel read a register, or shared memory, before anything was written there, and gives other"
+        " results if other bytes stand there.",
+        "A load whose mask hides more than is masked later, and what a block writes into shared memory.",
+    ),
+    Code.DIVERGENT: Explanation(
+        "threads of a warp do not come together to a barrier or a shuffle",
+        "Some threads of a warp execute a barrier, a shuffle or a reduction of the warp while others, which it waits"
+        " for, are elsewhere or have ended. A GPU hangs there, or reads what nobody gave.",
+        "The branch around the instruction, which must be the same for all threads of a warp.",
+    ),
     Code.FEW_SAMPLES: Explanation(
         "too few samples",
         "The promise held, but fewer inputs were judged than the profile asks for.",
@@ -150,6 +167,12 @@ EXPLANATIONS: dict[Code, Explanation] = {
         "The subject documents that it does not offer this, and raised a clear error, so nothing wrong was computed."
         " It is neither a failure nor verified: of what was refused nothing is known.",
         "The reason of the cell: what was refused, where that is documented, and the error.",
+    ),
+    Code.OPCODE: Explanation(
+        "an instruction that no meaning is built for",
+        "The PTX of a kernel has an opcode or a modifier that the machine does not know, so the kernel was not"
+        " executed. The reason names it.",
+        "`oracles/machine/ptx/grammar.py`, which lists what is known.",
     ),
     Code.NO_DEVICE: Explanation(
         "no such device here",

@@ -10,6 +10,7 @@ from ..catalog import CATALOG
 from ..catalog.loading import load_op, plugin_entry_points
 from ..engine.documented_limits import with_documented_promises
 from ..engine.environment import environment
+from ..names import ON_KERNELS
 from ..table import DTYPES, PROPERTIES
 from .source_files import elementary_functions, files_of_formula, files_of_module, files_of_subject
 
@@ -39,8 +40,8 @@ def facts(item: Data) -> Data:
 
 
 def _files_of(op: Op, name: str, subject: str) -> Data:
-    # The subject "compiled" is torch's op, compiled; "triton" are the interpreted kernels of the op that ships.
-    source = {"compiled": "torch", "triton": "opassay"}.get(subject, subject)
+    # The subject "compiled" is torch's op, compiled; "triton" and "ptx" are the kernels of the op that ships.
+    source = {"compiled": "torch", **dict.fromkeys(ON_KERNELS, "opassay")}.get(subject, subject)
     function = op.subjects.get(source)
     return {
         "op": files_of_subject(function, source == "opassay") if function is not None else {},

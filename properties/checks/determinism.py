@@ -7,7 +7,8 @@ import functools
 import torch
 
 from ...oracles.judge.judge import Judge
-from ...oracles.op.declaration import OWN, Sample, Tensor
+from ...oracles.machine.ptx import hardware
+from ...oracles.op.declaration import EXECUTED, OWN, Sample, Tensor
 from ...oracles.programs import particular as programs
 from ...oracles.verdicts.verdict import Code
 from ...oracles.verdicts.violation import Violation
@@ -28,13 +29,23 @@ def check_determinism(judge: Judge, sample: Sample) -> None:
     with channels last, for which kernels of images have code of their own. A subject that documents no bits may divide
     a sum among its threads in either mode; with another number of them it must stay within the bound. The production op
     must also be right under deterministic algorithms, which no other property switches on; where it promises so, its
-    second gradients must not depend on the number of threads either.
+    second gradients must not depend on the number of threads either. Of kernels as PTX the order of warps, and what
+    unwritten memory holds, take the place of threads.
     """
+    if judge.subject_name == EXECUTED:
+        _judge_orders(judge, sample)
+        return
     _call_repeatedly(judge, sample)
     if any(_of_images(a) for a in sample.args):
         _call_repeatedly(
             judge, sample.with_args([lay_out(a, "channels_last")[0] if _of_images(a) else a for a in sample.args])
         )
+
+
+def _judge_orders(judge: Judge, sample: Sample) -> None:
+    first = _run(judge, sample)
+    with hardware.on(hardware.APART):
+        require_same(judge, _run(judge, sample), first, str(hardware.APART))
 
 
 def _of_images(argument: object) -> bool:

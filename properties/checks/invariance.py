@@ -17,7 +17,7 @@ import torch
 
 from ...oracles.judge.judge import Judge
 from ...oracles.op.bits import different
-from ...oracles.op.declaration import INTERPRETED, Sample, Slices, Stream, Tensor, is_float
+from ...oracles.op.declaration import KERNELS, Sample, Slices, Stream, Tensor, is_float
 from ...oracles.verdicts.verdict import Code
 from ...oracles.verdicts.violation import Unsupported
 from .agreement import require_same
@@ -66,12 +66,12 @@ def check_invariance(judge: Judge, sample: Sample) -> None:
 def _times(judge: Judge, parts: Sequence[Sample], extent: int) -> list[int]:
     """How often the parts of a batch, of an extent together, come in one of hundreds of slices; [] for none.
 
-    There is none of interpreted kernels, which would take seconds for it.
+    There is none of kernels on a CPU, which would take seconds for it.
     """
     elements = max(sum(args[i].numel() for args in (part.args for part in parts))
                    for i, a in enumerate(parts[0].args) if isinstance(a, Tensor))  # fmt: skip
     times = min(HUNDREDS // max(extent, 1) + 1, MOST // max(elements, 1))
-    return [times] if extent and times > 1 and judge.subject_name != INTERPRETED else []
+    return [times] if extent and times > 1 and judge.subject_name not in KERNELS else []
 
 
 def _judge_one_index(judge: Judge, part: Sample, slices: Slices, results: Any, at: int) -> None:

@@ -10,10 +10,11 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import torch
 
 from ...oracles.judge.judge import Judge
-from ...oracles.op.declaration import Sample, Stream, Tensor, dtype_name
+from ...oracles.op.declaration import EXECUTED, Sample, Stream, Tensor, dtype_name
 from ...oracles.op.paths import Problem
 from ...oracles.op.transforms import Word
 from ...oracles.programs.along import defer_script
@@ -42,11 +43,12 @@ def check_special_values(judge: Judge, sample: Sample) -> None:
         raise Unsupported(Code.NOT_APPLICABLE, f"{judge.op.name} does not promise special values to be in its domain")
     rng = sample.seeded(Stream.SPECIAL)
     problem = Problem(judge.op, sample.args)
+    subnormal = judge.subject_name == EXECUTED
     # An op without gradients has no differentiable operands, so its values are judged in all of its operands.
     for i in (*(problem.wrt if judge.op.differentiable else problem.fixed), *judge.op.written(sample.args)):
         # Three samples in a row have all values in each argument. The arguments of one sample begin with different
         # values, so that it has more than three.
-        for planted in _plant(sample.args[i], VALUES * (sample.turn + i), VALUES, rng):
+        for planted in _plant(sample.args[i], VALUES * (sample.turn + i), VALUES, rng, subnormal):
             laced = sample.with_args([*sample.args[:i], planted, *sample.args[i + 1 :]])
             judge.hold(laced, ())
             if judge.op.differentiable:
@@ -68,7 +70,7 @@ def _judge_directions(judge: Judge, sample: Sample, rng: Any) -> None:
         path = judge.path(sample, word, primal, "eager")
         # Each direction gets another value than its neighbour, and over nine samples in a row every value.
         for i, direction in enumerate(path.directions):
-            for planted in _plant(direction, 4 * sample.turn + 2 * i, count, rng):
+            for planted in _plant(direction, 4 * sample.turn + 2 * i, count, rng, judge.subject_name == EXECUTED):
                 laced = path.along(word, [*path.directions[:i], planted, *path.directions[i + 1 :]])
                 computed = judge.run(laced)
                 name = f"{path.name} with a special value in direction {i}"
@@ -77,10 +79,13 @@ def _judge_directions(judge: Judge, sample: Sample, rng: Any) -> None:
                 judge.against(expected, computed, exactly=not (judge.light and expected.finite))
 
 
-def _plant(tensor: Tensor, first: int, count: int, rng: Any) -> Iterator[Tensor]:
+def _plant(tensor: Tensor, first: int, count: int, rng: Any, subnormal: bool) -> Iterator[Tensor]:
     """Copies of a tensor with one special value each, at one site each; no copy of a tensor without elements.
 
-    `first` is the number of the first special value, and `count` how many there are.
+    Args:
+        tensor, rng: what is copied, and the generator of sites. first, count: the numbers of the special values.
+        subnormal: whether there is another copy, all of subnormal numbers: instructions of PTX with `.ftz` lose them,
+            and beside a normal number nobody would see it.
     """
     if not tensor.numel():
         return
@@ -91,3 +96,7 @@ def _plant(tensor: Tensor, first: int, count: int, rng: Any) -> Iterator[Tensor]
             every[number % len(every)], dtype=tensor.dtype
         )
         yield planted
+    if subnormal:
+        smallest = FORMATS[dtype_name(tensor.dtype)].smallest_normal
+        numbers = np.asarray(rng.uniform(-0.5, 0.5, tuple(tensor.shape)) * smallest)
+        yield torch.from_numpy(numbers).to(tensor.dtype)

@@ -22,8 +22,9 @@ from ...oracles import process
 from ...oracles.bound.contract import contract
 from ...oracles.judge.judge import Judge
 from ...oracles.judge.tally import LARGE, PLANNED
+from ...oracles.machine.ptx import hardware
 from ...oracles.op.argument_text import describe_argument
-from ...oracles.op.declaration import INTERPRETED, Op, Sample, arithmetic_of
+from ...oracles.op.declaration import EXECUTED, KERNELS, Op, Sample, arithmetic_of
 from ...oracles.op.script import NoProgram
 from ...oracles.op.transforms import OFFERS
 from ...oracles.process import interrupt
@@ -43,8 +44,10 @@ from .samples import OneSample, Opened, Picked, Samples, Settings, Tell, ask_wat
 
 #: How often a failing sample is judged again before it is called a failure.
 REPETITIONS = 3
-#: The most elements of a large sample for interpreted kernels, each of whose programs takes milliseconds.
-INTERPRETED_MOST = 20_000
+#: The most elements of a large sample for kernels on a CPU, each of whose programs takes milliseconds.
+KERNELS_MOST = 20_000
+#: The same for kernels as PTX, which DET executes warp by warp.
+EXECUTED_MOST = 1_000
 #: How many different refusals the reason of a verdict names.
 REFUSALS = 2
 #: Added to the run's seed for the second draw of a cell whose errors lean to one side.
@@ -79,13 +82,16 @@ def open_cell(cell: Cell, light: bool, op: Op | None = None, tell: Tell | None =
         raise Unsupported(Code.NOT_APPLICABLE, f"{cell.op} offers no {lacking[0]}: {OFFERS[lacking[0]]}")
     if cell.device == "cuda" and not torch.cuda.is_available():
         raise Unsupported(Code.NO_DEVICE, "0 CUDA devices, needs 1")
-    if cell.subject == INTERPRETED:
-        # A large sample takes a minute to interpret, which short profiles have not.
+    if cell.subject in KERNELS:
+        # A large sample takes a minute on a CPU, which short profiles have not.
         usual = question.sampling
-        large, most = 0.0 if light else usual.large, min(usual.most, INTERPRETED_MOST)
+        most = EXECUTED_MOST if cell.subject == EXECUTED else KERNELS_MOST
+        large, most = 0.0 if light else usual.large, min(usual.most, most)
         question = replace(question, sampling=replace(usual, large=large, most=most))
     allowed = contract(cell.dtype, arithmetic_of(subject, cell.device))
     judge = Judge(with_documented_promises(op, subject), subject, allowed, cell.device, light)
+    if cell.subject == EXECUTED:
+        judge.hardware = hardware.ENDS
     if cell.property in BINNED:
         judge.tally.bins = {}
     if question.sampling.others:
@@ -283,8 +289,8 @@ def _write_program(opened: Opened, violation: Violation, name: str) -> str:
     try:
         if opened.question.no_program:
             raise NoProgram(opened.question.no_program)
-        if opened.cell.subject == INTERPRETED:
-            raise NoProgram("The kernels are interpreted, which no program does that has torch and the kernels alone.")
+        if opened.cell.subject in KERNELS:
+            raise NoProgram("The kernels run on the CPU, which needs more than torch and the kernels.")
         if violation.make_script is None:
             raise NoProgram(f"What {opened.cell.property} compared here is more than a few lines can say.")
         return program(opened.judge.op, opened.cell, violation.make_script(), violation.title, name)

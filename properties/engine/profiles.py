@@ -12,7 +12,8 @@ class Profile:
 
     Attributes:
         examples: samples per cell of a property of effort 1. compiled: the most samples per cell of compiled code.
-        interpreted: samples per cell of interpreted kernels, whatever the property's effort.
+        interpreted: samples per cell of interpreted kernels, whatever the property's effort. executed: of kernels as
+            PTX, each of which is compiled for its shapes, and executed on several kinds of hardware.
         fixed: whether the same commit always asks the same; else each run draws a seed, and Hypothesis steers towards
             the largest error/bound.
         inductor: whether COMP compiles with inductor, not with the light backend.
@@ -22,16 +23,17 @@ class Profile:
     examples: int
     compiled: int
     interpreted: int
+    executed: int
     fixed: bool
     simpler: int
     inductor: bool = False
 
 
 PROFILES: dict[str, Profile] = {
-    "brief": Profile(20, 1, 7, fixed=True, simpler=2),
-    "dev": Profile(40, 1, 8, fixed=False, simpler=4),
-    "commit": Profile(80, 2, 20, fixed=True, simpler=8),
-    "nightly": Profile(1000, 10, 250, fixed=False, simpler=8, inductor=True),
+    "brief": Profile(20, 1, 7, 2, fixed=True, simpler=2),
+    "dev": Profile(40, 1, 8, 3, fixed=False, simpler=4),
+    "commit": Profile(80, 2, 20, 6, fixed=True, simpler=8),
+    "nightly": Profile(1000, 10, 250, 60, fixed=False, simpler=8, inductor=True),
 }
 
 

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from ...oracles import process
 from ...oracles.judge.judge import Judge
-from ...oracles.op.declaration import INTERPRETED, TURNS, Draft, Sample
+from ...oracles.op.declaration import EXECUTED, INTERPRETED, KERNELS, TURNS, Draft, Sample
 from ...oracles.process import interrupt
 from ...oracles.verdicts.case import dump_case
 from ...oracles.verdicts.verdict import Cell
@@ -86,16 +86,16 @@ class Settings:
         return settings if isinstance(settings, Settings) else cls(profile if settings is None else settings)
 
     def examples(self, question: Property, judge: Judge | None = None) -> int:
-        """How many samples a cell of a question has; few where code is compiled or kernels are interpreted."""
+        """How many samples a cell of a question has; few where code is compiled or kernels run on a CPU."""
         profile = PROFILES[self.profile]
         count = max(1, round(profile.examples * question.sampling.effort))
         if judge is not None and judge.compiled:
             # Each path of each example is compiled anew, which takes seconds.
             count = min(count, profile.compiled)
-        if judge is not None and judge.subject_name == INTERPRETED:
+        if judge is not None and judge.subject_name in KERNELS:
             # Each program of each kernel takes milliseconds, so there are few examples; but of a question of little
             # effort there would be too few to judge anything.
-            count = profile.interpreted
+            count = profile.interpreted if judge.subject_name == INTERPRETED else profile.executed
         return count if self.max_examples is None else min(count, self.max_examples)
 
 
@@ -263,7 +263,9 @@ class Picked:
         cell, op = self.opened.cell, self.opened.judge.op
         pool = drafting.drafts(op, cell.dtype, kind, self.settings.seed, self.opened.question.sampling.others)
         ask = functools.partial(self._ask, kind)
-        seed = seed_of(cell, self.settings.seed, label)
+        # Each shape is compiled, which takes longest: so the cells of PTX differ in their numbers, not in their shapes.
+        common = replace(cell, property="") if cell.subject == EXECUTED else cell
+        seed = seed_of(common, self.settings.seed, label)
         limits = limits_of(count, self._steered, shrunk=self._simplifies)
         seeds = self._edge_seed if label == draws.EDGES else self._next_seed
         if label not in ("", draws.AGAIN):

@@ -19,7 +19,7 @@ from dataclasses import asdict, astuple, replace
 from typing import Any
 
 from ...impl import decompositions
-from ...oracles.op.declaration import INTERPRETED, Op, Sample
+from ...oracles.op.declaration import KERNELS, Op, Sample
 from ...oracles.verdicts.data import decode_verdict
 from ...oracles.verdicts.verdict import Cell, Code, Outcome, Verdict
 from ...oracles.verdicts.violation import Unsupported
@@ -117,7 +117,7 @@ class ApartPlace(abc.ABC):
             WorkerError: a process failed.
         """
         if op is not None:
-            what = f"subject {cell.subject!r}" if cell.subject == INTERPRETED else cell.property
+            what = f"subject {cell.subject!r}" if cell.subject in KERNELS else cell.property
             raise Unsupported(Code.NOT_APPLICABLE, f"{what} is asked of ops that other processes know by name")
         return self._ask(cell, settings=asdict(settings))
 

@@ -10,6 +10,7 @@ import click
 from ...properties.catalog import CATALOG
 from ...properties.catalog.loading import load_op
 from ...properties.engine import environment as surroundings
+from ...properties.names import ON_KERNELS
 from .. import exit_codes
 from ..text import one_line
 from .host import EXTRA, is_installed
@@ -62,4 +63,5 @@ def _kernels(environment: dict[str, str], no_torch: str) -> list[str]:
     if "triton" not in environment:
         return ['no Triton: CUDA tensors are served by compositions of torch\'s ops; pip install "opassay[triton]"']
     served = ", ".join(name for name in CATALOG if load_op(name).production.kernels)
-    return [f"Triton {environment['triton']} serves on CUDA: {served}"]
+    on_cpu = f"judged on the CPU as {' and '.join(f'subject {name}' for name in ON_KERNELS)}"
+    return [f"Triton {environment['triton']} serves on CUDA, {on_cpu}: {served}"]

@@ -3,9 +3,6 @@
 Triton itself compiles, in the same way and with the same cache as for a launch, but for a driver that has an
 architecture and no device. Registers, stack and shared memory are read from the binary by `cuobjdump`; the width of
 every access to memory, and arithmetic in double precision, are read from the PTX.
-
-What is hard here: Triton asks its driver which GPU there is, so the driver is replaced, for good. So a process that
-compiles here must launch nothing, and its Triton must not be set to interpret kernels.
 """
 
 from __future__ import annotations
@@ -14,12 +11,12 @@ import functools
 import os
 import re
 import subprocess
-import sys
 import tempfile
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+
+from opassay.oracles.machine.compiling import compile_for, compiled
 
 from .recorder import Launch
 
@@ -116,45 +113,10 @@ class MachineCode:
         return min(1.0, thread * 32 * self.warps * self.resident(on) / on.in_flight)
 
 
-class _Driver:
-    """What Triton asks of its driver to compile. The number of its device is the architecture's."""
-
-    def __init__(self, capability: int) -> None:
-        self._capability = capability
-
-    def get_current_device(self) -> int:
-        return self._capability
-
-    def get_current_stream(self, device: int) -> int:
-        return 0
-
-    def get_current_target(self) -> Any:
-        from triton.backends.compiler import GPUTarget
-
-        return GPUTarget("cuda", self._capability, 32)
-
-
-def prepare_to_compile() -> None:
-    """Have this process compile kernels; to be called before Triton is imported.
-
-    Raises:
-        RuntimeError: Triton has been imported as an interpreter.
-    """
-    if "triton" in sys.modules and os.environ.get("TRITON_INTERPRET") == "1":
-        raise RuntimeError("compiler: got TRITON_INTERPRET=1 in a process that has to compile kernels, need it unset")
-    os.environ.pop("TRITON_INTERPRET", None)
-    # This variable makes Triton compile in another way than it does for a launch, whose code is to be judged.
-    os.environ.pop("TRITON_ALWAYS_COMPILE", None)
-
-
 def machine_code(launch: Launch, architecture: Architecture) -> MachineCode:
     """The machine code of a launch."""
-    from triton.runtime import driver
-
-    driver.set_active(_Driver(architecture.capability))
-    kernel = launch.kernel.warmup(
-        *launch.operands, grid=launch.grid, **launch.constants, num_warps=launch.warps, enable_fp_fusion=False
-    )
+    compile_for(architecture.capability)
+    kernel = compiled(launch.kernel, launch.grid, launch.operands, launch.constants, launch.warps)
     return read_resources(kernel.asm["ptx"], kernel.asm["cubin"], launch.warps, architecture, kernel.metadata.shared)
 
 

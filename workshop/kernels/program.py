@@ -15,12 +15,10 @@ from typing import Any
 def rows(question: dict[str, Any]) -> Iterator[dict[str, object]]:
     """The rows of a table; see the module."""
     # Imports stand here, because the process must be told what it is before Triton is imported.
-    from opassay.oracles.machine import interpreter
-
-    from . import compiler
+    from opassay.oracles.machine import compiling, interpreter
 
     traffic = question["table"] == "traffic"
-    (interpreter.prepare if traffic else compiler.prepare_to_compile)()
+    (interpreter.prepare if traffic else compiling.prepare_to_compile)()
     from .classes import first_of_each, select_classes
     from .tables import as_dict, code_rows, traffic_rows
 

@@ -23,7 +23,7 @@ from .hints import did_you_mean
 
 #: The codes that a cell of each outcome has.
 _CODES = {
-    Outcome.VERIFIED: "OA100", Outcome.FAIL: "OA101 to OA113", Outcome.UNSTABLE: "OA101 to OA113",
+    Outcome.VERIFIED: "OA100", Outcome.FAIL: "OA101 to OA116", Outcome.UNSTABLE: "OA101 to OA116",
     Outcome.WEAK: "OA201 to OA204", Outcome.UNSUPPORTED: "OA301 to OA304", Outcome.REFUSED: "OA305",
     Outcome.NOT_RUN: "OA401 to OA405", Outcome.CRASH: "OA501", Outcome.TIMEOUT: "OA502",
     Outcome.ERROR: "OA503 to OA505",
@@ -134,7 +134,8 @@ def describe_profile(name: str) -> str:
     profile = PROFILES[name]
     figures = (
         f"A cell has {profile.examples} samples, more or fewer as its property asks; of compiled code at most"
-        f" {profile.compiled}, of interpreted kernels {profile.interpreted}. Take another number with --max-examples."
+        f" {profile.compiled}, of interpreted kernels {profile.interpreted}, of kernels as PTX {profile.executed}. Take"
+        " another number with --max-examples."
     )
     return paragraphs(f"{name}, a profile", PROFILE_TEXTS[name], figures, f"opassay run OP --profile {name}")
 

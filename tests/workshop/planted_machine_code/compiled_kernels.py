@@ -10,6 +10,7 @@ from pathlib import Path
 
 import torch
 
+from opassay.oracles.machine import compiling
 from workshop.kernels import compiler, kernel_limits
 from workshop.kernels.recorder import Recorder
 
@@ -49,7 +50,7 @@ def moved_too_much() -> list[str]:
 
 def main() -> None:
     """Prints one JSON object."""
-    compiler.prepare_to_compile()
+    compiling.prepare_to_compile()
     sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[3])]  # its kernels; the workshop
     found = {
         "sound": launched("sound", 1024, 4),

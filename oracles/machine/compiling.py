@@ -1,0 +1,54 @@
+"""Triton as a compiler alone: for an architecture, in a process without that GPU.
+
+What is hard here: Triton asks its driver which GPU there is, so the driver is replaced, for good. So a process that
+compiles here must launch nothing, and its Triton must not be set to interpret kernels.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+
+class _Driver:
+    """What Triton asks of its driver to compile. The number of its device is the architecture's."""
+
+    def __init__(self, capability: int) -> None:
+        self._capability = capability
+
+    def get_current_device(self) -> int:
+        return self._capability
+
+    def get_current_stream(self, device: int) -> int:
+        return 0
+
+    def get_current_target(self) -> Any:
+        from triton.backends.compiler import GPUTarget
+
+        return GPUTarget("cuda", self._capability, 32)
+
+
+def prepare_to_compile() -> None:
+    """Have this process compile kernels; to be called before Triton is imported.
+
+    Raises:
+        RuntimeError: Triton has been imported as an interpreter.
+    """
+    if "triton" in sys.modules and os.environ.get("TRITON_INTERPRET") == "1":
+        raise RuntimeError("compiling: got TRITON_INTERPRET=1 in a process that has to compile kernels, need it unset")
+    os.environ.pop("TRITON_INTERPRET", None)
+    # This variable makes Triton compile in another way than it does for a launch, whose code is to be judged.
+    os.environ.pop("TRITON_ALWAYS_COMPILE", None)
+
+
+def compile_for(capability: int) -> None:
+    """Have Triton compile for an architecture from now on; `capability` is 90 for sm_90."""
+    from triton.runtime import driver
+
+    driver.set_active(_Driver(capability))
+
+
+def compiled(kernel: Any, grid: tuple[int, ...], operands: tuple[object, ...], constants: Any, warps: int) -> Any:
+    """What Triton compiles for a launch, whose arguments these are (`impl.gpu.launching.Launcher`)."""
+    return kernel.warmup(*operands, grid=grid, **constants, num_warps=warps, enable_fp_fusion=False)

@@ -1,0 +1,162 @@
+"""Steps that touch memory: loads, stores, parameters, asynchronous copies.
+
+Source: NVIDIA, PTX ISA 9.1, sections 9.7.9.8 (ld), 9.7.9.11 (st), 9.7.9.25.3 (cp.async).
+"""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from .chunk import Chunk
+from .formats import BITS, NUMBERS, WIDTHS, Lanes
+from .grammar import unknown
+from .listing import Instruction, Listing
+from .operands import Step, active, address, destination, elements, offset, reader
+from .space import Access
+
+
+def touch(
+    chunk: Chunk, space: str, at: Lanes, chosen: Lanes, shape: tuple[int, int], where: str,
+    values: list[Lanes] | None = None,
+) -> list[Lanes]:  # fmt: skip
+    """Load, or store `values`.
+
+    Args:
+        chunk: whose threads they are. space: "global" or "shared".
+        at, chosen: the address of each thread, and which threads they are.
+        shape: bytes of an element, and how many of them there are in a row. where: the instruction in words.
+    """
+    if space == "shared":
+        memory, threads = chunk.shared, chosen
+        at = at + chunk.block[chosen] * chunk.context.shared
+    else:
+        memory, threads = chunk.context.memory, chunk.numbers[chosen]
+    access = Access(at, threads, *shape, where)
+    if values is None:
+        return memory.load(access)
+    memory.store(access, values)
+    return []
+
+
+def _space_of(instruction: Instruction) -> str:
+    return "shared" if "shared" in instruction.modifiers else "global"
+
+
+def load(instruction: Instruction, entry: Listing) -> Step:
+    """ld, of a vector too."""
+    if instruction.modifiers[0] == "param":
+        return _load_parameter(instruction, entry)
+    target, source = instruction.operands
+    names = [destination(instruction, name, entry) for name in elements(target)]
+    shape, space, label = (WIDTHS[instruction.kind], len(names)), _space_of(instruction), str(instruction)
+    _require_count(instruction, len(names))
+    place, where = address(instruction, source, entry, space), active(instruction)
+
+    def step(chunk: Chunk) -> None:
+        threads = where(chunk)
+        chosen = chunk.chosen(threads)
+        if not chosen.size:
+            return
+        loaded = touch(chunk, space, place(chunk)[chosen], chosen, shape, label)
+        for name, value in zip(names, loaded, strict=True):
+            whole = value
+            if threads is not None:
+                whole = np.zeros(chunk.size, value.dtype)
+                whole[chosen] = value
+            chunk.write(name, whole, threads)
+
+    return step
+
+
+def _require_count(instruction: Instruction, count: int) -> None:
+    """Require as many operands as the instruction's ".v2" or ".v4" says."""
+    vector = next((int(name[1:]) for name in instruction.modifiers if re.fullmatch(r"v\d", name)), 1)
+    if vector != count:
+        raise unknown(instruction, f"{count} operands of a vector of {vector}")
+
+
+def _load_parameter(instruction: Instruction, entry: Listing) -> Step:
+    kind, where = instruction.kind, active(instruction)
+    target, source = instruction.operands
+    register, (name, start) = destination(instruction, target, entry), offset(instruction, source)
+    if name not in entry.parameters:
+        raise unknown(instruction, f"the parameter {name}")
+
+    def step(chunk: Chunk) -> None:
+        raw = chunk.context.parameters[name][start : start + WIDTHS[kind]]
+        chunk.write(register, np.frombuffer(raw, NUMBERS[kind])[0], where(chunk))
+
+    return step
+
+
+def store(instruction: Instruction, entry: Listing) -> Step:
+    """st, of a vector too."""
+    target, source = instruction.operands
+    width, space, label = WIDTHS[instruction.kind], _space_of(instruction), str(instruction)
+    readers = [reader(instruction, each, f"b{8 * width}", entry) for each in elements(source)]
+    _require_count(instruction, len(readers))
+    place, where = address(instruction, target, entry, space), active(instruction)
+
+    def step(chunk: Chunk) -> None:
+        chosen = chunk.chosen(where(chunk))
+        if chosen.size:
+            values = [chunk.spread(read(chunk))[chosen] for read in readers]
+            touch(chunk, space, place(chunk)[chosen], chosen, (width, len(values)), label, values)
+
+    return step
+
+
+def copy(instruction: Instruction, entry: Listing) -> Step:
+    """cp.async: what is copied is there once the thread has waited for its group, and not before."""
+    verb = instruction.modifiers[1]
+    if verb == "commit_group":
+        return lambda chunk: chunk.copies.groups.append([])
+    if verb == "wait_group":
+        (count,) = instruction.operands
+        if not isinstance(count, str):
+            raise unknown(instruction, f"the number {count}")
+        pending = int(count, 0)
+        return lambda chunk: complete(chunk, len(chunk.copies.groups) - 1 - pending)
+    if verb == "wait_all":
+        return lambda chunk: complete(chunk, len(chunk.copies.groups))
+    return _begin_copy(instruction, entry)
+
+
+def _begin_copy(instruction: Instruction, entry: Listing) -> Step:
+    target, source, size, *rest = instruction.operands
+    if not isinstance(size, str) or len(rest) > 1:
+        raise unknown(instruction, f"the operands {instruction.operands}")
+    to, start = address(instruction, target, entry, "shared"), address(instruction, source, entry, "global")
+    amount = reader(instruction, rest[0] if rest else size, "b32", entry)
+    whole = int(size, 0)
+    width, label, where = min(whole, 8), str(instruction), active(instruction)
+
+    def step(chunk: Chunk) -> None:
+        chosen = chunk.chosen(where(chunk))
+        if not chosen.size:
+            return
+        amounts = chunk.spread(amount(chunk))[chosen]
+        full = amounts == whole
+        if (~full & (amounts != 0)).any():
+            raise unknown(instruction, "a copy of some of its bytes")
+        # What is not copied becomes zeros.
+        words = [np.zeros(chosen.size, BITS[width]) for _ in range(whole // width)]
+        if full.any():
+            loaded = touch(chunk, "global", start(chunk)[chosen][full], chosen[full], (width, len(words)), label)
+            for word, value in zip(words, loaded, strict=True):
+                word[full] = value
+        at = to(chunk)[chosen] + chunk.block[chosen] * chunk.context.shared
+        chunk.copies.groups[-1].append((Access(at, chosen, width, len(words), label), words))
+
+    return step
+
+
+def complete(chunk: Chunk, count: int) -> None:
+    """End the oldest groups of copies, so many of them, for the threads that wait for them."""
+    groups = chunk.copies.groups
+    for group in groups[: max(count, 0)]:
+        for access, words in group:
+            chunk.shared.store(access, words)
+    chunk.copies.groups = groups[max(count, 0) :] or [[]]

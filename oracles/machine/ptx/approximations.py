@@ -1,0 +1,101 @@
+"""Functions that the ISA describes by a bound on their error: results within it, where the hardware puts them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+
+from . import hardware
+from .formats import Lanes
+
+
+@dataclass(frozen=True)
+class Deviation:
+    """How far a result may be from the exact one.
+
+    Attributes:
+        section: of NVIDIA, PTX ISA 9.1, that says so; "" where no text was at hand, and the bound, known from other
+            editions, is doubled.
+        ulps: spacings of float32 numbers at the exact result. relative: part of the result. absolute: a distance.
+    """
+
+    section: str
+    ulps: float = 0.0
+    relative: float = 0.0
+    absolute: float = 0.0
+
+    def distance(self, exact: Lanes) -> Lanes:
+        """The largest distance from exact results in float64."""
+        size = np.abs(exact)
+        return self.ulps * np.spacing(size.astype(np.float32)).astype(np.float64) + self.relative * size + self.absolute
+
+
+#: By instruction. What has no section is not called by kernels here but div, sqrt.
+BOUNDS = {
+    "ex2": Deviation("9.7.3.21", ulps=2.0),
+    "rcp": Deviation("9.7.3.13", ulps=1.0),
+    "rsqrt": Deviation("9.7.3.16", relative=2.0**-22.9),
+    "sqrt": Deviation("", relative=2.0**-22),
+    "div": Deviation("", ulps=4.0),
+    "lg2": Deviation("", relative=2.0**-21, absolute=2.0**-21),
+    "sin": Deviation("", absolute=2.0**-19.5),
+    "cos": Deviation("", absolute=2.0**-19.5),
+    "tanh": Deviation("", relative=2.0**-10),
+}
+#: How often an approximation was executed in this process, by instruction.
+executed: Counter[str] = Counter()
+
+
+def approximate(name: str, x: Lanes, exact: Lanes) -> Lanes:
+    """Results in float32.
+
+    Args:
+        name: of `BOUNDS`. x: the argument in float32, of a division the quotient. exact: the exact results, in float64.
+    """
+    executed[name] += 1
+    nearest = exact.astype(np.float32)
+    share = _share(np.asarray(x, np.float32))
+    if share is None:
+        return nearest
+    distance = BOUNDS[name].distance(exact)
+    result = np.asarray(exact + share * distance).astype(np.float32)
+    # The last rounding may have left the bound: then the next number inwards is the farthest one within it.
+    outside = np.abs(result.astype(np.float64) - exact) > distance
+    result = np.where(outside & (result != nearest), np.nextafter(result, nearest), result)
+    return np.where(~np.isfinite(exact) | (exact == 0) | _is_exact(name, x), nearest, result)
+
+
+def upper_word(x: Lanes, exact: Lanes) -> Lanes:
+    """Results of rcp.approx.ftz.f64: a number whose lower word is zero, next to the exact one.
+
+    The ISA (9.7.3.14) calls it a gross approximation and gives no bound; one unit of the upper word is assumed.
+
+    Args:
+        x, exact: arguments and exact results in float64.
+    """
+    executed["rcp.f64"] += 1
+    share = _share(np.asarray(x).astype(np.float32))
+    words = np.asarray(exact).view(np.int64) >> np.int64(32)
+    moved = words if share is None else words + np.where(np.isfinite(exact) & (exact != 0), share, 0).astype(np.int64)
+    return (moved << np.int64(32)).view(np.float64)
+
+
+def _share(x: Lanes) -> Lanes | None:
+    """Where within the bound a result lies, -1 to 1: a function of the argument; None for the nearest number."""
+    how = hardware.current().approximation
+    if how == "nearest":
+        return None
+    if how != "mixed":
+        return np.asarray(1.0 if how == "up" else -1.0)
+    bits = x.view(np.uint32).astype(np.uint64)
+    # Two rounds of a multiplicative hash (constants of SplitMix64), whose highest bit decides.
+    bits = (bits ^ (bits >> np.uint64(15))) * np.uint64(0xBF58476D1CE4E5B9)
+    bits = (bits ^ (bits >> np.uint64(29))) * np.uint64(0x94D049BB133111EB)
+    return np.where(bits >> np.uint64(63), 1.0, -1.0)
+
+
+def _is_exact(name: str, x: Lanes) -> Lanes:
+    """Where every GPU is taken to be exact: 2^k of an integer k. No document says it."""
+    return np.asarray(x == np.floor(x)) if name == "ex2" else np.zeros((), bool)

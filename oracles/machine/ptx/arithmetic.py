@@ -1,0 +1,270 @@
+"""Arithmetic as PTX defines it, on arrays: what an instruction computes of its operands.
+
+Source: NVIDIA, PTX ISA 9.1, sections 9.7.1 (integers), 9.7.3 (floating point), 9.7.4 (half precision), 9.7.6
+(comparison) and 9.7.8 (logic and shift).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ..fused import fma, fma_to_odd
+from .approximations import approximate, upper_word
+from .comparisons import comparison
+from .conversions import FROM_HALF, TO_HALF, conversion
+from .formats import BITS, NUMBERS, WIDTHS, Lanes, as_type, canonical, flush, from_bfloat16, to_bfloat16
+from .listing import Instruction
+
+Compute = Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Operation:
+    """What an instruction computes: a function of its sources, in the types of `kinds`, one for each."""
+
+    compute: Compute
+    kinds: tuple[str, ...]
+
+
+def operation(instruction: Instruction) -> Operation | None:
+    """The operation of an instruction that `grammar` knows; None for one that is no arithmetic."""
+    make = _MAKERS.get(instruction.name)
+    if make is None:
+        return None
+    if instruction.kind.endswith("x2") and instruction.name in _PACKED:
+        return _in_pairs(make(replace(instruction, modifiers=(*instruction.modifiers[:-1], instruction.kind[:-2]))))
+    return make(instruction)
+
+
+def _rounded(instruction: Instruction, function: Compute) -> Compute:
+    """A function as its kind rounds it: float32 with canonical NaNs, and with .ftz without subnormal numbers."""
+    if instruction.kind != "f32":
+        return function
+    if "ftz" in instruction.modifiers:
+        return lambda *operands: canonical(flush(function(*map(flush, operands))))
+    return lambda *operands: canonical(function(*operands))
+
+
+def _of(count: int, function: Compute) -> Callable[[Instruction], Operation]:
+    """The maker of an operation whose sources all have the instruction's type."""
+    return lambda instruction: Operation(_rounded(instruction, function), (instruction.kind,) * count)
+
+
+def _sum(function: Compute) -> Callable[[Instruction], Operation]:
+    """The maker of a sum or difference; of halves it is rounded twice, by float32, which gives the nearest half.
+
+    Source: S. A. Figueroa, When is double rounding innocuous?, ACM SIGNUM Newsletter 30(3), 1995: 24 >= 2 * 11 + 2.
+    """
+
+    def make(instruction: Instruction) -> Operation:
+        kind = instruction.kind
+        if kind not in TO_HALF:
+            return _of(2, function)(instruction)
+        wide, narrow = FROM_HALF[kind], TO_HALF[kind]
+        if "f32" in instruction.modifiers:  # a half and a float32 number
+            return Operation(lambda a, b: canonical(function(wide(a), b)), ("b16", "f32"))
+        return Operation(lambda a, b: narrow(function(wide(a), wide(b))), ("b16", "b16"))
+
+    return make
+
+
+def _in_pairs(single: Operation) -> Operation:
+    """An operation on both parts of a packed operand."""
+    width = WIDTHS[single.kinds[0]]
+    part, whole = BITS[width], BITS[2 * width]
+    shift = whole(8 * width)
+
+    def compute(*operands: Lanes) -> Lanes:
+        halves = (
+            [as_type(np.asarray(each >> by).astype(part), NUMBERS[single.kinds[0]]) for each in operands]
+            for by in (whole(0), shift)
+        )
+        low, high = (np.asarray(single.compute(*half)).view(part).astype(whole) for half in halves)
+        return low | (high << shift)
+
+    return Operation(compute, (f"b{16 * width}",) * len(single.kinds))
+
+
+def _product(instruction: Instruction) -> Operation:
+    kind, first = instruction.kind, instruction.modifiers[0]
+    if first != "wide":
+        return _of(2, lambda a, b: a * b)(instruction)
+    wide = NUMBERS[_doubled(kind)]
+    return Operation(lambda a, b: a.astype(wide) * b.astype(wide), (kind, kind))
+
+
+def _product_and_sum(instruction: Instruction) -> Operation:
+    kind, first = instruction.kind, instruction.modifiers[0]
+    if kind in ("f32", "f64"):
+        return _of(3, fma)(instruction)
+    if kind == "bf16":
+        return Operation(lambda a, b, c: to_bfloat16(fma_to_odd(*map(from_bfloat16, (a, b, c)))), ("b16",) * 3)
+    if first == "wide":
+        wide = NUMBERS[_doubled(kind)]
+        return Operation(lambda a, b, c: a.astype(wide) * b.astype(wide) + c, (kind, kind, _doubled(kind)))
+    return Operation(lambda a, b, c: a * b + c, (kind,) * 3)
+
+
+def _doubled(kind: str) -> str:
+    return f"{kind[0]}{2 * int(kind[1:])}"
+
+
+def _quotient(instruction: Instruction) -> Operation:
+    kind = instruction.kind
+    if instruction.modifiers[0] in ("full", "approx"):
+        return _of(2, _approximate_quotient)(instruction)
+    return _of(2, (lambda a, b: a / b) if kind[0] == "f" else _whole_quotient)(instruction)
+
+
+def _approximate_quotient(a: Lanes, b: Lanes) -> Lanes:
+    exact = np.asarray(a.astype(np.float64) / b.astype(np.float64))
+    return approximate("div", exact, exact)
+
+
+def _whole_quotient(a: Lanes, b: Lanes) -> Lanes:
+    """Towards zero; all bits where the divisor is zero, which the ISA leaves open and hardware gives."""
+    safe = np.where(b == 0, b.dtype.type(1), b)
+    down = a // safe
+    inexact = (down * safe != a) & ((a < 0) != (safe < 0))
+    ones = a.dtype.type(-1) if a.dtype.kind == "i" else np.iinfo(a.dtype).max
+    return np.where(b == 0, ones, down + inexact.astype(a.dtype)).astype(a.dtype)
+
+
+def _remainder(a: Lanes, b: Lanes) -> Lanes:
+    return (a - _whole_quotient(a, b) * b).astype(a.dtype)
+
+
+def _extreme(larger: bool) -> Callable[[Instruction], Operation]:
+    """max or min: the number where one operand is NaN, unless .NaN; -0 is less than +0; with .relu at least 0."""
+
+    def make(instruction: Instruction) -> Operation:
+        if instruction.kind[0] != "f":
+            least = 0 if "relu" in instruction.modifiers else np.iinfo(NUMBERS[instruction.kind]).min
+            extreme = np.maximum if larger else np.minimum
+            return _of(2, lambda a, b: np.maximum(extreme(a, b), a.dtype.type(least)))(instruction)
+        strict = "NaN" in instruction.modifiers
+        function = (np.maximum if strict else np.fmax) if larger else (np.minimum if strict else np.fmin)
+
+        def compute(a: Lanes, b: Lanes) -> Lanes:
+            result = np.asarray(function(a, b))
+            zeros = (a == 0) & (b == 0)
+            if not np.any(zeros):
+                return result
+            negative = np.signbit(a) & np.signbit(b) if larger else np.signbit(a) | np.signbit(b)
+            return np.where(zeros, np.where(negative, -np.abs(result), np.abs(result)), result)
+
+        return _of(2, compute)(instruction)
+
+    return make
+
+
+def _absolute(instruction: Instruction) -> Operation:
+    kind = instruction.kind
+    if kind.startswith(("f16", "bf16")):
+        mask = BITS[WIDTHS[kind]](0x7FFF7FFF & ((1 << 8 * WIDTHS[kind]) - 1))
+        return Operation(lambda a: a & mask, (f"b{8 * WIDTHS[kind]}",))
+    if kind == "f32":  # of a NaN the payload stays
+        return Operation((lambda a: np.abs(flush(a))) if "ftz" in instruction.modifiers else np.abs, (kind,))
+    return Operation(np.abs, (kind,))
+
+
+def _negated(instruction: Instruction) -> Operation:
+    ftz = "ftz" in instruction.modifiers
+    return Operation((lambda a: -flush(a)) if ftz else (lambda a: -a), (instruction.kind,))
+
+
+def _root(name: str, exact: Compute) -> Callable[[Instruction], Operation]:
+    """A function of one number, rounded (.rn) or approximated."""
+
+    def approximated(x: Lanes) -> Lanes:
+        return approximate(name, x, np.asarray(exact(np.asarray(x, np.float64))))
+
+    def make(instruction: Instruction) -> Operation:
+        if "approx" not in instruction.modifiers:
+            return _of(1, exact)(instruction)
+        if instruction.kind == "f64":
+            return Operation(_gross_reciprocal, ("f64",))
+        return _of(1, approximated)(instruction)
+
+    return make
+
+
+def _gross_reciprocal(x: Lanes) -> Lanes:
+    """rcp.approx.ftz.f64: of the upper words alone, subnormal numbers as zeros."""
+    top = (np.asarray(x).view(np.uint64) & np.uint64(0xFFFFFFFF_00000000)).view(np.float64)
+    tiny = np.finfo(np.float64).tiny
+    top = np.where(np.abs(top) < tiny, np.copysign(0.0, top), top)
+    exact = np.asarray(1.0 / top)
+    return upper_word(x, np.where(np.abs(exact) < tiny, np.copysign(0.0, exact), exact))
+
+
+def _shift(left: bool) -> Callable[[Instruction], Operation]:
+    def make(instruction: Instruction) -> Operation:
+        kind = instruction.kind
+        bits = 8 * WIDTHS[kind]
+
+        def compute(a: Lanes, by: Lanes) -> Lanes:
+            """Amounts beyond the width count as the width (9.7.8.7)."""
+            amount = np.minimum(by, bits - 1).astype(a.dtype)
+            if a.dtype.kind == "i":
+                return np.asarray(a >> amount)
+            shifted = a << amount if left else a >> amount
+            return np.where(by >= bits, a.dtype.type(0), shifted)
+
+        return Operation(compute, (kind, "u32"))
+
+    return make
+
+
+def _field(instruction: Instruction) -> Operation:
+    """bfe: bits of a field, of signed types with its sign before them."""
+    bits, signed = 8 * WIDTHS[instruction.kind], instruction.kind[0] == "s"
+
+    def compute(a: Lanes, position: Lanes, length: Lanes) -> Lanes:
+        start, size = (position & 255).astype(np.int64), (length & 255).astype(np.int64)
+        if signed:
+            # A field that ends beyond the last bit is filled with the sign; one that lies beyond it is the sign.
+            size = np.where(size == 0, 0, np.minimum(size, np.maximum(bits - start, 1)))
+            wide = a.astype(np.int64) << np.clip(64 - size - start, 0, 63)
+            return np.where(size == 0, 0, wide >> np.clip(64 - size, 0, 63)).astype(a.dtype)
+        value = np.where(start >= bits, np.uint64(0), a.astype(np.uint64) >> np.minimum(start, 63).astype(np.uint64))
+        rest = np.uint64(0xFFFFFFFF_FFFFFFFF) << np.minimum(size, 63).astype(np.uint64)
+        return np.where(size >= 64, value, value & ~rest).astype(a.dtype)
+
+    return Operation(compute, (instruction.kind, "u32", "u32"))
+
+
+def _permute(a: Lanes, b: Lanes, selector: Lanes) -> Lanes:
+    """prmt: four bytes of eight, each chosen by a digit of the selector, whose highest bit asks for its sign alone."""
+    both = a.astype(np.uint64) | (b.astype(np.uint64) << np.uint64(32))
+    result: Lanes = np.uint32(0)
+    for number in range(4):
+        digit = (selector >> np.uint32(4 * number)) & np.uint32(15)
+        byte = (both >> (np.uint64(8) * (digit & np.uint32(7)).astype(np.uint64))).astype(np.uint32) & np.uint32(255)
+        sign = np.where(byte & np.uint32(128), np.uint32(255), np.uint32(0))
+        result = result | (np.where(digit & np.uint32(8), sign, byte) << np.uint32(8 * number))
+    return np.asarray(result)
+
+
+def _select(instruction: Instruction) -> Operation:
+    return Operation(lambda a, b, truth: np.where(truth, a, b), (instruction.kind, instruction.kind, "pred"))
+
+
+#: Those whose types ending in x2 are two numbers side by side.
+_PACKED = frozenset({"add", "sub", "mul", "fma"})
+_MAKERS: dict[str, Callable[[Instruction], Operation]] = {
+    "add": _sum(lambda a, b: a + b), "sub": _sum(lambda a, b: a - b), "mul": _product, "mad": _product_and_sum,
+    "fma": _product_and_sum, "div": _quotient, "rem": _of(2, _remainder), "max": _extreme(True),
+    "min": _extreme(False), "abs": _absolute, "neg": _negated, "and": _of(2, lambda a, b: a & b),
+    "or": _of(2, lambda a, b: a | b), "xor": _of(2, lambda a, b: a ^ b), "not": _of(1, lambda a: ~a),
+    "shl": _shift(True), "shr": _shift(False), "bfe": _field, "prmt": _of(3, _permute), "selp": _select,
+    "ex2": _root("ex2", np.exp2), "lg2": _root("lg2", np.log2), "rcp": _root("rcp", lambda x: 1 / x),
+    "rsqrt": _root("rsqrt", lambda x: 1 / np.sqrt(x)), "sqrt": _root("sqrt", np.sqrt), "sin": _root("sin", np.sin),
+    "cos": _root("cos", np.cos), "tanh": _root("tanh", np.tanh), "cvta": _of(1, lambda a: a),
+    "setp": lambda instruction: Operation(*comparison(instruction)),
+    "cvt": lambda instruction: Operation(*conversion(instruction)),
+}  # fmt: skip

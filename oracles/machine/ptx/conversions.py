@@ -1,0 +1,50 @@
+"""cvt: one type to another. Source: NVIDIA, PTX ISA 9.1, section 9.7.9.21."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from .formats import NUMBERS, Lanes, canonical, flush, from_bfloat16, from_float16, to_bfloat16, to_float16
+from .listing import Instruction
+
+TO_HALF = {"bf16": to_bfloat16, "f16": to_float16}
+FROM_HALF = {"bf16": from_bfloat16, "f16": from_float16}
+_TO_WHOLE: dict[str, Any] = {"rni": np.rint, "rzi": np.trunc, "rmi": np.floor, "rpi": np.ceil}
+
+
+def conversion(instruction: Instruction) -> tuple[Callable[..., Any], tuple[str, ...]]:
+    """The function of a cvt, and the types of its sources: two for a pair of halves, else one."""
+    *modifiers, to, source = instruction.modifiers
+    if to in ("bf16x2", "f16x2"):
+        half = TO_HALF[to[:-2]]
+        return lambda high, low: _pair(half(high), half(low)), ("f32", "f32")
+    if to in TO_HALF:
+        return TO_HALF[to], ("f32",)
+    if source in FROM_HALF:
+        return FROM_HALF[source], ("b16",)
+    whole = next((_TO_WHOLE[name] for name in modifiers if name in _TO_WHOLE), None)
+    before: Callable[[Lanes], Lanes] = flush if "ftz" in modifiers and source == "f32" else np.asarray
+    target = NUMBERS[to]
+    if to[0] != "f":
+        return (lambda x: _integer(whole(before(x)), target)) if whole else (lambda x: x.astype(target)), (source,)
+    if whole is not None:
+        return lambda x: whole(before(x)), (source,)
+    if to == "f32":
+        after: Callable[[Lanes], Lanes] = flush if "ftz" in modifiers else np.asarray
+        return lambda x: canonical(after(x.astype(target))), (source,)
+    return lambda x: x.astype(target), (source,)
+
+
+def _pair(high: Lanes, low: Lanes) -> Lanes:
+    return (np.asarray(high).astype(np.uint32) << np.uint32(16)) | np.asarray(low).astype(np.uint32)
+
+
+def _integer(whole: Lanes, target: Any) -> Lanes:
+    """Whole numbers as integers: the nearest one where they are out of range, and 0 of a NaN."""
+    limits, value = np.iinfo(target), np.asarray(whole, np.float64)
+    inside = (value > limits.min) & (value < float(limits.max))
+    ends = np.where(value >= float(limits.max), limits.max, np.where(value <= limits.min, limits.min, 0)).astype(target)
+    return np.where(inside, np.where(inside, value, 0.0).astype(target), ends).astype(target)

@@ -1,0 +1,178 @@
+"""The machine's steps but for arithmetic: branches, warps, matrices, asynchronous copies, memory, refusals."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from opassay.oracles.bound.contract import contract
+from opassay.oracles.judge.judge import Judge
+from opassay.oracles.machine.ptx import hardware
+from opassay.oracles.machine.ptx.approximations import approximate
+from opassay.oracles.op.declaration import Op, Promises, Sample
+from opassay.oracles.verdicts.verdict import Code
+from opassay.oracles.verdicts.violation import Unsupported, Violation
+from tests.oracles.machine.ptx.running import at, entry, run
+
+MACHINES = [hardware.NEAREST, hardware.APART]
+_PUT = at(0, 4) + "st.global.b32 [%rd60], %r1;"
+
+
+def _integers(
+    body: str, *, blocks: int = 1, warps: int = 1, on: hardware.Hardware = hardware.NEAREST, **text: str
+) -> list[int]:
+    """What a kernel puts into an int32 for each thread; `%r1` is put there at the end of the body."""
+    count = blocks * warps * 32
+    y = torch.full((count,), -1, dtype=torch.int32)
+    body = f"mov.b32 %r63, %t;\n{body}\nmad.lo.s32 %t, %c, {warps * 32}, %r63;\n{_PUT}"
+    run(entry(body, 1, **text), [y], blocks=blocks, warps=warps, on=on)
+    return [int(number) for number in y]
+
+
+@pytest.mark.parametrize("machine", MACHINES, ids=str)
+def test_threads_part_and_come_together(machine: hardware.Hardware) -> None:
+    body = """
+    mov.b32 %r1, 0;
+    and.b32 %r2, %t, 3;
+    $loop:
+    setp.ge.s32 %p1, %r1, %r2;
+    @%p1 bra $after;
+    add.s32 %r1, %r1, 1;
+    bra.uni $loop;
+    $after:
+    setp.eq.s32 %p2, %r2, 2;
+    @!%p2 bra $end;
+    add.s32 %r1, %r1, 100;
+    $end:
+    shfl.sync.bfly.b32 %r1, %r1, 1, 31, -1;
+    """
+    numbers = [thread % 4 + 100 * (thread % 4 == 2) for thread in range(64)]
+    assert _integers(body, warps=2, on=machine) == [numbers[thread ^ 1] for thread in range(64)]
+
+
+def test_a_register_of_an_inner_scope_is_another_one() -> None:
+    body = "mov.b32 %r1, 5;\n{\n.reg .b32 %r1;\nmov.b32 %r1, 7;\n{ .reg .pred p; setp.eq.s32 p, %r1, 7; }\n}"
+    assert set(_integers(body)) == {5}
+
+
+@pytest.mark.parametrize(
+    ("how", "by", "clamp", "source"),
+    [
+        ("idx", 5, 31, lambda lane: 5), ("idx", 3, 0x181F, lambda lane: lane // 8 * 8 + 3),
+        ("up", 2, 0, lambda lane: lane - 2 if lane >= 2 else lane),
+        ("down", 4, 31, lambda lane: lane + 4 if lane + 4 < 32 else lane),
+        ("bfly", 16, 31, lambda lane: lane ^ 16),
+        ("down", 1, 0x181F, lambda lane: lane + 1 if lane % 8 < 7 else lane),
+    ],
+)  # fmt: skip
+def test_a_shuffle_takes_from_its_source(how: str, by: int, clamp: int, source: object) -> None:
+    found = _integers(f"shfl.sync.{how}.b32 %r1, %t, {by}, {clamp}, -1;")
+    assert callable(source)
+    assert found == [source(lane) for lane in range(32)]
+
+
+def test_a_reduction_of_those_that_are_named() -> None:
+    assert set(_integers("redux.sync.max.s32 %r1, %t, -1;")) == {31}
+    body = "setp.lt.s32 %p1, %t, 8;\nmov.b32 %r1, -5;\n@%p1 redux.sync.add.s32 %r1, %t, 0xff;"
+    assert _integers(body) == [28] * 8 + [-5] * 24
+
+
+_TILE = ".shared .align 16 .b8 tile[512];\n"
+
+
+def test_matrices_come_back_as_they_went_and_transposed() -> None:
+    body = """
+    mov.u32 %r2, tile;
+    and.b32 %r3, %t, 7;
+    mad.lo.s32 %r2, %r3, 16, %r2;
+    stmatrix.sync.aligned.m8n8.x1.shared.b16 [%r2], {%t};
+    bar.sync 0;
+    ldmatrix.sync.aligned.m8n8.x1TRANS.shared.b16 {%r1}, [%r2];
+    """
+    assert _integers(body.replace("TRANS", ""), outside=_TILE) == list(range(32))
+    halves = np.zeros((8, 8), np.uint16)
+    for lane in range(32):
+        halves[lane // 4, 2 * (lane % 4)] = lane  # the lower half; the upper one is 0
+    transposed = [int(halves.T[lane // 4, 2 * (lane % 4)]) | int(halves.T[lane // 4, 2 * (lane % 4) + 1]) << 16
+                  for lane in range(32)]  # fmt: skip
+    assert _integers(body.replace("TRANS", ".trans"), outside=_TILE) == transposed
+
+
+_COPY = """
+mad.wide.u32 %rd10, %t, 4, %rd1;
+mov.u32 %r2, tile;
+mad.lo.s32 %r2, %t, 4, %r2;
+cp.async.ca.shared.global [%r2], [%rd10], 4, SIZE;
+cp.async.commit_group;
+WAIT
+ld.shared.b32 %r1, [%r2];
+"""
+
+
+def _copied(wait: str, size: str = "4") -> list[int]:
+    x, y = torch.arange(32, dtype=torch.int32) + 7, torch.zeros(32, dtype=torch.int32)
+    run(entry(_COPY.replace("WAIT", wait).replace("SIZE", size) + _PUT, 2, outside=_TILE), [y, x])
+    return [int(number) for number in y]
+
+
+def test_an_asynchronous_copy_is_there_once_it_was_waited_for() -> None:
+    assert _copied("cp.async.wait_group 0;") == list(range(7, 39))
+    assert _copied("cp.async.wait_all;", "0") == [0] * 32
+    for wait in ("", "cp.async.wait_group 1;"):
+        with pytest.raises(Violation) as error:
+            _copied(wait)
+        assert error.value.code is Code.UNDEFINED
+
+
+@pytest.mark.parametrize("machine", MACHINES, ids=str)
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        ("ld.global.b32 %r1, [%rd0+-4];", Code.OUT_OF_BOUNDS),
+        ("mov.b64 %rd9, 0;\nld.global.b32 %r1, [%rd9];", Code.OUT_OF_BOUNDS),
+        ("ld.global.b32 %r1, [%rd0];\nmov.b32 %r1, %t;", Code.RACE),  # each block reads what block 0 writes
+        ("setp.lt.s32 %p1, %t, 7;\n@%p1 bra $on;\nbar.sync 0;\n$on:\nmov.b32 %r1, 0;", Code.DIVERGENT),
+        ("setp.lt.s32 %p1, %t, 7;\n@%p1 ret;\nshfl.sync.bfly.b32 %r1, %t, 1, 31, -1;", Code.DIVERGENT),
+    ],
+)  # fmt: skip
+def test_what_a_gpu_traps_on_is_a_violation(body: str, code: Code, machine: hardware.Hardware) -> None:
+    with pytest.raises(Violation) as error:
+        _integers(body, blocks=2, on=machine)
+    assert error.value.code is code
+
+
+def test_an_undefined_value_that_reaches_no_result_is_none() -> None:
+    assert _integers("add.s32 %r2, %r9, 1;\nand.b32 %r2, %r2, 0;\nadd.s32 %r1, %r2, 3;") == [3] * 32
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "add.rn.f16x4 %r1, %r1, %r1;", "add.cc.s32 %r1, %r1, %r1;", "mad.hi.s32 %r1, %r1, %r1, %r1;",
+        "vote.sync.any.pred %p1, %p1, -1;",
+        "atom.global.add.f32 %r1, [%rd0], %r1;", "ld.volatile.global.b32 %r1, [%rd0];", "cvt.rz.f32.f64 %r1, %rd1;",
+        "ex2.approx.f16 %r1, %r1;", "setp.lt.s32 %p1|%p2, %r1, %r1;", "mov.b32 %r1, unheard;", "bra $nowhere;",
+        "ld.global.v2.b32 %r1, [%rd0];", "add.s32 %r1, %r1;", "shfl.sync.bfly.b32 %r1|%p1, %r1, 1, 31, -1;",
+    ],
+)  # fmt: skip
+def test_what_is_not_known_is_refused_by_name(statement: str) -> None:
+    with pytest.raises(Unsupported) as error:
+        _integers("mov.b32 %r1, 0;\n" + statement)
+    assert error.value.code is Code.OPCODE
+    assert statement.split()[0].rstrip(";") in str(error.value)
+
+
+def test_a_value_is_held_on_hardware_of_every_end() -> None:
+    def subject(x: torch.Tensor) -> torch.Tensor:
+        numbers = x.numpy()
+        return torch.from_numpy(approximate("div", numbers, 1 / numbers.astype(np.float64)))
+
+    op = Op("reciprocal", lambda x: 1 / x, {"opassay": subject}, samples=lambda dtype, kind: None, differentiable=(),
+            promises=Promises(lambda args: (args[0].dtype,)))  # fmt: skip
+    sample = Sample((torch.tensor([3.0, 7.0, 11.0]),), 1)
+    judge = Judge(op, "opassay", contract("float32"))
+    judge.hold(sample)
+    judge.hardware = hardware.ENDS
+    with pytest.raises(Violation, match="approximations up"):
+        judge.hold(sample)
