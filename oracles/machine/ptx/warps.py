@@ -11,7 +11,7 @@ import numpy as np
 
 from .accesses import touch
 from .chunk import WARP, Chunk
-from .formats import Lanes
+from .formats import NUMBERS, Lanes
 from .grammar import unknown
 from .listing import Instruction, Listing
 from .operands import Step, active, address, destination, elements, reader
@@ -22,14 +22,22 @@ _REDUCED: dict[str, Any] = {
 }  # fmt: skip
 
 
-def _require_members(chunk: Chunk, threads: Lanes | None, members: Lanes, instruction: Instruction) -> None:
-    """Require that the threads named by a mask of 32 bits come together, each of those that come among them."""
-    named = (chunk.spread(members) >> chunk.special["%laneid"]) & np.uint32(1) == 1
+def _members(chunk: Chunk, threads: Lanes | None, masks: Lanes, instruction: Instruction) -> Lanes:
+    """The threads that are named by a mask of 32 bits, which those of a warp that come must agree on, and come all.
+
+    Args:
+        chunk, threads: all threads, and those that come; None for all. masks: as each thread has it, or one for all.
+        instruction: for messages.
+    """
     come = np.ones(chunk.size, bool) if threads is None else threads
-    if threads is None and named.all():
-        return
-    # One that is not named has no part in what it waits for.
+    rows, present = chunk.spread(masks).reshape(-1, WARP), come.reshape(-1, WARP)
+    low, high = np.where(present, rows, np.uint32(0xFFFFFFFF)).min(1), np.where(present, rows, np.uint32(0)).max(1)
+    if (present.any(1) & (low != high)).any():
+        raise unknown(instruction, "threads of a warp that name others each for itself")
+    named = (low[:, None] >> np.arange(WARP, dtype=np.uint32) & np.uint32(1) == 1).reshape(-1)
+    # One that comes and is not named has no part in what it waits for.
     chunk.require_whole_warps(come & named, str(instruction), named | come)
+    return named
 
 
 def shuffle(instruction: Instruction, entry: Listing) -> Step:
@@ -41,7 +49,7 @@ def shuffle(instruction: Instruction, entry: Listing) -> Step:
 
     def step(chunk: Chunk) -> None:
         threads = where(chunk)
-        _require_members(chunk, threads, members(chunk), instruction)
+        _members(chunk, threads, members(chunk), instruction)
         source = _source(how, chunk.lanes % WARP, by(chunk), clamp(chunk))
         chunk.write(name, chunk.spread(value(chunk))[chunk.lanes - chunk.lanes % WARP + source], threads)
 
@@ -68,17 +76,16 @@ def _source(how: str, lane: Lanes, by: Lanes, clamp: Lanes) -> Lanes:
 def reduce(instruction: Instruction, entry: Listing) -> Step:
     """redux.sync: every thread of a warp that is named gets the reduction of the values of all that are."""
     function, kind, where = _REDUCED[instruction.modifiers[1]], instruction.kind, active(instruction)
-    target, source, mask = instruction.operands
+    target, source, mask_operand = instruction.operands
     name, value = destination(instruction, target, entry), reader(instruction, source, kind, entry)
-    mask_of = reader(instruction, mask, "b32", entry)
+    mask = reader(instruction, mask_operand, "b32", entry)
+    limits = np.iinfo(NUMBERS[kind])
+    neutral = NUMBERS[kind]({"max": limits.min, "min": limits.max, "and": limits.max}.get(instruction.modifiers[1], 0))
 
     def step(chunk: Chunk) -> None:
-        threads, named = where(chunk), mask_of(chunk)
-        if named.ndim:
-            raise unknown(instruction, "threads that are named by each thread for itself")
-        _require_members(chunk, threads, named, instruction)
-        members = (named >> np.arange(WARP, dtype=np.uint32)) & np.uint32(1) == 1
-        values = chunk.spread(value(chunk)).reshape(-1, WARP)[:, members]
+        threads = where(chunk)
+        members = _members(chunk, threads, mask(chunk), instruction)
+        values = np.where(members, chunk.spread(value(chunk)), neutral).reshape(-1, WARP)
         chunk.write(name, np.repeat(function.reduce(values, axis=1, dtype=values.dtype), WARP), threads)
 
     return step

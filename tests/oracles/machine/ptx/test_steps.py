@@ -76,6 +76,11 @@ def test_a_reduction_of_those_that_are_named() -> None:
     assert set(_integers("redux.sync.max.s32 %r1, %t, -1;")) == {31}
     body = "setp.lt.s32 %p1, %t, 8;\nmov.b32 %r1, -5;\n@%p1 redux.sync.add.s32 %r1, %t, 0xff;"
     assert _integers(body) == [28] * 8 + [-5] * 24
+    # The mask is known to those that come alone.
+    body = body.replace("@%p1 redux", "@%p1 mov.b32 %r5, 0xff;\n@%p1 redux").replace("%t, 0xff", "%t, %r5")
+    assert _integers(body) == [28] * 8 + [-5] * 24
+    with pytest.raises(Unsupported, match="each for itself"):
+        _integers("redux.sync.max.s32 %r1, %t, %t;")
 
 
 _TILE = ".shared .align 16 .b8 tile[512];\n"
