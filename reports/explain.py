@@ -30,7 +30,7 @@ OUTCOMES: dict[Outcome, str] = {
 #: What each profile is for; the number of samples is that of the table of profiles.
 PROFILE_TEXTS: dict[str, str] = {
     "brief": "For a first look, and for every commit where there are many ops. The whole catalog of opassay takes"
-    " five to ten minutes on two cores. The same commit is asked the same questions every time.",
+    " 20 to 30 minutes on two cores. The same commit is asked the same questions every time.",
     "dev": "For work on an op. Every run draws other inputs, and steers them to where the largest error was.",
     "commit": "For a gate in CI, and the default: four times as many samples as brief. The same commit is asked the"
     " same questions every time, so a failure repeats and budgets can be compared.",
