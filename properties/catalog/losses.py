@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -45,6 +46,7 @@ ANY, ROWS, IMAGES = (2, 2, 1, 3, 4, 5, 6), (2, 2, 1), (4,)
 WEIGHTS = (None, None, "positive", "positive", "some zero", "any sign", "all zero")
 
 
+@functools.cache
 @st.composite
 def _class_structures(draw: st.DrawFn, dtype: str, kind: str, ranks: tuple[int, ...]) -> dict[str, Any]:
     """The structure of every sample: the input's shape (C,) or (N, C, ...), targets, weight, reduction."""

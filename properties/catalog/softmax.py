@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -80,6 +81,7 @@ def _logits(rng: Any, regime: str, structure: Named, dtype: str) -> Tensor:
     return strategies.to_dtype(values, dtype).masked_fill(absent, -math.inf)
 
 
+@functools.cache
 @st.composite
 def _row_structures(draw: st.DrawFn, dtype: str, kind: str) -> dict[str, Any]:
     """The structure of a sample: shape, dim, regime, dtype. Rows may have length 1 or an odd one, and lie anywhere."""

@@ -54,6 +54,7 @@ def bytes_of(tensor: Tensor | None) -> int:
 # ---------------------------------------------------------------------------------------------- structure
 
 
+@functools.cache
 @st.composite
 def regime(draw: st.DrawFn, kind: str, weighted: Sequence[str] = strategies.WEIGHTED) -> str:
     """The name of a regime of rows, each as often as it is listed; half of the large samples are benign."""

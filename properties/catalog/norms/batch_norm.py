@@ -37,6 +37,7 @@ RUNNING = ("running_mean", "running_var")
 _CHOSEN = {"running": "running statistics"}
 
 
+@functools.cache
 @st.composite
 def structures(draw: st.DrawFn, dtype: str, kind: str, eps: tuple[float, ...] = drawing.EPS) -> dict[str, Any]:
     """The structure of a sample: shapes, dtypes of parameters and running statistics (or None), regime, numbers."""

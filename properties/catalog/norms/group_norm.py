@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -22,6 +23,7 @@ from . import shared
 Tensor = torch.Tensor
 
 
+@functools.cache
 @st.composite
 def _group_structures(draw: st.DrawFn, dtype: str, kind: str, eps: tuple[float, ...] = drawing.EPS) -> dict[str, Any]:
     """What group_norm samples have in common: shapes, affine dtypes, regime, eps; input of 2 to 6 dims."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -27,9 +28,12 @@ CENTRES = {"weight": 1.0, "bias": 0.0}
 def with_mask(centres: Named, masks: Sequence[tuple[bool, ...]]) -> Callable[[str, str], st.SearchStrategy[Named]]:
     """Structures of the samples of a backward op; `centres` as for `drawing.normalized_rows`."""
 
+    numbers = {"eps": drawing.POSITIVE_EPS}
+    rows = functools.cache(functools.partial(drawing.row_structures, centres=centres, numbers=numbers))
+
     @st.composite
     def structures(draw: st.DrawFn, dtype: str, kind: str) -> Named:
-        structure = draw(drawing.row_structures(dtype, kind, centres, {"eps": drawing.POSITIVE_EPS}))
+        structure = draw(rows(dtype, kind))
         return structure | {"kind": kind, "mask": draw(choose("output_mask", masks))}
 
     return structures
