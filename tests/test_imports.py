@@ -32,6 +32,7 @@ MAY_IMPORT: dict[str, set[str]] = {
 #: single modules, by pattern of their name, that may import more.
 MAY_ALSO_IMPORT: list[tuple[str, str, set[str]]] = [
     ("reports", "cli.", {"properties"}),  # the command line starts what it reports
+    ("reports", "cli.project.contracts", {"oracles.bound.terms"}),  # which says what each contract allows
     ("reports", "pytest_plugin", {"properties"}),  # and so does the plugin
     ("api", "__main__", {"reports"}),  # python -m opassay is the command line
 ]
