@@ -41,15 +41,12 @@ from ..verdicts.violation import Fault, Unsupported, Violation, raised
 from .card import attribute, describe_shape, describe_worst, find_worst_alone, worst_of
 from .tally import LARGE, Tally
 
-#: Above this many mpmath operations (elements x 4^order) the ball alone decides; it is a rigorous oracle by itself.
-EXACT_BUDGET = 3000
-#: In short profiles, one of this many samples with finite operands is read exactly as well. The balls decide these
-#: samples too, so there the exact reading serves as a check of the balls. Every sample with a NaN or an infinity is
-#: read exactly, because the exact reading alone knows everywhere what NaN and infinities must give.
+#: Above this many mpmath operations (elements x 4^order) the ball alone decides; it is a rigorous oracle by itself. The
+#: second is the budget of the exact reading that a report shows of a failure: seconds at most.
+EXACT_BUDGET, FAILURE_BUDGET = 3000, 14_000
+#: In short profiles, one of this many samples with finite operands is read exactly as well, as a check of the balls.
+#: Every sample with a NaN or an infinity is, because the exact reading alone knows everywhere what these must give.
 EXACT_SHARE = 5
-#: The budget, counted as `EXACT_BUDGET` is, of the exact reading that a report shows of a failure: seconds at most.
-FAILURE_BUDGET = 14_000
-
 #: The outputs of a formula as balls, and as exact values where it was read exactly, else None.
 Readings = tuple[Sequence[Ball], Sequence[Exact] | None]
 
@@ -224,13 +221,13 @@ class Judge:
         for engine in engines or ("func",):
             executed = approximations.executed.total()
             path, computed = self._outputs_along(sample, word, engine, function)
-            can_show = function is None or isinstance(function, Spelt)
-            expected = path.expected(make_script=defer_script(path) if can_show else None)
+            script = defer_script(path) if function is None or isinstance(function, Spelt) else None
+            expected = path.expected(make_script=script)
             if function is None:
                 self.require_dtypes(path, computed)
             try:
-                # All engines are asked for the same derivatives at the same numbers, so the formula is read once for
-                # all; but where the dtypes of the outputs choose the contract (`read`), it is read for each.
+                # Engines give the same derivatives at the same numbers, so the formula is read once for all of them; but
+                # where the dtypes of the outputs choose the contract (`read`), it is read for each.
                 if readings is None or expected.wide:
                     often = not self.light or self.tally.samples % EXACT_SHARE == 0
                     readings = self._readings(expected, computed, exactly and (often or not expected.finite))
@@ -330,10 +327,8 @@ class Judge:
         """The balls of a formula, and its exact values where they are asked for and take seconds at most, or None."""
         rounded = self.read(expected, computed)
         with self.tally.clock("reference"):
-            exactly = (
-                exactly and self.tally.part != LARGE and expected.cost(sum(y.numel() for y in computed)) <= EXACT_BUDGET
-            )
-            return rounded, evaluate(expected.formula, *expected.operands)[0] if exactly else None
+            cheap = self.tally.part != LARGE and expected.cost(sum(y.numel() for y in computed)) <= EXACT_BUDGET
+            return rounded, evaluate(expected.formula, *expected.operands)[0] if exactly and cheap else None
 
     def compare(
         self, expected: Expected, computed: Sequence[Tensor], rounded: Sequence[Ball],

@@ -24,12 +24,9 @@ Tensor = torch.Tensor
 Subject = Callable[..., Any]
 #: The subject that is the production op: it offers every transform and keeps every promise; others are other people's.
 OWN = "opassay"
-#: The subject that torch.compile makes of the one named "torch".
-COMPILED = "compiled"
-#: The subject that is the production op with its Triton kernels in an interpreter; and with what Triton compiles of
-#: them, executed as PTX.
+COMPILED = "compiled"  # what torch.compile makes of the subject "torch"
+#: The subjects that are the production op with its Triton kernels on a CPU: interpreted, and executed as PTX.
 INTERPRETED, EXECUTED = "triton", "ptx"
-#: The subjects that are the kernels of the production op, on a CPU.
 KERNELS = frozenset({INTERPRETED, EXECUTED})
 
 
@@ -396,8 +393,8 @@ def to_array(tensor: Tensor) -> Any:
 def flat_outputs(outputs: Any) -> tuple[Any, ...]:
     """The outputs that are judged, in order: all but None and tensors of integers, bytes or truth values.
 
-    An op gives None for an output that was masked out, a gradient that nobody asked for, say. A tensor of another dtype
-    than a floating one has no error that could be bounded; a formula returns None in its place.
+    An op gives None for an output that was masked out. A tensor of another dtype than a floating one has no error that
+    could be bounded; a formula returns None in its place.
     """
     items = outputs if isinstance(outputs, (tuple, list)) else (outputs,)
     return tuple(item for item in items if item is not None and (is_float(item) or not isinstance(item, Tensor)))

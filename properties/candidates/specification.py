@@ -104,19 +104,11 @@ class Specification:
         return SpecRun(result, (*result.names, *names), places, values, shared, own)
 
     def outputs(self, arguments: CallArguments, state: State) -> tuple[Tensor, ...]:
-        """The outputs alone, as torch computes them on copies, which takes no trace of the spec.
-
-        Raises:
-            SpecError: the spec raises.
-        """
+        """The outputs alone, as torch computes them on copies, which takes no trace; SpecError where it raises."""
         return self._result(arguments.copied(), copied_state(state)).tensors
 
     def _result(self, arguments: CallArguments, state: dict[str, Tensor]) -> Result:
-        """What a call gives, which may write its arguments and the state.
-
-        Raises:
-            SpecError: the spec raises.
-        """
+        """What a call gives, which may write its arguments and the state; SpecError where it raises."""
         try:
             with torch.no_grad():
                 return result_of(self.called(state, arguments.args))
@@ -287,7 +279,7 @@ class Specification:
             with preserve_attributes(self.function):
                 return traced(flat, *(t.detach() for t in (*state.values(), *arguments.tensors)))
         except UntraceableError as err:
-            raise SpecError(f"{self.name} {_first_line(err)}") from err
+            raise SpecError(f"{self.name} {next(iter(error_lines(err)), '')}") from err
 
     def _replaced(self, name: str, new: Tensor, old: Tensor) -> Tensor:
         if (new.shape, new.dtype) != (old.shape, old.dtype):
@@ -403,10 +395,6 @@ def _reading(name: str) -> Iterator[None]:
     except (SpecError, ReadingError, MemoryError):
         raise
     except (UntraceableError, NoReadingError) as err:
-        raise SpecError(f"{name}: {_first_line(err)}") from err
+        raise SpecError(f"{name}: {next(iter(error_lines(err)), '')}") from err
     except Exception as err:
-        raise SpecError(f"{name} cannot be read: {type(err).__name__}: {_first_line(err)}") from err
-
-
-def _first_line(err: Exception) -> str:
-    return next(iter(error_lines(err)), "")
+        raise SpecError(f"{name} cannot be read: {type(err).__name__}: {next(iter(error_lines(err)), '')}") from err

@@ -19,6 +19,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import json
+import sys
 import time
 import traceback
 from collections.abc import Callable
@@ -80,11 +81,10 @@ def _answer(question: dict[str, Any]) -> dict[str, Any]:
 
 def _has_lost_gpu() -> bool:
     """Whether CUDA refuses all further work of this process, as it does after an assertion or a wrong address."""
-    import torch
-
+    cuda = sys.modules.get("torch.cuda")
     try:
-        if torch.cuda.is_initialized():
-            torch.cuda.synchronize()
+        if cuda is not None and cuda.is_initialized():
+            cuda.synchronize()
     except RuntimeError:
         return True
     return False
