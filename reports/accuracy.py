@@ -142,7 +142,7 @@ def text_table(lines: Sequence[Line]) -> TextTable:
     errors = (*(f"{name} largest (u)" for name in listed), *(f"{name} median (ulp)" for name in listed))
     headings = ("op", "subject", "dtype", "error/bound", *errors, "sees (ulp)")
     rows = [
-        (*map(one_line, (line.op, line.series)), it.dtype, it.ratio, *it.largest, *it.median, it.detects)
+        (*map(one_line, (line.op, line.series, it.dtype)), it.ratio, *it.largest, *it.median, it.detects)
         for line in lines
         for it in line.figures
     ]

@@ -226,8 +226,8 @@ class Judge:
             if function is None:
                 self.require_dtypes(path, computed)
             try:
-                # Engines give the same derivatives at the same numbers, so the formula is read once for all of them; but
-                # where the dtypes of the outputs choose the contract (`read`), it is read for each.
+                # Engines give the same derivatives at the same numbers, so the formula is read once for all; but where
+                # the dtypes of the outputs choose the contract (`read`), it is read for each.
                 if readings is None or expected.wide:
                     often = not self.light or self.tally.samples % EXACT_SHARE == 0
                     readings = self._readings(expected, computed, exactly and (often or not expected.finite))
