@@ -28,6 +28,7 @@ from ..verdicts.violation import Violation
 from . import types
 from .fused import fma
 from .memory import Book, Memory
+from .poison import poisoned_tensor
 
 #: The order of a launch's programs comes from this and from the number of the launch.
 SEED = 20_13
@@ -84,9 +85,8 @@ class Machine:
         return self._memory
 
     def empty(self, shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> Tensor:
-        """A tensor of NaN, or of the lowest integers, so that an element that no kernel writes is seen."""
-        poison = float("nan") if dtype.is_floating_point else torch.iinfo(dtype).min
-        return torch.full(tuple(shape), poison, dtype=dtype, device=device)
+        """See `poisoned_tensor`."""
+        return poisoned_tensor(shape, dtype, device)
 
     def launch(
         self, kernel: Any, grid: tuple[int, ...], operands: tuple[object, ...], constants: Mapping[str, object],

@@ -62,9 +62,7 @@ def judge_file(
             compile; or `contract` names no terms.
     """
     allowed = _terms_of(contract, interpret=confinement.interpret)
-    file = parts_of(candidate)[0]
-    if file is not None and file.is_file():
-        _require_python({str(file): content_of(file)})
+    _require_python_file(candidate)
     with contextlib.ExitStack() as stack:
         # Before the spec is read, because a candidate must find nothing of it in its process.
         copied = _copy_process(confinement, stack, candidate, spec) if confinement.alone else None
@@ -219,6 +217,13 @@ def _candidate_contents(address: str) -> dict[str, bytes]:
         return {} if file is None else {str(file): content_of(file)}
     except OSError as err:
         raise GivenError(f"{address}: {err}") from err
+
+
+def _require_python_file(address: str) -> None:
+    """The same of the file that an address names, where it names one: before the spec is read, too."""
+    file = parts_of(address)[0]
+    if file is not None and file.is_file():
+        _require_python({str(file): content_of(file)})
 
 
 def _require_python(contents: Mapping[str, bytes]) -> None:

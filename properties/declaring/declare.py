@@ -43,22 +43,22 @@ def declare(
         subjects: implementations by name; "opassay" is the one that ships, "torch" is torch's own.
         samples: (dtype name, kind) -> Hypothesis strategy of `Draft`s, as those in `strategies` and `drawing`. What a
             draft's `fill` gives are the arguments in order, or by name; what it leaves out has its default. Or what
-            strategies are made of: the shapes of arguments by name, as for `custom_kernel`, {"x": ("N", "n")}; or calls
-            at hand, as for `custom_function`: [(x, w), ...], or a function that gives one.
+            strategies are made of: shapes by name, as for `custom_kernel`, {"x": ("N", "n")}; or calls at hand, as for
+            `custom_function`: [(x, w), ...], or a function that gives one.
         differentiable: names of the arguments that the op is differentiable in.
         dtypes: (arguments by name) -> the dtype of every output that is not None, or its name.
         name: the public name; that of the formula by default.
         laws, refusals: relations and documented invalid input, of the functions in `laws` and `refusals`.
         mutates: names of the arguments that a call writes.
-        resolved: (arguments by name) -> values that the formula gets in place of arguments of these names: a formula
-            does not see dtypes, so a default that depends on one, as an eps of None may, is a number there.
+        resolved: (arguments by name) -> values that the formula, which sees no dtypes, gets in place of those: an eps
+            of None, which depends on one, is a number there.
         documented: by subject, what it documents of itself; `Limit.where` and `casts` get arguments by name.
         keywords: saved, flush and all others of `Keywords`.
 
     Raises:
         ValueError: a name in the declaration is that of no argument. Where a law or a refusal changes what is no
-            argument, that shows when it is asked, and is an error of the declaration as well (OA505). Or a name in
-            `algorithms` is that of no algorithm. Or `name` cannot be the name of a file.
+            argument, that shows when it is asked (OA505). Or a name in `algorithms` is that of no algorithm. Or `name`
+            cannot be the name of a file.
         TypeError: a keyword is none of `Keywords`, or a subject is no function.
     """
     title = name or reference.__name__

@@ -18,9 +18,9 @@ def test_the_subjects_have_one_list() -> None:
 
 
 def test_ptx_is_asked_what_triton_is_asked_and_the_order_of_warps() -> None:
-    asked = {subject: {code for code, row in PROPERTIES.items() if subject in row.kernels} for subject in ON_KERNELS}
-    assert asked["ptx"] - asked["triton"] == {"DET"}
-    assert asked["triton"] <= asked["ptx"]
+    codes_of = {subject: {code for code, row in PROPERTIES.items() if subject in row.kernels} for subject in ON_KERNELS}
+    assert codes_of["ptx"] - codes_of["triton"] == {"DET"}
+    assert codes_of["triton"] <= codes_of["ptx"]
 
 
 @pytest.mark.parametrize("subject", ON_KERNELS)

@@ -20,6 +20,7 @@ from ...verdicts.verdict import Code
 from ...verdicts.violation import Violation
 from ..compiling import compile_for, compiled
 from ..memory import bytes_of, runs_of
+from ..poison import poisoned_tensor
 from . import hardware
 from .chunk import WARP, Context
 from .executable import Kernel
@@ -50,9 +51,8 @@ class Executor:
         self._lock = threading.Lock()  # backward passes run in threads of their own
 
     def empty(self, shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> Tensor:
-        """A tensor of NaN, or of the lowest integers, so that an element that no kernel writes is seen."""
-        poison = float("nan") if dtype.is_floating_point else torch.iinfo(dtype).min
-        return torch.full(tuple(shape), poison, dtype=dtype, device=device)
+        """See `poisoned_tensor`."""
+        return poisoned_tensor(shape, dtype, device)
 
     def launch(
         self, kernel: Any, grid: tuple[int, ...], operands: tuple[object, ...], constants: Mapping[str, object],

@@ -99,15 +99,16 @@ def _matrix_places(chunk: Chunk, at: Lanes, number: int, transposed: bool) -> li
     return [at[warp + 8 * number + r] + 2 * c for r, c in places]
 
 
+def _matrix_access(instruction: Instruction, operand: Any, entry: Listing) -> tuple[Any, bool, Any]:
+    """Where a matrix is in shared memory, whether it is transposed, and which threads take part."""
+    return address(instruction, operand, entry, "shared"), "trans" in instruction.modifiers, active(instruction)
+
+
 def load_matrix(instruction: Instruction, entry: Listing) -> Step:
     """ldmatrix: two halves of each matrix for every thread."""
     target, source = instruction.operands
     names = [destination(instruction, name, entry) for name in elements(target)]
-    place, transposed, where = (
-        address(instruction, source, entry, "shared"),
-        "trans" in instruction.modifiers,
-        active(instruction),
-    )
+    place, transposed, where = _matrix_access(instruction, source, entry)
 
     def step(chunk: Chunk) -> None:
         threads = where(chunk)
@@ -129,11 +130,7 @@ def store_matrix(instruction: Instruction, entry: Listing) -> Step:
     """stmatrix: the reverse of ldmatrix."""
     target, source = instruction.operands
     readers = [reader(instruction, register, "b32", entry) for register in elements(source)]
-    place, transposed, where = (
-        address(instruction, target, entry, "shared"),
-        "trans" in instruction.modifiers,
-        active(instruction),
-    )
+    place, transposed, where = _matrix_access(instruction, target, entry)
 
     def step(chunk: Chunk) -> None:
         threads = where(chunk)

@@ -74,14 +74,14 @@ def test_ops_over_devices_are_judged_from_a_sample_on_a_device(name: str) -> Non
 
 
 def test_memory_that_grows_on_a_device_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    held = {"bytes": 0}
+    allocation = {"bytes": 0}
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: held["bytes"] if device else 0)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: allocation["bytes"] if device else 0)
     judge = Judge(load_op("trace"), OWN, contract("float32"))
 
     def leak() -> None:
-        held["bytes"] += 512
+        allocation["bytes"] += 512
 
     memory.require_no_growth(judge, lambda: None, "keeps nothing")
     with pytest.raises(Violation, match="memory grows with the number of calls") as found:

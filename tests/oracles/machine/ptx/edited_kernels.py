@@ -42,12 +42,12 @@ def answers() -> Iterator[tuple[str, list[tuple[str, str]]]]:
     for name, (op, properties, pattern, replacement, count) in EDITS.items():
         machine = Executor(edit=functools.partial(re.compile(pattern).sub, replacement, count=count))
         with launching.on(machine):
-            found = []
+            faults = []
             for code in properties:
                 cell = Cell(op, code, "float32", "cpu", "ptx")
                 verdict = guard.guard(cell, functools.partial(cells.judge_cell, cell, settings))
-                found.append((verdict.outcome.value, verdict.code.value))
-            yield name, found
+                faults.append((verdict.outcome.value, verdict.code.value))
+            yield name, faults
 
 
 if __name__ == "__main__":

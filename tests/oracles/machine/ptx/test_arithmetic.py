@@ -176,9 +176,9 @@ def test_an_instruction_gives_the_exact_result(opcode: str) -> None:
     wrong = []
     for number, row in enumerate(zip(*(column.tolist() for column in columns), strict=True)):
         expected = encode(function(*map(decode, row, kinds)), result)
-        found = int(computed[number])
-        if found != expected and not (expected is None and math.isnan(decode(found, result))):
-            wrong.append((list(map(hex, row)), hex(found), expected and hex(expected)))
+        bits_there = int(computed[number])
+        if bits_there != expected and not (expected is None and math.isnan(decode(bits_there, result))):
+            wrong.append((list(map(hex, row)), hex(bits_there), expected and hex(expected)))
     assert wrong == []
 
 

@@ -38,8 +38,8 @@ def answers() -> dict[str, list[list[str]]]:
     """What a process says that compiles kernels, edits them, and does nothing else."""
     command = [sys.executable, "-W", "ignore", "-m", edited_kernels.__name__]
     done = subprocess.run(command, cwd=Path(__file__).parents[4], capture_output=True, text=True, check=True)
-    found: dict[str, list[list[str]]] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    faults: dict[str, list[list[str]]] = json.loads(done.stdout.splitlines()[-1])
+    return faults
 
 
 def test_every_edit_has_an_answer(answers: dict[str, list[list[str]]]) -> None:

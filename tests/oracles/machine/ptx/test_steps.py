@@ -67,9 +67,9 @@ def test_a_register_of_an_inner_scope_is_another_one() -> None:
     ],
 )  # fmt: skip
 def test_a_shuffle_takes_from_its_source(how: str, by: int, clamp: int, source: object) -> None:
-    found = _integers(f"shfl.sync.{how}.b32 %r1, %t, {by}, {clamp}, -1;")
+    sources = _integers(f"shfl.sync.{how}.b32 %r1, %t, {by}, {clamp}, -1;")
     assert callable(source)
-    assert found == [source(lane) for lane in range(32)]
+    assert sources == [source(lane) for lane in range(32)]
 
 
 def test_a_reduction_of_those_that_are_named() -> None:
