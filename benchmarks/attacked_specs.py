@@ -21,7 +21,7 @@ import torch
 
 from opassay.oracles.bound.rounding import Ball, balls
 from opassay.oracles.bound.terms import PRESETS
-from opassay.oracles.specs import BUFFER, RESULT, SpecCall, UntraceableError, trace
+from opassay.oracles.specs import BUFFER, RESULT, SpecCall, UntraceableError, Values, trace
 from opassay.reference.algorithms import Inapplicable
 from opassay.reference.derivative import vjp
 from tests.specs import SPECS, made
@@ -39,7 +39,7 @@ def _array(tensor: torch.Tensor) -> Any:
 
 def _asked(call: SpecCall, dtype: str) -> list[tuple[str, Formula, list[Any], int]]:
     """The values of a spec and its gradient: a name, a formula, its floating operands, and the order."""
-    spec = trace(call, of_values=True)
+    spec = trace(call, Values.ALL)
     arrays = [_array(t) for t in call.tensors]
     moving = [i for i, x in enumerate(call.operands) if x.dtype.is_floating_point]
     outputs = [i for i, y in enumerate(spec.outputs) if y.role == RESULT and y.dtype.is_floating_point]

@@ -7,9 +7,12 @@ from .calls import RESULT as RESULT
 from .calls import Operand as Operand
 from .calls import SpecCall as SpecCall
 from .calls import UntraceableError as UntraceableError
+from .calls import ValuesNeededError as ValuesNeededError
 from .calls import preserve_attributes as preserve_attributes
 from .rules import RULES as RULES
 from .stand_ins import uncompiled as uncompiled
+from .traces import Traces as Traces
+from .traces import Values as Values
 from .tracing import SpecFormula as SpecFormula
 from .tracing import Traced as Traced
 from .tracing import check as check

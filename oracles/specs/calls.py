@@ -17,6 +17,10 @@ class UntraceableError(Exception):
     """A spec with an operation that has no rule, or that cannot be traced; the text says which, and where."""
 
 
+class ValuesNeededError(UntraceableError):
+    """A spec that reads a number, a branch or a shape off the values of a tensor."""
+
+
 @dataclass(frozen=True)
 class Operand:
     """A tensor that goes into a spec or comes out of it.

@@ -57,8 +57,7 @@ class Reader(torch.fx.Interpreter):
         super().__init__(graph)
         self.extra_traceback = False  # An error is to be told in one sentence, which names the line of the spec.
         self.reading: Any = None
-        #: Nodes whose values hang on floating inputs.
-        self.moving = _moving(graph)
+        self.moving = moving_nodes(graph)
         #: Nodes whose elements are those of inputs, at other places perhaps.
         self.handed_on = _handed_on(graph)
         #: Nodes that the results are made of by moving elements alone.
@@ -332,7 +331,8 @@ def _without_derivatives(node: torch.fx.Node, result: Any, args: Any) -> Any:
     return pytree.tree_map(constant, result)
 
 
-def _moving(graph: torch.fx.GraphModule) -> set[Any]:
+def moving_nodes(graph: torch.fx.GraphModule) -> set[Any]:
+    """The nodes whose values hang on floating inputs."""
     nodes: set[Any] = set()
     for node in graph.graph.nodes:
         value = node.meta.get("val")

@@ -183,6 +183,11 @@ def _attention(
     return torch.matmul(torch.ops.aten._safe_softmax(scores, -1), value)
 
 
+def _tolist(tensor: Tensor) -> Any:
+    """The numbers of a tensor, each of which is read by an operation that can be traced."""
+    return [_tolist(row) for row in tensor.unbind()] if tensor.ndim else tensor.item()
+
+
 #: What is traced, by the function of torch that a spec calls.
 STAND_INS: dict[Any, Callable[..., Any]] = {
     F.gaussian_nll_loss: _gaussian_nll_loss,
@@ -196,6 +201,7 @@ STAND_INS: dict[Any, Callable[..., Any]] = {
     F.rrelu: _rrelu,
     torch.quantile: _quantile,
     Tensor.quantile: _quantile,
+    Tensor.tolist: _tolist,
     torch.selu_: _write_result(torch.selu),
     torch.rrelu_: _write_result(torch.rrelu),
 }

@@ -12,6 +12,7 @@ whether an evaluation may make them. A cast that the spec asks for by itself may
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -31,15 +32,26 @@ from torch.utils import _pytree as pytree
 
 from ...reference.array import Array
 from ...reference.dtypes import FORMATS, dtype_name
-from .calls import RESULT, Operand, SpecCall, UntraceableError
+from .calls import RESULT, Operand, SpecCall, UntraceableError, ValuesNeededError
 from .lines import Lines, line_of, line_of_error
-from .reader import READ, Reader, first_line
+from .reader import READ, Reader, first_line, moving_nodes
 from .rules import DECOMPOSED, RULES
 from .rules.elementwise import recover_decimal
+from .rules.table import overloads
 from .stand_ins import open_custom_functions, uncompiled
+from .traces import Traces, Values
 
 #: torch's decompositions of operations that have no rule of their own.
 _DECOMPOSITIONS = {op: rule for op, rule in {**core_aten_decompositions(), **DECOMPOSED}.items() if op not in RULES}
+#: What torch raises where a spec reads values of tensors that it is traced without.
+_READS_VALUES = (DataDependentOutputException, DynamicOutputShapeException)
+#: What torch calls operations that read values, and those among them that have values to choose from beside an index.
+_VALUE_TAGS = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
+_INDEXING = set(overloads("index.Tensor _unsafe_index.Tensor"))
+_READ_OFF_FLOATS = (
+    "a number, a branch or a shape hangs on values of floating tensors there, which rounding may decide; a spec may"
+    " read those of integers and truth values that it is given"
+)
 
 
 @dataclass(frozen=True)
@@ -87,21 +99,20 @@ def traced(spec: Callable[..., Any], *args: Any, **kwargs: Any) -> Traced:
             cannot be traced.
 
     Raises:
+        ValuesNeededError: the spec reads values of tensors; `trace` may be allowed to.
         UntraceableError: the spec cannot be traced. An operation without a rule raises when it is read.
     """
     return trace(SpecCall.of(spec, *args, **kwargs))
 
 
-def trace(call: SpecCall, of_values: bool = False) -> Traced:
+def trace(call: SpecCall, values: Values = Values.NONE) -> Traced:
     """The spec of a call, for tensors like those of the call.
 
     Args:
-        call: the spec and its arguments.
-        of_values: whether a spec may be traced that reads numbers, branches or shapes off the values of tensors. It
-            then holds for those very values.
+        call: the spec and its arguments. values: which of them it may read.
 
     Raises:
-        UntraceableError: as `traced` does.
+        UntraceableError: as `traced` does; and where the spec reads values that it may not read.
     """
     for operand, tensor in zip(call.operands, call.tensors, strict=True):
         check(operand.name, tensor)
@@ -118,11 +129,14 @@ def trace(call: SpecCall, of_values: bool = False) -> Traced:
 
     try:
         with _tracing():
-            graph = _functional(flat, call.tensors, _DECOMPOSITIONS, of_values)
+            graph = _functional(flat, call.tensors, _DECOMPOSITIONS, values)
             if any(_node_writes(node) for node in graph.graph.nodes):
-                graph = _functional(torch.fx.Interpreter(graph).run, call.tensors, {}, of_values)
+                graph = _functional(torch.fx.Interpreter(graph).run, call.tensors, {}, values)
     except Exception as err:
-        raise UntraceableError(f"cannot be traced{_at(line_of_error(err) or lines.last)}: {_why(err)}") from err
+        kind = ValuesNeededError if isinstance(err, _READS_VALUES) else UntraceableError
+        raise kind(f"cannot be traced{_at(line_of_error(err) or lines.last)}: {_why(err)}") from err
+    if values is Values.INTEGERS:
+        _require_reads_of_integers(graph)
     for node in graph.graph.nodes:
         for value in pytree.tree_leaves(node.meta.get("val")):
             if isinstance(value, torch.Tensor):
@@ -141,7 +155,7 @@ def rewritten(spec: Traced, run: Callable[..., Any], tensors: Sequence[torch.Ten
     """
     try:
         with _tracing():
-            graph = _functional(run, tensors, _DECOMPOSITIONS, of_values=False)
+            graph = _functional(run, tensors, _DECOMPOSITIONS, Values.INTEGERS)
     except Exception as err:
         raise UntraceableError(f"cannot be traced: {_why(err)}") from err
     graph.graph.eliminate_dead_code()
@@ -169,7 +183,7 @@ def check(name: str, tensor: torch.Tensor) -> None:
 
 
 def _functional(
-    function: Callable[..., Any], tensors: Sequence[torch.Tensor], decompositions: Any, of_values: bool
+    function: Callable[..., Any], tensors: Sequence[torch.Tensor], decompositions: Any, values: Values
 ) -> torch.fx.GraphModule:
     """The graph of a function, in which every write has become an operation with a result of its own, since nothing
     writes arrays of a reading. Decompositions are applied after that, and may write again.
@@ -180,10 +194,30 @@ def _functional(
         with FakeTensorMode(allow_non_fake_inputs=True) as mode:
             # A tensor that is given twice is two inputs, so each has an object of its own.
             return tracer(*(mode.from_tensor(t.detach(), static_shapes=True) for t in tensors))
-    except (DataDependentOutputException, DynamicOutputShapeException):
-        if not of_values:
+    except _READS_VALUES:
+        if values is Values.NONE:
             raise
     return make_fx(functional, decompositions, _error_on_data_dependent_ops=False)(*(t.detach() for t in tensors))
+
+
+def _require_reads_of_integers(graph: torch.fx.GraphModule) -> None:
+    """Raise an UntraceableError for a number, a branch or a shape that hangs on floating inputs."""
+    moving = moving_nodes(graph)
+    for node in graph.graph.nodes:
+        if not _VALUE_TAGS.isdisjoint(getattr(node.target, "tags", ())) and _deciding(node) & moving:
+            raise UntraceableError(f"cannot be traced{line_of(node)}: {_READ_OFF_FLOATS}")
+
+
+def _deciding(node: torch.fx.Node) -> set[torch.fx.Node]:
+    """The operands of a node whose values decide its shape, or the number that is read off it.
+
+    Operands of integers and truth values beside floating ones are what chooses among these. An index by integers
+    decides no shape, one by truth values does.
+    """
+    dtypes = {each: _meta_of(each).dtype for each in node.all_input_nodes}
+    if node.target in _INDEXING:
+        return {each for each, dtype in dtypes.items() if dtype == torch.bool}
+    return {each for each, dtype in dtypes.items() if not dtype.is_floating_point} or set(dtypes)
 
 
 def _node_writes(node: torch.fx.Node) -> bool:
@@ -218,10 +252,8 @@ def _at(line: str) -> str:
 
 
 def _why(err: Exception) -> str:
-    if isinstance(err, DataDependentOutputException):
-        return "a number or a branch is read off a tensor there, and a spec is read without values"
-    if isinstance(err, DynamicOutputShapeException):
-        return "the shape of the result hangs on values there, and a spec is read without values"
+    if isinstance(err, _READS_VALUES):
+        return "a number, a branch or a shape is read off a tensor there, and a spec is read without values"
     if "INTERNAL ASSERT" in str(err):
         return (
             "it writes there into a tensor that is neither an argument nor computed in the call;"
@@ -273,19 +305,17 @@ def formula_of(function: Callable[..., Any], like: Sequence[Any] = ()) -> Callab
     Raises (when called):
         UntraceableError: an operation of the function has no rule.
     """
-    graphs: dict[Any, Traced] = {}
+    traces: Traces[Traced] = Traces()
 
     def floating(outputs: Sequence[Any]) -> tuple[Any, ...]:
         return tuple(y if isinstance(y, Array) or getattr(y, "dtype", None) == np.float64 else None for y in outputs)
 
     def formula(*args: Any) -> Any:
+        arrays = [a for a in args if _is_array(a)]
         shapes = [(np.shape(a), _dtype(a)) if _is_array(a) else a for a in args]
-        # The numbers and the branches that Python took are frozen into a graph, so it holds for these shapes, dtypes
-        # and other arguments alone.
-        key = repr(shapes)
-        if key not in graphs:
-            graphs[key] = _of_arrays(function, args, like)
-        return floating(graphs[key](*(a for a in args if _is_array(a))))
+        known = [a for a in arrays if isinstance(a, np.ndarray) and a.dtype.kind != "f"]
+        trace_of = functools.partial(_trace_of_arrays, function, args, like)
+        return floating(traces.at(repr(shapes), known, trace_of)(*arrays))
 
     return formula
 
@@ -326,7 +356,7 @@ class SpecFormula:
         return self._formulas[dtypes]
 
 
-def _of_arrays(function: Callable[..., Any], args: Sequence[Any], like: Sequence[Any] = ()) -> Traced:
+def _trace_of_arrays(function: Callable[..., Any], args: Sequence[Any], like: Sequence[Any], values: Values) -> Traced:
     positions = [i for i, a in enumerate(args) if _is_array(a)]
 
     def of_tensors(*tensors: Any) -> Any:
@@ -335,8 +365,11 @@ def _of_arrays(function: Callable[..., Any], args: Sequence[Any], like: Sequence
             arguments[i] = tensor
         return function(*arguments)
 
-    def dtype_of(i: int) -> torch.dtype:
+    def tensor_for(i: int) -> torch.Tensor:
         original = like[i] if i < len(like) else None
-        return original.dtype if isinstance(original, torch.Tensor) else _dtype(args[i])
+        dtype = original.dtype if isinstance(original, torch.Tensor) else _dtype(args[i])
+        if dtype.is_floating_point or not isinstance(args[i], np.ndarray):
+            return torch.ones(np.shape(args[i]), dtype=dtype)
+        return torch.from_numpy(np.array(args[i])).to(dtype)
 
-    return traced(of_tensors, *(torch.ones(np.shape(args[i]), dtype=dtype_of(i)) for i in positions))
+    return trace(SpecCall.of(of_tensors, *map(tensor_for, positions)), values)

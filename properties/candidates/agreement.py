@@ -27,10 +27,11 @@ from ...oracles.bound.rounding import Ball
 from ...oracles.bound.terms import Terms
 from ...oracles.op.declaration import is_float, to_array
 from .arguments import Args, CallArguments, OperandFacts, State, Tensor, copied_state
+from .bound_question import Reading
 from .comparing import hold_all
 from .host.calls import floating
 from .results import SpecRun, result_of
-from .specification import Reading, SpecError, Specification
+from .specification import SpecError, Specification
 
 _ATEN = torch.ops.aten
 #: Operations that move elements, or round them to another dtype.

@@ -148,7 +148,7 @@ def _samples(
         raise Unsupported(Code.NOT_APPLICABLE, f"the given inputs have no more than {ORDINARY} elements each")
 
     def fill(way: str, rng: Any) -> tuple[Any, ...]:
-        return (*copied_state(state).values(), *filled(arguments, WAYS[way], rng).tensors)
+        return (*copied_state(state).values(), *filled(arguments, WAYS[way], rng, spec.reads_values).tensors)
 
     def originals() -> tuple[Any, ...]:
         return (*copied_state(state).values(), *(place(t.detach(), t.stride()) for t in arguments.tensors))
@@ -165,7 +165,7 @@ def _finite_regimes(spec: Specification, arguments: CallArguments) -> tuple[str,
     """The ways at which the spec gives numbers; the given inputs are always among them."""
 
     def is_finite(way: str) -> bool:
-        run = spec.run(filled(arguments, WAYS[way], np.random.default_rng(0)), spec.state)
+        run = spec.run(filled(arguments, WAYS[way], np.random.default_rng(0), spec.reads_values), spec.state)
         return all(bool(y.isfinite().all()) for y in run.outputs if is_float(y))
 
     return (_REGIMES[0], *filter(is_finite, _REGIMES[1:]))

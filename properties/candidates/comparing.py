@@ -17,8 +17,8 @@ from ...oracles.verdicts.verdict import Code
 from ...reference.condition import EITHER, Condition, possibly, surely
 from ...reference.formats import FORMATS, round_array
 from .arguments import OperandFacts
+from .bound_question import Reading
 from .card import Wrong, make_card, title_of
-from .specification import Reading
 
 #: What a card says of an output that torch gets wrong as well.
 AS_WELL = "torch      its own evaluation of the spec is outside here as well"

@@ -15,9 +15,10 @@ from ...oracles.op.declaration import dtype_name
 from ...reference.formats import FORMATS
 from .agreement import disagreement, operands_of
 from .arguments import CallArguments, Tensor
+from .bound_question import Reading
 from .comparing import Held, hold_in_turn
 from .results import SpecRun, result_of, unlike
-from .specification import Reading, SpecError, specification
+from .specification import SpecError, specification
 
 #: The terms that count where a user names none.
 DEFAULT = "torch"

@@ -11,10 +11,10 @@ import numpy as np
 from ...oracles.bound.rounding import Ball
 from ...oracles.bound.rounding.chance import Evaluations
 from .arguments import CallArguments, State, Tensor
+from .bound_question import Reading
 from .comparing import Held
 from .finding import Finding
 from .judgement import Covered
-from .specification import Reading
 
 #: Questions whose values are read again when all was asked: under every rung of terms, and with random errors. At
 #: OFFSET and NEARONE elements cancel.

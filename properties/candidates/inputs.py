@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from .arguments import CallArguments, State, Tensor
+from .sequences import reorder_sequences
 
 #: (tensor, generator) -> float64 values in its place.
 Way = Callable[[Tensor, Any], Any]
@@ -62,8 +63,16 @@ def filled_tensor(tensor: Tensor, way: Way, rng: Any) -> Tensor:
     return _as(tensor, way(tensor, rng))
 
 
-def filled(arguments: CallArguments, way: Way, rng: Any) -> CallArguments:
-    """The arguments with floating tensors filled in a way; of others the elements change places."""
+def filled(arguments: CallArguments, way: Way, rng: Any, of_sequences: bool = False) -> CallArguments:
+    """The arguments with floating tensors filled in a way; of others the elements change places.
+
+    Args:
+        arguments, way, rng: what is filled, how, and what draws.
+        of_sequences: whether integers are read as offsets and lengths, so that whole sequences change places.
+    """
+    if of_sequences:
+        arguments = arguments.with_tensors(reorder_sequences(arguments.tensors, rng))
+        return arguments.changed(lambda t: filled_tensor(t, way, rng) if t.dtype.is_floating_point else t)
     return arguments.changed(lambda t: filled_tensor(t, way, rng) if t.dtype.is_floating_point else _shuffled(t, rng))
 
 

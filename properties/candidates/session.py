@@ -16,15 +16,16 @@ from ...oracles.op.declaration import dtype_name
 from ...oracles.verdicts.verdict import Code
 from .agreement import disagreement, operands_of
 from .arguments import CallArguments, Inputs, OperandFacts, State, Tensor, lacking
+from .bound_question import Reading
 from .comparing import hold_in_turn
 from .evidence import OF_ARITHMETIC, OF_DATA, OF_LIKELY, Evidence, Records
 from .finding import FailingCall, Finding, raised, summed, wrong
 from .host.calls import WRITTEN, Answer, Answering, CandidateCall, Manner, Writes
-from .inputs import WAYS
+from .inputs import WAYS, Way, filled
 from .layouts import MemoryLayout, own_strides, strides_of
 from .results import Result, SpecRun, unlike
 from .row_sample import Part
-from .specification import Reading, Specification
+from .specification import Specification
 
 #: Before and after so many calls the process is compared, which takes a while; what a first call replaces, a second may
 #: find replaced.
@@ -101,6 +102,10 @@ class Session:
     def generator(self, question: str) -> Any:
         """NumPy's generator for the inputs of a question; it depends on the seed and on the question alone."""
         return np.random.default_rng([self.seed, *question.encode()])
+
+    def filled(self, arguments: CallArguments, way: Way, rng: Any) -> CallArguments:
+        """The arguments with other values; integers stay what the spec reads them as."""
+        return filled(arguments, way, rng, self.spec.reads_values)
 
     @property
     def shared(self) -> list[str]:

@@ -21,27 +21,34 @@ import torch
 from torch.utils import _pytree as pytree
 
 from ...oracles.bound.accept import ReadingError
-from ...oracles.bound.contract import Contract
-from ...oracles.bound.rounding import Ball, balls, joined
 from ...oracles.bound.rounding.chance import Evaluations
 from ...oracles.bound.terms import Terms
 from ...oracles.op.declaration import dtype_name, is_float, to_array
 from ...oracles.op.transforms import REFERENCE, along
-from ...oracles.specs import Traced, UntraceableError, check, preserve_attributes, traced, uncompiled
+from ...oracles.specs import (
+    SpecCall,
+    Traced,
+    Traces,
+    UntraceableError,
+    Values,
+    ValuesNeededError,
+    check,
+    preserve_attributes,
+    trace,
+    uncompiled,
+)
 from ...oracles.specs.calls import buffers_of
 from ...oracles.specs.lines import calls_spec
 from ...oracles.verdicts.violation import error_lines, error_name
-from ...reference.algorithms import Inapplicable, algorithm_of, algorithms, declared
+from ...reference.algorithms import algorithm_of, algorithms, declared
 from ...reference.array import Array, store
 from ...reference.formats import FORMATS
 from ...reference.missing import NoReadingError
 from ..catalog.loading import load_op
 from ..names import SelectionError
 from .arguments import Args, CallArguments, State, Tensor, call, call_with_state, copied_state, device_of
+from .bound_question import BoundQuestion, Reading
 from .results import Result, SpecRun, homes_of, incomparable, result_of
-
-#: An output as the rounding reading has it: a ball, or an array of integers or truth values.
-Reading = Any
 
 
 class SpecError(ValueError):
@@ -74,7 +81,7 @@ class Specification:
     parameters: frozenset[str] = frozenset()
     numpy: bool = False
     autocast: bool = False
-    _traced: dict[str, Traced] = field(default_factory=dict)
+    _traces: Traces[Traced] = field(default_factory=Traces)
 
     # ------------------------------------------------------------------------------------------------ run by torch
 
@@ -244,14 +251,20 @@ class Specification:
         """
         tensors = [*state.values(), *arguments.tensors]
         others = [leaf for leaf in arguments.leaves if not isinstance(leaf, Tensor)]
-        key = repr([[(tuple(t.shape), t.dtype, t.device) for t in tensors], arguments.structure, others, self.autocast])
-        if key not in self._traced:
-            self._traced[key] = self._trace(arguments, state)
-        return self._traced[key]
+        form = repr(
+            [[(tuple(t.shape), t.dtype, t.device) for t in tensors], arguments.structure, others, self.autocast]
+        )
+        integers = [t.numpy(force=True) for t in tensors if not t.is_floating_point()]
+        return self._traces.at(form, integers, functools.partial(self._trace, arguments, state))
+
+    @property
+    def reads_values(self) -> bool:
+        """Whether the spec was seen to read values of integers: then shapes and places of elements follow from them."""
+        return self._traces.reads_values
 
     def with_trace(self, other: Traced) -> Specification:
         """The same, read as other operations at all tensors that it was traced at."""
-        return replace(self, _traced=dict.fromkeys(self._traced, other))
+        return replace(self, _traces=self._traces.all_as(other))
 
     def of_tensors(
         self, arguments: CallArguments, names: Sequence[str],
@@ -273,11 +286,14 @@ class Specification:
 
         return flat
 
-    def _trace(self, arguments: CallArguments, state: State) -> Traced:
+    def _trace(self, arguments: CallArguments, state: State, values: Values) -> Traced:
         flat = self.of_tensors(arguments, list(state), self.called)
+        call = SpecCall.of(flat, *(t.detach() for t in (*state.values(), *arguments.tensors)))
         try:
             with preserve_attributes(self.function):
-                return traced(flat, *(t.detach() for t in (*state.values(), *arguments.tensors)))
+                return trace(call, values)
+        except ValuesNeededError:
+            raise
         except UntraceableError as err:
             raise SpecError(f"{self.name} {next(iter(error_lines(err)), '')}") from err
 
@@ -288,34 +304,6 @@ class Specification:
                 f" {tuple(old.shape)} and {old.dtype}: give such a tensor back as a result"
             )
         return new
-
-
-@dataclass(frozen=True)
-class BoundQuestion:
-    """A function of arrays, its operands as float64, and what an evaluation of it may do."""
-
-    function: Callable[..., Any]
-    operands: list[Any]
-    contract: Contract
-
-    def read(self, sharp: bool = False) -> tuple[Reading, ...]:
-        """The outputs as balls; `sharp`: those that are exact in every order of evaluation without a radius."""
-        readings = tuple(balls(self.function, self.operands, self.contract))
-        return tuple(map(_sharpest, readings, self._exact())) if sharp else readings
-
-    def drawn(self, draws: np.random.Generator) -> Evaluations:
-        """Evaluations with random rounding errors."""
-        return Evaluations(self.function, self.operands, self.contract, draws)
-
-    def _exact(self) -> tuple[Reading, ...]:
-        """The reading that knows which elements are exact in every order of evaluation, whatever the algorithm."""
-        centres = [np.asarray(values, dtype=self.contract.centre_type) for values in self.operands]
-        readings: tuple[Reading, ...] = ()
-        for algorithm in (self.function, *algorithms(self.function)):
-            with np.errstate(all="ignore"), contextlib.suppress(Inapplicable):
-                read = tuple(algorithm(*(Ball(c, None, self.contract.on_lattice) for c in centres)))
-                readings = tuple(map(joined, readings, read)) if readings else read
-        return readings
 
 
 def specification(spec: Any) -> Specification:
@@ -378,13 +366,6 @@ def with_algorithms(formula: Callable[..., Any], arguments: CallArguments) -> Ca
     for other in declared(formula):
         algorithm_of(first, other.name)(functools.partial(filled, other.formula))
     return first
-
-
-def _sharpest(plain: Reading, exact: Reading) -> Reading:
-    """The exact reading of an output if all of it is exact: else an evaluation may have folded constants together."""
-    if not isinstance(exact, Ball):
-        return plain
-    return exact if not np.any(exact.radii()) else plain
 
 
 @contextlib.contextmanager

@@ -165,7 +165,7 @@ def _run_without(
 def _constant_outputs(spec: Specification, arguments: CallArguments, run: SpecRun, seed: int) -> Iterator[str]:
     """A sentence for each output that is the same at all inputs, within what rounding does."""
     rng = np.random.default_rng(seed)
-    sets = [arguments, *(filled(arguments, WAYS[way], rng) for way in _UNLIKE)]
+    sets = [arguments, *(filled(arguments, WAYS[way], rng, spec.reads_values) for way in _UNLIKE)]
     try:
         rows = [spec.read(each, spec.state, PRESETS["torch"]) for each in sets]
     except SpecError as err:

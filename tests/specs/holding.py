@@ -12,7 +12,7 @@ import torch
 from opassay.oracles.bound import accept
 from opassay.oracles.bound.contract import Products, contract
 from opassay.oracles.bound.rounding import Ball, balls
-from opassay.oracles.specs import BUFFER, PARAMETER, RESULT, SpecCall, Traced, trace
+from opassay.oracles.specs import BUFFER, PARAMETER, RESULT, SpecCall, Traced, Values, trace
 from opassay.reference.choice import Choice
 from opassay.reference.derivative import vjp
 from opassay.reference.formats import FORMATS
@@ -47,7 +47,7 @@ def values(call: SpecCall, dtype: str, results: Sequence[torch.Tensor], after: S
         call: the spec and its arguments, in the dtype. dtype: torch's name.
         results: what an implementation returned. after: its inputs as it left them, where the spec writes inputs.
     """
-    spec = trace(call, of_values=True)
+    spec = trace(call, Values.ALL)
     computed = [*results, *(after[i] for i in spec.written_inputs if after)]
     found = Found()
     for ball, tensor in zip(_bounds(spec, call, dtype), computed, strict=False):
@@ -57,7 +57,7 @@ def values(call: SpecCall, dtype: str, results: Sequence[torch.Tensor], after: S
 
 def bounds(call: SpecCall, dtype: str) -> list[Any]:
     """The balls that the reading of a spec gives for its results and for the inputs that it writes."""
-    return _bounds(trace(call, of_values=True), call, dtype)
+    return _bounds(trace(call, Values.ALL), call, dtype)
 
 
 def _bounds(spec: Traced, call: SpecCall, dtype: str) -> list[Any]:
@@ -129,7 +129,7 @@ def pullback(call: SpecCall, moving: Sequence[int]) -> Pullback:
     Raises:
         RuntimeError: torch has no gradients of one of these tensors.
     """
-    spec = trace(call, of_values=True)
+    spec = trace(call, Values.ALL)
     results = [i for i, y in enumerate(spec.outputs) if y.role == RESULT and y.dtype.is_floating_point]
     leaves = [t.detach().clone().requires_grad_(i in moving) for i, t in enumerate(call.tensors)]
     with torch.enable_grad():

@@ -26,17 +26,18 @@ from ..agreement import (
     operands_of,
 )  # fmt: skip
 from ..arguments import CallArguments, Tensor
+from ..bound_question import Reading
 from ..comparing import hold_in_turn, tell_of_torch
 from ..evidence import Evidence
 from ..finding import FailingBackward, FailingCall, Finding, held, not_asked, process_changed, raised, summed, wrong
 from ..host.calls import Answer, BackwardCall, Manner, floating
-from ..inputs import WAYS, altered, filled
+from ..inputs import WAYS, altered
 from ..layouts import MemoryLayout, strides_of
 from ..layouts import place as place_in_memory
 from ..results import SpecRun
 from ..row_sample import Part
 from ..session import Asking, Session
-from ..specification import Reading, SpecError
+from ..specification import SpecError
 from .gradient_request import GradientPlace, GradientRequest
 
 #: What a candidate without gradients says: by its own exception, or by that of an operator registered without any, or
@@ -92,7 +93,7 @@ def _unlike(session: Session) -> CallArguments:
     NaN, and around 1 that of a log-sum-exp in pieces has other digits.
     """
     given = session.given.tensors
-    changed = filled(session.given, WAYS["SIGNS"], session.generator("GRAD elsewhere"))
+    changed = session.filled(session.given, WAYS["SIGNS"], session.generator("GRAD elsewhere"))
     pairs = zip(changed.tensors, given, strict=True)
     return changed.with_tensors([t.requires_grad_() if was.requires_grad else t for t, was in pairs])
 

@@ -14,7 +14,7 @@ from ....oracles.verdicts.verdict import Code, Outcome
 from ..arguments import CallArguments, Tensor
 from ..finding import Finding, held, process_changed, raised, wrong
 from ..host.calls import Answer, Manner
-from ..inputs import WAYS, filled
+from ..inputs import WAYS
 from ..results import overlaps
 from ..row_sample import Part, drawn
 from ..session import Asking, Session
@@ -70,7 +70,7 @@ def _other_data(session: Session, code: str) -> CallArguments:
     rng = session.generator(code)
     if session.part is not None:
         return session.given.changed(lambda t: drawn(t, WAYS["SEEDS"], rng))
-    return filled(session.given, WAYS["SEEDS"], rng)
+    return session.filled(session.given, WAYS["SEEDS"], rng)
 
 
 def _call_before(session: Session) -> None:

@@ -15,7 +15,7 @@ from ..arguments import CallArguments
 from ..card import Wrong
 from ..evidence import OF_LIKELY, Evidence, Records
 from ..finding import Finding, held, not_asked
-from ..inputs import WAYS, altered, filled
+from ..inputs import WAYS, altered
 from ..session import Asking, Session
 from .gradients import gradients_at
 
@@ -152,7 +152,7 @@ def _asked_again(session: Session, question: str) -> Finding:
     if session.draw is not None and question in ("GIVEN", "SEEDS"):
         arguments = session.draw(session.seed + 2 + (question == "SEEDS"))
         return session.values(question, CallArguments.of(arguments), alone=True)
-    return session.values(question, filled(session.given, WAYS.get(question, WAYS["SEEDS"]), rng), alone=True)
+    return session.values(question, session.filled(session.given, WAYS.get(question, WAYS["SEEDS"]), rng), alone=True)
 
 
 _SIDES = (("up", "down"), ("away from zero", "toward zero"))

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from ..arguments import CallArguments
 from ..finding import Finding, not_asked, raised
 from ..host.calls import Answer, Manner
-from ..inputs import WAYS, altered, filled, filled_tensor, of_twelve_bits
+from ..inputs import WAYS, altered, filled_tensor, of_twelve_bits
 from ..row_sample import Part, drawn, packed
 from ..session import Asking, Session
 
@@ -39,7 +39,7 @@ def of_a_way(code: str, session: Session) -> Finding:
     if code == "SEEDS" and session.draw is not None:
         return session.values(code, CallArguments.of(session.draw(session.seed + 1)))
     sharp = code in ("INTEGERS", "ZEROS")
-    return session.values(code, filled(session.given, WAYS[code], rng), sharp=sharp)
+    return session.values(code, session.filled(session.given, WAYS[code], rng), sharp=sharp)
 
 
 def of_packed_ways(

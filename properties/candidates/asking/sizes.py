@@ -10,15 +10,17 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from ....oracles.verdicts.verdict import Outcome
 from ...engine.limits import processor_seconds
 from ..arguments import CallArguments, Tensor
 from ..finding import Finding, held, not_asked, raised
 from ..host.calls import Manner
-from ..inputs import WAYS, filled
+from ..inputs import WAYS
 from ..layouts import MemoryLayout
 from ..row_sample import drawn, part_of
+from ..sequences import sizes_of_values
 from ..session import Asking, Session
 from ..specification import SpecError
 
@@ -38,6 +40,9 @@ _FEW, _SWEEP_SECONDS, _FARTHEST = 2**15, 0.5, 3
 _BEYOND, _SECONDS, _SOME = 2**20 + 2**18, 2.0, 64
 #: Elements that are read of it, arguments included.
 _READ = 2**14
+#: Operations of torch in a call of the spec, or so many times those at the given inputs, beyond which a size is not
+#: asked. To read an operation takes some milliseconds, and a loop over steps or experts has a size's number of them.
+_OPERATIONS, _TIMES_GIVEN = 1000, 2
 
 
 def sizes(session: Session) -> Finding:
@@ -70,7 +75,7 @@ def _many_rows(session: Session) -> Finding | None:
     """
     outputs = session.native.outputs
     count = len(outputs[0]) if outputs and outputs[0].ndim else 0
-    if session.part is not None or not count or not outputs[0].numel():
+    if session.part is not None or session.spec.reads_values or not count or not outputs[0].numel():
         return None
     rows, some = _BEYOND * count // outputs[0].numel() + 1, _SOME * count
     rng, given = session.generator("SIZES beyond"), session.given.tensors
@@ -96,33 +101,72 @@ def _many_rows(session: Session) -> Finding | None:
 
 
 def _resizable(session: Session) -> list[int]:
-    """The sizes of the arguments that another may take the place of: parameters and buffers have none of them."""
+    """The sizes of the arguments that another may take the place of: parameters and buffers have none of them, and
+    integers that the spec reads do not stand for them.
+    """
     fixed = {n for value in session.spec.state.values() for n in value.shape}
+    fixed |= sizes_of_values(session.given.tensors) if session.spec.reads_values else set()
     return list(dict.fromkeys(n for t in session.given.tensors for n in t.shape if n > 1 and n not in fixed))
 
 
 def _resized(session: Session) -> Iterator[CallArguments]:
     rng = session.generator("SIZES")
     tensors, resizable = session.given.tensors, _resizable(session)
+    most = _most_operations(session)
     # Of the large sizes the largest that fits, because a fault begins at a size and goes on from there.
     kinds = (LARGE[::-1], list(rng.permutation(ALIGNED)), list(rng.permutation(SMALL)))
     calls = 0
     for old, sizes in ((old, sizes) for sizes in kinds for old in resizable):
-        shapes = next((of for of in (_resize(tensors, old, int(new)) for new in sizes) if of), None)
+        resized = (_resize(tensors, old, int(new)) for new in sizes)
+        fitting = (_with_shapes(session, shapes, rng) for shapes in resized if shapes)
+        arguments = next((each for each in fitting if _is_short(session, each, most)), None)
         if calls >= _CALLS:
             return
-        if shapes is None:
+        if arguments is None:
             continue
         calls += 1
-        yield _with_shapes(session, shapes, rng)
+        yield arguments
+
+
+class _Counter(TorchDispatchMode):
+    """Counts operations of torch, and raises SpecError beyond so many."""
+
+    def __init__(self, most: float) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.most, self.count = most, 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.count += 1
+        if self.count > self.most:
+            raise SpecError("has too many operations at this size")
+        return func(*args, **(kwargs or {}))
+
+
+def _most_operations(session: Session) -> int:
+    """How many operations of torch a call of the spec may have at another size."""
+    with _Counter(math.inf) as counter:
+        session.spec.outputs(session.given, session.spec.state)
+    return int(max(_OPERATIONS, _TIMES_GIVEN * counter.count))
+
+
+def _is_short(session: Session, arguments: CallArguments, most: int) -> bool:
+    """Whether the spec takes some arguments, with at most so many operations."""
+    try:
+        with _Counter(most):
+            session.spec.outputs(arguments, session.spec.state)
+    except SpecError:
+        return False
+    return True
 
 
 def _farthest(session: Session) -> Iterator[CallArguments]:
     """Of the arguments of `_at_branches` those at which the candidate's outputs are farthest from torch's."""
     distances: list[tuple[float, int, CallArguments]] = []
+    most = _most_operations(session)
     for arguments in _at_branches(session):
         try:
-            outputs = session.spec.outputs(arguments, session.spec.state)
+            with _Counter(most):
+                outputs = session.spec.outputs(arguments, session.spec.state)
         except SpecError:
             continue
         answer = session.call(arguments)
@@ -167,7 +211,7 @@ def _at_branches(session: Session) -> Iterator[CallArguments]:
 def _with_shapes(session: Session, shapes: Sequence[tuple[int, ...]], rng: Any) -> CallArguments:
     """The given arguments with tensors of other shapes and with other values."""
     resized = [_like(t, shape, rng) for t, shape in zip(session.given.tensors, shapes, strict=True)]
-    return filled(session.given.with_tensors(resized), WAYS["SIGNS"], rng)
+    return session.filled(session.given.with_tensors(resized), WAYS["SIGNS"], rng)
 
 
 def _resize(tensors: Sequence[Tensor], old: int, new: int, most: int = _MOST) -> list[tuple[int, ...]] | None:
@@ -182,6 +226,8 @@ def _like(tensor: Tensor, shape: tuple[int, ...], rng: Any) -> Tensor:
     """
     if tensor.dtype.is_floating_point or not tensor.numel():
         return tensor.new_zeros(shape)
+    if tensor.shape == shape:
+        return tensor
     places = torch.from_numpy(rng.integers(tensor.numel(), size=shape))
     return tensor.detach().reshape(-1)[places.reshape(-1)].reshape(shape)
 

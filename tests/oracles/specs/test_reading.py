@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from opassay.oracles.bound.contract import contract
 from opassay.oracles.bound.rounding import Ball, ball, balls
-from opassay.oracles.specs import ARGUMENT, BUFFER, PARAMETER, RESULT, SpecCall, UntraceableError, trace, traced
+from opassay.oracles.specs import ARGUMENT, BUFFER, PARAMETER, RESULT, SpecCall, UntraceableError, Values, trace, traced
 from opassay.reference.derivative import vjp
 from opassay.reference.exact import evaluate, to_float_pair
 
@@ -99,7 +99,7 @@ def test_what_cannot_be_read_is_told_in_one_sentence(spec: Any, said: str) -> No
 
 def test_a_spec_that_reads_values_is_read_for_those_values() -> None:
     x = torch.tensor([1.0, -2.0, 4.0])
-    read = trace(SpecCall.of(lambda x: x[x > 0] * 2, x), of_values=True)
+    read = trace(SpecCall.of(lambda x: x[x > 0] * 2, x), Values.ALL)
     assert read(x.numpy())[0].tolist() == [2, 8]
 
 

@@ -1,0 +1,53 @@
+"""A function of arrays at some operands, as balls, or as evaluations with random rounding errors."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...oracles.bound.contract import Contract
+from ...oracles.bound.rounding import Ball, balls, joined
+from ...oracles.bound.rounding.chance import Evaluations
+from ...reference.algorithms import Inapplicable, algorithms
+
+#: An output as the rounding reading has it: a ball, or an array of integers or truth values.
+Reading = Any
+
+
+@dataclass(frozen=True)
+class BoundQuestion:
+    """A function of arrays, its operands as float64, and what an evaluation of it may do."""
+
+    function: Callable[..., Any]
+    operands: list[Any]
+    contract: Contract
+
+    def read(self, sharp: bool = False) -> tuple[Reading, ...]:
+        """The outputs as balls; `sharp`: those that are exact in every order of evaluation without a radius."""
+        readings = tuple(balls(self.function, self.operands, self.contract))
+        return tuple(map(_sharpest, readings, self._exact())) if sharp else readings
+
+    def drawn(self, draws: np.random.Generator) -> Evaluations:
+        """Evaluations with random rounding errors."""
+        return Evaluations(self.function, self.operands, self.contract, draws)
+
+    def _exact(self) -> tuple[Reading, ...]:
+        """The reading that knows which elements are exact in every order of evaluation, whatever the algorithm."""
+        centres = [np.asarray(values, dtype=self.contract.centre_type) for values in self.operands]
+        readings: tuple[Reading, ...] = ()
+        for algorithm in (self.function, *algorithms(self.function)):
+            with np.errstate(all="ignore"), contextlib.suppress(Inapplicable):
+                read = tuple(algorithm(*(Ball(c, None, self.contract.on_lattice) for c in centres)))
+                readings = tuple(map(joined, readings, read)) if readings else read
+        return readings
+
+
+def _sharpest(plain: Reading, exact: Reading) -> Reading:
+    """The exact reading of an output if all of it is exact: else an evaluation may have folded constants together."""
+    if not isinstance(exact, Ball):
+        return plain
+    return exact if not np.any(exact.radii()) else plain
