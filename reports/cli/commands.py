@@ -39,6 +39,7 @@ COMMANDS: Table = {
     "list": (".list", "Show the ops, and the cells of those that are named."),
     "doctor": (".doctor", "Show the environment and what it lacks."),
     "audit-task": (".judge.audit_task", "Say which trivial programs a check lets through."),
+    "serve": (".serving.serve", "Judge what is asked over HTTP."),
     "campaign": (".campaign.campaign", "Spread cells, draws and sweeps over a cluster."),
     "sweep": (".sweep", "Measure elementary functions on every argument."),
     "verify-function": (".verify_function", ""),

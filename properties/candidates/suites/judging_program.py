@@ -16,7 +16,12 @@ from ..question_plan import QuestionPlan
 from ..specification import SpecError
 
 
-def _answer_to(question: dict[str, Any]) -> dict[str, Any]:
+def answer_to(question: dict[str, Any]) -> dict[str, Any]:
+    """The judgement as `{"record": a line of JSON}`; `{"error": text}` where a file cannot be used.
+
+    Args:
+        question: arguments of `judge_file`; "confinement" and "plan" are those of these classes.
+    """
     confinement = Confinement(**question.pop("confinement"), alone=True)
     plan = QuestionPlan(**question.pop("plan"))
     try:
@@ -27,4 +32,4 @@ def _answer_to(question: dict[str, Any]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    serve(lambda hello: {}, _answer_to)
+    serve(lambda hello: {}, answer_to)

@@ -1,0 +1,1 @@
+"""`opassay serve`: a queue of judgements over HTTP."""

@@ -1,0 +1,111 @@
+"""The queue over HTTP: JSON in, JSON out, a token in every request."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from .queue import FullError, JudgementQueue, OtherContentError, ProblemRequest, QueueItem
+
+#: Bytes of a request; seconds after which somebody who was turned away may try again, and the longest wait.
+MOST_BYTES, RETRY_AFTER, LONGEST_WAIT = 8 * 2**20, 5, 60.0
+#: Seconds between two looks for an answer that is waited for.
+_TICK = 0.05
+
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+def json_response(content: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    return Response(msgspec.json.encode(content), status, headers, media_type="application/json")
+
+
+def refuse(status: int, error: str, headers: dict[str, str] | None = None) -> Response:
+    return json_response({"error": error}, status, headers)
+
+
+def describe(item: QueueItem) -> dict[str, Any]:
+    """An item as clients see it: `id`, `state`, `attempts`, and of one that is done `judgement` or `error`."""
+    answer = msgspec.json.decode(item.answer) if item.answer else {}
+    return {"id": item.id, "state": item.state, "attempts": item.attempts, **answer}
+
+
+class Service:
+    """The answers to requests.
+
+    Args:
+        queue: of items. token: that every request must have.
+        check: raises ValueError for a request that cannot be judged.
+    """
+
+    def __init__(self, queue: JudgementQueue, token: str, check: Callable[[ProblemRequest], None]) -> None:
+        self._queue, self._token, self._check = queue, token, check
+        self._decoder = msgspec.json.Decoder(ProblemRequest | list[ProblemRequest])
+
+    def app(self) -> Starlette:
+        routes = [
+            Route("/judgements", self._guarded(self.add), methods=["POST"]),
+            Route("/judgements/{id}", self._guarded(self.find), methods=["GET"]),
+            Route("/health", self._guarded(self.health), methods=["GET"]),
+        ]
+        return Starlette(routes=routes)
+
+    def _guarded(self, handler: Handler) -> Handler:
+        async def guarded(request: Request) -> Response:
+            token = request.headers.get("authorization", "").removeprefix("Bearer ")
+            if not hmac.compare_digest(token.encode(), self._token.encode()):
+                return refuse(401, "authorization: need `Bearer TOKEN`", {"WWW-Authenticate": "Bearer"})
+            return await handler(request)
+
+        return guarded
+
+    async def add(self, request: Request) -> Response:
+        """POST /judgements: one request or a list, of which all are accepted or none. 202 with the items."""
+        content = bytearray()
+        async for chunk in request.stream():
+            content += chunk
+            if len(content) > MOST_BYTES:
+                return refuse(413, f"the request has more than {MOST_BYTES} bytes")
+        try:
+            decoded = self._decoder.decode(content)
+            requests = decoded if isinstance(decoded, list) else [decoded]
+            for each in requests:
+                self._check(each)
+            items = await run_in_threadpool(self._queue.add, requests)
+        except (msgspec.MsgspecError, ValueError) as err:
+            return refuse(422, str(err))
+        except OtherContentError as err:
+            return refuse(409, f"id={err}: is that of another request")
+        except FullError:
+            return refuse(429, "too many items wait", {"Retry-After": str(RETRY_AFTER)})
+        described = [describe(item) for item in items]
+        return json_response(described if isinstance(decoded, list) else described[0], 202)
+
+    async def find(self, request: Request) -> Response:
+        """GET /judgements/ID?wait=SECONDS: the item, once it is done or the time is over."""
+        name = request.path_params["id"]
+        try:
+            wait = min(float(request.query_params.get("wait", "0")), LONGEST_WAIT)
+        except ValueError:
+            return refuse(422, f"wait: got {request.query_params['wait']!r}, need seconds")
+        until = time.monotonic() + wait
+        while True:
+            item = await run_in_threadpool(self._queue.find, name)
+            if item is None:
+                return refuse(404, f"id={name}: there is no such item")
+            if item.state == "done" or not time.monotonic() < until:
+                return json_response(describe(item))
+            await asyncio.sleep(_TICK)
+
+    async def health(self, request: Request) -> Response:
+        """GET /health: how many items wait, are running and are done."""
+        return json_response(await run_in_threadpool(self._queue.counts))

@@ -1,0 +1,118 @@
+"""The queue on disk: an item is there until it is answered, and answered once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from opassay.reports.cli.serving.queue import (
+    FullError,
+    JudgementLimits,
+    JudgementQueue,
+    OtherContentError,
+    ProblemRequest,
+)
+from opassay.reports.cli.serving.slots import question_of, require_request
+
+
+def _request(text: str = "x", **fields: Any) -> ProblemRequest:
+    return ProblemRequest(candidate=text, spec="y", **fields)
+
+
+def _queue(folder: Path, most: int = 10) -> JudgementQueue:
+    return JudgementQueue(folder / "queue.sqlite", most)
+
+
+def test_items_are_taken_in_order_and_answered_once(tmp_path: Path) -> None:
+    queue = _queue(tmp_path)
+    first, second = queue.add([_request("a"), _request("b")])
+    taken = queue.take()
+    assert taken is not None
+    item, request = taken
+    assert (item.id, item.state, item.attempts, request.candidate) == (first.id, "running", 1, "a")
+    queue.finish(item, b"1")
+    queue.finish(item, b"2")
+    answered = queue.find(first.id)
+    assert answered is not None
+    assert (answered.state, answered.answer) == ("done", b"1")
+    assert queue.counts() == {"queued": 1, "running": 0, "done": 1}
+    other = queue.take()
+    assert other is not None
+    assert other[0].id == second.id
+    assert queue.take() is None
+    assert queue.find("none") is None
+
+
+def test_what_was_running_when_a_server_ended_waits_again(tmp_path: Path) -> None:
+    queue = _queue(tmp_path)
+    (item,) = queue.add([_request()])
+    queue.take()
+    queue.close()
+    later = _queue(tmp_path)
+    taken = later.take()
+    assert taken is not None
+    assert (taken[0].id, taken[0].attempts) == (item.id, 2)
+    later.put_back(taken[0])
+    taken = later.take()
+    assert taken is not None
+    assert taken[0].attempts == 2
+    later.retry(taken[0])
+    assert later.counts()["queued"] == 1
+
+
+def test_the_same_request_with_an_id_is_one_item_and_another_is_refused(tmp_path: Path) -> None:
+    queue = _queue(tmp_path)
+    queue.add([_request(id="mine")])
+    queue.add([_request(id="mine")])
+    assert queue.counts()["queued"] == 1
+    with pytest.raises(OtherContentError, match="mine"):
+        queue.add([_request("z"), _request("other", id="mine")])
+    assert queue.counts()["queued"] == 1
+
+
+def test_no_more_wait_than_may(tmp_path: Path) -> None:
+    queue = _queue(tmp_path, most=2)
+    queue.add([_request()])
+    with pytest.raises(FullError):
+        queue.add([_request(), _request()])
+    assert queue.counts()["queued"] == 1
+    queue.add([_request()])
+
+
+def test_answers_are_forgotten_after_some_days(tmp_path: Path) -> None:
+    queue = _queue(tmp_path)
+    (item,) = queue.add([_request()])
+    queue.take()
+    queue.finish(item, b"1")
+    queue.forget(1.0)
+    assert queue.find(item.id) is not None
+    queue.forget(0.0)
+    assert queue.find(item.id) is None
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"questions": ["GIVN"]}, "GIVEN"),
+        ({"dtype": "float31"}, "dtype='float31'"),
+        ({"candidate_name": "a.b"}, "candidate_name='a.b': need a name of Python"),
+        ({"id": "../x"}, "need at most 64 letters"),
+        ({"limits": JudgementLimits(total=0.0)}, "total=0.0: need seconds above 0"),
+        ({"limits": JudgementLimits(seconds=float("nan"))}, "seconds=nan: need a number from 0.1 to 3600"),
+    ],
+)
+def test_a_request_that_cannot_be_judged_is_refused(fields: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=said.replace(".", r"\.")):
+        require_request(_request(**fields))
+
+
+def test_a_question_has_the_texts_as_files(tmp_path: Path) -> None:
+    request = _request("a = 1", spec_name="reference", questions=["GIVEN"], dtype="bf16", stop=True)
+    require_request(request)
+    question = question_of(request, tmp_path)
+    assert Path(question["candidate"]).read_text() == "a = 1"
+    assert question["spec"] == f"{tmp_path}/spec/spec.py:reference"
+    assert (question["plan"]["questions"], question["plan"]["stop"]) == (("GIVEN",), True)
+    assert question["plan"]["dtype"] == "bfloat16"
