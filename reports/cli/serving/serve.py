@@ -7,6 +7,7 @@ import os
 import secrets
 import socket
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -21,13 +22,19 @@ _PACKAGES = ("starlette", "uvicorn")
 @click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
 @click.option("--host", "address", default="127.0.0.1", show_default=True, help="Address to listen at.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8321, show_default=True, help="0 for any free one.")
-@click.option("--workers", type=click.IntRange(min=1), help="Judgements at once; by default one per processor.")
+@click.option(
+    "--workers",
+    type=click.IntRange(min=1),
+    help="Judgements at once; by default one per processor, or thread of the cluster.",
+)
+@click.option("--scheduler", metavar="ADDRESS", help="Judge on the workers of this Dask cluster.")
 @click.option("--most", type=click.IntRange(min=1), default=10_000, show_default=True, help="Items that may wait.")
 @click.option("--days", type=click.FloatRange(min=0), default=7.0, show_default=True, help="Answers are kept so long.")
 @click.pass_obj
 def serve_command(
-    host: Host, folder: Path, address: str, port: int, workers: int | None, most: int, days: float
-) -> int:
+    host: Host, folder: Path, address: str, port: int, workers: int | None, scheduler: str | None, most: int,
+    days: float,
+) -> int:  # fmt: skip
     """Judge what is asked over HTTP, until Ctrl-C. FOLDER keeps the queue and the token.
 
     POST /judgements takes JSON: the texts `candidate` and `spec`, and options of `opassay judge`; one or a list.
@@ -37,12 +44,13 @@ def serve_command(
 
     Args:
         host: what surrounds the command. folder: of the queue; it is made where it is not there.
-        address, port: to listen at. workers, most, days: see the options.
+        address, port: to listen at. workers, scheduler, most, days: see the options.
     """
     for name in _PACKAGES:
         if not is_installed(name):
             raise Stop(exit_codes.USAGE, f'{name} is not installed; pip install "opassay[serve]"')
     require("torch", "mpmath", "msgspec")
+    from .judges import ClusterJudge, Judge, LocalJudge
     from .server import serve_folder
 
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -52,8 +60,26 @@ def serve_command(
         click.echo(f"serving at http://{address}:{bound.getsockname()[1]}, token in {folder / 'token'}")
         # Judges are started with these; see `opassay judge`.
         os.environ.update(NUMPY_MADVISE_HUGEPAGE="0", OPENBLAS_NUM_THREADS="1", OMP_WAIT_POLICY="PASSIVE")
-        serve_folder(folder, token, bound, workers=workers or os.cpu_count() or 1, most=most, days=days)
+        judges: list[Judge] = []
+        if scheduler:
+            client = _connect(scheduler)
+            judges += [ClusterJudge(client) for _ in range(workers or sum(client.nthreads().values()) or 1)]
+        else:
+            judges += [LocalJudge() for _ in range(workers or os.cpu_count() or 1)]
+        serve_folder(folder, token, bound, judges=judges, most=most, days=days)
     return exit_codes.OK
+
+
+def _connect(scheduler: str) -> Any:
+    """A client of a Dask cluster."""
+    if not is_installed("distributed"):
+        raise Stop(exit_codes.USAGE, 'distributed is not installed; pip install "opassay[cluster]"')
+    import distributed
+
+    try:
+        return distributed.Client(scheduler, set_as_default=False, timeout=30)
+    except (OSError, ValueError, TimeoutError) as err:
+        raise Stop(exit_codes.USAGE, f"--scheduler: {scheduler}: {err}") from err
 
 
 def _require_alone(handle: int, folder: Path) -> None:

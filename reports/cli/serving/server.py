@@ -11,25 +11,25 @@ from pathlib import Path
 
 import uvicorn
 
+from .judges import Judge
 from .queue import JudgementQueue
-from .slots import COMMAND, Slot, require_request
+from .requests import require_request
+from .slots import Slot
 from .web import Service
 
 
 def serve_folder(
-    folder: Path, token: str, bound: socket.socket, *, workers: int, most: int, days: float,
-    command: Sequence[str] = COMMAND,
-) -> None:  # fmt: skip
+    folder: Path, token: str, bound: socket.socket, *, judges: Sequence[Judge], most: int, days: float
+) -> None:
     """Serve until SIGINT or SIGTERM; items that are running then wait for the next server.
 
     Args:
         folder: of the queue. token: that requests must have. bound: a socket that has its address.
-        workers: judgements at once. most: items that may wait. days: after which answers are removed.
-        command: the program of a judge.
+        judges: as many as judge at once. most: items that may wait. days: after which answers are removed.
     """
     queue, stopped = JudgementQueue(folder / "queue.sqlite", most), threading.Event()
     queue.forget(days)
-    slots = [threading.Thread(target=Slot(queue, stopped, command).run) for _ in range(workers)]
+    slots = [threading.Thread(target=Slot(queue, judge, stopped).run) for judge in judges]
     for slot in slots:
         slot.start()
     # When it has stopped, uvicorn raises the signal that stopped it once more, for the handler that was there before.

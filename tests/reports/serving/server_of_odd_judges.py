@@ -6,9 +6,11 @@ import socket
 import sys
 from pathlib import Path
 
+from opassay.reports.cli.serving.judges import LocalJudge
 from opassay.reports.cli.serving.server import serve_folder
 
 bound = socket.create_server(("127.0.0.1", 0))
 print(bound.getsockname()[1], flush=True)
 judge = (sys.executable, str(Path(__file__).with_name("odd_judge.py")))
-serve_folder(Path(sys.argv[1]), "secret", bound, workers=2, most=100, days=1.0, command=judge)
+judges = [LocalJudge(judge), LocalJudge(judge)]
+serve_folder(Path(sys.argv[1]), "secret", bound, judges=judges, most=100, days=1.0)

@@ -14,7 +14,7 @@ from opassay.reports.cli.serving.queue import (
     OtherContentError,
     ProblemRequest,
 )
-from opassay.reports.cli.serving.slots import question_of, require_request
+from opassay.reports.cli.serving.requests import question_of, require_request
 
 
 def _request(text: str = "x", **fields: Any) -> ProblemRequest:

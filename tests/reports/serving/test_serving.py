@@ -154,6 +154,27 @@ def test_a_stranger_is_judged(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_workers_of_a_cluster_judge() -> None:
+    import distributed
+
+    from opassay.reports.cli.serving.judges import ClusterJudge
+    from opassay.reports.cli.serving.queue import ProblemRequest
+
+    command = (sys.executable, str(ODD.with_name("odd_judge.py")))
+    with (
+        distributed.LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None) as cluster,
+        distributed.Client(cluster, set_as_default=False) as client,
+    ):
+        judge = ClusterJudge(client, command)
+        right, dead, late = (ProblemRequest(candidate=text, spec="") for text in ("right", "dies", "waits 30"))
+        assert json.loads(judge.ask(right, lambda: False)["record"]) == {"verdict": "accepted", "text": "right"}
+        assert "died (exit status 1)" in judge.ask(dead, lambda: False)["ended"]
+        assert "record" in judge.ask(right, lambda: False)
+        with pytest.raises(KeyboardInterrupt):
+            judge.ask(late, lambda: True)
+
+
+@pytest.mark.slow
 def test_fifty_kills_of_server_and_judges_lose_nothing(tmp_path: Path) -> None:
     """Under load, at instants that are drawn: every accepted item has one answer, and no process stays."""
     draws = random.Random(17)

@@ -1,0 +1,125 @@
+"""Judges of one item at a time: a process of this machine, or a worker of a Dask cluster."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Protocol
+
+import msgspec
+
+from ....properties.places.process import AnswerError, EndedError, Process
+from .queue import ProblemRequest
+from .requests import question_of
+
+#: The program of a judge; nobody finds modules in the current folder for it.
+COMMAND = (sys.executable, "-P", "-m", "opassay.properties.candidates.suites.warm_program")
+#: Seconds that a judge may take to start, and beyond the limits of an item.
+_START, _GRACE = 300.0, 60.0
+#: How many calls of a candidate may be running, or waited for, when an item's own limits end.
+_CALLS = 4
+#: Seconds between two looks at a cluster's answer.
+_TICK = 0.05
+
+#: `{"record": a line of JSON}`, `{"error": why the files cannot be used}`, or `{"ended": how the judge ended}`.
+JudgeAnswer = dict[str, Any]
+Stopped = Callable[[], bool]
+
+
+class Judge(Protocol):
+    """Judges one item after the other."""
+
+    def prepare(self, stopped: Stopped) -> None:
+        """Make the next answer come sooner."""
+
+    def ask(self, request: ProblemRequest, stopped: Stopped) -> JudgeAnswer:
+        """The answer; KeyboardInterrupt once `stopped` says so."""
+
+    def close(self) -> None:
+        """End it, and what it has begun."""
+
+
+class LocalJudge:
+    """A process of this machine, which is started again whenever it has ended.
+
+    Args:
+        command: its program.
+    """
+
+    def __init__(self, command: Sequence[str] = COMMAND) -> None:
+        self._command = command
+        self._process: Process | None = None
+
+    def prepare(self, stopped: Stopped) -> None:
+        if self._process is not None and not self._process.ended:
+            return
+        self.close()
+        self._process = Process({}, command=self._command)
+        with contextlib.suppress(EndedError, AnswerError, KeyboardInterrupt):
+            self._process.answer(time.monotonic() + _START, stopped)
+
+    def ask(self, request: ProblemRequest, stopped: Stopped) -> JudgeAnswer:
+        self.prepare(stopped)
+        assert self._process is not None
+        until = time.monotonic() + request.limits.total + _CALLS * request.limits.seconds + _GRACE
+        with TemporaryDirectory(prefix="opassay-serve-", ignore_cleanup_errors=True) as folder:
+            try:
+                self._process.ask(question_of(request, Path(folder)))
+                answer = self._process.answer(until, stopped)
+            except (EndedError, AnswerError) as err:
+                self.close()
+                return {"ended": f"the judge's process {err}"}
+        if "error" in answer:  # the folder is none of the client's business
+            return {"error": answer["error"].replace(f"{folder}/", "")}
+        return answer
+
+    def close(self) -> None:
+        if self._process is not None:
+            self._process.close()
+        self._process = None
+
+
+class ClusterJudge:
+    """A worker of a Dask cluster, which has a process of its own for each of its threads.
+
+    Args:
+        client: `distributed.Client`. command: the program of a judge there.
+    """
+
+    def __init__(self, client: Any, command: Sequence[str] = COMMAND) -> None:
+        self._client, self._command = client, tuple(command)
+
+    def prepare(self, stopped: Stopped) -> None:
+        pass
+
+    def ask(self, request: ProblemRequest, stopped: Stopped) -> JudgeAnswer:
+        future = self._client.submit(judge_on_worker, msgspec.json.encode(request), self._command, pure=False)
+        while not future.done():
+            if stopped():
+                future.cancel()
+                raise KeyboardInterrupt
+            time.sleep(_TICK)
+        try:
+            answer: JudgeAnswer = future.result()
+        except Exception as err:  # whatever a cluster raises, the item is begun again
+            return {"ended": f"the cluster: {type(err).__name__}: {err}"}
+        return answer
+
+    def close(self) -> None:
+        pass
+
+
+_OF_THREAD = threading.local()
+
+
+def judge_on_worker(content: bytes, command: Sequence[str]) -> JudgeAnswer:
+    """The answer to a request, by the judge of this thread of a worker."""
+    if getattr(_OF_THREAD, "judge", None) is None:
+        _OF_THREAD.judge = LocalJudge(command)
+    judge: LocalJudge = _OF_THREAD.judge
+    return judge.ask(msgspec.json.decode(content, type=ProblemRequest), lambda: False)
