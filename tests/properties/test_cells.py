@@ -192,6 +192,7 @@ def test_a_smaller_profile_asks_the_same_questions_of_fewer_samples() -> None:
     assert PROFILES["brief"].examples <= few.measure.samples < PROFILES["commit"].examples
 
 
+@pytest.mark.slow
 def test_compiled_code_is_judged_where_torch_s_own_op_is_declared() -> None:
     op = dataclasses.replace(declared(layer_norm), subjects={"torch": torch.nn.functional.layer_norm})
     held = run_cell(dataclasses.replace(cell("FWD"), subject="compiled"), Settings("brief"), op)

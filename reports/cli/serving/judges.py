@@ -31,7 +31,7 @@ JudgeAnswer = dict[str, Any]
 Stopped = Callable[[], bool]
 
 
-class Judge(Protocol):
+class ItemJudge(Protocol):
     """Judges one item after the other."""
 
     def prepare(self, stopped: Stopped) -> None:

@@ -50,7 +50,7 @@ def serve_command(
         if not is_installed(name):
             raise Stop(exit_codes.USAGE, f'{name} is not installed; pip install "opassay[serve]"')
     require("torch", "mpmath", "msgspec")
-    from .judges import ClusterJudge, Judge, LocalJudge
+    from .judges import ClusterJudge, ItemJudge, LocalJudge
     from .server import serve_folder
 
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -60,7 +60,7 @@ def serve_command(
         click.echo(f"serving at http://{address}:{bound.getsockname()[1]}, token in {folder / 'token'}")
         # Judges are started with these; see `opassay judge`.
         os.environ.update(NUMPY_MADVISE_HUGEPAGE="0", OPENBLAS_NUM_THREADS="1", OMP_WAIT_POLICY="PASSIVE")
-        judges: list[Judge] = []
+        judges: list[ItemJudge] = []
         if scheduler:
             client = _connect(scheduler)
             judges += [ClusterJudge(client) for _ in range(workers or sum(client.nthreads().values()) or 1)]

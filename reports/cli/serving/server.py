@@ -11,7 +11,7 @@ from pathlib import Path
 
 import uvicorn
 
-from .judges import Judge
+from .judges import ItemJudge
 from .queue import JudgementQueue
 from .requests import require_request
 from .slots import Slot
@@ -19,7 +19,7 @@ from .web import Service
 
 
 def serve_folder(
-    folder: Path, token: str, bound: socket.socket, *, judges: Sequence[Judge], most: int, days: float
+    folder: Path, token: str, bound: socket.socket, *, judges: Sequence[ItemJudge], most: int, days: float
 ) -> None:
     """Serve until SIGINT or SIGTERM; items that are running then wait for the next server.
 

@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from ...text import one_line
-from .judges import Judge, JudgeAnswer
+from .judges import ItemJudge, JudgeAnswer
 from .queue import MOST_ATTEMPTS, JudgementQueue, ProblemRequest, QueueItem
 
 #: Seconds between two looks at an empty queue.
@@ -29,7 +29,7 @@ class Slot:
         stopped: says when no more shall be taken, and the item that runs put back.
     """
 
-    def __init__(self, queue: JudgementQueue, judge: Judge, stopped: threading.Event) -> None:
+    def __init__(self, queue: JudgementQueue, judge: ItemJudge, stopped: threading.Event) -> None:
         self._queue, self._judge, self._stopped = queue, judge, stopped
 
     def run(self) -> None:
