@@ -13,7 +13,7 @@ import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from ...reference.dtypes import FORMATS, HALF_TYPES, Format
+from ...reference.dtypes import EVERY_FORMAT, FORMATS, HALF_TYPES, Format
 from .contract import CUDA_FUNCTIONS, EXP2, LIBRARIES, LOG_SUM, SCALED, Contract, Products, contract
 
 #: The relative error of a factor of a product of matrices, by what the factors are rounded to. TF32 keeps 11 bits
@@ -132,7 +132,7 @@ class Terms:
     def format_of_inputs(self, dtype: str) -> Format | None:
         """The format that inputs of a dtype may be rounded to; None where that rounds nothing."""
         fmt = FORMATS.get(self.inputs)
-        return fmt if fmt is not None and fmt.precision < FORMATS[dtype].precision else None
+        return fmt if fmt is not None and fmt.precision < EVERY_FORMAT[dtype].precision else None
 
 
 _TORCH = Terms("torch", intermediates=True, algorithms=frozenset({"folded", "shifted", SCALED}))
