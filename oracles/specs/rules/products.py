@@ -15,6 +15,9 @@ from ....reference.missing import NoReadingError
 from ...bound.contract import SCALED
 from .table import LIBRARY, RULES, Rule, enter, may_store
 
+#: `torch.nn.functional.ScalingType`, as the operation has it.
+_OF_A_MATRIX, _OF_ROWS = 0, 1
+
 
 def _add_product(product: Rule) -> Rule:
     """β c + α (a b). With β = 0, c is not used at all: a NaN in it does not reach the result.
@@ -102,6 +105,16 @@ def _multiply_scaled(
     return product if bias is None else product + bias
 
 
+def _multiply_by_recipe(
+    a: Any, b: Any, scale_a: Any, recipe_a: Any, swizzle_a: Any, scale_b: Any, recipe_b: Any, swizzle_b: Any,
+    bias: Any = None, *args: Any, **kwargs: Any,
+) -> Any:  # fmt: skip
+    """`_multiply_scaled`, with one scale for a matrix, or for each of its rows or columns."""
+    if not {*recipe_a, *recipe_b} <= {_OF_A_MATRIX, _OF_ROWS}:
+        raise NoReadingError("scales of blocks have no rule; multiply the numbers by them")
+    return _multiply_scaled(a, b, scale_a[0], scale_b[0], bias)
+
+
 def _scores(q: Any, k: Any, scale: float) -> Any:
     """scale · q kᵀ. torch's own text scales each factor by a root of it, and kernels for tensor cores scale what they
     have multiplied, because factors are rounded there.
@@ -141,5 +154,6 @@ enter(
         "addbmm": _product_by_product,
         "_grouped_mm": _multiply_groups,
         "_scaled_mm": _multiply_scaled,
+        **({"_scaled_mm_v2": _multiply_by_recipe} if hasattr(torch.ops.aten, "_scaled_mm_v2") else {}),
     }
 )
