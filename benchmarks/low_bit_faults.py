@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 import opassay
-from tests.low_bit import floats, integers
+from tests.low_bit import floats, integers, pairs
 from tests.low_bit.problem import Kernel, Problem
 
 #: What suites ask of kernels of few bits. The numbers are theirs: FlashInfer's tests and DeepGEMM's compare cosines,
@@ -34,6 +34,8 @@ CHECKS: dict[str, Callable[[Tensor, Tensor], bool]] = {
     "rtol 0.85": lambda y, need: bool(((y - need).abs() <= 0.85 * need.abs()).all()),
     "atol 12": lambda y, need: bool(((y - need).abs() <= 12.0).all()),
 }
+#: What a mistake is asked; a right kernel is asked everything.
+QUESTIONS = ("GIVEN", "SIGNS", "SMALL", "ZEROS", "BITS", "NAN", "INF", "TIES")
 MARKS = {True: "passes", False: "fails"}
 
 
@@ -50,7 +52,8 @@ def row_of(problem: Problem, name: str, kernel: Kernel) -> tuple[str, dict[str, 
     for dtype in problem.dtypes:
         y, need = (restored(problem, each, dtype) for each in (kernel, problem.spec))
         checks = {check: passes and CHECKS[check](y, need) for check, passes in checks.items()}
-        found = opassay.judge(kernel, problem.spec, problem.inputs(dtype, 0))
+        asked = () if right else QUESTIONS
+        found = opassay.judge(kernel, problem.spec, problem.inputs(dtype, 0), questions=asked)
         verdicts.append(str(found.verdict))
         questions |= {cause.question for cause in found.causes[:1]}
     said = ", ".join(dict.fromkeys(verdicts)) + (f" ({', '.join(sorted(questions))})" if questions else "")
@@ -66,7 +69,7 @@ def main() -> int:
     rejected, accepted = 0, 0
     passed = dict.fromkeys(CHECKS, 0)
     print(f"| kernel | mistake | opassay | {' | '.join(CHECKS)} |\n|---|---|---|{'---|' * len(CHECKS)}")
-    for problem in (*floats.PROBLEMS, *integers.PROBLEMS):
+    for problem in (*floats.PROBLEMS, *integers.PROBLEMS, *pairs.PROBLEMS):
         for name, kernel in problem.right.items():
             _, _, known = row_of(problem, name, kernel)
             right, accepted = right + 1, accepted + known

@@ -9,12 +9,12 @@ import pytest
 import torch
 
 import opassay
-from tests.low_bit import floats, integers
+from tests.low_bit import floats, integers, pairs
 from tests.low_bit.problem import DTYPES, Kernel, Problem
 
-PROBLEMS = (*floats.PROBLEMS, *integers.PROBLEMS)
+PROBLEMS = (*floats.PROBLEMS, *integers.PROBLEMS, *pairs.PROBLEMS)
 #: Where most mistakes show; the slow tests ask everything.
-SOME = ["GIVEN", "SIGNS", "NAN", "INF", "TIES"]
+SOME = ["GIVEN", "SIGNS", "SMALL", "ZEROS", "BITS", "NAN", "INF", "TIES"]
 
 
 def _cases(right: bool) -> Iterator[Any]:
@@ -41,7 +41,7 @@ def test_a_wrong_kernel_is_rejected(problem: Problem, kernel: Kernel, dtype: tor
 
 
 def test_there_are_many_mistakes() -> None:
-    assert sum(len(problem.wrong) for problem in PROBLEMS) >= 48
+    assert sum(len(problem.wrong) for problem in PROBLEMS) >= 64
     assert all(problem.right for problem in PROBLEMS)
     assert len(DTYPES) == 3
 
