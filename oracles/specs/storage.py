@@ -14,6 +14,9 @@ from ...reference.dtypes import EVERY_FORMAT, STORAGE_FORMATS, Format, dtype_nam
 #: Dtypes of torch whose numbers are only stored; of two numbers in one byte there is no cast.
 STORAGE_DTYPES = frozenset(getattr(torch, name) for name in STORAGE_FORMATS if hasattr(torch, name))
 
+#: Comparisons with a number.
+_COMPARISONS = {getattr(torch.ops.aten, name).Scalar for name in ("gt", "ge", "lt", "le")}
+
 
 @functools.cache
 def format_of(dtype: torch.dtype) -> Format:
@@ -43,6 +46,14 @@ def formats_in(graph: torch.fx.GraphModule) -> list[Format]:
 def rounds_to_integers(graph: torch.fx.GraphModule) -> bool:
     """Whether a graph rounds to integers, as quantisation to integers does."""
     return any(node.target is torch.ops.aten.round.default for node in graph.graph.nodes)
+
+
+def thresholds_in(graph: torch.fx.GraphModule) -> list[float]:
+    """The numbers with which a graph compares, in order: a quantisation to codes that is written by comparisons has the
+    middles of its grid there.
+    """
+    compared = [node.args[1] for node in graph.graph.nodes if node.target in _COMPARISONS]
+    return sorted({float(number) for number in compared if isinstance(number, (int, float))})
 
 
 def by_way_of_float32(x: Any, source: torch.dtype | None) -> Any:

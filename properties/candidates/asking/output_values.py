@@ -6,8 +6,9 @@ import functools
 from collections.abc import Iterator, Sequence
 
 import numpy as np
+import torch
 
-from ....oracles.specs.storage import formats_in, rounds_to_integers
+from ....oracles.specs.storage import formats_in, rounds_to_integers, thresholds_in
 from ..arguments import CallArguments
 from ..finding import Finding, not_asked, raised
 from ..host.calls import Answer, Manner
@@ -98,14 +99,22 @@ def ties(session: Session) -> Finding:
     """TIES."""
     if session.spec.numpy or not any(t.dtype.is_floating_point for t in session.given.tensors):
         return not_asked("TIES", "no argument of a torch spec is a floating tensor")
-    graph = session.spec.traced_at(session.given, session.spec.state).graph
+    traced = session.spec.traced_at(session.given, session.spec.state)
+    graph = traced.graph
     formats = formats_in(graph)
     # Of numbers that are scales alone, powers of two, nothing is next to anything.
     ladders = [ladder_of(fmt) for fmt in formats if fmt.precision > 1 or len(formats) == 1]
     ladders += [np.arange(-128.0, 128.0)] if rounds_to_integers(graph) else []
+    edges = thresholds_in(graph)
+    if len(edges) > 1 and any(_is_of_integers(output.dtype) for output in traced.outputs):
+        ladders.append(np.unique([*edges, *(-x for x in edges)]))
     if not ladders:
         return not_asked("TIES", "the spec casts to no format of few bits, and rounds to no integers")
     return session.values("TIES", session.filled(session.given, ties_of(ladders), session.generator("TIES")), alone=True)
+
+
+def _is_of_integers(dtype: torch.dtype) -> bool:
+    return not (dtype.is_floating_point or dtype.is_complex or dtype == torch.bool)
 
 
 def params(session: Session) -> Finding:
