@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .problem import E4M3, E5M2, E8M0, Inputs, Problem, drawn, truncated
+from .problem import E4M3, E5M2, E8M0, Inputs, Problem, drawn, in_blocks, truncated
 
 FNUZ = torch.float8_e4m3fnuz
 
@@ -132,14 +132,14 @@ CAST = Problem(
 
 def mx_blocks(x: Tensor, block: int = 32, bias: int = 8, whole: Any = torch.floor) -> tuple[Tensor, Tensor]:
     """e4m3 numbers and a power of two for each block of 32, as OCP MX has them."""
-    y = x.float().unflatten(-1, (-1, block))
+    y = in_blocks(x.float(), block)
     largest = y.abs().amax(-1, keepdim=True).clamp(min=2.0**-100)
     s = torch.exp2(whole(torch.log2(largest)) - bias)
     return (y / s).clamp(-448.0, 448.0).to(E4M3).flatten(-2), s.squeeze(-1).to(E8M0)
 
 
 def by_exponent(x: Tensor) -> tuple[Tensor, Tensor]:
-    y = x.float().unflatten(-1, (-1, 32))
+    y = in_blocks(x.float(), 32)
     largest = y.abs().amax(-1, keepdim=True).clamp(min=2.0**-100)
     exponent = torch.floor(torch.log2(largest)) - 8
     return (y * torch.exp2(-exponent)).clamp(-448.0, 448.0).to(E4M3).flatten(-2), exponent.exp2().squeeze(-1).to(E8M0)
@@ -159,7 +159,7 @@ MX = Problem(
     "quantise blocks of 32 to e4m3 with e8m0 scales",
     mx_blocks,
     lambda dtype, seed: (drawn(8, 128, seed=seed, dtype=dtype),),
-    lambda q, s: (q.float().unflatten(-1, (-1, 32)) * s.float().unsqueeze(-1)).flatten(-2),
+    lambda q, s: (in_blocks(q.float(), 32) * s.float().unsqueeze(-1)).flatten(-2),
     {
         "by the reciprocal of the scale": by_exponent,
     },
@@ -176,7 +176,7 @@ MX = Problem(
 
 def blocks_back(q: Tensor, s: Tensor, block: int = 128) -> Tensor:
     """Numbers of blocks of 128, each with its scale."""
-    return (q.float().unflatten(-1, (-1, block)) * s.unsqueeze(-1)).flatten(-2)
+    return (in_blocks(q.float(), block) * s.unsqueeze(-1)).flatten(-2)
 
 
 def blocks(dtype: torch.dtype, seed: int) -> Inputs:

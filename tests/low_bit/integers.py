@@ -7,12 +7,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .problem import E4M3, E5M2, Inputs, Problem, drawn
+from .problem import E4M3, E5M2, Inputs, Problem, drawn, in_blocks
 
 
 def about_zero(x: Tensor, s: Tensor, low: int = -128, whole: Any = torch.round) -> Tensor:
     """int8 by a scale for each row that is given."""
-    return whole(x.float() / s).clamp(low, 127).to(torch.int8)
+    rounded: Tensor = whole(x.float() / s)
+    return rounded.clamp(low, 127).to(torch.int8)
 
 
 INT8 = Problem(
@@ -73,7 +74,7 @@ def unpack(packed: Tensor, first: int = 0, offset: int = 8) -> Tensor:
 
 def of_four_bits(packed: Tensor, s: Tensor, first: int = 0, offset: int = 8, group: int = 32) -> Tensor:
     """Weights of four bits, with a scale for each 32 of a row."""
-    numbers = unpack(packed, first, offset).float().unflatten(-1, (-1, group))
+    numbers = in_blocks(unpack(packed, first, offset).float(), group)
     return (numbers * s.float().unsqueeze(-1)).flatten(-2).to(s.dtype)
 
 
@@ -86,7 +87,7 @@ def packed_weights(dtype: torch.dtype, seed: int) -> Inputs:
 def in_twos_complement(packed: Tensor, s: Tensor) -> Tensor:
     numbers = unpack(packed, offset=0)
     signed = torch.where(numbers > 7, numbers - 16, numbers)
-    return (signed.float().unflatten(-1, (-1, 32)) * s.float().unsqueeze(-1)).flatten(-2).to(s.dtype)
+    return (in_blocks(signed.float(), 32) * s.float().unsqueeze(-1)).flatten(-2).to(s.dtype)
 
 
 INT4 = Problem(

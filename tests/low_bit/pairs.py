@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from .problem import E4M3, Inputs, Problem, drawn
+from .problem import E4M3, Inputs, Problem, drawn, in_blocks
 
 #: The magnitudes of e2m1, by their codes.
 MAGNITUDES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
@@ -26,7 +26,7 @@ def packed(codes: Tensor, first: int = 0) -> Tensor:
 
 
 def scales_of(x: Tensor, s: Tensor, block: int = 16, largest: float = 6.0) -> tuple[Tensor, Tensor]:
-    blocks = x.float().unflatten(-1, (-1, block))
+    blocks = in_blocks(x.float(), block)
     return blocks, (blocks.abs().amax(-1) / (largest * s)).clamp(max=448.0).to(E4M3)
 
 
@@ -65,7 +65,7 @@ def numbers_of(pairs: Tensor, table: tuple[float, ...] = MAGNITUDES, first: int 
 
 def restored(pairs: Tensor, scales: Tensor, s: Tensor | float = 0.01) -> Tensor:
     """The numbers of pairs of codes, with both scales."""
-    return (numbers_of(pairs).unflatten(-1, (-1, 16)) * (scales.float() * s).unsqueeze(-1)).flatten(-2)
+    return (in_blocks(numbers_of(pairs), 16) * (scales.float() * s).unsqueeze(-1)).flatten(-2)
 
 
 def tensors(dtype: torch.dtype, seed: int) -> Inputs:
@@ -109,7 +109,7 @@ DEQUANTISE = Problem(
     pairs,
     lambda y: y,
     {"scales one after the other": lambda p, t, s: (
-        numbers_of(p).unflatten(-1, (-1, 16)) * t.float().unsqueeze(-1) * s
+        in_blocks(numbers_of(p), 16) * t.float().unsqueeze(-1) * s
     ).flatten(-2)},
     {
         "upper half first": lambda p, t, s: restored((p >> 4) | (p << 4), t, s),

@@ -42,6 +42,12 @@ def drawn(*shape: int, seed: int, scale: float = 3.0, dtype: torch.dtype = torch
     return (scale * torch.randn(shape, generator=generator)).to(dtype)
 
 
+def in_blocks(x: Tensor, size: int) -> Tensor:
+    """The last axis as blocks of a size."""
+    blocks: Tensor = x.unflatten(-1, (-1, size))
+    return blocks
+
+
 def truncated(x: Tensor, dtype: torch.dtype) -> Tensor:
     """A cast to eight bits that cuts off what does not fit."""
     nearest = x.to(dtype)

@@ -90,7 +90,7 @@ def by_torch(fmt: Format, values: np.ndarray) -> np.ndarray:
 
 def is_in_last_binade(fmt: Format, values: np.ndarray) -> np.ndarray:
     size = np.abs(values)
-    return (size > fmt.smallest_normal) & (size < 1.5 * fmt.smallest_normal) & (fmt == E8M0FNU)
+    return np.asarray((size > fmt.smallest_normal) & (size < 1.5 * fmt.smallest_normal) & (fmt == E8M0FNU))
 
 
 @by_name
