@@ -101,6 +101,15 @@ def test_a_tensor_in_eight_bits_has_no_gradient_to_ask_for() -> None:
     assert "stored in float8_e5m2" in str(found)
 
 
+def test_a_property_is_not_asked_where_a_tensor_has_eight_bits() -> None:
+    x = torch.randn(4, 8, generator=torch.Generator().manual_seed(0))
+    for spec, given in ((lambda x: x.to(torch.float8_e5m2), x), (lambda x: x.float(), x.to(torch.float8_e5m2))):
+        found = opassay.judge(spec, spec, (given,), questions=["GIVEN", "VJP"])
+        assert "properties are not asked where an input or an output is of float8_e5m2" in str(found)
+    found = opassay.judge(lambda x: x.to(torch.float8_e5m2).float(), lambda x: x.to(torch.float8_e5m2).float(), (x,))
+    assert found.verdict == "accepted"
+
+
 def test_ties_are_asked_where_a_spec_has_a_grid() -> None:
     x = torch.randn(4, 8, generator=torch.Generator().manual_seed(0))
     plain = opassay.judge(torch.relu, torch.relu, (x,))
