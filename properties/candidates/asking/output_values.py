@@ -110,7 +110,8 @@ def ties(session: Session) -> Finding:
         ladders.append(np.unique([*edges, *(-x for x in edges)]))
     if not ladders:
         return not_asked("TIES", "the spec casts to no format of few bits, and rounds to no integers")
-    return session.values("TIES", session.filled(session.given, ties_of(ladders), session.generator("TIES")), alone=True)
+    arguments = session.filled(session.given, ties_of(ladders), session.generator("TIES"))
+    return session.values("TIES", arguments, alone=True)
 
 
 def _is_of_integers(dtype: torch.dtype) -> bool:
