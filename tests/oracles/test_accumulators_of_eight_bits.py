@@ -95,7 +95,7 @@ def test_other_products_gain_nothing() -> None:
 
 def test_a_share_counts_instructions() -> None:
     how = Accumulators(bits=13, group=32, chunk=128)
-    assert how.share(32) == pytest.approx(34 * 2.0**-13)
+    assert 34 * 2.0**-13 <= how.share(32) <= 34.0001 * 2.0**-13
     assert how.share(33) == how.share(64) > how.share(32)
     assert how.share(128) == how.share(4096)
     assert terms("torch+hopper_fp8").contract("float32").products.accumulators == ACCUMULATORS["hopper_fp8"]

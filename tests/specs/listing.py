@@ -38,7 +38,7 @@ out: [low_bit.md](low_bit.md).
 """
 _TITLES = {
     "slopes": "Functions with slopes of their own", "steps": "Kernels of several steps",
-    "activations": "Activations", "alignment": "Alignment", "counting": "Counts and places",
+    "activations": "Activations", "alignment": "Alignment", "codes": "Bytes", "counting": "Counts and places",
     "elementwise": "Functions of elements", "indexing": "Reading and writing at places", "images": "Images and signals",
     "losses": "Losses", "norms": "Norms and lengths", "ordering": "Ordering and scans",
     "products": "Products of matrices", "reductions": "Reductions", "structure": "Shapes and constants",

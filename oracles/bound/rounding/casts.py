@@ -28,9 +28,10 @@ def cast_ball(contract: Contract, a: Ball, fmt: Format) -> Ball:
     """The ball of the numbers of a format that a cast of a ball may give."""
     a = _magnitudes(a, fmt)
     low, high = (round_array(fmt, end) for end in _ends(a))
-    centre = cast_array(fmt, a.centre)
     with np.errstate(all="ignore"):
-        reach = np.where(low == high, 0.0, np.maximum(high - centre, centre - low))
+        several = np.isfinite(low) & np.isfinite(high) & (low != high)
+        centre = np.where(several, (low + high) / 2, cast_array(fmt, a.centre))
+        reach = np.where(low == high, 0.0, (high - low) / 2)
         radius = np.where(np.isnan(reach) | ~np.isfinite(a.radii()), np.inf, reach)
         # A NaN that every evaluation has is one after the cast, too.
         radius = np.where(np.isnan(a.centre) & (a.radii() == 0), 0.0, radius)
