@@ -52,9 +52,9 @@ def _as_bytes(x: Any, dtype: torch.dtype) -> Any:
 
 def _codes_of(x: Any, format: str) -> Any:
     fmt = EVERY_FORMAT[format]
-    low, high = _ends_of(x)
     # The ends are the next numbers outside, whose roundings are the numbers themselves.
-    return Codes(*(np.where(np.isnan(end), np.nan, round_array(fmt, end)) for end in (low, high)), fmt)
+    low, high = (np.where(np.isnan(end), np.nan, round_array(fmt, end)) for end in _ends_of(x))
+    return Codes(low, high, fmt)
 
 
 def _numbers_of(codes: Any, dtype: torch.dtype) -> Any:
