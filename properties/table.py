@@ -310,6 +310,10 @@ _OF_CANDIDATES = (
     Property("BITS", "values: integers of 12 bits, which reduced precision rounds",
         "One input in its turn holds integers of twelve bits and all others -1, 0 or 1, so that float32 is exact: "
         "a candidate that rounds its operands to bfloat16 or TF32 is wrong then."),
+    Property("TIES", "values: numbers of few bits, and between them",
+        "Where the spec casts to eight bits, rounds to integers, or makes integers by comparisons, the inputs are "
+        "numbers of that format, numbers that it compares with, numbers in the middle of two of them, and numbers next "
+        "to both; some are beyond the largest."),
     Property("PARAMS", "values: other parameters and buffers",
         "The parameters and buffers that both modules have get other values."),
     Property("NAN", "values: a few NaNs",

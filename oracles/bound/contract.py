@@ -89,6 +89,34 @@ class Functions:
 
 
 @dataclass(frozen=True)
+class Accumulators:
+    """How a tensor core adds up products of eight-bit numbers.
+
+    An instruction adds some products to an accumulator. All of these are shifted to the exponent of the largest one,
+    and what lies below the last bit is cut off; so is what the sum has below it.
+
+    Attributes:
+        bits: behind the leading one. group: products of an instruction.
+        chunk: products after which an accumulator is added to a sum in the accumulate format; 0 for all of them.
+    """
+
+    bits: int
+    group: int
+    chunk: int
+
+    def share(self, terms: int) -> float:
+        """A bound on the error of a sum of so many products, as a share of the sum of their magnitudes S.
+
+        Each of the addends of an instruction, and its sum, lose less than one last bit: 2^-bits of the largest addend
+        or of the sum, neither of which is larger than S and the errors so far. So S grows by the factor
+        1 + (group + 2) 2^-bits in each instruction.
+        """
+        products = min(self.chunk or terms, terms)
+        growth = (self.group + 2) * 2.0**-self.bits
+        return math.expm1(math.ceil(products / self.group) * math.log1p(growth))
+
+
+@dataclass(frozen=True)
 class Products:
     """How factors and sums of products of matrices may be rounded.
 
@@ -97,11 +125,13 @@ class Products:
             TF32. narrow: the format of such factors, where its range is narrower than that of the accumulate format;
             None where it is not.
         partials: format in which partial sums may be stored; None for that of accumulation.
+        accumulators: of products of eight-bit numbers; None for the accumulate format.
     """
 
     factors: float = 0.0
     narrow: Format | None = None
     partials: Format | None = None
+    accumulators: Accumulators | None = None
 
 
 @dataclass(frozen=True, eq=False)

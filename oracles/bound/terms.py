@@ -13,8 +13,18 @@ import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from ...reference.dtypes import FORMATS, HALF_TYPES, Format
-from .contract import CUDA_FUNCTIONS, EXP2, LIBRARIES, LOG_SUM, SCALED, Contract, Products, contract
+from ...reference.dtypes import EVERY_FORMAT, FORMATS, HALF_TYPES, Format
+from .contract import (
+    CUDA_FUNCTIONS,
+    EXP2,
+    LIBRARIES,
+    LOG_SUM,
+    SCALED,
+    Accumulators,
+    Contract,
+    Products,
+    contract,
+)
 
 #: The relative error of a factor of a product of matrices, by what the factors are rounded to. TF32 keeps 11 bits
 #: (NVIDIA A100 Tensor Core GPU Architecture, 2020), as binary16 does. A number as a sum of two bfloat16 numbers is off
@@ -24,6 +34,14 @@ FACTORS: Mapping[str, float] = {
     "tf32": 2.0**-11,
     **{name: FORMATS[name].unit_roundoff for name in HALF_TYPES},
     "bf16x3": 2.0**-15,
+}
+
+#: How tensor cores add up products of eight-bit numbers, by name. On Hopper an instruction of 32 products keeps 13 bits
+#: behind the leading one and cuts off the others (DeepSeek-V3 Technical Report, arXiv 2412.19437, 2024, section 3.5.2:
+#: 14 bits in all); kernels that know of it add what 128 products give to sums in float32 (section 3.3.2).
+ACCUMULATORS: Mapping[str, Accumulators] = {
+    "hopper_fp8": Accumulators(bits=13, group=32, chunk=0),
+    "hopper_fp8_128": Accumulators(bits=13, group=32, chunk=128),
 }
 
 #: Factors that are rounded to the dtype of the spec, where that is a half type: what a tensor core takes.
@@ -58,6 +76,8 @@ class Terms:
         factors: what factors of products of matrices may be rounded to, a key of `FACTORS`; empty for nothing. `half`
             is the dtype itself where that is a half type, and allows nothing where it is not.
         partials: format in which partial sums of products may be stored; empty for that of accumulation.
+        accumulators: in which products of eight-bit numbers may be added up, a key of `ACCUMULATORS`; empty for that of
+            accumulation.
         approximate: whether functions and quotients may be CUDA's fast ones.
         library: whose elementary functions they are, a key of `LIBRARIES`; empty for torch's.
         flush: whether subnormal numbers may become zero.
@@ -71,6 +91,7 @@ class Terms:
     inputs: str = ""
     factors: str = ""
     partials: str = ""
+    accumulators: str = ""
     approximate: bool = False
     library: str = ""
     flush: bool = False
@@ -79,7 +100,8 @@ class Terms:
 
     def __post_init__(self) -> None:
         formats = dict.fromkeys(("accumulate", "inputs", "partials"), tuple(FORMATS))
-        for field, names in (formats | {"factors": (HALF, *FACTORS), "library": tuple(LIBRARIES)}).items():
+        others = {"factors": (HALF, *FACTORS), "library": tuple(LIBRARIES), "accumulators": tuple(ACCUMULATORS)}
+        for field, names in (formats | others).items():
             if getattr(self, field) not in ("", *names):
                 raise ValueError(f"{field}: got {getattr(self, field)!r}, need one of {', '.join(names)}")
 
@@ -92,6 +114,7 @@ class Terms:
             [f"factors of products rounded to {_FACTOR_WORDS.get(self.factors, self.factors)}"] if self.factors else []
         )
         parts += [f"partial sums stored in {self.partials}"] if self.partials else []
+        parts += [f"products of eight bits added up as {self.accumulators}"] if self.accumulators else []
         parts += ["CUDA's fast functions and quotients"] if self.approximate else []
         parts += [f"elementary functions of {self.library}"] if self.library else []
         parts += ["subnormal numbers may be zero"] if self.flush else []
@@ -119,7 +142,12 @@ class Terms:
             others=self.others,
             accumulate=accumulate,
             intermediates=self.intermediates,
-            products=Products(factors, FORMATS["float16"] if factors and name == "float16" else None, partials),
+            products=Products(
+                factors,
+                FORMATS["float16"] if factors and name == "float16" else None,
+                partials,
+                ACCUMULATORS.get(self.accumulators),
+            ),
             functions=replace(base.functions, ulps=ulps),
             division=_FULL_DIVISION if fast else base.division,
         )
@@ -132,7 +160,7 @@ class Terms:
     def format_of_inputs(self, dtype: str) -> Format | None:
         """The format that inputs of a dtype may be rounded to; None where that rounds nothing."""
         fmt = FORMATS.get(self.inputs)
-        return fmt if fmt is not None and fmt.precision < FORMATS[dtype].precision else None
+        return fmt if fmt is not None and fmt.precision < EVERY_FORMAT[dtype].precision else None
 
 
 _TORCH = Terms("torch", intermediates=True, algorithms=frozenset({"folded", "shifted", SCALED}))
@@ -154,6 +182,7 @@ ALLOWANCES: Mapping[str, Mapping[str, str | bool]] = {
     **{f"{name}_factors": {"factors": name} for name in (*HALF_TYPES, HALF)},
     **{f"{name}_partials": {"partials": name} for name in HALF_TYPES},
     **{name: {"factors": name} for name in ("tf32", "bf16x3")},
+    **{name: {"accumulators": name} for name in ACCUMULATORS},
     "stored": {"intermediates": True},
     "approximate": {"approximate": True},
     **{name: {"library": name} for name in LIBRARIES},

@@ -25,6 +25,7 @@ from .integers import is_place, is_read_at, of_integers, read_at
 from .lines import is_constant, is_write, line_of
 from .rules import MOVES, REPEATING, RULES, Rule, truth_of
 from .rules.table import overloads
+from .storage import STORAGE_DTYPES, by_way_of_float32, cast_to
 from .unwritten import describe, differ, read_memory, takes_memory
 
 #: Arguments of aten operations that say nothing of values.
@@ -41,7 +42,7 @@ _INTEGERS = {
 }
 
 #: Dtypes whose tensors can be read.
-READ = {torch.bool, *_INTEGERS, *(getattr(torch, name) for name in FORMATS)}
+READ = {torch.bool, *_INTEGERS, *(getattr(torch, name) for name in FORMATS), *STORAGE_DTYPES}
 #: Norms of which torch differentiates the first result alone, and not the statistics; those of group norm it does.
 _NORMS = set(overloads("native_layer_norm native_batch_norm _native_batch_norm_legit"))
 
@@ -230,10 +231,13 @@ class Reader(torch.fx.Interpreter):
         by_spec = node.target is torch.ops.aten._to_copy.default and not _is_within(node)
         if not isinstance(result, Array):
             return result
+        if dtype in STORAGE_DTYPES:
+            source = node.args[0] if node.target in _CASTS else None
+            result = by_way_of_float32(result, _dtype_of(source) if isinstance(source, torch.fx.Node) else None)
         # Whoever judges the results of the spec rounds them; to round them here, too, would count that twice.
         if node in self.last:
             self.unrounded[node] = result
-        return store(result, dtype_name(dtype), by_spec)
+        return cast_to(result, dtype) if dtype in STORAGE_DTYPES else store(result, dtype_name(dtype), by_spec)
 
     def _of_dtype(self, result: Any, node: torch.fx.Node) -> Any:
         """A result as numbers of the kind that the node has in the spec: integers, truth values, or floating ones."""

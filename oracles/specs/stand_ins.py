@@ -84,6 +84,18 @@ def _bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | Non
     return product if bias is None else product + bias
 
 
+def _scaled_mm(a: Tensor, b: Tensor, scale_a: Tensor, scale_b: Tensor, *args: Any, **kwargs: Any) -> Any:
+    """On CPUs torch multiplies float32 matrices inside of the operation, which autocast makes narrow ones there."""
+    if a.device.type != "cpu" or not torch.is_autocast_enabled("cpu"):
+        return torch._scaled_mm(a, b, scale_a, scale_b, *args, **kwargs)
+    names = ("bias", "scale_result", "out_dtype")
+    bias, scale_result, out_dtype = (kwargs.get(n, args[i] if i < len(args) else None) for i, n in enumerate(names))
+    product = torch.matmul(a.float() * scale_a, b.float() * scale_b)
+    product = product if bias is None else product + bias
+    product = product if scale_result is None else product / scale_result
+    return product.to(out_dtype or a.dtype)
+
+
 def _bce_with_logits(
     input: Tensor, target: Tensor, weight: Tensor | None = None, size_average: bool | None = None,
     reduce: bool | None = None, reduction: str = "mean", pos_weight: Tensor | None = None,
@@ -193,6 +205,7 @@ STAND_INS: dict[Any, Callable[..., Any]] = {
     F.gaussian_nll_loss: _gaussian_nll_loss,
     F.affine_grid: _affine_grid,
     F.bilinear: _bilinear,
+    torch._scaled_mm: _scaled_mm,
     F.binary_cross_entropy_with_logits: _bce_with_logits,
     F.embedding: _embedding,
     F.one_hot: _one_hot,

@@ -31,7 +31,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils import _pytree as pytree
 
 from ...reference.array import Array
-from ...reference.dtypes import FORMATS, dtype_name
+from ...reference.dtypes import dtype_name
 from .calls import RESULT, Operand, SpecCall, UntraceableError, ValuesNeededError
 from .lines import Lines, line_of, line_of_error
 from .reader import READ, Reader, first_line, moving_nodes
@@ -174,7 +174,8 @@ def check(name: str, tensor: torch.Tensor) -> None:
         layout = "nested" if tensor.is_nested else str(tensor.layout).removeprefix("torch.")
         why = f"{layout}; give it as a dense tensor"
     elif tensor.dtype not in READ:
-        why = f"of {dtype_name(tensor.dtype)}; it can be read in {', '.join(FORMATS)}, in integers and in truth values"
+        names = ", ".join(sorted(dtype_name(dtype) for dtype in READ if dtype.is_floating_point))
+        why = f"of {dtype_name(tensor.dtype)}; it can be read in {names}, in integers and in truth values"
     elif tensor.is_meta:
         why = "on the meta device, and has no values; give it on another"
     else:

@@ -8,14 +8,16 @@ from typing import Any
 
 import torch
 
-from ...reference.dtypes import FORMATS
+from ...reference.dtypes import EVERY_FORMAT
 from ..op.declaration import Sample, Tensor, dtype_name
 from .verdict import AXES, MAX_CASE, Cell
 
 SCHEMA = "opassay-case/1"
 #: The longest text that is read: twice what a record may hold of a case (`verdict.MAX_CASE`).
 LARGEST_TEXT = 2 * MAX_CASE
-_DTYPES = {name: getattr(torch, name) for name in (*FORMATS, "int64", "int32", "uint8", "bool")}
+_DTYPES = {
+    name: getattr(torch, name) for name in (*EVERY_FORMAT, "int64", "int32", "uint8", "bool") if hasattr(torch, name)
+}
 
 
 class CaseError(ValueError):

@@ -24,8 +24,10 @@ import torch
 from torch.utils import _pytree as pytree
 
 from ...oracles.bound.rounding import Ball
+from ...oracles.bound.rounding.casts import cast_ball
 from ...oracles.bound.terms import Terms
 from ...oracles.op.declaration import is_float, to_array
+from ...oracles.specs.storage import format_of, is_computed_in
 from .arguments import Args, CallArguments, OperandFacts, State, Tensor, copied_state
 from .bound_question import Reading
 from .comparing import hold_all
@@ -179,6 +181,7 @@ def _differ(first: Tensor, other: Tensor, ball: Reading) -> bool:
     if not isinstance(ball, Ball):
         return not torch.equal(first, other)
     one, two = to_array(first), to_array(other)
+    ball = ball if is_computed_in(first.dtype) else cast_ball(ball.contract, ball, format_of(first.dtype))
     with np.errstate(all="ignore"):
         same = (one == two) | (np.isnan(one) & np.isnan(two)) | ~(np.abs(one - two) > ball.radii())
     return not bool(np.all(same))

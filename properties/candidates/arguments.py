@@ -95,7 +95,7 @@ class CallArguments:
     @property
     def infinite(self) -> bool:
         """Whether some floating tensor has an infinity."""
-        return any(bool(t.isinf().any()) for t in self.tensors if t.dtype.is_floating_point)
+        return any(bool(_widened(t).isinf().any()) for t in self.tensors if t.dtype.is_floating_point)
 
     @property
     def text(self) -> str:
@@ -152,6 +152,11 @@ def _shared_out(parameters: Mapping[str, bool], args: Args) -> tuple[tuple[Any, 
 
 def copied_state(state: State) -> dict[str, Tensor]:
     return {name: value.detach().clone() for name, value in state.items()}
+
+
+def _widened(tensor: Tensor) -> Tensor:
+    """A tensor in a dtype that torch computes in, which eight bits are not."""
+    return tensor.float() if tensor.element_size() == 1 else tensor
 
 
 def _is_finite(tensor: Tensor) -> bool:

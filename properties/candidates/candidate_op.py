@@ -23,9 +23,10 @@ from torch._subclasses import FakeTensorMode
 from torch.autograd import forward_ad
 
 from ...oracles.bound.terms import Terms
-from ...oracles.op.declaration import OWN, Draft, Op, Promises, Sample, is_float
+from ...oracles.op.declaration import OWN, Draft, Op, Promises, Sample, dtype_name, is_float
 from ...oracles.op.paths import in_arguments
 from ...oracles.specs import SpecFormula
+from ...oracles.specs.storage import STORAGE_DTYPES
 from ...oracles.verdicts.verdict import Code
 from ...oracles.verdicts.violation import Unsupported, error_lines, error_name
 from ..declaring.choices import choose
@@ -72,6 +73,10 @@ def op_of_candidate(host: CandidateHost, spec: Specification, given: CallArgumen
     if terms.inputs:
         raise Unsupported(Code.NOT_APPLICABLE, "properties are not asked where inputs may be rounded first")
     arguments = _affordable(spec, given, terms)
+    few = [t.dtype for t in (*given.tensors, *spec.run(given, spec.state).outputs) if t.dtype in STORAGE_DTYPES]
+    if few:
+        text = f"properties are not asked where an input or an output is of {dtype_name(few[0])}"
+        raise Unsupported(Code.NOT_APPLICABLE, text)
     host.set_state({n: t for n, t in spec.state.items() if host.shapes.get(n) == tuple(t.shape)})
     state = spec.state if all(host.shapes.get(n) == tuple(t.shape) for n, t in spec.state.items()) else {}
     names = list(state)

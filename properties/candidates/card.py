@@ -16,8 +16,8 @@ from ...oracles.bound.rounding import Ball
 from ...oracles.bound.terms import Terms
 from ...oracles.judge.outlier import Outlier, describe_outlier, describe_width, make_outlier, measures_at
 from ...oracles.op.declaration import Tensor, dtype_name, to_array
+from ...oracles.specs.storage import format_of
 from ...oracles.verdicts.verdict import Code
-from ...reference.formats import FORMATS
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ def make_card(name: str, computed: Tensor, elements: accept.Elements, accepted: 
     here, dtype = measures_at(elements, at), dtype_name(computed.dtype)
     outlier = make_outlier(name, values, elements, outside, at, here)
     lines = (
-        *describe_outlier(outlier, here, FORMATS[dtype], elements, outside),
+        *describe_outlier(outlier, here, format_of(computed.dtype), elements, outside),
         f"allowed    {terms}",
         f"format     {dtype}, sums in {ball.contract.accumulate.name}",
         describe_width(elements, here),

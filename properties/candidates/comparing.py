@@ -10,12 +10,14 @@ import numpy as np
 
 from ...oracles.bound import accept
 from ...oracles.bound.rounding import Ball
+from ...oracles.bound.rounding.casts import before_cast
 from ...oracles.bound.terms import Terms
 from ...oracles.judge.outlier import some_of
 from ...oracles.op.declaration import Tensor, dtype_name, is_float, to_array
+from ...oracles.specs.storage import format_of
 from ...oracles.verdicts.verdict import Code
 from ...reference.condition import EITHER, Condition, possibly, surely
-from ...reference.formats import FORMATS, round_array
+from ...reference.formats import EVERY_FORMAT, round_array
 from .arguments import OperandFacts
 from .bound_question import Reading
 from .card import Wrong, make_card, title_of
@@ -74,9 +76,10 @@ def hold(
         return _unlike(name, "dtype", dtype_name(computed.dtype), dtype_name(native.dtype))
     if not isinstance(ball, Ball):
         return _hold_whole(name, computed, ball)
-    if not is_float(computed) or dtype_name(computed.dtype) not in FORMATS:
+    if not is_float(computed) or dtype_name(computed.dtype) not in EVERY_FORMAT:
         return _unlike(name, "dtype", dtype_name(computed.dtype), "a floating one")
-    values, fmt = to_array(computed), FORMATS[dtype_name(computed.dtype)]
+    values, fmt = to_array(computed), format_of(computed.dtype)
+    ball = ball if fmt.computes else before_cast(ball, fmt)
     finite = given is OperandFacts.FINITE
     elements = accept.place_in_accept_sets(values, fmt, ball, None, finite, order)
     accepted, judged = np.array(elements.accepted), np.array(elements.judged)

@@ -12,7 +12,7 @@ import torch
 from ...oracles.bound.rounding import Ball
 from ...oracles.bound.terms import Terms, terms
 from ...oracles.op.declaration import dtype_name
-from ...reference.formats import FORMATS
+from ...reference.formats import EVERY_FORMAT
 from .agreement import disagreement, operands_of
 from .arguments import CallArguments, Tensor
 from .bound_question import Reading
@@ -78,7 +78,7 @@ def _tensors_asked(run: SpecRun) -> tuple[Tensor, ...]:
 
 def _bound(ball: Ball, dtype: str) -> Bound:
     with np.errstate(all="ignore"):
-        width = ball.half_widths(FORMATS[dtype])
+        width = ball.half_widths(EVERY_FORMAT[dtype])
     return Bound(*(_own_tensor(array) for array in (ball.centre, ball.radii(), width)))
 
 

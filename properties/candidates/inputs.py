@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 
+from ...reference.formats import Format, bits_to_float64
 from .arguments import CallArguments, State, Tensor
 from .sequences import reorder_sequences
 
@@ -56,6 +57,40 @@ WAYS: dict[str, Way] = {
     "NAN": _with_few(float("nan")),
     "INF": _with_few(float("inf")),
 }
+
+
+def ties_of(ladders: Sequence[Any]) -> Way:
+    """Numbers of ladders, what lies between two of them, and what is next to both.
+
+    Wherever a row is divided by its largest number over that of the ladder, the quotients are these numbers as well:
+    about every eighth is the largest one. Only the first quarter of a tensor has what is beyond it, by less and by more
+    than half a step.
+
+    Args:
+        ladders: the numbers of one format each, in ascending order (`ladder_of`).
+    """
+
+    def way(tensor: Tensor, rng: Any) -> Any:
+        ladder = ladders[int(rng.integers(len(ladders)))]
+        size = int(tensor.numel())
+        place = rng.integers(len(ladder) - 1, size=size)
+        low, high = ladder[place], ladder[place + 1]
+        kind = rng.integers(6, size=size)
+        middle = (low + high) / 2
+        step = np.abs(middle) * 2.0**-20
+        values = np.choose(kind, [low, middle, middle, middle - step, middle + step, np.full(size, ladder[-1])])
+        values = np.where((kind == 5) & (rng.random(size) < 0.25), 0.0, values)
+        beyond = ladder[-1] + (ladder[-1] - ladder[-2]) * rng.choice([0.25, 0.5, 0.75, 4.0], size)
+        outside = (np.arange(size) < size // 4) & (rng.random(size) < 0.25)
+        return np.where(outside, np.copysign(beyond, values), values).reshape(tuple(tensor.shape))
+
+    return way
+
+
+def ladder_of(fmt: Format) -> Any:
+    """The finite numbers of a format of few bits."""
+    numbers = bits_to_float64(fmt, np.arange(1 << fmt.bits))
+    return np.unique(numbers[np.isfinite(numbers)])
 
 
 def filled_tensor(tensor: Tensor, way: Way, rng: Any) -> Tensor:

@@ -148,7 +148,8 @@ def _ask(
             if code not in ASKING and ask_property is not None:
                 findings.append(of_property(ask_property(code)))
                 continue
-            findings.append(ASKING[code](session))
+            finding = ASKING[code](session)
+            findings += [] if _is_beside(finding, plan) else [finding]
         except SpecError as err:
             # Hostile inputs may be outside of what the spec takes; that it cannot be read at the given ones is said.
             if code == "GIVEN":
@@ -162,6 +163,11 @@ def _ask(
             findings += [] if code == "LEFT" else [ASKING["LEFT"](session)]
             break
     return findings, "", []
+
+
+def _is_beside(finding: Finding, plan: QuestionPlan) -> bool:
+    """Whether a question that few specs have is no question of this one, and was not asked for by name."""
+    return finding.question == "TIES" and finding.outcome is Outcome.UNSUPPORTED and "TIES" not in plan.questions
 
 
 def _unanswered(findings: Sequence[Finding], plan: QuestionPlan) -> list[str]:

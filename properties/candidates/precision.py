@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from ...oracles.bound.accept import ReadingError
 from ...oracles.bound.terms import LADDER, PRESETS, Terms, terms
 from ...oracles.op.declaration import dtype_name
-from ...reference.formats import FORMATS
+from ...reference.formats import EVERY_FORMAT, FORMATS
 from .arguments import OperandFacts
 from .comparing import Held, hold_all
 from .conformance import DEFAULT
@@ -32,7 +32,9 @@ def arithmetic(session: Session) -> tuple[str, str]:
     evidence = [each for each in session.records.evidence if each.question in OF_ARITHMETIC and not _out_of_range(each)]
     if not evidence:
         return "", "not known"
-    dtypes = [dtype_name(y.dtype) for each in evidence for y in each.computed if dtype_name(y.dtype) in FORMATS]
+    names = [dtype_name(y.dtype) for each in evidence for y in each.computed]
+    # What is stored in few bits is computed in float32.
+    dtypes = [name if name in FORMATS else "float32" for name in names if name in EVERY_FORMAT]
     if not dtypes:
         return "", "no output is floating"
     for rung, words in LADDER:

@@ -34,6 +34,7 @@ from .kind import among as among
 from .kind import attach as attach
 from .kind import attach_slopes as attach_slopes
 from .kind import bind as bind
+from .kind import cast as cast
 from .kind import constant as constant
 from .kind import order_of as order_of
 from .kind import scatter as scatter

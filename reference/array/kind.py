@@ -26,6 +26,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ..algorithms import Algorithm, Inapplicable
+from ..formats import cast_array, format_of_cast
 from ..missing import NoReadingError, instead_of
 from .methods import NARROW, Methods
 
@@ -47,8 +48,9 @@ STRUCTURAL = frozenset(("reshape", "transpose", "broadcast", "getitem", "scatter
 BILINEAR = frozenset(("matmul", "correlate"))
 #: What runs along an axis: sums and products so far, and the elements in ascending order.
 SCANS = frozenset(("cumsum", "cumprod", "sort"))
-#: Reductions; `store` is a rounding to the format of a stored intermediate; `among` a choice of algorithms.
-OTHER = frozenset(("sum", "prod", "max", "store", "among"))
+#: Reductions; `store` is a rounding to the format of a stored intermediate, which a formula does not mean, and `cast`
+#: one that it means; `among` a choice of algorithms.
+OTHER = frozenset(("sum", "prod", "max", "store", "cast", "among"))
 #: Primitives that give elements of their operands: as finite as those, and stored where those are.
 MOVING = STRUCTURAL - {"scatter", "overlap"} | {"negative", "absolute", "maximum", "minimum", "where", "attach"}
 MOVING |= {"max", "sort", "store"}
@@ -234,6 +236,19 @@ def store(x: Any, dtype: str = "", asked: bool = True) -> Any:
         asked: whether the formula asks for the rounding; else the contract says whether an evaluation may make it.
     """
     return bind("store", (x,), {"dtype": dtype, "asked": asked}) if isinstance(x, Array) else x
+
+
+def cast(x: Any, dtype: str, saturates: bool) -> Any:
+    """`x` as a number of a format of few bits, which every evaluation gives: the nearest, ties to even.
+
+    Unlike `store`, it is a part of what a formula means: the exact value is rounded, too. Derivatives are cast alike.
+
+    Args:
+        dtype: name of the format (`EVERY_FORMAT`). saturates: whether what is beyond it becomes its largest number.
+    """
+    if isinstance(x, Array):
+        return bind("cast", (x,), {"dtype": dtype, "saturates": saturates})
+    return cast_array(format_of_cast(dtype, saturates), x)
 
 
 def among(ways: Sequence[Algorithm], *arrays: Any) -> Any:

@@ -20,6 +20,7 @@ from ..array import (
     Params,
     among,
     bind,
+    cast,
     choose,
     constant,
     one_less,
@@ -179,6 +180,7 @@ DIAGONAL: dict[str, tuple[Function, ...]] = {
     # function that it means, so the slope is that of the number before it is rounded: 1. What is stored in a dtype has
     # tangents and cotangents of that dtype.
     "store": (lambda g, y, xs, params: store(g, **params) if params["dtype"] else g,),
+    "cast": (lambda g, y, xs, params: cast(g, **params),),
 }
 
 
@@ -299,4 +301,4 @@ def pull_cotangent(primitive: str, position: int, g: Any, y: Any, xs: Operands, 
 
 
 # A primitive without a derivative would otherwise be found only when some formula is differentiated through it.
-assert frozenset(DIAGONAL) - {"store"} == ELEMENTWISE
+assert frozenset(DIAGONAL) - {"store", "cast"} == ELEMENTWISE

@@ -11,6 +11,7 @@ import numpy as np
 from mpmath import libmp
 
 from ..condition import Condition, possibly, surely
+from ..formats import Specials, format_of_cast, round_to
 from ..windows import offsets_of, windows_of
 from .numbers import Raw, bits_in_use, larger, primitives_at
 
@@ -136,6 +137,17 @@ def _product_rows(values: Any, axes: tuple[int, ...]) -> Any:
     return _reduce_rows(values, axes, lambda row: functools.reduce(lambda a, b: libmp.mpf_mul(a, b, bits, "n"), row))
 
 
+def _cast(values: Any, dtype: str, saturates: bool) -> Any:
+    """The nearest number of a format; NaN where it has no code for what is beyond it. As `formats.cast_array`."""
+    fmt = format_of_cast(dtype, saturates)
+
+    def cast_one(raw: Raw) -> Raw:
+        rounded = round_to(fmt, libmp.mpf_abs(raw) if fmt.specials is Specials.POWERS else raw)
+        return libmp.fnan if rounded in (libmp.finf, libmp.fninf) and fmt.specials is not Specials.IEEE else rounded
+
+    return objects([cast_one(raw) for raw in values.reshape(-1).tolist()], values.shape)
+
+
 def _sort(values: Any, axis: int) -> Any:
     def sort_row(row: list[Raw]) -> list[Raw]:
         numbers = [x for x in row if x != libmp.fnan]
@@ -158,6 +170,7 @@ STRUCTURE: dict[str, Callable[..., Any]] = {
     "matmul": _multiply_matrices,
     "correlate": _correlate,
     "store": lambda x, dtype, asked: x,
+    "cast": _cast,
     "where": _choose,
     "reshape": lambda x, shape: np.reshape(x, shape),
     "transpose": lambda x, axes: np.transpose(x, axes),

@@ -216,6 +216,10 @@ def _overlapped(values: Any, shape: Any, sizes: Any, stride: Any, dilation: Any)
     return out
 
 
+def _cast(values: Any, dtype: str, saturates: bool) -> Any:
+    raise NoReadingError(f"the second reading has no cast to {dtype}, because no op of the catalog has one")
+
+
 def _multiplied(row: list[Jet]) -> Jet:
     return functools.reduce(lambda a, b: a * b, row, jet(1.0))
 
@@ -223,6 +227,7 @@ def _multiplied(row: list[Jet]) -> Jet:
 _PRIMITIVES: dict[str, Callable[..., Any]] = {
     "where": lambda a, b, condition, share: _where(condition, a, b),
     "store": lambda x, dtype, asked: x,
+    "cast": _cast,
     "attach": lambda x, y, kept=False: _elementwise("attach")(x, y),
     "erf": lambda x, absolute=False: _elementwise("erf")(x),
     "sum": lambda x, axes, means=False: _rows(x, axes, total_of),

@@ -130,6 +130,7 @@ FORMULAS: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...], Any]]
     "attach, kept": (lambda a, b: array.attach(a, a, kept=True) * b, ((3,), (3,)), _any),
     "among": (lambda a, b: array.among(WAYS, a, a * b) * b, ((3,), (3,)), _any),
     "store": (lambda a: array.store(a) * a, ((3,),), _any),
+    "cast": (lambda a: array.constant(array.cast(a, "float8_e5m2", False)) * a, ((3,),), _any),
     "layer_norm": (lambda x, w, b: norms.layer_norm(x, (4,), w, b), ((3, 4), (4,), (4,)), _any),
     "softmax": (lambda x: softmax.softmax(x, 0), ((4, 2),), _any),
     "log_softmax": (lambda x: softmax.log_softmax(x, -1), ((2, 4),), _any),

@@ -81,6 +81,18 @@ def _grouped() -> tuple[Any, ...]:
     return lambda a, b: F.grouped_mm(a.bfloat16(), b.bfloat16(), offs=ends), normal(8, 16), normal(2, 16, 8)
 
 
+def _scaled() -> tuple[Any, ...]:
+    """torch has no backward of this operation, so the casts to eight bits take the derivatives away."""
+    rows, eight = F.ScalingType.RowWise, torch.float8_e4m3fn
+
+    def product(a: Tensor, b: Tensor, s: Tensor) -> Tensor:
+        left, right = a.detach().to(eight), b.detach().to(eight)
+        t = torch.linspace(0.5, 2.0, 16)[None]
+        return F.scaled_mm(left, right.t(), s.abs(), rows, t, rows, output_dtype=torch.float32) + 0 * a.sum()
+
+    return product, normal(16, 32), normal(16, 32), normal(16, 1)
+
+
 _ROWS, _CLASSES = (3, 4), torch.tensor([1, 0, 3])
 _PAIR, _TRIPLE = (_ROWS, _ROWS), (_ROWS, _ROWS, _ROWS)
 
@@ -124,6 +136,7 @@ CALLS: dict[str, Making] = {
     "conv_transpose2d": _of_tensors("conv_transpose2d", _IMAGE, (3, 4, 3, 3)),
     "conv_transpose3d": _of_tensors("conv_transpose3d", _VOLUME, (2, 3, 2, 2, 2)),
     "grouped_mm": _grouped,
+    "scaled_mm": _scaled,
     "scaled_dot_product_attention": _of_tensors("scaled_dot_product_attention", *(((1, 2, 4, 8),) * 3)),
     "multi_head_attention_forward": _attention,
     # Pools and windows
@@ -187,10 +200,9 @@ CALLS: dict[str, Making] = {
     "one_hot": lambda: (lambda x: F.one_hot(_CLASSES, 4) * x, normal(3, 4)),
 }  # fmt: skip
 
-#: Functions of formats that have no reading, of which no call is made. Not every version of torch has all of them.
+#: Functions of which no call can be made. Not every version of torch has all of them.
 NOT_CALLED = {
-    "scaled_addmm": "it multiplies 8-bit floating numbers, a format that the readings lack",
-    "scaled_addmm_": "it multiplies 8-bit floating numbers, a format that the readings lack",
-    "scaled_mm": "it multiplies 8-bit floating numbers, a format that the readings lack",
-    "scaled_grouped_mm": "it multiplies 8-bit floating numbers, a format that the readings lack",
+    "scaled_addmm": "torch has no kernel of it for CPUs",
+    "scaled_addmm_": "torch has no kernel of it for CPUs",
+    "scaled_grouped_mm": "torch has no kernel of it for CPUs",
 }

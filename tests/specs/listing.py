@@ -28,14 +28,17 @@ is undefined in C and in torch, and is not judged.
 
 A `torch.autograd.Function` is read as what its forward does, and its derivatives are those of that. `nn.Parameter(x)`
 is a tensor to which no derivative leads back. What `torch.compile` made is read as its original. What a module keeps
-from call to call stands in a buffer. Complex, sparse and nested tensors, and formats of eight bits and fewer, end with
-a sentence that names the operation and the line.
+from call to call stands in a buffer. Complex, sparse and nested tensors, and pairs of numbers of four bits, end with a
+sentence that names the operation and the line.
+
+A cast to eight bits, e4m3, e5m2 or e8m0, is a part of what a spec means, and no rounding that an evaluation may leave
+out: [low_bit.md](low_bit.md).
 
 `python benchmarks/functions_read.py > docs/specs.md` writes this page anew.
 """
 _TITLES = {
     "slopes": "Functions with slopes of their own", "steps": "Kernels of several steps",
-    "activations": "Activations", "alignment": "Alignment", "counting": "Counts and places",
+    "activations": "Activations", "alignment": "Alignment", "codes": "Bytes", "counting": "Counts and places",
     "elementwise": "Functions of elements", "indexing": "Reading and writing at places", "images": "Images and signals",
     "losses": "Losses", "norms": "Norms and lengths", "ordering": "Ordering and scans",
     "products": "Products of matrices", "reductions": "Reductions", "structure": "Shapes and constants",

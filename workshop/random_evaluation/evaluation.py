@@ -22,7 +22,7 @@ import numpy as np
 from opassay.oracles.bound.contract import EXP2, Contract
 from opassay.oracles.bound.rounding.functions import erf_centre, erfc_centre
 from opassay.reference.algorithms import STORED, Inapplicable, algorithms
-from opassay.reference.array import Array, Operands, Params
+from opassay.reference.array import Array, Operands, Params, cast
 from opassay.reference.condition import EITHER, Condition, possibly, surely
 from opassay.reference.formats import BINARY32
 from opassay.reference.windows import offsets_of, windows_of
@@ -343,6 +343,7 @@ _RULES: dict[str, Callable[..., Any]] = {
     "where": _where,
     "attach": _attach,
     "store": _store,
+    "cast": _exactly(cast),
     "sum": _sum,
     "prod": lambda working, x, axes: orders.reduce_axes(x.values, axes, working, _times(working)),
     "cumsum": lambda working, x, axis: orders.scan(x.values, axis, _plus(working)),

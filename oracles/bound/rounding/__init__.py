@@ -15,7 +15,8 @@ that may be zero (`ball._settle`). A product of ∞ and a zero that a reading in
 convolution, need not be formed: see `insertions.py`.
 """
 
-from . import common_errors as common_errors  # The modules of rules enter themselves into the table of rules.
+from . import casts as casts  # The modules of rules enter themselves into the table of rules.
+from . import common_errors as common_errors
 from . import functions as functions
 from . import insertions as insertions
 from . import lattice as lattice

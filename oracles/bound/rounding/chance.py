@@ -188,8 +188,9 @@ def _roundings(primitive: str, operands: Sequence[Ball], out: Ball, contract: Co
     """
     if primitive == "sum":
         return max(int(operands[0].centre.size) // max(int(out.centre.size), 1) - 1, 1)
-    if contract.products.factors or contract.products.partials is not None:
-        return 1  # The error of a factor is no rounding of the sum.
+    products = contract.products
+    if products.factors or products.partials is not None or products.accumulators is not None:
+        return 1  # The error of a factor, or of an accumulator, is no rounding of the sum.
     if primitive == "matmul":
         return max(int(operands[0].shape[-1]), 1)
     if primitive == "correlate":

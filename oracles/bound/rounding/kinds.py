@@ -9,7 +9,7 @@ NEVER_NEGATIVE = frozenset(
     {"square", "absolute", "sqrt", "exp", "sigmoid", "exp2", "cosh", "arccosh", "arccos", "erfc", "hypot"}
 )
 KEEP_SIGN = frozenset(
-    {"add", "multiply", "divide", "power", "minimum", "maximum", "where", "sum", "prod", "max", "store"}
+    {"add", "multiply", "divide", "power", "minimum", "maximum", "where", "sum", "prod", "max", "store", "cast"}
     | {"sinh", "arctan", "arcsinh", "cbrt", "floor", "ceil", "rint", "trunc", "sign", "fmod", "float_power"}
     | {*STRUCTURAL, *SCANS, *BILINEAR}
 )
@@ -21,4 +21,4 @@ RUNNING = frozenset({"cumsum", "cumprod"})
 LOGARITHMS = frozenset({"log", "log2", "log10"})
 
 #: Primitives that compute: the others move or choose elements, and the radii with them.
-COMPUTED = ELEMENTWISE - MOVING | {"sum", "prod"}
+COMPUTED = ELEMENTWISE - MOVING | {"sum", "prod", "cast"}

@@ -146,7 +146,7 @@ def _sources(step: _Primitive, places: Any) -> list[Any]:
     one of them.
     """
     shapes = step.shapes
-    if step.primitive in ELEMENTWISE or step.primitive == "store":
+    if step.primitive in ELEMENTWISE or step.primitive in ("store", "cast"):
         return [_broadcast(shape, step.shape, places) for shape in shapes]
     if not step.primitive:
         return []

@@ -57,6 +57,9 @@ def bilinear(contract: Contract, product: _Product, a: Ball, b: Ball, terms: int
         grown = (1.0 + rounding.factors) ** len(lossy)
         relative = grown - 1.0 + relative * grown
         absolute += sum(_lost_below(contract) * (2.0 * reaches[1 - i] + 1.0) for i in lossy) * terms
+    narrow_sums = rounding.accumulators if _of_eight_bits(a) and _of_eight_bits(b) else None
+    if narrow_sums is not None:
+        relative += narrow_sums.share(terms) * (1.0 + relative)
     limit = contract.limit
     if rounding.partials is not None:
         # Every partial sum is rounded once to that format. The sum of their sizes is at most that of all terms.
@@ -72,7 +75,7 @@ def bilinear(contract: Contract, product: _Product, a: Ball, b: Ball, terms: int
     if rounding.narrow is not None and any(reaches[i] > rounding.narrow.max for i in lossy):
         limit = -1.0  # A factor that its format does not hold is an infinity.
     radius = limited(size, limit, radius)
-    if contract.lattice:
+    if contract.lattice and narrow_sums is None:
         exact = lattice.sums_exactly(contract, size, a, b)
         radius = np.where(exact, 0.0, radius) if np.any(exact) else radius
         terms = 0 if np.all(exact) else terms
@@ -88,6 +91,11 @@ def _fits_factors(contract: Contract, x: Ball) -> bool:
         return bool(np.array_equal(round_array(narrow, values), values))
     mantissa = np.frexp(values)[0] / contract.products.factors
     return bool(np.all(mantissa == np.rint(mantissa)))
+
+
+def _of_eight_bits(x: Ball) -> bool:
+    """Whether a factor may be a tensor of eight-bit floats, whose numbers have at most four bits."""
+    return bool(x.exact and np.all(np.frexp(np.asarray(x.centre, dtype=np.float64))[0] * 16 % 1 == 0))
 
 
 def _lost_below(contract: Contract) -> float:

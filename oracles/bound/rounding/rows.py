@@ -313,7 +313,7 @@ def _shape_after(primitive: str, shapes: Sequence[tuple[int, ...]], params: Para
         raise MixedRowsError
     if "shape" in params:
         return tuple(params["shape"])
-    if primitive == "store":
+    if primitive in ("store", "cast"):
         return shapes[0]
     if "axes" in params and primitive != "transpose":
         (shape,) = shapes
@@ -337,4 +337,5 @@ _KEEPS_ROWS: dict[str, Callable[[tuple[int, ...], Params], bool]] = {
     "broadcast": lambda shape, params: True,
     "getitem": _keeps_first,
     "store": lambda shape, params: True,
+    "cast": lambda shape, params: True,
 }

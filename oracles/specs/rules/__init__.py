@@ -2,6 +2,7 @@
 
 from . import activations as activations  # The modules enter their rules into the table.
 from . import alignment as alignment
+from . import codes as codes
 from . import counting as counting
 from . import elementwise as elementwise
 from . import images as images

@@ -11,8 +11,12 @@ import torch
 from ....reference.algorithms import STORED, Algorithm, Reverse
 from ....reference.array import among
 from ....reference.derivative import vjp
+from ....reference.missing import NoReadingError
 from ...bound.contract import SCALED
 from .table import LIBRARY, RULES, Rule, enter, may_store
+
+#: `torch.nn.functional.ScalingType`, as the operation has it.
+_OF_A_MATRIX, _OF_ROWS = 0, 1
 
 
 def _add_product(product: Rule) -> Rule:
@@ -85,6 +89,32 @@ def _multiply_groups(a: Any, b: Any, ends: Any = None, bias: Any = None, out_dty
     return np.concatenate([np.matmul(a[i], b[:, part]) for i, part in enumerate(parts)], axis=1)
 
 
+def _multiply_scaled(
+    a: Any, b: Any, scale_a: Any, scale_b: Any, bias: Any = None, scale_result: Any = None, out_dtype: Any = None,
+    use_fast_accum: bool = False,
+) -> Any:  # fmt: skip
+    """(a b) s t, of numbers of few bits whose products float32 has exactly; torch scales the factors on CPUs."""
+    if scale_result is not None:
+        raise NoReadingError("scale_result has no rule; divide the result")
+    ways = [
+        Algorithm(lambda a, b, s, t: np.matmul(a, b) * s * t, ""),
+        Algorithm(lambda a, b, s, t: np.matmul(a, b) * (s * t), ""),
+        Algorithm(lambda a, b, s, t: np.matmul(a * s, b * t), ""),
+    ]
+    product = among(ways, a, b, scale_a, scale_b)
+    return product if bias is None else product + bias
+
+
+def _multiply_by_recipe(
+    a: Any, b: Any, scale_a: Any, recipe_a: Any, swizzle_a: Any, scale_b: Any, recipe_b: Any, swizzle_b: Any,
+    bias: Any = None, *args: Any, **kwargs: Any,
+) -> Any:  # fmt: skip
+    """`_multiply_scaled`, with one scale for a matrix, or for each of its rows or columns."""
+    if not {*recipe_a, *recipe_b} <= {_OF_A_MATRIX, _OF_ROWS}:
+        raise NoReadingError("scales of blocks have no rule; multiply the numbers by them")
+    return _multiply_scaled(a, b, scale_a[0], scale_b[0], bias)
+
+
 def _scores(q: Any, k: Any, scale: float) -> Any:
     """scale · q kᵀ. torch's own text scales each factor by a root of it, and kernels for tensor cores scale what they
     have multiplied, because factors are rounded there.
@@ -123,5 +153,7 @@ enter(
         "addmm baddbmm addmv": _add_product(np.matmul),
         "addbmm": _product_by_product,
         "_grouped_mm": _multiply_groups,
+        "_scaled_mm": _multiply_scaled,
+        **({"_scaled_mm_v2": _multiply_by_recipe} if hasattr(torch.ops.aten, "_scaled_mm_v2") else {}),
     }
 )

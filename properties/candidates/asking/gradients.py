@@ -17,7 +17,8 @@ import torch
 
 from ....oracles.bound.terms import Terms
 from ....oracles.op.bits import same_bits, same_results
-from ....oracles.op.declaration import to_array
+from ....oracles.op.declaration import dtype_name, to_array
+from ....oracles.specs.storage import is_computed_in
 from ....oracles.verdicts.verdict import Code, Outcome
 from ..agreement import (
     SpecBackward,
@@ -106,6 +107,9 @@ def gradients_at(session: Session, at: CallArguments, drawn: str, place: Gradien
     part, arguments = None if cut.rows is None else session.part, cut.held
     run = spec.run(arguments, state)
     outputs = floating(run.outputs)
+    few = [t.dtype for t in (*outputs, *floating(arguments.tensors)) if not is_computed_in(t.dtype)]
+    if few:
+        return not_asked("GRAD", f"a gradient would have to be stored in {dtype_name(few[0])}, as its tensor is")
     # A buffer that is written needs no gradient; what does must not be written where autograd is to go through it.
     places = zip(run.written, run.names[len(run.outputs) :], strict=True)
     moving = [name for place, name in places if isinstance(place, int) or place in spec.parameters]

@@ -90,8 +90,10 @@ def _looked_at(session: Session, row: Evidence) -> _Looked:
     first = next(evaluations)
     if evaluations.work > _WORK:
         raise _TooLongError(f"{RUNS} evaluations of {evaluations.work / 2**20:.3g} million elements each take long")
-    balls = [one.ball if one.wrong is None else None for one in row.held]
+    # A cast to few bits leaves one number or two, of which neither is less likely.
     formats = [FORMATS.get(dtype_name(computed.dtype)) for computed in row.computed]
+    pairs = zip(row.held, formats, strict=True)
+    balls = [one.ball if one.wrong is None and fmt is not None else None for one, fmt in pairs]
     runs = map(row.picked, itertools.chain([first], evaluations))
     spread = spreads(balls, formats, runs, cotangents=row.cotangents)
     looked, sides = 0, {}

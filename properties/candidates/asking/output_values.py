@@ -5,10 +5,14 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator, Sequence
 
+import numpy as np
+import torch
+
+from ....oracles.specs.storage import formats_in, rounds_to_integers, thresholds_in
 from ..arguments import CallArguments
 from ..finding import Finding, not_asked, raised
 from ..host.calls import Answer, Manner
-from ..inputs import WAYS, altered, filled_tensor, of_twelve_bits
+from ..inputs import WAYS, altered, filled_tensor, ladder_of, of_twelve_bits, ties_of
 from ..row_sample import Part, drawn, packed
 from ..session import Asking, Session
 
@@ -91,6 +95,29 @@ def bits_in_turn(session: Session, manner: Manner = Manner.PLAIN, after: int = 0
         yield session.values("BITS", arguments, {**session.spec.state, **other}, manner, sharp=True, alone=after > 0)
 
 
+def ties(session: Session) -> Finding:
+    """TIES."""
+    if session.spec.numpy or not any(t.dtype.is_floating_point for t in session.given.tensors):
+        return not_asked("TIES", "no argument of a torch spec is a floating tensor")
+    traced = session.spec.traced_at(session.given, session.spec.state)
+    graph = traced.graph
+    formats = formats_in(graph)
+    # Of numbers that are scales alone, powers of two, nothing is next to anything.
+    ladders = [ladder_of(fmt) for fmt in formats if fmt.precision > 1 or len(formats) == 1]
+    ladders += [np.arange(-128.0, 128.0)] if rounds_to_integers(graph) else []
+    edges = thresholds_in(graph)
+    if len(edges) > 1 and any(_is_of_integers(output.dtype) for output in traced.outputs):
+        ladders.append(np.unique([*edges, *(-x for x in edges)]))
+    if not ladders:
+        return not_asked("TIES", "the spec casts to no format of few bits, and rounds to no integers")
+    arguments = session.filled(session.given, ties_of(ladders), session.generator("TIES"))
+    return session.values("TIES", arguments, alone=True)
+
+
+def _is_of_integers(dtype: torch.dtype) -> bool:
+    return not (dtype.is_floating_point or dtype.is_complex or dtype == torch.bool)
+
+
 def params(session: Session) -> Finding:
     """PARAMS."""
     if not session.spec.state:
@@ -106,5 +133,6 @@ ASKING: dict[str, Asking] = {
     "GIVEN": given,
     **{code: functools.partial(of_a_way, code) for code in WAYS},
     "BITS": bits,
+    "TIES": ties,
     "PARAMS": params,
 }

@@ -165,12 +165,18 @@ class Making(nn.Module):
         return x * self.table
 
 
+#: Eight pairs of numbers of four bits, for which torch has no arithmetic and no cast.
+PAIRS = torch.zeros(8, dtype=torch.uint8).view(torch.float4_e2m1fn_x2)
 UNREAD: dict[str, tuple[Spec, tuple[Tensor, ...], str]] = {
     "complex": (lambda x: x * 2, (torch.ones(3, dtype=torch.complex64),), "complex; write its real and its imaginary"),
     "complex inside": (lambda x: torch.fft.rfft(x).abs(), (torch.ones(8),), "_fft_r2c.*test_ways_to_write.py.*complex"),
     "complex output": (lambda x: torch.complex(x, x), (torch.ones(8),), "complex"),
-    "format": (lambda x: x.float(), (torch.ones(8).to(torch.float8_e4m3fn),), "float8_e4m3fn; it can be read in"),
-    "format inside": (lambda x: x.to(torch.float8_e5m2).float(), (torch.ones(8),), "float8_e5m2; it can be read in"),
+    "format": (lambda x: x.view(torch.uint8), (PAIRS,), "float4_e2m1fn_x2; it can be read in"),
+    "format inside": (
+        lambda x: x.view(torch.float4_e2m1fn_x2),
+        (PAIRS.view(torch.uint8),),
+        "float4_e2m1fn_x2; it can be read in",
+    ),
     "sparse": (lambda x: x.to_dense(), (torch.eye(3).to_sparse(),), "sparse_coo; give it as a dense tensor"),
     "meta": (lambda x: x * 2, (torch.empty(3, device="meta"),), "on the meta device"),
 }

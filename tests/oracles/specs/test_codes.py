@@ -1,0 +1,91 @@
+"""Eight-bit numbers as bytes: the codes of right numbers are right, and bytes that are given are numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import opassay
+
+E4M3, E5M2 = torch.float8_e4m3fn, torch.float8_e5m2
+ASKED = ["GIVEN", "SEEDS", "ZEROS", "NAN"]
+
+
+def scale_of(x: Tensor) -> Tensor:
+    return x.abs().amax(-1, keepdim=True).clamp(min=1e-9) / 448
+
+
+def as_bytes(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Codes of e4m3 in rows of another length, as a cache has them."""
+    s = scale_of(x)
+    return (x / s).clamp(-448, 448).to(E4M3).view(torch.uint8).reshape(2, -1), s
+
+
+def by_reciprocal(x: Tensor) -> tuple[Tensor, Tensor]:
+    s = scale_of(x)
+    return (x * (1 / s)).clamp(-448, 448).to(E4M3).view(torch.uint8).reshape(2, -1), s
+
+
+WRONG: dict[str, Any] = {
+    "the next code": lambda x: (as_bytes(x)[0] + 1, as_bytes(x)[1]),
+    "codes of e5m2": lambda x: ((x / scale_of(x)).to(E5M2).view(torch.uint8).reshape(2, -1), scale_of(x)),
+    "no signs": lambda x: (as_bytes(x)[0] & 127, as_bytes(x)[1]),
+    "numbers in place of codes": lambda x: ((x / scale_of(x)).to(torch.uint8).reshape(2, -1), scale_of(x)),
+}
+
+
+def drawn(*shape: int) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.mark.parametrize("candidate", [as_bytes, by_reciprocal])
+def test_codes_of_right_numbers_are_right(candidate: Any) -> None:
+    found = opassay.judge(candidate, as_bytes, (drawn(4, 16),), questions=ASKED)
+    assert found.verdict == "accepted", str(found)
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_other_codes_are_wrong(name: str) -> None:
+    found = opassay.judge(WRONG[name], as_bytes, (drawn(4, 16),), questions=ASKED)
+    assert found.verdict == "rejected", str(found)
+
+
+def test_both_codes_are_right_at_a_near_tie_and_every_nan() -> None:
+    x, s = torch.tensor([1.0625 * 3, torch.nan, -0.0]), torch.tensor(3.0)
+
+    def spec(x: Tensor, s: Tensor) -> Tensor:
+        return (x / s).to(E4M3).view(torch.uint8)
+
+    for codes in ([0x38, 0x7F, 0x80], [0x39, 0xFF, 0x00]):
+        opassay.assert_conforms(torch.tensor(codes, dtype=torch.uint8), spec, x, s)
+    for codes in ([0x37, 0x7F, 0x80], [0x3A, 0x7F, 0x80], [0x38, 0x7E, 0x80], [0x38, 0x7F, 0x81]):
+        with pytest.raises(AssertionError):
+            opassay.assert_conforms(torch.tensor(codes, dtype=torch.uint8), spec, x, s)
+
+
+def test_bytes_that_are_given_are_numbers() -> None:
+    codes = torch.arange(256, dtype=torch.uint8)[:120].reshape(4, 30)
+
+    def spec(codes: Tensor, s: Tensor) -> Tensor:
+        return codes.view(E4M3).float() * s
+
+    given = (codes, drawn(4, 1))
+    assert opassay.judge(spec, spec, given, questions=ASKED).verdict == "accepted"
+    other = opassay.judge(lambda codes, s: codes.view(E5M2).float() * s, spec, given, questions=ASKED)
+    assert other.verdict == "rejected"
+
+
+def test_bytes_of_rounded_numbers_are_numbers_where_they_are_sure() -> None:
+    def spec(x: Tensor) -> Tensor:
+        return as_bytes(x)[0].view(E4M3).float()
+
+    x = drawn(4, 16)
+    assert opassay.judge(spec, spec, (x,), questions=["GIVEN"]).verdict == "accepted"
+    assert opassay.judge(lambda x: spec(x) * 1.125, spec, (x,), questions=["GIVEN"]).verdict == "rejected"
+    x[0, 0] = 0.0  # of which the sign is not known
+    found = opassay.judge(spec, spec, (x,), questions=["GIVEN"])
+    assert found.verdict == "error"
+    assert "keep the tensor itself" in found.error
