@@ -11,7 +11,9 @@ from typing import Any
 
 from ...oracles.verdicts.verdict import Code, Outcome, clean, explanation_lines
 from ..table import TABLE
+from .draws import Draws
 from .finding import Finding
+from .host.isolation import Isolation
 from .host.timing import Timing
 
 
@@ -45,17 +47,19 @@ class Assignment:
     """What is judged, and by what.
 
     Attributes:
-        candidate, spec: their names. contract: the terms, in one line. seed: of everything that is drawn.
+        candidate, spec: their names. contract: the terms, in one line. draws: from what everything was drawn.
         dtype: of the first floating tensor of the given inputs, "none" where there is none.
         sha256: of the files that were executed, where there are any: "candidate" and "spec".
+        isolation: of the candidate's process, where it has one.
     """
 
     candidate: str
     spec: str
     contract: str
-    seed: int
+    draws: Draws
     dtype: str = "none"
     sha256: Mapping[str, str] = field(default_factory=dict)
+    isolation: Isolation | None = None
 
 
 @dataclass(frozen=True)
@@ -96,6 +100,7 @@ class Judgement:
     def as_json(self) -> str:
         """One line for a program."""
         of = self.assignment
+        isolation = of.isolation or Isolation()
         record = {
             "verdict": str(self.verdict),
             "causes": [cause_data(finding) for finding in self.causes],
@@ -114,7 +119,10 @@ class Judgement:
             "left_out": {
                 finding.question: clean(finding.left_out)[:2000] for finding in self.findings if finding.left_out
             },
-            "seed": of.seed,
+            "seed": of.draws.seed,
+            "draws": of.draws.secret,
+            "isolation": isolation.by,
+            "isolated": list(isolation.holds),
             "seconds": round(self.seconds, 3),
             "candidate": of.candidate,
             "spec": of.spec,
@@ -134,7 +142,8 @@ class Judgement:
         With `verbose` every cause has its card, and every question that the candidate refuses by an exception.
         """
         of = self.assignment
-        lines = [f"{of.candidate} against {of.spec}, seed {of.seed}", f"allowed: {of.contract}"]
+        known = "" if of.draws.secret else f", {of.draws}"
+        lines = [f"{of.candidate} against {of.spec}{known}", f"allowed: {of.contract}"]
         lines += [f"sha256 of the {name}: {digest}" for name, digest in of.sha256.items() if digest]
         lines += map(report_line, self.findings)
         refused = [finding for finding in self.findings if finding.outcome is Outcome.REFUSED]
@@ -158,6 +167,9 @@ class Judgement:
         lines += [f"  weak: {text}" for text in self.weaknesses]
         lines += [f"  keeps the bound of: {self.arithmetic}"] if self.arithmetic else []
         lines += [f"  time: {self.timing}"] if self.timing is not None else []
+        of = self.assignment
+        lines += [f"  isolation: {of.isolation}"] if of.isolation is not None and of.isolation.lacks else []
+        lines += [f"  drawn anew: --draws {of.draws.secret} draws the same"] if of.draws.secret else []
         return clean("\n".join(lines))
 
     def _because(self) -> str:

@@ -18,6 +18,7 @@ from ..table import TABLE
 from .arguments import CallArguments, copied_state
 from .asking import ASKING
 from .conformance import DEFAULT
+from .draws import Draws
 from .finding import Finding, not_asked, of_property, wrong
 from .host.calls import GoneError
 from .host.host import CandidateHost
@@ -59,8 +60,7 @@ def judge(
             than two calls.
     """
     plan = QuestionPlan(questions, calls=calls, total=total)
-    if seed < 0:
-        raise ValueError(f"seed={seed}: need a whole number from 0 on")
+    draws = Draws.of(seed)
     allowed = terms(contract)
     if not callable(inputs) and (isinstance(inputs, str) or not isinstance(inputs, Sequence | Mapping)):
         shape = f" of shape {tuple(inputs.shape)}" if isinstance(inputs, torch.Tensor) else ""
@@ -74,7 +74,7 @@ def judge(
     host = CandidateHost(str(getattr(candidate, "__name__", type(candidate).__name__)), candidate)
     before = copied_state(host.state)
     part = part_of(read_spec, arguments, allowed)
-    session = Session(read_spec, host, allowed, seed, arguments, draw, part)
+    session = Session(read_spec, host, allowed, draws, arguments, draw, part)
     session.history.in_a_row = plan.calls
     try:
         return judged(session, plan, ask_property=_asking_here(session, host))
@@ -94,7 +94,7 @@ def _asking_here(session: Session, host: CandidateHost) -> AskProperty:
     def ask(code: str) -> Verdict:
         from .property_cells import judge_property
 
-        return judge_property(code, make, session.seed)
+        return judge_property(code, make, session.draws.seed)
 
     return ask
 
@@ -120,7 +120,7 @@ def judged(
     findings = with_advice(session, findings, name)
     verdict = Ruling.ERROR if error else ruling(findings, weaknesses)
     names = session.candidate.name, session.spec.name, str(session.terms)
-    of = Assignment(*names, session.seed, session.given.dtype)
+    of = Assignment(*names, session.draws, session.given.dtype)
     return Judgement(
         of, verdict, tuple(findings), tuple(weaknesses), words, name, error, session.records.coverage(),
         time.monotonic() - start,

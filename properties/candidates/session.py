@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
-import numpy as np
 
 from ...oracles import process
 from ...oracles.bound.terms import Terms
@@ -18,6 +17,7 @@ from .agreement import disagreement, operands_of
 from .arguments import CallArguments, Inputs, OperandFacts, State, Tensor, lacking
 from .bound_question import Reading
 from .comparing import hold_in_turn
+from .draws import Draws
 from .evidence import OF_ARITHMETIC, OF_DATA, OF_LIKELY, Evidence, Records
 from .finding import FailingCall, Finding, raised, summed, wrong
 from .host.calls import WRITTEN, Answer, Answering, CandidateCall, Manner, Writes
@@ -78,7 +78,7 @@ class Session:
     """One candidate under judgement.
 
     Attributes:
-        spec, candidate, terms, seed: what is judged, by what, under which terms, and of which random state.
+        spec, candidate, terms, draws: what is judged, by what, under which terms, and from which random state.
         given: the arguments. draw: (seed) -> arguments, where the spec's file gives any number of them.
         part: how the problem is cut where it is large; None where it is asked as a whole.
         share: what of a large problem is asked for, in words, where rows of it are the problem now.
@@ -89,7 +89,7 @@ class Session:
     spec: Specification
     candidate: Answering
     terms: Terms
-    seed: int
+    draws: Draws
     given: CallArguments
     draw: Callable[[int], Inputs] | None = None
     part: Part | None = None
@@ -100,8 +100,8 @@ class Session:
     readings: dict[Any, Sequence[Reading]] = field(default_factory=dict)
 
     def generator(self, question: str) -> Any:
-        """NumPy's generator for the inputs of a question; it depends on the seed and on the question alone."""
-        return np.random.default_rng([self.seed, *question.encode()])
+        """NumPy's generator for the inputs of a question; it depends on the draws and on the question alone."""
+        return self.draws.generator(question)
 
     def filled(self, arguments: CallArguments, way: Way, rng: Any) -> CallArguments:
         """The arguments with other values; integers stay what the spec reads them as."""

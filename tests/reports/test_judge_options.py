@@ -149,11 +149,12 @@ def test_the_order_of_asking_is_not_that_of_the_report() -> None:
 def _session(session: Any) -> Any:
     from opassay.oracles.bound.terms import terms
     from opassay.properties.candidates.arguments import CallArguments
+    from opassay.properties.candidates.draws import Draws
     from opassay.properties.candidates.host.host import CandidateHost
     from opassay.properties.candidates.specification import specification
 
     return session(
-        specification(torch.relu), CandidateHost("relu", torch.relu), terms("torch"), 0, CallArguments.of((X,))
+        specification(torch.relu), CandidateHost("relu", torch.relu), terms("torch"), Draws(0), CallArguments.of((X,))
     )
 
 
