@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import replace
 from hashlib import sha256
@@ -101,8 +102,12 @@ def judge_file(
         words = {"spec": spec, "candidate": named, "seed": draws.seed, "given": dict(given or {}), "dtype": plan.dtype}
         readable = [*_folders_of(named), *_folders_of(spec), str(problem.path.parent), folder]
 
+        apart.until = time.monotonic() + plan.total
+
         def make_again() -> CandidateApart:
-            return make(Quarters(confinement, readable))
+            again = make(Quarters(confinement, readable))
+            again.until = apart.until
+            return again
 
         properties = PropertiesApart(make_again, words, allowed)
         stack.callback(properties.close)

@@ -20,7 +20,7 @@ from .asking import ASKING
 from .conformance import DEFAULT
 from .draws import Draws
 from .finding import Finding, not_asked, of_property, wrong
-from .host.calls import GoneError
+from .host.calls import GoneError, LateError
 from .host.host import CandidateHost
 from .judgement import Assignment, Judgement, Ruling, ruling
 from .precision import arithmetic
@@ -53,7 +53,7 @@ def judge(
         contract: as for `bound`. seed: of everything that is drawn.
         questions: codes of `table.TABLE`, or "ALL"; by default all of `table.QUESTIONS`, and no property of ops.
         calls: that AGAIN makes in a row; None for as many as half a second takes, and 100 at most.
-        total: seconds after which no further question is asked, which the judgement names as a weakness.
+        total: seconds after which nothing more is asked, which the judgement names as a weakness.
 
     Raises:
         TypeError: `inputs` are no arguments. ValueError: a code or a contract that is none, a negative seed, or fewer
@@ -156,6 +156,8 @@ def _ask(
             findings.append(not_asked(code, str(err)))
         except ReadingError as err:
             return findings, f"{code}: {err}", []
+        except LateError:
+            return findings, "", [f"not asked: out of time: {', '.join(plan.order[number:])}"]
         except GoneError as err:
             text = "the candidate did not answer" if err.timed_out else "the candidate's process has ended"
             findings.append(wrong(code, Code.TIMED_OUT if err.timed_out else Code.CRASHED, f"{text}: {err}"))

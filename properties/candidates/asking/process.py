@@ -23,8 +23,10 @@ def process(session: Session) -> Finding:
 
 
 def left(session: Session) -> Finding:
-    """LEFT: no process is left running, and no file of the judge, the spec or the candidate was written."""
-    lines = session.candidate.left_behind()
+    """LEFT: no process is left running, no file of the judge, the spec or the candidate was written, and all outputs of
+    earlier calls are as they were.
+    """
+    lines = [*session.changed_later(), *session.candidate.left_behind()]
     return wrong("LEFT", Code.MUTATED, lines[0], *lines[1:]) if lines else held("LEFT")
 
 

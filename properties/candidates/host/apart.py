@@ -9,6 +9,7 @@ nothing else, and are found by a mark in their environment elsewhere; files that
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Sequence
@@ -18,13 +19,14 @@ import msgspec
 
 from ...places.lifeline import began_with, children, end_all, program_name, running
 from ...places.process import AnswerError, EndedError
-from .calls import Answer, CandidateCall, GoneError, Making
+from .calls import Answer, CandidateCall, GoneError, LateError, Making
 from .exchange import Loaded, loaded
 from .isolation import Isolation
 from .module_files import GivenError
 from .quarters import Confinement, Quarters
 from .timing import Timing
 from .watching import Watch
+from .weighing import watch_load
 
 #: Seconds that the start of the process may take, besides those that the candidate is given.
 _START = 60.0
@@ -51,6 +53,7 @@ class CandidateApart:
 
     Attributes:
         name, shapes, parameters, changed: see `calls.Answering`.
+        until: when the whole judgement is out of time, on the monotonic clock.
 
     Raises:
         GivenError: the file is not there, or lacks a name. CandidateError: the candidate raised, ended or was late.
@@ -61,6 +64,7 @@ class CandidateApart:
     ) -> None:
         self._seconds, self._quarters, self._watch = confinement.seconds, quarters, watch
         self._exchange, self._process = quarters.exchange, quarters.process
+        self._look, self.until = watch_load(self._process.pid, confinement.bytes), math.inf
         self._stores, self._required = False, confinement.isolation == "required"
         _RUNNING.add(self._process.pid)
         try:
@@ -105,6 +109,10 @@ class CandidateApart:
         """See `calls.Answering`."""
         return self._answered({"fetch": list(rows), "earlier": earlier})
 
+    def review(self) -> Answer:
+        """See `calls.Answering`."""
+        return self._answered({"review": True})
+
     def time(self, pair: dict[str, Any]) -> Timing:
         """The candidate's times beside the spec's, which its process loads: it can be asked nothing else after that.
 
@@ -142,16 +150,27 @@ class CandidateApart:
         """What the process says next.
 
         Raises:
-            GoneError: it has ended, is late, or says something else.
+            GoneError: it has ended, is late, takes too much memory, or says something else.
+            LateError: the whole judgement is out of time.
         """
         until = time.monotonic() + seconds
         try:
-            return self._process.answer(until)
+            return self._process.answer(until, self._require_light)
         except EndedError as err:
             late = not self._process.ended
             raise GoneError(f"{f'after {seconds:.3g} s: ' if late else ''}{err}", late) from err
         except AnswerError as err:
             raise GoneError(f"said {err}") from err
+
+    def _require_light(self) -> bool:
+        """False; GoneError where the candidate's processes together take too much, which are ended then."""
+        excess = self._look()
+        if excess:
+            self._process.kill()
+            raise GoneError(excess)
+        if time.monotonic() > self.until:
+            raise LateError
+        return False
 
     def left_behind(self) -> list[str]:
         """See `calls.Answering`."""

@@ -4,7 +4,8 @@ The first line says `{"memory": bytes, "interpret": whether Triton's kernels are
 and write}`, answered by what isolates the process. Then comes
 `{"load": address, "made": path, "seed": number}`, answered by
 `{"loaded": name, "shapes": {...}, "parameters": {...}, "changed": [...]}` or `{"refused": why}`; then any number of
-`{"call": path, "answer": path}` and `{"fetch": rows, "earlier": false, "answer": path}`, answered by `{"done": true}`.
+`{"call": path, "answer": path}`, `{"fetch": rows, "earlier": false, "answer": path}` and `{"review": true, "answer":
+path}`, answered by `{"done": true}`.
 Tensors go through these files (`calls.py`). A process that is asked nothing else may be asked `{"time": arguments of
 "open_pair"}`, answered by a `Timing`, or `{"property": question}`, answered by a verdict: it loads the spec then.
 """
@@ -56,7 +57,9 @@ def _answer_to(question: dict[str, Any]) -> dict[str, Any]:
     from .calls import CandidateCall, read_message, write
 
     (host,), pid = _HOSTS, os.getpid()
-    if "fetch" in question:
+    if "review" in question:
+        answer = host.review()
+    elif "fetch" in question:
         answer = host.fetch(question["fetch"], question["earlier"])
     else:
         answer = host.ask(read_message(Path(question["call"]), CandidateCall))

@@ -8,6 +8,7 @@ import json
 import math
 import os
 import re
+import signal
 import sys
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
@@ -145,6 +146,10 @@ def judge_command(host: Host, /, candidate: str | None, spec: str | None, **opti
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     alone = "torch" not in sys.modules  # else somebody calls this in a process of his own, as a test does
     host.ends_at_once = alone
+    if alone:
+        # As Ctrl-C: there is a line, and no folder is left.
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.default_int_handler)
     judge = functools.partial(_judge, *addresses, options, alone)
     with _telling_in_json(options["as_json"]):
         rows = run_on_user_files(lambda: rows_of(*addresses, parse_inputs(options["given"])))
