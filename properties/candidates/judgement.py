@@ -9,11 +9,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+import msgspec
+
 from ...oracles.verdicts.verdict import Code, Outcome, clean, explanation_lines
 from ..table import TABLE
 from .draws import Draws
 from .finding import Finding
 from .host.isolation import Isolation
+from .host.operations import Operations
 from .host.timing import Timing
 
 
@@ -74,6 +77,7 @@ class Judgement:
         error: why there is no verdict on the candidate; empty where there is one.
         coverage: of each output and of what the spec writes, in order; empty where no value was held.
         seconds: how long the questions took. timing: of spec and candidate; no part of the verdict.
+        operations: what a call runs, as its process tells it; no part of the verdict. None where that was not asked.
     """
 
     assignment: Assignment
@@ -86,6 +90,7 @@ class Judgement:
     coverage: tuple[Covered, ...] = ()
     seconds: float = 0.0
     timing: Timing | None = None
+    operations: Operations | None = None
 
     @property
     def causes(self) -> tuple[Finding, ...]:
@@ -127,6 +132,7 @@ class Judgement:
             "candidate": of.candidate,
             "spec": of.spec,
             "error": self.error,
+            "ran": None if self.operations is None else msgspec.to_builtins(self.operations),
             "sha256": dict(of.sha256),
         }
         if self.timing is not None:

@@ -123,7 +123,7 @@ def judged(
     of = Assignment(*names, session.draws, session.given.dtype)
     return Judgement(
         of, verdict, tuple(findings), tuple(weaknesses), words, name, error, session.records.coverage(),
-        time.monotonic() - start,
+        time.monotonic() - start, operations=session.history.operations,
     )  # fmt: skip
 
 

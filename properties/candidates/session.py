@@ -11,7 +11,6 @@ import msgspec
 
 from ...oracles import process
 from ...oracles.bound.terms import Terms
-from ...oracles.op.bits import same_bits
 from ...oracles.op.declaration import dtype_name
 from ...oracles.verdicts.verdict import Code
 from .agreement import disagreement, operands_of
@@ -23,6 +22,7 @@ from .evidence import OF_ARITHMETIC, OF_DATA, OF_LIKELY, Evidence, Records
 from .finding import FailingCall, Finding, raised, summed, wrong
 from .host.calls import WRITTEN, Answer, Answering, CandidateCall, GoneError, Manner, Writes, stays
 from .inputs import WAYS, Way, filled
+from .host.operations import Operations
 from .layouts import MemoryLayout, own_strides, strides_of
 from .results import Result, SpecRun, unlike
 from .row_sample import Part
@@ -64,6 +64,7 @@ class CallHistory:
         erring: whether one was wrong when outputs were held last.
         gradients: of the candidate at the given inputs, by operand.
         staying: of calls of which `stays` is true, the outputs as they came.
+        plain: the first call at the given inputs. operations: what such a call runs, where that is known.
     """
 
     calls: int = 0
@@ -74,6 +75,8 @@ class CallHistory:
     erring: bool = False
     gradients: dict[int | str, Tensor | None] = field(default_factory=dict)
     staying: list[Sequence[Tensor]] = field(default_factory=list)
+    plain: CandidateCall | None = None
+    operations: Operations | None = None
 
 
 @dataclass
@@ -150,6 +153,7 @@ class Session:
             asked["writes"] = msgspec.structs.replace(asked.get("writes", Writes()), destinations=outputs)
         state_of_candidate = {n: tensors[n] for n in self.shared}
         call = CandidateCall.of(arguments, state_of_candidate, manner=manner, **(usual | asked))
+        self.history.plain = call if stored and self.history.plain is None else self.history.plain
         answer = self.candidate.ask(call)
         if not answer.raised and stays(call, answer.outputs, len(self.history.staying)):
             self.history.staying.append(answer.outputs)
@@ -340,24 +344,6 @@ class Session:
         fetched = msgspec.structs.replace(answer, outputs=self.candidate.fetch(rows).outputs)
         finding = self.held(question, few, state, self.spec.run(few, state), fetched, sharp)
         return replace(finding, sampled=part.told(rows))
-
-    def changed_later(self) -> list[str]:
-        """A line for each output that is another in the end than when it was returned; none of a process that ended.
-
-        Of an output that may share memory with an argument nothing is said: later calls write that.
-        """
-        try:
-            now, native = iter(self.candidate.review().earlier if self.history.staying else []), self.native
-        except GoneError:
-            return []
-        changed = []
-        for number, outputs in enumerate(self.history.staying, 1):
-            for i, was in enumerate(outputs):
-                own = len(outputs) != len(native.outputs) or (native.own[i] and native.shared[i] < 0)
-                is_now = next(now, None)
-                if own and (is_now is None or not same_bits(was, is_now)):
-                    changed.append(f"an output of call {number} was changed after it was returned")
-        return changed
 
     @functools.cached_property
     def native(self) -> SpecRun:

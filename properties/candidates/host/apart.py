@@ -23,6 +23,7 @@ from .calls import Answer, CandidateCall, GoneError, LateError, Making
 from .exchange import Loaded, loaded
 from .isolation import Isolation
 from .module_files import GivenError
+from .operations import Operations
 from .quarters import Confinement, Quarters
 from .timing import Timing
 from .watching import Watch
@@ -112,6 +113,14 @@ class CandidateApart:
     def review(self) -> Answer:
         """See `calls.Answering`."""
         return self._answered({"review": True})
+
+    def operations(self, call: CandidateCall) -> Operations:
+        """See `calls.Answering`."""
+        self._process.ask({"operations": self._exchange.write(call)})
+        try:
+            return msgspec.convert(self._said(self._seconds + _OWN), Operations).require()
+        except ValueError as err:
+            raise GoneError(f"gave an answer that cannot be read: {err}") from err
 
     def time(self, pair: dict[str, Any]) -> Timing:
         """The candidate's times beside the spec's, which its process loads: it can be asked nothing else after that.

@@ -15,6 +15,7 @@ from torch.utils import _pytree as pytree
 
 from ...places import wire
 from ..arguments import CallArguments, State, Tensor
+from .operations import Operations
 
 #: Dtypes of numbers: those that an output may have, whether or not it may have them here.
 DTYPES = frozenset(
@@ -228,6 +229,13 @@ class Answering(Protocol):
 
     def review(self) -> Answer:
         """As `Answer.earlier`, the outputs of all calls that `stays` is true of, one after the other, as they are now.
+
+        Raises:
+            GoneError: as `ask` does.
+        """
+
+    def operations(self, call: CandidateCall) -> Operations:
+        """What one more call runs, as the candidate's process tells it; nothing of its outputs is looked at.
 
         Raises:
             GoneError: as `ask` does.

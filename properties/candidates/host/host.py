@@ -43,6 +43,7 @@ from .calls import (
     stays,
 )
 from .module_files import frames_of
+from .operations import Operations, record
 
 #: How many objects are made in search of one with the identity of an object that is gone.
 _REBIRTHS = 32
@@ -124,6 +125,13 @@ class CandidateHost:
     def review(self) -> Answer:
         """See `calls.Answering`."""
         return Answer(earlier=_copies([y for outputs in self._staying for y in outputs]))
+
+    def operations(self, call: CandidateCall) -> Operations:
+        """See `calls.Answering`."""
+        arguments = self._placed(call)
+        self.set_state(call.state)
+        with torch.no_grad():
+            return record(lambda: _result_of(self.function, call, arguments))
 
     def left_behind(self) -> list[str]:
         """See `calls.Answering`; of its own process nobody can say what the candidate left there."""

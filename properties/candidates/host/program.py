@@ -5,7 +5,7 @@ and write}`, answered by what isolates the process. Then comes
 `{"load": address, "made": path, "seed": number}`, answered by
 `{"loaded": name, "shapes": {...}, "parameters": {...}, "changed": [...]}` or `{"refused": why}`; then any number of
 `{"call": path, "answer": path}`, `{"fetch": rows, "earlier": false, "answer": path}` and `{"review": true, "answer":
-path}`, answered by `{"done": true}`.
+path}`, answered by `{"done": true}`; and `{"operations": path}`, answered by what a call runs.
 Tensors go through these files (`calls.py`). A process that is asked nothing else may be asked `{"time": arguments of
 "open_pair"}`, answered by a `Timing`, or `{"property": question}`, answered by a verdict: it loads the spec then.
 """
@@ -57,6 +57,9 @@ def _answer_to(question: dict[str, Any]) -> dict[str, Any]:
     from .calls import CandidateCall, read_message, write
 
     (host,), pid = _HOSTS, os.getpid()
+    if "operations" in question:
+        ran = host.operations(read_message(Path(question["operations"]), CandidateCall))
+        return dict(msgspec.to_builtins(ran))
     if "review" in question:
         answer = host.review()
     elif "fetch" in question:
