@@ -98,8 +98,8 @@ def words():
     while frame is not None:
         yield str(frame.f_locals)
         frame = frame.f_back
-DRAWS = "00112233445566778899aabbccddeeff"[::-1]
-FOUND = DRAWS in "".join(words()) or DRAWS in open(f"/proc/{JUDGE}/cmdline").read()
+TEXT = "".join(words()) + open(f"/proc/{JUDGE}/cmdline").read() + open("/proc/self/environ").read()
+FOUND = "00112233445566778899aabbccddeeff"[::-1] in TEXT
 """
         + _FOUND,
         options=("--draws", "00112233445566778899aabbccddeeff"[::-1]),
