@@ -23,7 +23,6 @@ from ..places import wire
 from ..places.lifeline import hide_memory, hide_words
 from .arguments import CallArguments
 from .cases import DEVICE, SUBJECT, parts_of
-from .draws import Draws
 from .finding import wrong
 from .host.apart import CandidateApart, CandidateError
 from .host.calls import CandidateCall, GoneError, Making
@@ -33,6 +32,7 @@ from .host.sources import content_of, sources
 from .host.temporary import TemporaryFolder
 from .host.timing import Timing
 from .host.watching import Watch
+from .judge_draws import Draws
 from .judgement import Assignment, Judgement, Ruling
 from .judging import ALL, Progress, judged
 from .question_plan import QuestionPlan

@@ -13,11 +13,11 @@ import msgspec
 
 from ...oracles.verdicts.verdict import Code, Outcome, clean, explanation_lines
 from ..table import TABLE
-from .draws import Draws
 from .finding import Finding
 from .host.isolation import Isolation
 from .host.operations import Operations
 from .host.timing import Timing
+from .judge_draws import Draws
 
 
 class Ruling(enum.StrEnum):

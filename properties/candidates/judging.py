@@ -18,10 +18,10 @@ from ..table import TABLE
 from .arguments import CallArguments, copied_state
 from .asking import ASKING
 from .conformance import DEFAULT
-from .draws import Draws
 from .finding import Finding, not_asked, of_property, wrong
 from .host.calls import GoneError, LateError
 from .host.host import CandidateHost
+from .judge_draws import Draws
 from .judgement import Assignment, Judgement, Ruling, ruling
 from .precision import arithmetic
 from .question_plan import QuestionPlan

@@ -16,10 +16,10 @@ from ...oracles.programs.writing import assemble
 from . import failing_call
 from .arguments import Tensor, device_of
 from .cases import JudgedCase, absolute, parts_of
-from .draws import Draws
 from .finding import FailingCall, Finding
 from .host.calls import Manner
 from .host.module_files import CANDIDATES, SPECS
+from .judge_draws import Draws
 from .layouts import place, strides_of
 
 #: Bytes of a tensor that a program has in its text, 4096 elements of float32; a larger one is in a file beside it.

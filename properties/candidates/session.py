@@ -17,12 +17,13 @@ from .agreement import disagreement, operands_of
 from .arguments import CallArguments, Inputs, OperandFacts, State, Tensor, lacking
 from .bound_question import Reading
 from .comparing import hold_in_turn
-from .draws import Draws
 from .evidence import OF_ARITHMETIC, OF_DATA, OF_LIKELY, Evidence, Records
 from .finding import FailingCall, Finding, raised, summed, wrong
 from .host.calls import WRITTEN, Answer, Answering, CandidateCall, GoneError, Manner, Writes, stays
 from .inputs import WAYS, Way, filled
 from .host.operations import Operations
+from .inputs import WAYS
+from .judge_draws import Draws
 from .layouts import MemoryLayout, own_strides, strides_of
 from .results import Result, SpecRun, unlike
 from .row_sample import Part

@@ -149,8 +149,8 @@ def test_the_order_of_asking_is_not_that_of_the_report() -> None:
 def _session(session: Any) -> Any:
     from opassay.oracles.bound.terms import terms
     from opassay.properties.candidates.arguments import CallArguments
-    from opassay.properties.candidates.draws import Draws
     from opassay.properties.candidates.host.host import CandidateHost
+    from opassay.properties.candidates.judge_draws import Draws
     from opassay.properties.candidates.specification import specification
 
     return session(

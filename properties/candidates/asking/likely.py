@@ -13,10 +13,10 @@ from ....oracles.verdicts.verdict import Code, Outcome
 from ....reference.formats import FORMATS
 from ..arguments import CallArguments
 from ..card import Wrong
-from ..draws import Draws
 from ..evidence import OF_LIKELY, Evidence, Records
 from ..finding import Finding, held, not_asked
-from ..inputs import WAYS, altered
+from ..inputs import WAYS, altered, filled
+from ..judge_draws import Draws
 from ..session import Asking, Session
 from .gradients import gradients_at
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from opassay.properties.candidates.draws import Draws
 from opassay.properties.candidates.host import temporary
 from opassay.properties.candidates.host.temporary import TemporaryFolder
+from opassay.properties.candidates.judge_draws import Draws
 from opassay.reports.cli.main import main
 
 SECRET = "00112233445566778899aabbccddeeff"
