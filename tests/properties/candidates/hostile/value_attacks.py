@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from .attack import Attack
 
+#: What takes a second, and many calls.
+_LONG = tuple(word for code in ("GIVEN", "SEEDS", "WIDE", "AGAIN", "SIZES", "LEFT") for word in ("-k", code))
 _DOUBLE = "\ndef candidate(x):\n    return "
 
 COMPUTING = {
@@ -55,6 +57,7 @@ def candidate(x):
     return BUFFERS[COUNT[0] % 2].copy_(x * 2)
 """,
         "LEFT",
+        options=_LONG,
     ),
     "fills one buffer": Attack(
         """
@@ -82,6 +85,7 @@ def candidate(x):
     return y
 """,
         "LEFT",
+        options=_LONG,
     ),
     "returns its input": Attack(_DOUBLE + "x.mul_(2)", "UNTOUCHED"),
     "computes nothing where gradients are recorded": Attack(
@@ -109,7 +113,9 @@ def candidate(x):
 """,
         "STRIDES",
     ),
-    "gives a list for a tuple": Attack("def candidate(x):\n    return [x * 2, x + 1, 7]\n", spec="pair"),
+    "gives a dictionary for a tuple": Attack(
+        "def candidate(x):\n    return {'a': x * 2, 'b': x + 1, 'c': 7}\n", spec="pair"
+    ),
     "gives another number": Attack("def candidate(x):\n    return x * 2, x + 1, -999\n", spec="pair"),
     "gives one memory for two outputs": Attack(
         "def candidate(x):\n    y = torch.empty(2, *x.shape)\n    y[0], y[1] = x * 2, x + 1\n"
