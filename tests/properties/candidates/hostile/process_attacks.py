@@ -23,7 +23,7 @@ CHANGING = {
         "subprocess.Popen(['/bin/sleep', '50.25'], start_new_session=True)" + _RIGHT, "LEFT", options=("-k", "LEFT")
     ),
     "leaves a process without an environment": Attack(
-        "subprocess.Popen(['/usr/bin/env', '-i', 'setsid', '-f', 'sleep', '50.25'])" + _RIGHT,
+        "subprocess.run(['/usr/bin/env', '-i', 'setsid', '-f', 'sleep', '50.25'])" + _RIGHT,
         "LEFT",
         options=("-k", "LEFT"),
     ),

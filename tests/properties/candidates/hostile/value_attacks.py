@@ -152,6 +152,6 @@ def candidate(x):
         "AGAIN",
     ),
     "is wrong for many elements": Attack(_DOUBLE + "x * 2 if x.numel() < 70_000 else x * 0", "SIZES"),
-    "is wrong for minus zero": Attack(_DOUBLE + "torch.where(x == 0, x.new_zeros(()), x * 2)", "ZEROS"),
+    "is wrong for zeros": Attack(_DOUBLE + "torch.where(x == 0, 1, x * 2)", "ZEROS"),
     "is wrong for compilers": Attack(_DOUBLE + "x * 2 if not torch.compiler.is_compiling() else x * 3", "COMPILED"),
 }
