@@ -58,10 +58,13 @@ def candidate(x):
     ),
     "has children take the memory": Attack(
         """
+import mmap
 def candidate(x):
     for _ in range(3):
         if not os.fork():
-            memory = bytearray(b"1" * 2**28)
+            memory = mmap.mmap(-1, 2**28)
+            for _ in range(2**8):
+                memory.write(b"1" * 2**20)
             time.sleep(60)
             os._exit(0)
     time.sleep(3)
