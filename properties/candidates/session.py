@@ -19,10 +19,9 @@ from .bound_question import Reading
 from .comparing import hold_in_turn
 from .evidence import OF_ARITHMETIC, OF_DATA, OF_LIKELY, Evidence, Records
 from .finding import FailingCall, Finding, raised, summed, wrong
-from .host.calls import WRITTEN, Answer, Answering, CandidateCall, GoneError, Manner, Writes, stays
-from .inputs import WAYS, Way, filled
+from .host.calls import WRITTEN, Answer, Answering, CandidateCall, Manner, Writes, stays
 from .host.operations import Operations
-from .inputs import WAYS
+from .inputs import WAYS, Way, filled
 from .judge_draws import Draws
 from .layouts import MemoryLayout, own_strides, strides_of
 from .results import Result, SpecRun, unlike

@@ -15,7 +15,7 @@ from ..arguments import CallArguments
 from ..card import Wrong
 from ..evidence import OF_LIKELY, Evidence, Records
 from ..finding import Finding, held, not_asked
-from ..inputs import WAYS, altered, filled
+from ..inputs import WAYS, altered
 from ..judge_draws import Draws
 from ..session import Asking, Session
 from .gradients import gradients_at
