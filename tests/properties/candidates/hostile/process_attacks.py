@@ -42,7 +42,7 @@ def candidate(x):
         if not os.fork():
             time.sleep(60)
             os._exit(0)
-    time.sleep(2)
+    time.sleep(3)
     return x * 2
 """),
     "fills a file in memory": Attack(
@@ -51,7 +51,7 @@ def candidate(x):
     file = os.memfd_create("x")
     for at in range(2**10):
         os.pwrite(file, b"1" * 2**20, at * 2**20)
-    time.sleep(2)
+    time.sleep(3)
     return x * 2
 """,
         options=("--memory", "0.75"),
@@ -83,9 +83,9 @@ def candidate(x):
         "from opassay.properties.candidates.host import host\nhost._counts_against = lambda line: False\n"
         "from opassay.oracles.op import bits\nbits.same_results = lambda *_: True\n"
     ),
-    "sets another dtype": Attack("torch.set_default_dtype(torch.float64)" + _RIGHT, "", verdict="accepted"),
+    "sets another dtype": Attack("torch.set_default_dtype(torch.float64)" + _RIGHT, "PROCESS"),
     "turns gradients off": Attack(
-        "def candidate(x):\n    torch.set_grad_enabled(False)\n    return x * 2\n", "UNTOUCHED"
+        "def candidate(x):\n    torch.set_grad_enabled(False)\n    return x * 2\n", "GRAD"
     ),
     "seeds the generator": Attack("def candidate(x):\n    torch.manual_seed(0)\n    return x * 2\n", "UNTOUCHED"),
     "replaces an operation of torch": Attack("""
