@@ -23,7 +23,7 @@ CHANGING = {
         "subprocess.Popen(['/bin/sleep', '50.25'], start_new_session=True)" + _RIGHT, "LEFT", options=("-k", "LEFT")
     ),
     "leaves a process without an environment": Attack(
-        "subprocess.run(['/usr/bin/env', '-i', 'setsid', '-f', 'sleep', '50.25'])" + _RIGHT,
+        "subprocess.run(['/bin/sh', '-c', 'sleep 50.25 &'], env={}, start_new_session=True)" + _RIGHT,
         "LEFT",
         options=("-k", "LEFT"),
     ),
@@ -84,9 +84,7 @@ def candidate(x):
         "from opassay.oracles.op import bits\nbits.same_results = lambda *_: True\n"
     ),
     "sets another dtype": Attack("torch.set_default_dtype(torch.float64)" + _RIGHT, "PROCESS"),
-    "turns gradients off": Attack(
-        "def candidate(x):\n    torch.set_grad_enabled(False)\n    return x * 2\n", "GRAD"
-    ),
+    "turns gradients off": Attack("def candidate(x):\n    torch.set_grad_enabled(False)\n    return x * 2\n", "GRAD"),
     "seeds the generator": Attack("def candidate(x):\n    torch.manual_seed(0)\n    return x * 2\n", "UNTOUCHED"),
     "replaces an operation of torch": Attack("""
 LIBRARY = torch.library.Library("aten", "IMPL")
