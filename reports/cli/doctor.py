@@ -26,13 +26,10 @@ def doctor_command(as_json: bool) -> int:
     except (ImportError, OSError) as err:  # not installed, or a shared library that it needs is missing
         missing = f"{type(err).__name__}: {one_line(str(err))}"
         environment = surroundings.versions()
-    isolation = _isolation()
-    environment["isolation"] = isolation
+    isolation, unguarded = _isolation()
+    environment = {**environment, "isolation": isolation}
     notes = [*surroundings.untested(environment), *_lacks(environment, missing), *_kernels(environment, missing)]
-    if ";" in isolation:
-        notes.append(
-            f"candidates of judge are not isolated as they could be: {isolation}; --isolation required refuses that"
-        )
+    notes += [f"candidates may reach {unguarded}, and `judge --isolation required` ends with 2"] if unguarded else []
     ready = not missing and all(map(is_installed, EXTRA))
     if as_json:
         click.echo(json.dumps({"environment": environment, "notes": notes, "ready": ready}))
@@ -44,13 +41,14 @@ def doctor_command(as_json: bool) -> int:
     return exit_codes.USAGE if missing else exit_codes.OK
 
 
-def _isolation() -> str:
-    """By what the process of a candidate is isolated here, and what it may reach all the same."""
+def _isolation() -> tuple[str, str]:
+    """By what the process of a candidate is isolated here, and what it may reach all the same, in words."""
     if not is_installed("msgspec"):
-        return "not known without msgspec"
+        return "not known without msgspec", ""
     from ...properties.candidates.host.isolation import offer
 
-    return str(offer())
+    isolation = offer()
+    return isolation.by, ", ".join(isolation.lacks)
 
 
 def _lacks(environment: dict[str, str], no_torch: str) -> list[str]:
