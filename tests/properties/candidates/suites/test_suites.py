@@ -203,7 +203,9 @@ def test_a_candidate_that_writes_its_task_is_seen(tmp_path: Path) -> None:
     submission, task = write_gpu_mode(tmp_path, "x.clamp(min=0)")
     with open(submission, "a") as file:
         file.write(f"\nopen({task!r} + '/reference.py', 'a').write('#')\n")
-    judgement = _judged(task, submission)
+    # Isolated it could not write there.
+    open_to_it = Confinement(isolation="none")
+    judgement = judge_file(submission, task, contract="torch", confinement=open_to_it, plan=QuestionPlan(QUICK))
     assert [each.question for each in judgement.causes] == ["LEFT"], str(judgement)
     assert judgement.causes[0].wrong is not None
     assert judgement.causes[0].wrong.code is not Code.CRASHED
