@@ -113,6 +113,7 @@ def _computes() -> None:
     thread.start()
     thread.join()
     memory = shared_memory.SharedMemory(create=True, size=64)
+    assert memory.buf is not None
     memory.buf[0] = 7
     memory.close()
     memory.unlink()
