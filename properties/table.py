@@ -342,8 +342,8 @@ _OF_CANDIDATES = (
         "roundings are likely to make them. This is a statistical verdict: it can end in suspect, never in "
         "rejected."),
     Property("LEFT", "nothing left running, no file written",
-        "After the last call no thread or process is running that the candidate began, and no file was "
-        "written."),
+        "After the last call no thread or process is running that the candidate began, no file was "
+        "written, and no output was changed after it was returned."),
 )  # fmt: skip
 
 #: code -> property of an op; the order is the order of the report's columns.

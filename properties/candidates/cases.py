@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
 
@@ -24,13 +25,14 @@ class JudgedCase(
     Attributes:
         question: its code; empty before one is chosen.
         candidate, spec: addresses; those of files are absolute. given: words NAME=VALUE for what gives the inputs.
-        contract, seed, dtype, calls, seconds, interpret: as `opassay judge` takes them.
+        seed: a number, or the digits of `--draws`.
+        contract, dtype, calls, seconds, interpret: as `opassay judge` takes them.
         sha256: of what was executed, by "candidate" and "spec". cell: of the question.
     """
 
     candidate: str
     spec: str
-    seed: int
+    seed: int | Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{32}$")]
     contract: str
     given: tuple[str, ...] = ()
     dtype: str = ""
@@ -48,7 +50,8 @@ class JudgedCase(
     @property
     def words(self) -> list[str]:
         """The command line that asks it, or all questions."""
-        words = ["opassay", "judge", self.candidate, "--spec", self.spec, f"--seed={self.seed}"]
+        drawn = f"--{'seed' if isinstance(self.seed, int) else 'draws'}={self.seed}"
+        words = ["opassay", "judge", self.candidate, "--spec", self.spec, drawn]
         words += [f"--contract={self.contract}"] if self.contract != "torch" else []
         words += [f"--dtype={self.dtype}"] if self.dtype else []
         words += [f"--calls={self.calls}"] if self.calls else []

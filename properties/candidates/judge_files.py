@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import functools
 import sys
-import tempfile
-from collections.abc import Callable, Mapping, Set
+import time
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
@@ -20,17 +20,19 @@ from ...oracles.machine.allocator import keep_freed_memory
 from ...oracles.verdicts.data import RecordError, decode_verdict
 from ...oracles.verdicts.verdict import Cell, Code, Outcome, Verdict
 from ..places import wire
-from ..places.process import Process
+from ..places.lifeline import hide_memory, hide_words
 from .arguments import CallArguments
 from .cases import DEVICE, SUBJECT, parts_of
 from .finding import wrong
-from .host.apart import CandidateApart, CandidateError, Confinement
-from .host.calls import CandidateCall, GoneError
-from .host.copying import process_copied
+from .host.apart import CandidateApart, CandidateError
+from .host.calls import CandidateCall, GoneError, Making
 from .host.module_files import GivenError, file_of
+from .host.quarters import Confinement, Quarters
 from .host.sources import content_of, sources
+from .host.temporary import TemporaryFolder
 from .host.timing import Timing
 from .host.watching import Watch
+from .judge_draws import Draws
 from .judgement import Assignment, Judgement, Ruling
 from .judging import ALL, Progress, judged
 from .question_plan import QuestionPlan
@@ -46,75 +48,120 @@ USUAL = Confinement()
 
 
 def judge_file(
-    candidate: str, spec: str, *, contract: str | Terms, seed: int = 0, given: Mapping[str, Any] | None = None,
+    candidate: str, spec: str, *, contract: str | Terms, seed: int | str | None = 0,
+    given: Mapping[str, Any] | None = None,
     confinement: Confinement = USUAL, plan: QuestionPlan = ALL, progress: Progress | None = None,
 ) -> Judgement:  # fmt: skip
     """Judge the candidate of a file, in a process apart, by the spec of another file, which is read here.
 
     Args:
         candidate, spec: files, or pairs `module:name`; the spec may be a task of a suite (`suites.opening.task_of`).
-        contract, seed: as for `judge`. given: arguments of what gives the inputs, by name.
+        contract: as for `judge`. given: arguments of what gives the inputs, by name.
+        seed: a number; or None for a secret, which the judgement tells, or the digits of one that was told.
         confinement: of the candidate's process.
         plan: of the questions, and the dtype of what is asked. progress: told before each question.
 
     Raises:
         GivenError: a file is not there, or lacks a name, or that of the spec raised, or the candidate's does not
-            compile; or `contract` names no terms.
+            compile; or `contract` names no terms; or the isolation that is required cannot be had.
     """
     allowed = _terms_of(contract, interpret=confinement.interpret)
     _require_python_file(candidate)
     with contextlib.ExitStack() as stack:
+        folder = stack.enter_context(TemporaryFolder()).path
         # Before the spec is read, because a candidate must find nothing of it in its process.
-        copied = _copy_process(confinement, stack, candidate, spec) if confinement.alone else None
+        quarters = stack.enter_context(contextlib.closing(_quarters(confinement, candidate, spec, seed, folder)))
         before = frozenset(sources().digests)
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="opassay-task-")))
-        named, pair = candidate, open_pair(spec, candidate, folder, seed, given or {}, plan.dtype)
+        draws = _draws_of(seed)
+        named, pair = candidate, open_pair(spec, candidate, Path(folder), draws.seed, given or {}, plan.dtype)
         problem, candidate = pair.problem, pair.candidate
         _require_python(pair.contents)
         digests = {"candidate": "", "spec": _digest(problem.path)}
         try:
             read = specification(problem.spec)
-            arguments = CallArguments.of(problem.draw(seed))
+            arguments = CallArguments.of(problem.draw(draws.inputs(0)))
             _require_sendable(arguments, CallArguments.of(problem.made))
             part = part_of(read, arguments, allowed)
             # Before the candidate runs, because a spec that cannot be read says nothing of any candidate.
             read.read(arguments if part is None else part.of(arguments, [0]), read.state, allowed)
         except SpecError as err:
-            return Judgement(Assignment(named, spec, str(allowed), seed, sha256=digests), Ruling.ERROR, error=str(err))
+            return Judgement(Assignment(named, spec, str(allowed), draws, sha256=digests), Ruling.ERROR, error=str(err))
         contents = {**pair.contents, **_candidate_contents(candidate)}
         digests["candidate"] = next((sha256(each).hexdigest() for each in contents.values()), "")
+        watch = _watch(problem.path, before, contents)
+        make = functools.partial(_apart, candidate, problem.made, draws.seed, confinement, watch, contents, plan.dtype)
         try:
-            watch = _watch(problem.path, before, contents)
-            make = functools.partial(CandidateApart, candidate, problem.made, seed, confinement, watch, contents)
-            apart = stack.enter_context(make(copied, plan.dtype))
+            apart = stack.enter_context(make(quarters))
         except CandidateError as err:
             first, *more = str(err).splitlines() or [""]
             finding = wrong("PROCESS", Code.RAISED, f"the candidate could not be made: {first}", *more)
-            of = Assignment(named, read.name, str(allowed), seed, arguments.dtype, digests)
+            of = Assignment(named, read.name, str(allowed), draws, arguments.dtype, digests, quarters.isolation)
             return Judgement(of, Ruling.REJECTED, (finding,))
-        session = Session(read, apart, allowed, seed, arguments, problem.draw, part)
+        session = Session(read, apart, allowed, draws, arguments, problem.draw, part)
         session.history.in_a_row = plan.calls
-        words = {"spec": spec, "candidate": named, "seed": seed, "given": dict(given or {}), "dtype": plan.dtype}
-        apart_again = functools.partial(make, None, plan.dtype)
-        properties = PropertiesApart(apart_again, words, allowed)
+        words = {"spec": spec, "candidate": named, "seed": draws.seed, "given": dict(given or {}), "dtype": plan.dtype}
+
+        apart.until = time.monotonic() + plan.total
+
+        def make_again() -> CandidateApart:
+            # The spec is loaded there, too, which may read anything.
+            again = make(Quarters(confinement, ["/"]))
+            again.until = apart.until
+            return again
+
+        properties = PropertiesApart(make_again, words, allowed)
         stack.callback(properties.close)
         judgement = judged(session, plan, progress, properties.ask)
         if any(_NO_GPU in cause.text for cause in judgement.causes):
             raise GivenError(f"{named}: has Triton kernels, and there is no GPU here: add --interpret")
-        judgement = replace(judgement, assignment=replace(judgement.assignment, sha256=digests))
+        of = replace(judgement.assignment, sha256=digests, isolation=quarters.isolation)
+        judgement = replace(judgement, assignment=of)
         if not plan.timed or judgement.verdict in (Ruling.REJECTED, Ruling.ERROR):
             return judgement
-        return replace(judgement, timing=_measure(apart_again, words))
+        return replace(judgement, timing=_measure(make_again, words))
 
 
-def _copy_process(confinement: Confinement, stack: contextlib.ExitStack, candidate: str, spec: str) -> Process | None:
-    """A process for the candidate, a copy of this one, which the stack closes; None where it must be a new one."""
-    keep_freed_memory()
-    copied = None if confinement.interpret else process_copied(confinement.bytes)
-    if copied is not None:
-        stack.callback(copied.close)
-    _keep_off_the_path(candidate, spec)
-    return copied
+def _apart(
+    address: str, made: Sequence[Any], seed: int, confinement: Confinement, watch: Watch,
+    contents: Mapping[str, bytes], dtype: str, quarters: Quarters,
+) -> CandidateApart:  # fmt: skip
+    """A candidate in a process; see there."""
+    making = Making(CandidateCall.of(CallArguments.of(made)), dict(contents), dtype)
+    return CandidateApart(address, making, seed, confinement, watch, quarters)
+
+
+def _quarters(confinement: Confinement, candidate: str, spec: str, seed: int | str | None, folder: str) -> Quarters:
+    """The first process of the candidate, which may be a copy of this one where this one does nothing else.
+
+    Args:
+        confinement, candidate, spec, seed: as for `judge_file`. folder: that it may read besides.
+    """
+    if confinement.alone:
+        keep_freed_memory()
+        hide_memory()
+        if isinstance(seed, str):
+            hide_words()
+    # A copy has the words of this process's command line in it, and so a secret that is given there.
+    copied = confinement.alone and not isinstance(seed, str)
+    quarters = Quarters(confinement, [*_folders_of(candidate), folder], copied)
+    if confinement.alone:
+        _keep_off_the_path(candidate, spec)
+    return quarters
+
+
+def _draws_of(seed: int | str | None) -> Draws:
+    try:
+        return Draws.of(seed)
+    except ValueError as err:
+        raise GivenError(str(err)) from err
+
+
+def _folders_of(address: str) -> list[str]:
+    """The folder of a file, or the folder that an address is; where it is a module, those in which it may be."""
+    path = parts_of(address)[0]
+    if path is None:
+        return [entry or "." for entry in sys.path]
+    return [str(path if path.is_dir() else path.resolve().parent)]
 
 
 class PropertiesApart:

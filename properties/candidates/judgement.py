@@ -9,10 +9,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+import msgspec
+
 from ...oracles.verdicts.verdict import Code, Outcome, clean, explanation_lines
 from ..table import TABLE
 from .finding import Finding
+from .host.isolation import Isolation
+from .host.operations import Operations
 from .host.timing import Timing
+from .judge_draws import Draws
 
 
 class Ruling(enum.StrEnum):
@@ -45,17 +50,19 @@ class Assignment:
     """What is judged, and by what.
 
     Attributes:
-        candidate, spec: their names. contract: the terms, in one line. seed: of everything that is drawn.
+        candidate, spec: their names. contract: the terms, in one line. draws: from what everything was drawn.
         dtype: of the first floating tensor of the given inputs, "none" where there is none.
         sha256: of the files that were executed, where there are any: "candidate" and "spec".
+        isolation: of the candidate's process, where it has one.
     """
 
     candidate: str
     spec: str
     contract: str
-    seed: int
+    draws: Draws
     dtype: str = "none"
     sha256: Mapping[str, str] = field(default_factory=dict)
+    isolation: Isolation | None = None
 
 
 @dataclass(frozen=True)
@@ -70,6 +77,7 @@ class Judgement:
         error: why there is no verdict on the candidate; empty where there is one.
         coverage: of each output and of what the spec writes, in order; empty where no value was held.
         seconds: how long the questions took. timing: of spec and candidate; no part of the verdict.
+        operations: what a call runs, as its process tells it; no part of the verdict. None where that was not asked.
     """
 
     assignment: Assignment
@@ -82,6 +90,7 @@ class Judgement:
     coverage: tuple[Covered, ...] = ()
     seconds: float = 0.0
     timing: Timing | None = None
+    operations: Operations | None = None
 
     @property
     def causes(self) -> tuple[Finding, ...]:
@@ -96,6 +105,7 @@ class Judgement:
     def as_json(self) -> str:
         """One line for a program."""
         of = self.assignment
+        isolation = of.isolation or Isolation()
         record = {
             "verdict": str(self.verdict),
             "causes": [cause_data(finding) for finding in self.causes],
@@ -114,11 +124,15 @@ class Judgement:
             "left_out": {
                 finding.question: clean(finding.left_out)[:2000] for finding in self.findings if finding.left_out
             },
-            "seed": of.seed,
+            "seed": of.draws.seed,
+            "draws": of.draws.secret,
+            "isolation": isolation.by,
+            "isolated": list(isolation.holds),
             "seconds": round(self.seconds, 3),
             "candidate": of.candidate,
             "spec": of.spec,
             "error": self.error,
+            "ran": None if self.operations is None else msgspec.to_builtins(self.operations),
             "sha256": dict(of.sha256),
         }
         if self.timing is not None:
@@ -134,7 +148,8 @@ class Judgement:
         With `verbose` every cause has its card, and every question that the candidate refuses by an exception.
         """
         of = self.assignment
-        lines = [f"{of.candidate} against {of.spec}, seed {of.seed}", f"allowed: {of.contract}"]
+        known = "" if of.draws.secret else f", {of.draws}"
+        lines = [f"{of.candidate} against {of.spec}{known}", f"allowed: {of.contract}"]
         lines += [f"sha256 of the {name}: {digest}" for name, digest in of.sha256.items() if digest]
         lines += map(report_line, self.findings)
         refused = [finding for finding in self.findings if finding.outcome is Outcome.REFUSED]
@@ -158,6 +173,9 @@ class Judgement:
         lines += [f"  weak: {text}" for text in self.weaknesses]
         lines += [f"  keeps the bound of: {self.arithmetic}"] if self.arithmetic else []
         lines += [f"  time: {self.timing}"] if self.timing is not None else []
+        of = self.assignment
+        lines += [f"  isolation: {of.isolation}"] if of.isolation is not None and of.isolation.lacks else []
+        lines += [f"  drawn anew: --draws {of.draws.secret} draws the same"] if of.draws.secret else []
         return clean("\n".join(lines))
 
     def _because(self) -> str:

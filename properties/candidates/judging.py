@@ -19,8 +19,9 @@ from .arguments import CallArguments, copied_state
 from .asking import ASKING
 from .conformance import DEFAULT
 from .finding import Finding, not_asked, of_property, wrong
-from .host.calls import GoneError
+from .host.calls import GoneError, LateError
 from .host.host import CandidateHost
+from .judge_draws import Draws
 from .judgement import Assignment, Judgement, Ruling, ruling
 from .precision import arithmetic
 from .question_plan import QuestionPlan
@@ -52,15 +53,14 @@ def judge(
         contract: as for `bound`. seed: of everything that is drawn.
         questions: codes of `table.TABLE`, or "ALL"; by default all of `table.QUESTIONS`, and no property of ops.
         calls: that AGAIN makes in a row; None for as many as half a second takes, and 100 at most.
-        total: seconds after which no further question is asked, which the judgement names as a weakness.
+        total: seconds after which nothing more is asked, which the judgement names as a weakness.
 
     Raises:
         TypeError: `inputs` are no arguments. ValueError: a code or a contract that is none, a negative seed, or fewer
             than two calls.
     """
     plan = QuestionPlan(questions, calls=calls, total=total)
-    if seed < 0:
-        raise ValueError(f"seed={seed}: need a whole number from 0 on")
+    draws = Draws.of(seed)
     allowed = terms(contract)
     if not callable(inputs) and (isinstance(inputs, str) or not isinstance(inputs, Sequence | Mapping)):
         shape = f" of shape {tuple(inputs.shape)}" if isinstance(inputs, torch.Tensor) else ""
@@ -74,7 +74,7 @@ def judge(
     host = CandidateHost(str(getattr(candidate, "__name__", type(candidate).__name__)), candidate)
     before = copied_state(host.state)
     part = part_of(read_spec, arguments, allowed)
-    session = Session(read_spec, host, allowed, seed, arguments, draw, part)
+    session = Session(read_spec, host, allowed, draws, arguments, draw, part)
     session.history.in_a_row = plan.calls
     try:
         return judged(session, plan, ask_property=_asking_here(session, host))
@@ -94,7 +94,7 @@ def _asking_here(session: Session, host: CandidateHost) -> AskProperty:
     def ask(code: str) -> Verdict:
         from .property_cells import judge_property
 
-        return judge_property(code, make, session.seed)
+        return judge_property(code, make, session.draws.seed)
 
     return ask
 
@@ -120,10 +120,10 @@ def judged(
     findings = with_advice(session, findings, name)
     verdict = Ruling.ERROR if error else ruling(findings, weaknesses)
     names = session.candidate.name, session.spec.name, str(session.terms)
-    of = Assignment(*names, session.seed, session.given.dtype)
+    of = Assignment(*names, session.draws, session.given.dtype)
     return Judgement(
         of, verdict, tuple(findings), tuple(weaknesses), words, name, error, session.records.coverage(),
-        time.monotonic() - start,
+        time.monotonic() - start, operations=session.history.operations,
     )  # fmt: skip
 
 
@@ -157,6 +157,8 @@ def _ask(
             findings.append(not_asked(code, str(err)))
         except ReadingError as err:
             return findings, f"{code}: {err}", []
+        except LateError:
+            return findings, "", [f"not asked: out of time: {', '.join(plan.order[number:])}"]
         except GoneError as err:
             text = "the candidate did not answer" if err.timed_out else "the candidate's process has ended"
             findings.append(wrong(code, Code.TIMED_OUT if err.timed_out else Code.CRASHED, f"{text}: {err}"))

@@ -19,6 +19,7 @@ from .cases import JudgedCase, absolute, parts_of
 from .finding import FailingCall, Finding
 from .host.calls import Manner
 from .host.module_files import CANDIDATES, SPECS
+from .judge_draws import Draws
 from .layouts import place, strides_of
 
 #: Bytes of a tensor that a program has in its text, 4096 elements of float32; a larger one is in a file beside it.
@@ -89,7 +90,7 @@ def _values_of(call: FailingCall, case: JudgedCase, stored: bytearray) -> dict[s
     }
     if call.backward is not None:
         values["cotangents"] = [_SourceText(literal(_written(g, g, stored))) for g in call.backward.cotangents]
-    return {**values, "seed": case.seed, "dtype": getattr(torch, case.dtype) if case.dtype else None}
+    return {**values, "seed": Draws.of(case.seed).seed, "dtype": getattr(torch, case.dtype) if case.dtype else None}
 
 
 def _written(layout: Tensor, values: Tensor, stored: bytearray) -> object:

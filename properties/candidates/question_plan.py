@@ -25,7 +25,7 @@ class QuestionPlan:
         questions: codes of `TABLE`, or "ALL"; by default those of `QUESTIONS`.
         sooner: those that are asked before others where they may be.
         stop: whether a wrong answer ends the questions.
-        total: seconds after which no further question is asked; one that has begun is waited for.
+        total: seconds after which no further question is asked, and a process that is asked one is waited for no more.
         calls: that AGAIN makes in a row; None for as many as half a second takes.
         dtype: torch's name of that to which floating inputs, parameters and buffers are cast; empty for their own.
         timed: whether the times of spec and candidate are taken, too, if nothing is wrong.

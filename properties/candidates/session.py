@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
-import numpy as np
 
 from ...oracles import process
 from ...oracles.bound.terms import Terms
@@ -20,8 +19,10 @@ from .bound_question import Reading
 from .comparing import hold_in_turn
 from .evidence import OF_ARITHMETIC, OF_DATA, OF_LIKELY, Evidence, Records
 from .finding import FailingCall, Finding, raised, summed, wrong
-from .host.calls import WRITTEN, Answer, Answering, CandidateCall, Manner, Writes
+from .host.calls import WRITTEN, Answer, Answering, CandidateCall, Manner, Writes, stays
+from .host.operations import Operations
 from .inputs import WAYS, Way, filled
+from .judge_draws import Draws
 from .layouts import MemoryLayout, own_strides, strides_of
 from .results import Result, SpecRun, unlike
 from .row_sample import Part
@@ -62,6 +63,8 @@ class CallHistory:
             one call would not tell which one it is.
         erring: whether one was wrong when outputs were held last.
         gradients: of the candidate at the given inputs, by operand.
+        staying: of calls of which `stays` is true, the outputs as they came.
+        plain: the first call at the given inputs. operations: what such a call runs, where that is known.
     """
 
     calls: int = 0
@@ -71,6 +74,9 @@ class CallHistory:
     strayed: bool = False
     erring: bool = False
     gradients: dict[int | str, Tensor | None] = field(default_factory=dict)
+    staying: list[Sequence[Tensor]] = field(default_factory=list)
+    plain: CandidateCall | None = None
+    operations: Operations | None = None
 
 
 @dataclass
@@ -78,7 +84,7 @@ class Session:
     """One candidate under judgement.
 
     Attributes:
-        spec, candidate, terms, seed: what is judged, by what, under which terms, and of which random state.
+        spec, candidate, terms, draws: what is judged, by what, under which terms, and from which random state.
         given: the arguments. draw: (seed) -> arguments, where the spec's file gives any number of them.
         part: how the problem is cut where it is large; None where it is asked as a whole.
         share: what of a large problem is asked for, in words, where rows of it are the problem now.
@@ -89,7 +95,7 @@ class Session:
     spec: Specification
     candidate: Answering
     terms: Terms
-    seed: int
+    draws: Draws
     given: CallArguments
     draw: Callable[[int], Inputs] | None = None
     part: Part | None = None
@@ -100,8 +106,8 @@ class Session:
     readings: dict[Any, Sequence[Reading]] = field(default_factory=dict)
 
     def generator(self, question: str) -> Any:
-        """NumPy's generator for the inputs of a question; it depends on the seed and on the question alone."""
-        return np.random.default_rng([self.seed, *question.encode()])
+        """NumPy's generator for the inputs of a question; it depends on the draws and on the question alone."""
+        return self.draws.generator(question)
 
     def filled(self, arguments: CallArguments, way: Way, rng: Any) -> CallArguments:
         """The arguments with other values; integers stay what the spec reads them as."""
@@ -146,7 +152,11 @@ class Session:
             outputs = [(y.shape, dtype_name(y.dtype)) for y in places.tensors]
             asked["writes"] = msgspec.structs.replace(asked.get("writes", Writes()), destinations=outputs)
         state_of_candidate = {n: tensors[n] for n in self.shared}
-        answer = self.candidate.ask(CandidateCall.of(arguments, state_of_candidate, manner=manner, **(usual | asked)))
+        call = CandidateCall.of(arguments, state_of_candidate, manner=manner, **(usual | asked))
+        self.history.plain = call if stored and self.history.plain is None else self.history.plain
+        answer = self.candidate.ask(call)
+        if not answer.raised and stays(call, answer.outputs, len(self.history.staying)):
+            self.history.staying.append(answer.outputs)
         if places is not None and answer.form == WRITTEN:
             answer = msgspec.structs.replace(answer, form=places.form, plain=list(places.plain))
         if answer.changed:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 # These numbers are those of linux/prctl.h, which Python has no names for.
 _PR_SET_PDEATHSIG = 1
+_PR_SET_DUMPABLE = 4
 _PR_SET_CHILD_SUBREAPER = 36
 #: How many times orphans are looked for, each time after those found before were ended.
 _GENERATIONS = 100
@@ -33,6 +34,26 @@ def adopt_orphans(on: bool) -> None:
     Only as their parent can this process, after it has ended a worker, end what the worker's op left running.
     """
     _prctl(_PR_SET_CHILD_SUBREAPER, int(on))
+
+
+def hide_memory() -> None:
+    """Let no process of this user that is not the administrator look into this one; or leave its memory in a file."""
+    _prctl(_PR_SET_DUMPABLE, 0)
+
+
+def show_memory() -> None:
+    """Take `hide_memory` back, which a copy of a process begins with."""
+    _prctl(_PR_SET_DUMPABLE, 1)
+
+
+def hide_words() -> None:
+    """Take the words of the command line, but for the program, from what the system shows of this process."""
+    with contextlib.suppress(OSError, IndexError, ValueError):
+        fields = Path("/proc/self/stat").read_bytes().rpartition(b")")[2].split()
+        start, end = map(int, fields[45:47])
+        if 0 < start < end:
+            first = len(ctypes.string_at(start, end - start).partition(b"\0")[0])
+            ctypes.memset(start + first, 0, end - start - first)
 
 
 def began_with(pid: int, variable: str) -> bool:

@@ -26,7 +26,7 @@ _BROKEN = 70
 Json = dict[str, Any]
 
 
-def serve(prepare: Callable[[Json], dict[str, str]], answer: Callable[[Json], Json]) -> None:
+def serve(prepare: Callable[[Json], Json], answer: Callable[[Json], Json]) -> None:
     """Serve the owner that started this process, and end with it.
 
     Args:

@@ -26,7 +26,10 @@ def doctor_command(as_json: bool) -> int:
     except (ImportError, OSError) as err:  # not installed, or a shared library that it needs is missing
         missing = f"{type(err).__name__}: {one_line(str(err))}"
         environment = surroundings.versions()
+    isolation, unguarded = _isolation()
+    environment = {**environment, "isolation": isolation}
     notes = [*surroundings.untested(environment), *_lacks(environment, missing), *_kernels(environment, missing)]
+    notes += [f"candidates may reach {unguarded}, and `judge --isolation required` ends with 2"] if unguarded else []
     ready = not missing and all(map(is_installed, EXTRA))
     if as_json:
         click.echo(json.dumps({"environment": environment, "notes": notes, "ready": ready}))
@@ -36,6 +39,16 @@ def doctor_command(as_json: bool) -> int:
         click.echo("\n".join(f"note: {note}" for note in notes))
         click.echo("ready: cells of device cpu can run" if ready else "not ready: no cell can run")
     return exit_codes.USAGE if missing else exit_codes.OK
+
+
+def _isolation() -> tuple[str, str]:
+    """By what the process of a candidate is isolated here, and what it may reach all the same, in words."""
+    if not is_installed("msgspec"):
+        return "not known without msgspec", ""
+    from ...properties.candidates.host.isolation import offer
+
+    isolation = offer()
+    return isolation.by, ", ".join(isolation.lacks)
 
 
 def _lacks(environment: dict[str, str], no_torch: str) -> list[str]:

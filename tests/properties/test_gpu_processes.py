@@ -56,7 +56,7 @@ def test_a_process_in_which_cuda_has_started_is_not_copied(monkeypatch: pytest.M
     monkeypatch.setattr(copying, "_has_one_thread", lambda: True)
     with pytest.raises(RuntimeError, match="need one before: a copy could use no GPU"):
         process.fork()
-    assert copying.process_copied(0) is None
+    assert copying.process_copied({}) is None
 
 
 def test_cuda_is_looked_for_without_a_start_and_multiplies_alike(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -150,10 +150,11 @@ def _session(session: Any) -> Any:
     from opassay.oracles.bound.terms import terms
     from opassay.properties.candidates.arguments import CallArguments
     from opassay.properties.candidates.host.host import CandidateHost
+    from opassay.properties.candidates.judge_draws import Draws
     from opassay.properties.candidates.specification import specification
 
     return session(
-        specification(torch.relu), CandidateHost("relu", torch.relu), terms("torch"), 0, CallArguments.of((X,))
+        specification(torch.relu), CandidateHost("relu", torch.relu), terms("torch"), Draws(0), CallArguments.of((X,))
     )
 
 

@@ -38,7 +38,7 @@ def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def _judge(name: str, *words: str) -> int:
-    return main(["judge", f"mine.py:{name}", "--spec", "mine.py:reference", *words])
+    return main(["judge", f"mine.py:{name}", "--spec", "mine.py:reference", "--seed=0", *words])
 
 
 def test_a_judgement_is_recorded_gated_compared_and_shown(pair: Path, capsys: pytest.CaptureFixture[str]) -> None:

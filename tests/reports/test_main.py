@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from click.shell_completion import ShellComplete
 
+from opassay.properties.candidates.host.isolation import offer
 from opassay.properties.engine import environment
 from opassay.reports import exit_codes, record
 from opassay.reports.cli import host
@@ -222,10 +223,14 @@ def test_the_doctor_says_in_json_whether_cells_can_run(
     assert main(["doctor", "--json"]) == 0
     facts = json.loads(capsys.readouterr().out)
     assert facts["ready"]
-    assert facts["environment"] == environment.environment()
+    assert facts["environment"] == {**environment.environment(), "isolation": offer().by}
+    monkeypatch.setattr("opassay.properties.places.landlock.version", lambda: 4)
     monkeypatch.setattr("opassay.reports.cli.doctor.is_installed", lambda name: name != "hypothesis")
     assert main(["doctor"]) == 0
-    assert capsys.readouterr().out.endswith("not ready: no cell can run\n")
+    out = capsys.readouterr().out
+    assert "isolation       landlock-4\n" in out
+    assert "note: candidates may reach signals, and `judge --isolation required` ends with 2\n" in out
+    assert out.endswith("not ready: no cell can run\n")
 
 
 @pytest.mark.parametrize(

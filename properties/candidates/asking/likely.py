@@ -16,6 +16,7 @@ from ..card import Wrong
 from ..evidence import OF_LIKELY, Evidence, Records
 from ..finding import Finding, held, not_asked
 from ..inputs import WAYS, altered
+from ..judge_draws import Draws
 from ..session import Asking, Session
 from .gradients import gradients_at
 
@@ -106,7 +107,7 @@ def _looked_at(session: Session, row: Evidence) -> _Looked:
         if closeness is None:
             continue
         if closeness.suspect:
-            return _Looked(_far(row.names[i], row.question, closeness, session.seed), looked, evaluations.work, {})
+            return _Looked(_far(row.names[i], row.question, closeness, session.draws), looked, evaluations.work, {})
         looked += closeness.elements
         leans = None if native is None else leaning(values, fmt, read, own, to_array(native))
         if leans is not None:
@@ -127,7 +128,7 @@ def _leansagain(session: Session, rows: Sequence[Evidence], name: str, leans: Le
     for row in again:
         fresh = _sum_leanings(fresh, _looked_at(session, row).sides)
     if name in fresh and any(a * b > 0 for a, b in zip(leans.beyond, fresh[name].beyond, strict=True)):
-        return Finding("LIKELY", Outcome.WEAK, _leansto(name, leans, session.seed), looked)
+        return Finding("LIKELY", Outcome.WEAK, _leansto(name, leans, session.draws), looked)
     return held("LIKELY", looked)
 
 
@@ -152,7 +153,7 @@ def _asked_again(session: Session, question: str) -> Finding:
     if not any(t.dtype.is_floating_point for t in session.given.tensors):
         return session.values(question, session.given, altered(session.spec.state, rng))
     if session.draw is not None and question in ("GIVEN", "SEEDS"):
-        arguments = session.draw(session.seed + 2 + (question == "SEEDS"))
+        arguments = session.draw(session.draws.inputs(2 + (question == "SEEDS")))
         return session.values(question, CallArguments.of(arguments), alone=True)
     return session.values(question, session.filled(session.given, WAYS.get(question, WAYS["SEEDS"]), rng), alone=True)
 
@@ -160,7 +161,7 @@ def _asked_again(session: Session, question: str) -> Finding:
 _SIDES = (("up", "down"), ("away from zero", "toward zero"))
 
 
-def _far(name: str, question: str, found: Likeness, seed: int) -> Wrong:
+def _far(name: str, question: str, found: Likeness, draws: Draws) -> Wrong:
     at = f"{name}[{', '.join(map(str, found.at))}]" if found.at else name
     title = (
         f"{name} at {question}: {found.overall:.3g} standard deviations of rounding off, {found.largest:.3g} at most"
@@ -170,10 +171,10 @@ def _far(name: str, question: str, found: Likeness, seed: int) -> Wrong:
         f" {found.most[1]:.3g}",
         f"largest    {found.largest:.4g}, of {at}; suspect beyond {found.most[0]:.3g}",
     )
-    return Wrong(Code.BIAS, title, (*lines, *_model(seed)))
+    return Wrong(Code.BIAS, title, (*lines, *_model(draws)))
 
 
-def _leansto(name: str, leans: Leaning, seed: int) -> Wrong:
+def _leansto(name: str, leans: Leaning, draws: Draws) -> Wrong:
     sides = " and ".join(side[int(by < 0)] for side, by in zip(_SIDES, leans.beyond, strict=True) if by)
     means, torchs = leans.computed / leans.elements, leans.native / leans.elements
     lines = (
@@ -182,12 +183,12 @@ def _leansto(name: str, leans: Leaning, seed: int) -> Wrong:
         f"away       {means[1]:.3g} half-widths, the same with the signs of the results; {torchs[1]:.3g} of torch's",
         f"beyond     what is likely by {max(map(abs, leans.beyond)):.3g}",
     )
-    return Wrong(Code.BIAS, f"{name} is rounded {sides} more often than to nearest", (*lines, *_model(seed)))
+    return Wrong(Code.BIAS, f"{name} is rounded {sides} more often than to nearest", (*lines, *_model(draws)))
 
 
-def _model(seed: int) -> tuple[str, str]:
+def _model(draws: Draws) -> tuple[str, str]:
     return (
-        f"model      {RUNS} evaluations with random errors, seed {seed}, and again at a fresh draw; a right output is"
+        f"model      {RUNS} evaluations with random errors, {draws}, and again at a fresh draw; a right output is"
         f" suspect with probability {RISK:g} at most",
         "           if errors lean to no side, at the spec's operations and at their operands: a suspicion, no proof",
     )

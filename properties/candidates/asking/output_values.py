@@ -41,7 +41,7 @@ def of_a_way(code: str, session: Session) -> Finding:
             of_packed_ways(session, session.part, code)
         return session.packed[code]
     if code == "SEEDS" and session.draw is not None:
-        return session.values(code, CallArguments.of(session.draw(session.seed + 1)))
+        return session.values(code, CallArguments.of(session.draw(session.draws.inputs(1))))
     sharp = code in ("INTEGERS", "ZEROS")
     return session.values(code, session.filled(session.given, WAYS[code], rng), sharp=sharp)
 

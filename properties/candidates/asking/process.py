@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import replace
 
 import msgspec
 import torch
 
+from ....oracles.op.bits import same_bits
 from ....oracles.verdicts.verdict import Code
 from ..agreement import operands_of
 from ..comparing import hold_all
 from ..finding import FailingCall, Finding, held, not_asked, process_changed, raised, summed, wrong
-from ..host.calls import Manner, Writes
+from ..host.calls import GoneError, Manner, Writes
 from ..session import Asking, Session
 from ..specification import SpecError
 
@@ -23,9 +25,35 @@ def process(session: Session) -> Finding:
 
 
 def left(session: Session) -> Finding:
-    """LEFT: no process is left running, and no file of the judge, the spec or the candidate was written."""
-    lines = session.candidate.left_behind()
+    """LEFT: no process is left running, no file of the judge, the spec or the candidate was written, and all outputs of
+    earlier calls are as they were.
+    """
+    lines = _changes_of_outputs(session)
+    if session.history.plain is not None:
+        with contextlib.suppress(GoneError):
+            session.history.operations = session.candidate.operations(session.history.plain)
+    lines += session.candidate.left_behind()
     return wrong("LEFT", Code.MUTATED, lines[0], *lines[1:]) if lines else held("LEFT")
+
+
+def _changes_of_outputs(session: Session) -> list[str]:
+    """A line for each output that is another in the end than when it was returned; none of a process that ended.
+
+    Of an output that may share memory with an argument nothing is said: later calls write that.
+    """
+    calls, native = session.history.staying, session.native
+    try:
+        now = iter(session.candidate.review().earlier if calls else [])
+    except GoneError:
+        return []
+    lines = []
+    for number, outputs in enumerate(calls, 1):
+        for i, was in enumerate(outputs):
+            own = len(outputs) != len(native.outputs) or (native.own[i] and native.shared[i] < 0)
+            is_now = next(now, None)
+            if own and (is_now is None or not same_bits(was, is_now)):
+                lines.append(f"an output of call {number} was changed after it was returned")
+    return lines
 
 
 def autocast(session: Session) -> Finding:

@@ -3,31 +3,32 @@
 What this is for: a candidate may do anything. It runs in a process that never gets an expected value, has limits on
 time and memory, and is ended when it is late; whatever becomes of it is a verdict.
 
-What is hard here: what it does outside of its process. Processes that it started are found by a mark in their
-environment; files that it wrote by `watching`.
+What is hard here: what it does outside of its process. Processes that it started become children of a judge that does
+nothing else, and are found by a mark in their environment elsewhere; files that it wrote are found by `watching`.
 """
 
 from __future__ import annotations
 
+import math
 import os
-import sys
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
 from ...places.lifeline import began_with, children, end_all, program_name, running
-from ...places.process import AnswerError, EndedError, Process
-from ..arguments import CallArguments
-from .calls import Answer, CandidateCall, GoneError, Making
-from .exchange import Exchange, Loaded, loaded
+from ...places.process import AnswerError, EndedError
+from .calls import Answer, CandidateCall, GoneError, LateError, Making
+from .exchange import Loaded, loaded
+from .isolation import Isolation
 from .module_files import GivenError
+from .operations import Operations
+from .quarters import Confinement, Quarters
 from .timing import Timing
 from .watching import Watch
+from .weighing import watch_load
 
-COMMAND = (sys.executable, "-m", "opassay.properties.candidates.host.program")
 #: Seconds that the start of the process may take, besides those that the candidate is given.
 _START = 60.0
 #: Seconds that a process takes for itself with every question, and bytes of arguments that it reads, copies and writes
@@ -35,63 +36,39 @@ _START = 60.0
 _OWN, _RATE = 5.0, 2**27
 #: How many times the seconds of a call one property may take.
 _CALLS = 20
+#: Processes of candidates that this process has now; each leads a group.
+_RUNNING: set[int] = set()
 
 
 class CandidateError(RuntimeError):
     """A candidate that could not be loaded, for a reason of its own."""
 
 
-@dataclass(frozen=True)
-class Confinement:
-    """How the process of a candidate is made, and what it may take.
-
-    Attributes:
-        seconds: that its loading, and each call, may take. memory: that it may take, in GiB; 0 for no limit.
-        interpret: whether Triton's kernels are interpreted there, which takes a CPU alone.
-        alone: whether this process does nothing else, so that it may keep the memory that it frees, and be copied.
-    """
-
-    seconds: float = 60.0
-    memory: float = 16.0
-    interpret: bool = False
-    alone: bool = False
-
-    @property
-    def bytes(self) -> int:
-        """Of memory."""
-        return int(self.memory * 2**30)
-
-
 class CandidateApart:
     """A candidate in a process apart; use it as a context.
 
     Args:
-        address: a file, or a pair `module:name`. made: what a class is made of. seed: of its random state.
-        confinement: of its process. watch: files that it must not write.
-        contents: bytes of its file, by path, which is not read again.
-        copied: its process, where that is a copy of this one; by default it is a new one.
-        dtype: of its floating parameters and buffers; empty for their own.
+        address: a file, or a pair `module:name`. making: what it is made of, and the bytes of its file.
+        seed: of its random state. confinement: of its process. watch: files that it must not write.
+        quarters: its process, which it takes over.
 
     Attributes:
         name, shapes, parameters, changed: see `calls.Answering`.
+        until: when the whole judgement is out of time, on the monotonic clock.
 
     Raises:
         GivenError: the file is not there, or lacks a name. CandidateError: the candidate raised, ended or was late.
     """
 
     def __init__(
-        self, address: str, made: Sequence[Any], seed: int, confinement: Confinement, watch: Watch,
-        contents: Mapping[str, bytes] | None = None, copied: Process | None = None, dtype: str = "",
-    ) -> None:  # fmt: skip
-        self._seconds = confinement.seconds
-        self._exchange = Exchange()
-        self._watch = watch
-        self._copied = copied is not None
-        limits = {"memory": confinement.bytes, "interpret": confinement.interpret}
-        self._process = copied or Process(limits, command=COMMAND)
-        self._stores = False
+        self, address: str, making: Making, seed: int, confinement: Confinement, watch: Watch, quarters: Quarters
+    ) -> None:
+        self._seconds, self._quarters, self._watch = confinement.seconds, quarters, watch
+        self._exchange, self._process = quarters.exchange, quarters.process
+        self._look, self.until = watch_load(self._process.pid, confinement.bytes), math.inf
+        self._stores, self._required = False, confinement.isolation == "required"
+        _RUNNING.add(self._process.pid)
         try:
-            making = Making(CandidateCall.of(CallArguments.of(made)), dict(contents or {}), dtype)
             answer = self._load(address, making, seed)
         except GoneError as err:
             self.close()
@@ -107,7 +84,13 @@ class CandidateApart:
 
     def _load(self, address: str, making: Making, seed: int) -> Loaded:
         """What the process says of the candidate; GoneError if nothing that can be read."""
-        self._said(_START)
+        try:
+            isolation = msgspec.convert(self._said(_START)["ready"], Isolation)
+        except (KeyError, ValueError) as err:
+            raise GoneError(f"did not say what isolates it: {err}") from err
+        self._quarters.isolation = isolation
+        if self._required and isolation.lacks:
+            raise GivenError(f"isolation=required: got {isolation}")
         self._process.ask({"load": address, "made": self._exchange.write(making), "seed": seed})
         return loaded(self._said(self._seconds + _OWN))
 
@@ -126,6 +109,18 @@ class CandidateApart:
     def fetch(self, rows: Sequence[int], earlier: bool = False) -> Answer:
         """See `calls.Answering`."""
         return self._answered({"fetch": list(rows), "earlier": earlier})
+
+    def review(self) -> Answer:
+        """See `calls.Answering`."""
+        return self._answered({"review": True})
+
+    def operations(self, call: CandidateCall) -> Operations:
+        """See `calls.Answering`."""
+        self._process.ask({"operations": self._exchange.write(call)})
+        try:
+            return msgspec.convert(self._said(self._seconds + _OWN), Operations).require()
+        except ValueError as err:
+            raise GoneError(f"gave an answer that cannot be read: {err}") from err
 
     def time(self, pair: dict[str, Any]) -> Timing:
         """The candidate's times beside the spec's, which its process loads: it can be asked nothing else after that.
@@ -164,16 +159,27 @@ class CandidateApart:
         """What the process says next.
 
         Raises:
-            GoneError: it has ended, is late, or says something else.
+            GoneError: it has ended, is late, takes too much memory, or says something else.
+            LateError: the whole judgement is out of time.
         """
         until = time.monotonic() + seconds
         try:
-            return self._process.answer(until)
+            return self._process.answer(until, self._require_light)
         except EndedError as err:
             late = not self._process.ended
             raise GoneError(f"{f'after {seconds:.3g} s: ' if late else ''}{err}", late) from err
         except AnswerError as err:
             raise GoneError(f"said {err}") from err
+
+    def _require_light(self) -> bool:
+        """False; GoneError where the candidate's processes together take too much, which are ended then."""
+        excess = self._look()
+        if excess:
+            self._process.kill()
+            raise GoneError(excess)
+        if time.monotonic() > self.until:
+            raise LateError
+        return False
 
     def left_behind(self) -> list[str]:
         """See `calls.Answering`."""
@@ -184,18 +190,16 @@ class CandidateApart:
 
     def _started(self) -> list[int]:
         """The processes that it started and that are still running, now that it has ended."""
-        # The environment of a copy, as the system shows it, is that of this process, without a mark.
-        pids = children(os.getpid()) if self._copied else []
-        pids += [pid for pid in _marked(self._process.mark) if pid not in pids]
-        # All of the candidate's own group were killed with it, and some may not have ended yet.
-        return [pid for pid in pids if _group_of(pid) not in (None, self._process.pid)]
+        pids = children(os.getpid()) if self._quarters.adopts else _marked(self._process.mark)
+        # All of a candidate's own group were killed with it, and some may not have ended yet.
+        return [pid for pid in pids if _group_of(pid) not in (None, *_RUNNING)]
 
     def close(self) -> None:
         """End the process, and what it started."""
         self._process.kill()
         end_all(self._started)
-        self._process.close()
-        self._exchange.close()
+        self._quarters.close()
+        _RUNNING.discard(self._process.pid)
 
 
 def _marked(mark: str) -> list[int]:

@@ -15,6 +15,7 @@ from torch.utils import _pytree as pytree
 
 from ...places import wire
 from ..arguments import CallArguments, State, Tensor
+from .operations import Operations
 
 #: Dtypes of numbers: those that an output may have, whether or not it may have them here.
 DTYPES = frozenset(
@@ -40,6 +41,9 @@ class Manner(enum.StrEnum):
     PARAMETERS = "parameters"  # floating tensors are torch.nn.Parameter
     COMPILED = "compiled"  # by way of torch.compile, with the backend that runs the traced graph
 
+
+#: Of how many calls outputs are looked at again in the end, and of how many elements each at most.
+_STAYING, _LARGE = 24, 2**18
 
 #: The form of a result that stands in destinations (`Writes.destinations`).
 WRITTEN = "destinations"
@@ -224,6 +228,20 @@ class Answering(Protocol):
             GoneError: as `ask` does.
         """
 
+    def review(self) -> Answer:
+        """As `Answer.earlier`, the outputs of all calls that `stays` is true of, one after the other, as they are now.
+
+        Raises:
+            GoneError: as `ask` does.
+        """
+
+    def operations(self, call: CandidateCall) -> Operations:
+        """What one more call runs, as the candidate's process tells it; nothing of its outputs is looked at.
+
+        Raises:
+            GoneError: as `ask` does.
+        """
+
     def left_behind(self) -> list[str]:
         """What the candidate left outside of its process, now that it is asked no more: processes, and files written.
 
@@ -241,6 +259,18 @@ class GoneError(RuntimeError):
     def __init__(self, text: str, timed_out: bool = False) -> None:
         super().__init__(text)
         self.timed_out = timed_out
+
+
+class LateError(RuntimeError):
+    """The time of the whole judgement is over while a candidate is asked: nothing is said of it by that."""
+
+
+def stays(call: CandidateCall, outputs: Sequence[Any], count: int) -> bool:
+    """Whether the outputs of a call are looked at again in the end, where those of so many calls are already.
+
+    Judge and host ask this of the same calls. They are more than a candidate has buffers that it fills by turns.
+    """
+    return not call.fetched and count < _STAYING and sum(y.numel() for y in outputs) <= _LARGE
 
 
 def overwrite(file: BinaryIO, said: CandidateCall | Making | Answer) -> None:

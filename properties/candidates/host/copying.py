@@ -18,11 +18,12 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from ....oracles import process
-from ...places.lifeline import adopt_orphans
+from ...places.lifeline import show_memory
 from ...places.process import Process
 from . import program
 
@@ -30,21 +31,18 @@ from . import program
 _BROKEN = 70
 
 
-def process_copied(memory: int) -> Process | None:
+def process_copied(hello: Mapping[str, Any]) -> Process | None:
     """The process of a candidate, a copy of this one; None where this process has further threads or CUDA.
 
-    Processes that it leaves behind become children of this process, which must have no others then.
-
     Args:
-        memory: bytes that it may take; 0 for no limit.
+        hello: the first message to it.
     """
     from . import calls, host, module_files  # noqa: F401 (the copy has them, too)
 
     process.settle()
     if not _has_one_thread() or torch.cuda.is_initialized():
         return None
-    adopt_orphans(True)
-    return Process({"memory": memory, "interpret": False}, command=partial(ProcessCopy, program.main))
+    return Process(hello, command=partial(ProcessCopy, program.main), marked=False)
 
 
 def _has_one_thread() -> bool:
@@ -79,7 +77,7 @@ class ProcessCopy:
             _let_go(kept, printed)
             os.environ.clear()
             os.environ.update(environment)
-            sys.argv[1:] = words
+            sys.argv[1:], sys.orig_argv[1:] = words, []
             run()
         finally:
             os._exit(_BROKEN)
@@ -114,6 +112,7 @@ class ProcessCopy:
 def _let_go(kept: Sequence[int], printed: int | None) -> None:
     """Leave this process's session, its files and its handlers of signals."""
     os.setsid()
+    show_memory()
     for number in signal.valid_signals():
         if callable(signal.getsignal(number)) and number != signal.SIGINT:
             signal.signal(number, signal.SIG_DFL)

@@ -1,9 +1,9 @@
 """What a judge and a candidate's process hand to each other: files in a folder, of which those of the candidate are a
 stranger's data.
 
-What is hard here: both processes may write the folder, so nothing in it need be what it was. The judge writes through a
-file that it opened before the candidate ran; it reads regular files alone, without following links, of a limited size,
-and looks at every field of an answer before anything is computed with it.
+What is hard here: the candidate's process may write its part of the folder, so nothing in it need be what it was. The
+judge writes through a file that it opened before the candidate ran; it reads regular files alone, without following
+links, of a limited size, and looks at every field of an answer before anything is computed with it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import math
 import os
 import resource
 import stat
-import tempfile
 from collections.abc import Sequence
 from typing import Any
 
@@ -23,6 +22,7 @@ import torch
 
 from ...places import wire
 from .calls import DTYPES, Answer, CandidateCall, GoneError, Making, overwrite
+from .temporary import TemporaryFolder
 
 #: Bytes of an answer beyond which no more is read: so many, and so many times the memory that the judge itself has
 #: needed so far. The judge has had the arguments and the outputs of the spec, and an answer repeats no more than these.
@@ -32,25 +32,30 @@ _MOST_TEXT = 2**18
 
 
 class Exchange:
-    """The folder of a judge and a candidate's process."""
+    """The folder of a judge and a candidate's process, in which that has one of its own.
+
+    Attributes:
+        own: the folder in which the candidate's process writes.
+    """
 
     def __init__(self) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix="opassay-judge-", ignore_cleanup_errors=True)
-        # By this handle the folder is the same, whatever gets its name.
-        self._handle = os.open(self._folder.name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        self._folder = TemporaryFolder()
+        self.own = os.path.join(self._folder.path, "own")
+        os.mkdir(self.own, 0o700)
+        self._handle = os.open(self.own, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         new = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        self._asked = open(os.open("asked", new, 0o600, dir_fd=self._handle), "wb")  # noqa: SIM115 (see `close`)
+        self._asked = open(os.open("asked", new, 0o600, dir_fd=self._folder.handle), "wb")  # noqa: SIM115 (see `close`)
         self._number = 0
 
     def write(self, asked: CandidateCall | Making) -> str:
         """The path of the file that has this now."""
         overwrite(self._asked, asked)
-        return os.path.join(self._folder.name, "asked")
+        return os.path.join(self._folder.path, "asked")
 
     def place(self) -> str:
         """The path of a file that is not there, for the next answer."""
         self._number += 1
-        return os.path.join(self._folder.name, self._name)
+        return os.path.join(self.own, self._name)
 
     @property
     def _name(self) -> str:
@@ -98,13 +103,13 @@ class Exchange:
         return content.data
 
     def close(self) -> None:
-        """Remove the folder."""
+        """Remove the folder; later calls do nothing."""
         with contextlib.suppress(OSError):
             self._asked.close()
-        os.close(self._handle)
-        # A stranger may have nested folders deeper than they can be walked.
-        with contextlib.suppress(Exception):
-            self._folder.cleanup()
+        if self._handle >= 0:
+            os.close(self._handle)
+        self._handle = -1
+        self._folder.remove()
 
 
 class Loaded(msgspec.Struct, frozen=True):

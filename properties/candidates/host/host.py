@@ -40,8 +40,10 @@ from .calls import (
     Writes,
     Written,
     floating,
+    stays,
 )
 from .module_files import frames_of
+from .operations import Operations, record
 
 #: How many objects are made in search of one with the identity of an object that is gone.
 _REBIRTHS = 32
@@ -72,6 +74,7 @@ class CandidateHost:
         self._before: list[Tensor] = []
         self._stored: list[Any] = []
         self._latest: list[Tensor] = []
+        self._staying: list[Sequence[Tensor]] = []
 
     def ask(self, call: CandidateCall) -> Answer:
         """The answer to a call; whatever the candidate raises is an answer, too."""
@@ -119,6 +122,17 @@ class CandidateHost:
         kept = [y.detach()[list(rows) if whole else []] for y, whole in zip(self._before, fits, strict=True)]
         return Answer(earlier=kept)
 
+    def review(self) -> Answer:
+        """See `calls.Answering`."""
+        return Answer(earlier=_copies([y for outputs in self._staying for y in outputs]))
+
+    def operations(self, call: CandidateCall) -> Operations:
+        """See `calls.Answering`."""
+        arguments = self._placed(call)
+        self.set_state(call.state)
+        with torch.no_grad():
+            return record(lambda: _result_of(self.function, call, arguments))
+
     def left_behind(self) -> list[str]:
         """See `calls.Answering`; of its own process nobody can say what the candidate left there."""
         return []
@@ -141,6 +155,8 @@ class CandidateHost:
         differs, last = self._again(call, arguments, replace(result, tensors=tuple(first)))
         earlier = _copies(self._kept) if call.earlier else []
         self._before, self._kept, self._latest = self._kept, list(outputs), first
+        if stays(call, outputs, len(self._staying)):
+            self._staying.append([y.detach() for y in outputs])
         buffers = [
             None if (value := self._now(name)) is None else value.detach().clone() for name in call.writes.buffers
         ]
@@ -254,9 +270,12 @@ def _require_plain_outputs(outputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
     """The outputs of a call, which must be tensors of numbers in memory.
 
     Raises:
-        TypeError: one is quantized, nested, sparse, on device meta, or of a dtype of bits.
+        TypeError: one is of a class of its own, quantized, nested, sparse, on device meta, or of a dtype of bits.
     """
     for y in outputs:
+        # Before a method of it is called, which a class of its own may have written.
+        if type(y) not in (torch.Tensor, torch.nn.Parameter):
+            raise TypeError(f"the output is a {type(y).__name__}, need a torch.Tensor")
         if y.is_quantized or y.is_nested or y.layout is not torch.strided or y.is_meta or y.dtype not in DTYPES:
             kind = f"dtype {y.dtype}, layout {y.layout}, device {y.device}{', nested' * y.is_nested}"
             raise TypeError(f"the output has {kind}, need a tensor of numbers in memory")

@@ -187,7 +187,8 @@ def candidate_of(address: str, made: Sequence[Any], seed: int, dtype: str = "") 
     """
     _, name, target = _target_of(address, CANDIDATES)
     with blamed(address):
-        return str(getattr(target, "__name__", name)), instance_of(target, made, seed, dtype)
+        named = str(getattr(target, "__name__", name) or type(target).__name__)
+        return named, instance_of(target, made, seed, dtype)
 
 
 def _first_of(module: ModuleType, address: str, names: Sequence[str]) -> Any:

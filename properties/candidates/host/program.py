@@ -1,9 +1,11 @@
 """The program of a candidate's process: loads the candidate, and answers calls until there are no more.
 
-The first line says `{"memory": bytes, "interpret": whether Triton's kernels are interpreted}`. Then comes
+The first line says `{"memory": bytes, "interpret": whether Triton's kernels are interpreted, "rooms": where it may read
+and write}`, answered by what isolates the process. Then comes
 `{"load": address, "made": path, "seed": number}`, answered by
 `{"loaded": name, "shapes": {...}, "parameters": {...}, "changed": [...]}` or `{"refused": why}`; then any number of
-`{"call": path, "answer": path}` and `{"fetch": rows, "earlier": false, "answer": path}`, answered by `{"done": true}`.
+`{"call": path, "answer": path}`, `{"fetch": rows, "earlier": false, "answer": path}` and `{"review": true, "answer":
+path}`, answered by `{"done": true}`; and `{"operations": path}`, answered by what a call runs.
 Tensors go through these files (`calls.py`). A process that is asked nothing else may be asked `{"time": arguments of
 "open_pair"}`, answered by a `Timing`, or `{"property": question}`, answered by a verdict: it loads the spec then.
 """
@@ -15,13 +17,20 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from ....oracles.machine.allocator import keep_freed_memory
+from ...places.lifeline import hide_words
 from ...places.serving import limit_memory, serve
+from .isolation import Rooms, confine
 
 _HOSTS: list[Any] = []
 
 
-def _with_limits(hello: dict[str, Any]) -> dict[str, str]:
+def _with_limits(hello: dict[str, Any]) -> dict[str, Any]:
+    # First of all, because a rule of the kernel is of one thread, and libraries start more.
+    hide_words()
+    isolation = confine(msgspec.convert(hello["rooms"], Rooms))
     keep_freed_memory()
     sys.dont_write_bytecode = True
     limit_memory(int(hello["memory"]))
@@ -33,7 +42,7 @@ def _with_limits(hello: dict[str, Any]) -> dict[str, str]:
     import torch
 
     torch.set_num_threads(1)
-    return {}
+    return dict(msgspec.to_builtins(isolation))
 
 
 def _answer_to(question: dict[str, Any]) -> dict[str, Any]:
@@ -48,7 +57,12 @@ def _answer_to(question: dict[str, Any]) -> dict[str, Any]:
     from .calls import CandidateCall, read_message, write
 
     (host,), pid = _HOSTS, os.getpid()
-    if "fetch" in question:
+    if "operations" in question:
+        ran = host.operations(read_message(Path(question["operations"]), CandidateCall))
+        return dict(msgspec.to_builtins(ran))
+    if "review" in question:
+        answer = host.review()
+    elif "fetch" in question:
         answer = host.fetch(question["fetch"], question["earlier"])
     else:
         answer = host.ask(read_message(Path(question["call"]), CandidateCall))

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from ...places.serving import serve
-from ..host.apart import Confinement
 from ..host.module_files import GivenError
+from ..host.quarters import Confinement
 from ..judge_files import judge_file
 from ..question_plan import QuestionPlan
 from ..specification import SpecError

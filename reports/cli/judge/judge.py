@@ -8,6 +8,7 @@ import json
 import math
 import os
 import re
+import signal
 import sys
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
@@ -87,10 +88,18 @@ class _Command(click.Command):
     shell_complete=completing([*TABLE, ALL_CODES]),
     help="Ask this question or property, or ALL; repeatable.",
 )
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of all inputs and parameters.")
+@click.option("--seed", type=click.IntRange(min=0), help="Of all inputs and parameters; else they are drawn anew.")
+@click.option("--draws", metavar="HEX", help="Draw what an earlier verdict drew, which tells these digits.")
 @click.option("--seconds", type=click.FloatRange(min=0.1), default=60.0, show_default=True, help="Of each call.")
 @click.option("--memory", type=click.FloatRange(min=0), default=16.0, show_default=True, help="GiB; 0 for no limit.")
 @click.option("--input", "given", multiple=True, metavar="NAME=VALUE", help="For what gives the inputs.")
+@click.option(
+    "--isolation",
+    type=click.Choice(["auto", "required", "none"]),
+    default="auto",
+    show_default=True,
+    help="Of the candidate from its judge: what the kernel has, all of it or exit code 2, or nothing.",
+)
 @click.option("--interpret", is_flag=True, help="Run the candidate's Triton kernels in an interpreter, on the CPU.")
 @click.option("--time", "timed", is_flag=True, help="Take the times of spec and candidate, if nothing is wrong.")
 @click.option("--dtype", metavar="NAME", help="Cast floating inputs and parameters: bf16, float16, float32, f64.")
@@ -121,6 +130,10 @@ def judge_command(host: Host, /, candidate: str | None, spec: str | None, **opti
         _require_questions(options["questions"])
         if options["timed"] and options["interpret"]:
             raise Stop(exit_codes.USAGE, "--time: got --interpret, too; the interpreter's times say nothing")
+        if options["draws"] is not None:
+            if options["seed"] is not None:
+                raise Stop(exit_codes.USAGE, "--draws: got --seed, too; need one of them")
+            options["seed"] = options["draws"]
         options["dtype"] = _dtype_of(options["dtype"])
         require("torch", "mpmath", "msgspec", *(("triton",) if options["interpret"] else ()))
     # This process and the candidate's keep the memory that they free, so each page of it is cleared once. For NumPy's
@@ -133,6 +146,10 @@ def judge_command(host: Host, /, candidate: str | None, spec: str | None, **opti
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     alone = "torch" not in sys.modules  # else somebody calls this in a process of his own, as a test does
     host.ends_at_once = alone
+    if alone:
+        # As Ctrl-C: there is a line, and no folder is left.
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.default_int_handler)
     judge = functools.partial(_judge, *addresses, options, alone)
     with _telling_in_json(options["as_json"]):
         rows = run_on_user_files(lambda: rows_of(*addresses, parse_inputs(options["given"])))
@@ -158,7 +175,7 @@ def _judge_table(rows: list[ProblemRow], options: dict[str, Any]) -> int:
     """The exit code of several judgements, which are printed as they are made."""
     plan = asdict(_plan_of(options))
     question: dict[str, Any] = {"contract": options["contract"], "seed": options["seed"], "plan": plan}
-    question["confinement"] = {name: options[name] for name in ("seconds", "memory", "interpret")}
+    question["confinement"] = {name: options[name] for name in ("seconds", "memory", "interpret", "isolation")}
     return judge_rows(rows, question, as_json=options["as_json"])
 
 
@@ -172,11 +189,12 @@ def _judge(
         sooner: codes of questions that are asked before others.
     """
     from ....properties.candidates.cases import JudgedCase
-    from ....properties.candidates.host.apart import Confinement
+    from ....properties.candidates.host.quarters import Confinement
     from ....properties.candidates.judge_files import judge_file
     from .recording import CODES, claim, read_failures, write_judgement
 
-    confinement = Confinement(options["seconds"], options["memory"], options["interpret"], alone)
+    limits = {name: options[name] for name in ("seconds", "memory", "interpret", "isolation")}
+    confinement = Confinement(**limits, alone=alone)
     sooner = [*sooner, *read_failures(options["report_dir"], candidate, spec)]
     chosen = {"contract": options["contract"], "seed": options["seed"], "confinement": confinement}
     chosen |= {"plan": _plan_of(options, sooner)}

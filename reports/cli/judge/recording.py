@@ -8,6 +8,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from ....properties.engine.environment import environment, versions
 from ... import exit_codes
 from ...record import RecordError, Run, load, plan_digest
@@ -67,23 +69,25 @@ def record_of(judgement: Judgement, case: JudgedCase, store: Callable[[str, byte
     """
     from ....properties.candidates.verdicts import verdicts_of  # here, because it imports torch
 
-    of, command = judgement.assignment, case.words
-    verdicts = verdicts_of(judgement, case, store)
+    of = judgement.assignment
+    case = msgspec.structs.replace(case, seed=of.draws.chosen)
+    command, verdicts = case.words, verdicts_of(judgement, case, store)
     commit, dirty = read_commit()
     digests = {f"sha256 of the {name}": digest for name, digest in of.sha256.items() if digest}
+    drawn = {"draws": of.draws.secret} if of.draws.secret else {}
     first, *more = judgement.summary.splitlines()
     code = CODES[str(judgement.verdict)]
     return Run(
         version=versions().get("opassay", "unknown"),
         profile="judge",
-        seed=of.seed,
+        seed=of.draws.seed,
         plan_digest=plan_digest(verdict.cell for verdict in verdicts),
         started=datetime.now(UTC).isoformat(timespec="seconds"),
         verdicts=verdicts,
         commit=commit,
         dirty=dirty,
         command=tuple(command),
-        settings={"spec": of.spec, "contract": of.contract, **digests},
+        settings={"spec": of.spec, "contract": of.contract, **digests, **drawn},
         environment=environment(),
         seconds=judgement.seconds,
         notes=tuple(line.strip() for line in more),

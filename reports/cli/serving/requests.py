@@ -23,7 +23,8 @@ def question_of(request: ProblemRequest, folder: Path) -> dict[str, Any]:
         addresses[role] = f"{own / f'{role}.py'}{':' if name else ''}{name}"
     limits = request.limits
     confinement = {"seconds": limits.seconds, "memory": limits.memory, "interpret": request.interpret}
-    words = {"contract": request.contract, "seed": 0, "given": request.given}
+    # Drawn from a secret: whoever sends a candidate knows how this package draws.
+    words = {"contract": request.contract, "seed": None, "given": request.given}
     return {**addresses, **words, "plan": asdict(plan_of(request)), "confinement": confinement}
 
 

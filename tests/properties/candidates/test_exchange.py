@@ -13,7 +13,7 @@ import torch
 
 from opassay.properties.candidates.arguments import CallArguments
 from opassay.properties.candidates.host import calls, exchange
-from opassay.properties.candidates.host.apart import CandidateApart, Confinement
+from opassay.properties.candidates.host.apart import CandidateApart
 from opassay.properties.candidates.host.calls import (
     Aliases,
     Answer,
@@ -25,6 +25,7 @@ from opassay.properties.candidates.host.calls import (
     Writes,
     Written,
 )  # fmt: skip
+from opassay.properties.candidates.host.quarters import Confinement
 from opassay.properties.candidates.judge_files import judge_file
 from opassay.properties.candidates.judgement import Ruling
 from opassay.properties.candidates.question_plan import QuestionPlan

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from opassay.oracles.verdicts.verdict import Code
-from opassay.properties.candidates.host.apart import Confinement
 from opassay.properties.candidates.host.module_files import GivenError
+from opassay.properties.candidates.host.quarters import Confinement
 from opassay.properties.candidates.host.timing import Timing, measure
 from opassay.properties.candidates.judge_files import judge_file
 from opassay.properties.candidates.judgement import Judgement, Ruling
@@ -203,7 +203,9 @@ def test_a_candidate_that_writes_its_task_is_seen(tmp_path: Path) -> None:
     submission, task = write_gpu_mode(tmp_path, "x.clamp(min=0)")
     with open(submission, "a") as file:
         file.write(f"\nopen({task!r} + '/reference.py', 'a').write('#')\n")
-    judgement = _judged(task, submission)
+    # Isolated it could not write there.
+    open_to_it = Confinement(isolation="none")
+    judgement = judge_file(submission, task, contract="torch", confinement=open_to_it, plan=QuestionPlan(QUICK))
     assert [each.question for each in judgement.causes] == ["LEFT"], str(judgement)
     assert judgement.causes[0].wrong is not None
     assert judgement.causes[0].wrong.code is not Code.CRASHED

@@ -1,0 +1,163 @@
+"""What a candidate's process gives up before it reads anything of a stranger, as far as the kernel lets it.
+
+What this is for: judge and candidate have one user, so without that a candidate could write the judge's memory, its
+output, the spec, itself and this package, and stop the judge for good.
+
+What is hard here: a right candidate may compile, start processes and threads, share memory and use a GPU. So all that
+it needs stays: what is installed can be read and executed, device files can be written, and a folder of its own has
+the caches and the temporary files that compilers make.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import glob
+import os
+import resource
+import struct
+import sys
+import tempfile
+from pathlib import Path
+
+import msgspec
+
+from ...places import landlock, seccomp
+from ...places.lifeline import running
+
+#: What a process may be kept from: to read and write files of others, to reach into other processes, to signal them,
+#: and to open sockets of the network.
+GUARDS = ("files", "memory", "signals", "network")
+#: Where installed software and the kernel's files are; those of Python and of the environment are found besides.
+_SYSTEM = (
+    "/usr",
+    "/lib",
+    "/lib32",
+    "/lib64",
+    "/bin",
+    "/sbin",
+    "/opt",
+    "/etc",
+    "/proc",
+    "/sys",
+    "/nix",
+    "/gnu",
+    "/snap",
+)
+_VARIABLES = ("PATH", "LD_LIBRARY_PATH", "LIBRARY_PATH", "CPATH", "PYTHONPATH", "CUDA_HOME", "CUDA_PATH", "ROCM_PATH")
+#: Device files: of no hardware, shared memory, and GPUs.
+_DEVICES = ("null", "zero", "full", "random", "urandom", "shm", "nvidia*", "dri", "kfd", "dxg")
+#: Folders below that of a candidate, by the variables that name them.
+_FOLDERS = {
+    "HOME": "home", "TMPDIR": "tmp", "XDG_CACHE_HOME": "cache", "TRITON_CACHE_DIR": "cache/triton",
+    "TORCHINDUCTOR_CACHE_DIR": "cache/inductor", "TORCH_EXTENSIONS_DIR": "cache/extensions",
+    "CUDA_CACHE_PATH": "cache/cuda", "NUMBA_CACHE_DIR": "cache/numba", "MPLCONFIGDIR": "cache/matplotlib",
+}  # fmt: skip
+#: Of the administrator: to read and write files of other users, which the rules of paths still limit.
+_CAPABILITIES = 1 << 1 | 1 << 2
+_CAPABILITY_VERSION = 0x20080522
+#: Processes and threads that a user may start besides those that he has.
+_TASKS = 2048
+
+
+class Rooms(msgspec.Struct, frozen=True):
+    """Where a candidate's process may read and write.
+
+    Attributes:
+        folder: its own. readable: besides what every program needs.
+        wanted: "none" for a process that gives up nothing but its folders.
+    """
+
+    folder: str
+    readable: list[str] = []
+    wanted: str = "auto"
+
+
+class Isolation(msgspec.Struct, frozen=True):
+    """What a process has given up.
+
+    Attributes:
+        by: "landlock" and its version, or "none". holds: those of `GUARDS` that it is kept from.
+    """
+
+    by: str = "none"
+    holds: list[str] = []
+
+    @property
+    def lacks(self) -> list[str]:
+        return [guard for guard in GUARDS if guard not in self.holds]
+
+    def __str__(self) -> str:
+        return f"{self.by}; the candidate may reach {', '.join(self.lacks)}" if self.lacks else self.by
+
+
+def offer() -> Isolation:
+    """What the kernel of this machine offers."""
+    return _isolation(landlock.version(), seccomp.knows_machine())
+
+
+def confine(rooms: Rooms) -> Isolation:
+    """Give up, for this process, all that a candidate need not have; what has been given up.
+
+    A rule holds for the thread that makes it, so a process with several threads gives up nothing of that.
+    """
+    _make_folders(rooms.folder)
+    if rooms.wanted == "none":
+        return Isolation()
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    _limit_tasks()
+    if sys.platform != "linux" or len(os.listdir("/proc/self/task")) > 1:
+        return Isolation()
+    filtered = seccomp.refuse_calls()
+    _drop_capabilities()
+    return _isolation(landlock.restrict(_readable(rooms), [rooms.folder, *_devices()]), filtered)
+
+
+def _isolation(abi: int, filtered: bool) -> Isolation:
+    holds = {"files": abi >= 1, "memory": abi >= 1, "signals": abi >= 6, "network": filtered}
+    return Isolation(f"landlock-{abi}" if abi else "none", [guard for guard in GUARDS if holds[guard]])
+
+
+def _make_folders(folder: str) -> None:
+    for variable, name in _FOLDERS.items():
+        path = os.path.join(folder, name)
+        os.makedirs(path, 0o700, exist_ok=True)
+        os.environ[variable] = path
+    tempfile.tempdir = None  # it is looked for anew
+
+
+def _readable(rooms: Rooms) -> list[str]:
+    """Paths without links: a rule is of what a path leads to, and of nothing on the way."""
+    named = [entry for name in _VARIABLES for entry in os.environ.get(name, "").split(os.pathsep)]
+    pythons = [sys.prefix, sys.base_prefix, sys.exec_prefix, os.path.dirname(os.path.realpath(sys.executable))]
+    ours = str(Path(__file__).resolve().parents[3])
+    every = [*_SYSTEM, *pythons, *named, *sys.path, ours, *rooms.readable, os.path.dirname(rooms.folder)]
+    return [os.path.realpath(path) for path in every if path]
+
+
+def _devices() -> list[str]:
+    return [path for name in _DEVICES for path in glob.glob(os.path.join("/dev", name))]
+
+
+def _limit_tasks() -> None:
+    """Limit the processes and threads of this user, whose number the kernel does not limit for the administrator."""
+    count = sum(map(_tasks_of_ours, running()))
+    _, hard = resource.getrlimit(resource.RLIMIT_NPROC)
+    most = count + _TASKS if hard < 0 else min(count + _TASKS, hard)
+    resource.setrlimit(resource.RLIMIT_NPROC, (most, most))
+
+
+def _tasks_of_ours(pid: int) -> int:
+    with contextlib.suppress(OSError):
+        if os.stat(f"/proc/{pid}").st_uid == os.getuid():
+            return len(os.listdir(f"/proc/{pid}/task"))
+    return 0
+
+
+def _drop_capabilities() -> None:
+    """Let go what the administrator may do besides; without new privileges no program gets it back."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    header, data = struct.pack("<Ii", _CAPABILITY_VERSION, 0), ctypes.create_string_buffer(24)
+    if libc.capget(header, data) == 0:
+        words = struct.unpack("<6I", data)  # effective, permitted and inheritable, of the lower 32 and of the upper
+        libc.capset(header, struct.pack("<6I", *(word & _CAPABILITIES for word in words[:3]), 0, 0, 0))

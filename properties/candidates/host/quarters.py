@@ -1,0 +1,77 @@
+"""Where a candidate is asked: a process of its own, what it may take there, and the folder by which it is asked."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from ...places.lifeline import adopt_orphans
+from ...places.process import Process
+from .copying import process_copied
+from .exchange import Exchange
+from .isolation import Isolation, Rooms
+
+COMMAND = (sys.executable, "-m", "opassay.properties.candidates.host.program")
+
+
+@dataclass(frozen=True)
+class Confinement:
+    """How the process of a candidate is made, and what it may take.
+
+    Attributes:
+        seconds: that its loading, and each call, may take. memory: that it may take, in GiB; 0 for no limit.
+        interpret: whether Triton's kernels are interpreted there, which takes a CPU alone.
+        alone: whether this process does nothing else, so that it may keep the memory that it frees, and be copied.
+        isolation: "auto" for what the kernel offers, "required" for all of it or no verdict, "none".
+    """
+
+    seconds: float = 60.0
+    memory: float = 16.0
+    interpret: bool = False
+    alone: bool = False
+    isolation: str = "auto"
+
+    @property
+    def bytes(self) -> int:
+        """Of memory."""
+        return int(self.memory * 2**30)
+
+
+class Quarters:
+    """A process and the folder by which it is asked; nothing of a stranger is in it yet.
+
+    Args:
+        confinement: of the process. readable: folders that it may read besides what every program needs.
+        copied: whether it may be a copy of this process; else it is a new one.
+
+    Attributes:
+        process, exchange: what it is made of. isolation: what the process has given up, once it has said so.
+        adopts: whether what the candidate leaves running becomes a child of this
+            process, which has no other children than candidates' processes then.
+    """
+
+    def __init__(self, confinement: Confinement, readable: Sequence[str] = (), copied: bool = False) -> None:
+        self.exchange = Exchange()
+        self.isolation: Isolation | None = None
+        self.adopts = confinement.alone
+        if self.adopts:
+            adopt_orphans(True)
+        rooms = Rooms(self.exchange.own, [os.path.realpath(path) for path in readable], confinement.isolation)
+        hello = {"memory": confinement.bytes, "interpret": confinement.interpret, "rooms": msgspec.to_builtins(rooms)}
+        try:
+            process = process_copied(hello) if copied and not confinement.interpret else None
+            # A mark in the environment would tell a candidate that it is judged; nobody looks for it where orphans come
+            # here by themselves.
+            self.process = process or Process(hello, command=COMMAND, marked=not self.adopts)
+        except BaseException:
+            self.exchange.close()
+            raise
+
+    def close(self) -> None:
+        """End the process, and remove the folder; later calls do nothing."""
+        self.process.close()
+        self.exchange.close()

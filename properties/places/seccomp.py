@@ -1,0 +1,72 @@
+"""A filter of system calls, by seccomp(2): no network, and no way around what Landlock and limits of memory hold.
+
+Source: https://docs.kernel.org/userspace-api/seccomp_filter.html; the numbers are those of `asm/unistd.h`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import platform
+import socket
+import struct
+import sys
+
+_PR_SET_NO_NEW_PRIVS, _PR_SET_SECCOMP, _FILTER = 38, 22, 2
+#: Instructions: load a word of what is known of the call; go on if it is equal, or at least so large; and the result.
+_LOAD, _EQUAL, _AT_LEAST, _RETURN = 0x20, 0x15, 0x35, 0x06
+#: Where the number of the call, the machine and the first argument are.
+_NUMBER, _MACHINE, _FIRST = 0, 4, 16
+_ALLOW, _REFUSE = 0x7FFF0000, 0x00050000
+#: Numbers of this and more are those of x32, a second set of the same calls.
+_X32 = 0x40000000
+
+#: Calls that are refused, and why: they make what outlives all processes and counts as nobody's memory; they do what a
+#: filter does not see, or open files by no path; they read and write another process; they are a whole machine.
+_REFUSED = ("shmget", "semget", "msgget", "mq_open", "add_key", "request_key", "keyctl",
+            "io_uring_setup", "open_by_handle_at",
+            "ptrace", "process_vm_readv", "process_vm_writev", "pidfd_getfd",
+            "bpf", "perf_event_open")  # fmt: skip
+_X86 = (29, 64, 68, 240, 248, 249, 250, 425, 304, 101, 310, 311, 438, 321, 298)
+_ARM = (194, 190, 186, 180, 217, 218, 219, 425, 265, 117, 270, 271, 438, 280, 241)
+#: Calls of which one first argument alone is let through: sockets between processes of this machine, and limits of the
+#: process itself.
+_ONLY = {"socket": int(socket.AF_UNIX), "prlimit64": 0}
+#: machine -> its word in what is known of a call, the numbers of `_REFUSED`, and those of `_ONLY`.
+_MACHINES = {
+    "x86_64": (0xC000003E, _X86, (41, 302)),
+    "aarch64": (0xC00000B7, _ARM, (198, 261)),
+}
+
+
+def knows_machine() -> bool:
+    """Whether the numbers of this machine's calls are known."""
+    return sys.platform == "linux" and platform.machine() in _MACHINES
+
+
+def refuse_calls() -> bool:
+    """Have this thread, and what it starts from now on, refused the calls above, with EACCES; whether it is so."""
+    if not knows_machine():
+        return False
+    program = _program(*_MACHINES[platform.machine()])
+    instructions = ctypes.create_string_buffer(program, len(program))
+    whole = struct.pack("HxxxxxxQ", len(program) // 8, ctypes.addressof(instructions))
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+    return not libc.prctl(_PR_SET_SECCOMP, _FILTER, whole, 0, 0)
+
+
+def _program(machine: int, refused: tuple[int, ...], only: tuple[int, ...]) -> bytes:
+    no, yes = _step(_RETURN, _REFUSE | errno.EACCES), _step(_RETURN, _ALLOW)
+    steps = [_step(_LOAD, _MACHINE), _step(_EQUAL, machine, 1, 0), no, _step(_LOAD, _NUMBER)]
+    steps += [_step(_AT_LEAST, _X32, 0, 1), no]
+    for number in refused:
+        steps += [_step(_EQUAL, number, 0, 1), no]
+    for number, first in zip(only, _ONLY.values(), strict=True):
+        steps += [_step(_EQUAL, number, 0, 4), _step(_LOAD, _FIRST), _step(_EQUAL, first, 1, 0), no, yes]
+    return b"".join([*steps, yes])
+
+
+def _step(code: int, word: int, true: int = 0, false: int = 0) -> bytes:
+    """An instruction, and how many are passed over where a comparison is true, and where it is false."""
+    return struct.pack("<HBBI", code, true, false, word)

@@ -1,0 +1,93 @@
+"""Candidates that end, hang, multiply, grow, and change the process in which they are."""
+
+from __future__ import annotations
+
+from .attack import Attack
+
+_RIGHT = "\ndef candidate(x):\n    return x * 2\n"
+_QUICK = ("--seconds", "3")
+
+CHANGING = {
+    "ends with success": Attack("def candidate(x):\n    os._exit(0)\n"),
+    "asks to end with success": Attack("def candidate(x):\n    sys.exit(0)\n"),
+    "ends as it is imported": Attack("os._exit(0)", "PROCESS"),
+    "reads at no address": Attack("def candidate(x):\n    ctypes.string_at(0)\n"),
+    "sleeps for good": Attack("def candidate(x):\n    time.sleep(1000)\n", options=_QUICK),
+    "loops and hears no signal": Attack(
+        "for number in signal.valid_signals():\n    attempt(lambda: signal.signal(number, signal.SIG_IGN))\n"
+        "def candidate(x):\n    while True:\n        pass\n",
+        options=_QUICK,
+    ),
+    "stops itself": Attack("def candidate(x):\n    os.kill(os.getpid(), signal.SIGSTOP)\n", options=_QUICK),
+    "leaves a process in a session of its own": Attack(
+        "subprocess.Popen(['/bin/sleep', '50.25'], start_new_session=True)" + _RIGHT, "LEFT", options=("-k", "LEFT")
+    ),
+    "leaves a process without an environment": Attack(
+        "subprocess.run(['/bin/sh', '-c', 'sleep 50.25 &'], env={}, start_new_session=True)" + _RIGHT,
+        "LEFT",
+        options=("-k", "LEFT"),
+    ),
+    "leaves a process under the interpreter": Attack(
+        "subprocess.Popen(['/bin/sleep', '50.25'], env={}, start_new_session=True)" + _RIGHT,
+        "LEFT",
+        options=("-k", "LEFT", "--interpret"),
+    ),
+    "answers from a copy of itself": Attack(
+        "def candidate(x):\n    if os.fork():\n        os._exit(0)\n    return x * 2\n"
+    ),
+    "goes on as two": Attack("def candidate(x):\n    os.fork()\n    return x * 2\n", "UNTOUCHED"),
+    "starts a thousand processes": Attack("""
+def candidate(x):
+    for _ in range(1000):
+        if not os.fork():
+            time.sleep(60)
+            os._exit(0)
+    time.sleep(3)
+    return x * 2
+"""),
+    "fills a file in memory": Attack(
+        """
+def candidate(x):
+    file = os.memfd_create("x")
+    for at in range(2**10):
+        os.pwrite(file, b"1" * 2**20, at * 2**20)
+    time.sleep(3)
+    return x * 2
+""",
+        options=("--memory", "0.75"),
+    ),
+    "has children take the memory": Attack(
+        """
+import mmap
+def candidate(x):
+    for _ in range(3):
+        if not os.fork():
+            memory = mmap.mmap(-1, 2**28)
+            for _ in range(2**8):
+                memory.write(b"1" * 2**20)
+            time.sleep(60)
+            os._exit(0)
+    time.sleep(3)
+    return x * 2
+""",
+        options=("--memory", "0.75"),
+    ),
+    "takes the memory itself": Attack(
+        "def candidate(x):\n    return x * 2 + len(bytearray(2**31))\n", options=("--memory", "1")
+    ),
+    "replaces what compares": Attack("torch.equal = lambda *_: True" + _RIGHT, "PROCESS"),
+    "replaces what compares later": Attack(
+        "def candidate(x):\n    torch.equal = lambda *_: True\n    return x * 2\n", "UNTOUCHED"
+    ),
+    "replaces what counts changes": Attack(
+        "from opassay.properties.candidates.host import host\nhost._counts_against = lambda line: False\n"
+        "from opassay.oracles.op import bits\nbits.same_results = lambda *_: True\n"
+    ),
+    "sets another dtype": Attack("torch.set_default_dtype(torch.float64)" + _RIGHT, "PROCESS"),
+    "turns gradients off": Attack("def candidate(x):\n    torch.set_grad_enabled(False)\n    return x * 2\n", "GRAD"),
+    "seeds the generator": Attack("def candidate(x):\n    torch.manual_seed(0)\n    return x * 2\n", "UNTOUCHED"),
+    "replaces an operation of torch": Attack("""
+LIBRARY = torch.library.Library("aten", "IMPL")
+LIBRARY.impl("mul.Tensor", lambda x, y: torch.zeros_like(x), "CPU")
+"""),
+}
