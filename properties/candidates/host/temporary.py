@@ -14,8 +14,8 @@ import tempfile
 import time
 from pathlib import Path
 
-#: How all of their names begin.
-_PREFIX = "opassay-judge-"
+#: How all of their names begin; those of versions that do not lock begin otherwise.
+_PREFIX = "opassay-judgement-"
 #: Seconds after which a folder without a lock is nobody's: it is made before it is locked.
 _YOUNG = 60.0
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC

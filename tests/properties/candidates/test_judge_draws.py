@@ -85,7 +85,7 @@ def test_the_verdict_tells_its_draws_and_they_can_be_given_again(capsys: pytest.
 def test_what_a_killed_judgement_left_is_removed_by_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(temporary.tempfile, "gettempdir", lambda: str(tmp_path))  # type: ignore[attr-defined]
     monkeypatch.setattr(temporary.tempfile, "tempdir", str(tmp_path))  # type: ignore[attr-defined]
-    left = tmp_path / "opassay-judge-left"
+    left = tmp_path / "opassay-judgement-left"
     (left / "own").mkdir(parents=True)
     (left / "own" / "answer").write_text("x")
     (left / "own").chmod(0)

@@ -22,6 +22,15 @@ import pytest
 ODD = Path(__file__).with_name("server_of_odd_judges.py")
 SPEC = "import torch\ndef reference(x): return torch.softmax(x, -1)\ndef inputs(): return (torch.ones(4, 9),)\n"
 RIGHT = "import torch\ndef reference(x): return torch.softmax(x, -1)\n"
+#: A candidate that is right unless it can read the token of the server.
+THIEF = """import torch
+def reference(x):
+    try:
+        open("TOKEN").read()
+    except OSError:
+        return torch.softmax(x, -1)
+    return x
+"""
 
 
 class Client:
@@ -137,6 +146,7 @@ def test_a_stranger_is_judged(tmp_path: Path) -> None:
             right = client.judge(RIGHT, SPEC, **names)
             wrong = client.judge(RIGHT.replace("-1", "0"), SPEC, stop=True, questions=["GIVEN", "SEEDS"], **names)
             broken = client.judge("def reference(x:", SPEC, **names)
+            thief = client.judge(THIEF.replace("TOKEN", str(token)), SPEC, questions=["GIVEN"], **names)
             page = (Path(__file__).parents[3] / "docs" / "serving.md").read_text()
             program: dict[str, Any] = {}
             for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL):
@@ -148,6 +158,8 @@ def test_a_stranger_is_judged(tmp_path: Path) -> None:
         assert process.wait(60) == 0
     assert right["judgement"]["verdict"] == "accepted"
     assert rewards == [1.0, 0.0]
+    if thief["judgement"]["isolation"] != "none":
+        assert thief["judgement"]["verdict"] == "accepted"
     assert right["judgement"]["sha256"]["candidate"]
     assert wrong["judgement"]["verdict"] == "rejected"
     assert broken["error"].startswith("candidate/candidate.py does not compile: SyntaxError")
