@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-#: The default of a setting whose value at the beginning of a cell may be anything.
+#: The default of a setting whose value at the beginning of a cell may be anything; the value of one not there yet.
 ANY = object()
 
 
@@ -55,7 +55,7 @@ class Table:
         if after == before:
             return []
         changed = [row for row in zip(self.settings, before, after, strict=True) if row[1] != row[2]]
-        changed = [row for row in changed if not (compiled and row[0].compiler)]
+        changed = [row for row in changed if row[1] is not ANY and not (compiled and row[0].compiler)]
         for setting, old, _ in changed:
             setting.write(old)
         return [setting.line(old, new) for setting, old, new in changed]

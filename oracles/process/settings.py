@@ -8,12 +8,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-import torch
 
 from .number_settings import NUMERICS
 from .python_settings import PYTHON
 from .setting import ANY, Table
-from .torch_settings import DISPATCH_KEYS, LEVELS, TORCH
+from .torch_settings import DISPATCH_KEYS, LEVELS, TORCH, seed_torch
 
 #: Compared around every call of a subject, because our own readings would be wrong while one of these is changed.
 MODES = Table(*(level for level in LEVELS if level.name != DISPATCH_KEYS), *NUMERICS)
@@ -89,6 +88,6 @@ def _seed_generators(number: int) -> None:
     see it.
     """
     seed = _SEED + number
-    torch.default_generator.manual_seed(seed)
+    seed_torch(seed)
     random.seed(seed)
     np.random.seed(seed)  # noqa: NPY002 (the global one is meant)

@@ -134,15 +134,23 @@ def _set_torch_state(state: bytes) -> None:
     torch.default_generator.set_state(torch.frombuffer(bytearray(state), dtype=torch.uint8))
 
 
-def _cuda_states() -> tuple[bytes, ...]:
+def _cuda_states() -> Any:
     if not torch.cuda.is_initialized():
-        return ()
+        return ANY  # CUDA may start in a call, which changes no state
     return tuple(generator.get_state().numpy().tobytes() for generator in torch.cuda.default_generators)
 
 
 def _set_cuda_states(states: tuple[bytes, ...]) -> None:
     for generator, state in zip(torch.cuda.default_generators, states, strict=False):
         generator.set_state(torch.frombuffer(bytearray(state), dtype=torch.uint8))
+
+
+def seed_torch(seed: int) -> None:
+    """Seed the generators of the CPU and of all GPUs; those of CUDA have torch's own seed until CUDA starts."""
+    torch.default_generator.manual_seed(seed)
+    if torch.cuda.is_initialized():
+        for generator in torch.cuda.default_generators:
+            generator.manual_seed(seed)
 
 
 def _default_device() -> Any:

@@ -85,6 +85,17 @@ def require_no_growth(judge: Judge, call: Callable[[], None], what: str) -> None
     raise judge.broken(Code.MEMORY, "memory grows with the number of calls", grown, where=what)
 
 
+def settle_autograd(device: str) -> None:
+    """Wait until autograd has let go the tensors of the last backward pass over a device.
+
+    Passes over a GPU end in a thread of their own, which still holds the gradients when the caller has them. It does one
+    pass after the other, so it holds nothing of the last one when another has gone through it.
+    """
+    if device != "cpu":
+        x = torch.zeros((), device=device, requires_grad=True)
+        torch.autograd.grad(2 * x, x)
+
+
 def require_release(judge: Judge, truth: Truth, what: str) -> None:
     """Violation where memory of a call's inputs, outputs or gradients is alive after the caller dropped them."""
     arguments = truth.copies()
@@ -100,6 +111,7 @@ def require_release(judge: Judge, truth: Truth, what: str) -> None:
     living = [(name, storage) for name, storage in living if storage not in cotangents]
     # Each of these variables holds tensors that nothing but the op may still hold below.
     del arguments, outputs, grads, named
+    settle_autograd(judge.device)
     leaks = [name for name, storage in living if not storage.expired()]
     if not leaks:
         judge.tally.count(len(living))

@@ -13,10 +13,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import torch
+
 from ....oracles.judge.judge import Judge
 from ....oracles.op.declaration import OWN, Sample, Stream, Tensor, flat_outputs
 from ....oracles.op.placement import Homes, Promise
-from ....oracles.op.transforms import engines_of
+from ....oracles.op.transforms import Word, engines_of
 from ....oracles.verdicts.verdict import Code
 from ....oracles.verdicts.violation import Unsupported
 from .ranks import check_partition, some_words
@@ -52,6 +54,8 @@ def _judge_on_devices(judge: Judge, sample: Sample) -> None:
             # A fabric counts bytes and waits from its start on, so each path gets a new one. The function below binds
             # the fabric as a default, because the loop assigns another one to the name later.
             fabric = devices.fabric(devices.size(sample.args))
+            if engine == "func" and not torch_nests(word, fabric.devices):
+                continue
             homes = devices.homes(sample.args)
 
             def placed(*args: Any, fabric: Any = fabric, homes: Any = homes) -> Any:
@@ -67,6 +71,16 @@ def _judge_on_devices(judge: Judge, sample: Sample) -> None:
             if not word:
                 _require_dtypes(judge, sample, outputs)
                 _require_traffic(judge, sample, homes, outputs, fabric.sent())
+
+
+def torch_nests(word: Word, devices: Sequence[torch.device]) -> bool:
+    """Whether torch.func can take the steps of a word over these devices.
+
+    Where a gradient goes from one accelerator to another, autograd tells the allocator, by the gradient's storage, which
+    the tensors of nested torch.func.vjp have none of: "Cannot access storage of TensorWrapper" (torch 2.13,
+    record_stream_any_impl in torch/csrc/autograd/input_buffer.cpp). The nested words of autograd itself are judged.
+    """
+    return word.count("vjp") < 2 or sum(device.type not in ("cpu", "meta") for device in set(devices)) < 2
 
 
 def _require_promise(judge: Judge, promise: Promise) -> None:

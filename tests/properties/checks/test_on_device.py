@@ -17,7 +17,8 @@ from opassay.oracles.verdicts.violation import Violation
 from opassay.properties.catalog import CATALOG
 from opassay.properties.catalog.loading import load_op
 from opassay.properties.checks.calls import memory
-from opassay.properties.checks.comm.devices import check_places
+from opassay.properties.checks.calls.truth import Truth, observe_truth
+from opassay.properties.checks.comm.devices import check_places, torch_nests
 from opassay.properties.checks.laws import check_laws
 from opassay.properties.picking import drafting
 from opassay.properties.table import PROPERTIES
@@ -87,3 +88,37 @@ def test_memory_that_grows_on_a_device_is_found(monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(Violation, match="memory grows with the number of calls") as found:
         memory.require_no_growth(judge, leak, "keeps a tensor")
     assert "+32768 bytes on GPUs" in found.value.message
+
+
+def test_what_the_thread_of_a_gpu_lets_go_is_not_kept_by_the_op(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Autograd's thread of a GPU still has the gradients when the caller has them."""
+    op, pending = load_op("trace"), []
+    judge = Judge(op, OWN, contract("float32"))
+    truth = observe_truth(judge, next(iter(drafting.drafts(op, "float32", "ordinary", 0).first(1))).draft.sample(0), "")
+    differentiate = Truth.differentiate
+
+    def also_in_a_thread(*args: Any, **more: Any) -> list[Tensor]:
+        grads = differentiate(*args, **more)
+        pending.extend(grads)
+        return grads
+
+    monkeypatch.setattr(Truth, "differentiate", also_in_a_thread)
+    with pytest.raises(Violation, match="keeps the memory of the gradient"):
+        memory.require_release(judge, truth, "a call")
+    monkeypatch.setattr(memory, "settle_autograd", lambda device: pending.clear())
+    memory.require_release(judge, truth, "a call")
+
+
+def test_the_thread_of_a_gpu_goes_through_another_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    passes: list[Tensor] = []
+    monkeypatch.setattr(torch.autograd, "grad", lambda y, x: passes.append(x))
+    memory.settle_autograd("cpu")
+    memory.settle_autograd("meta")
+    assert [x.device.type for x in passes] == ["meta"]
+
+
+def test_nested_torch_func_is_asked_of_one_gpu_alone() -> None:
+    first, second = torch.device("cuda", 0), torch.device("cuda", 1)
+    assert torch_nests(("vjp", "vjp"), (first, first))
+    assert torch_nests(("jvp", "vjp"), (first, second))
+    assert not torch_nests(("vjp", "vjp"), (first, second))

@@ -1,0 +1,85 @@
+"""Has the rehearsal begin where a process imports torch, and no sooner.
+
+What is hard here: torch asks for its hooks of CUDA while it is imported, so the device must be loaded before, beside
+torch's own libraries. The functions of `torch.cuda` and Triton's launches exist only after their modules were executed.
+And a process that never imports torch, such as the one of the command line, must not do so because of this.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import importlib.abc
+import importlib.machinery
+import sys
+from collections.abc import Callable, Sequence
+from types import ModuleType
+from typing import Any
+
+from .building import torch_folder
+
+#: torch's libraries, in the order in which the module torch loads them.
+_LIBRARIES = ("libtorch_global_deps.so", "libc10.so", "libtorch_cpu.so", "libtorch.so")
+
+
+class _Loader(importlib.abc.Loader):
+    """Another loader, and what is done before and after it has executed a module."""
+
+    def __init__(self, loader: Any, before: Callable[[], None], after: Callable[[], None]) -> None:
+        self._loader, self._before, self._after = loader, before, after
+
+    def __getattr__(self, name: str) -> Any:  # `inspect` and others ask the loader for sources
+        return getattr(self._loader, name)
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
+        module: ModuleType | None = self._loader.create_module(spec)
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        self._before()
+        self._loader.exec_module(module)
+        self._after()
+
+
+class _Finder(importlib.abc.MetaPathFinder):
+    """Finds the modules of which something is done before and after."""
+
+    def __init__(self, steps: dict[str, tuple[Callable[[], None], Callable[[], None]]]) -> None:
+        self._steps = steps
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if name not in self._steps:
+            return None
+        before, after = self._steps.pop(name)  # a module is executed once
+        found = importlib.machinery.PathFinder.find_spec(name, path, target)
+        if found is not None and found.loader is not None:
+            found.loader = _Loader(found.loader, before, after)
+        return found
+
+
+def install(library: str) -> None:
+    """Rehearse in this process; torch must not have been imported.
+
+    Args:
+        library: of `building.build`.
+    """
+    if "torch" in sys.modules:
+        raise RuntimeError("rehearsal: got a process that has imported torch, need one that has not")
+
+    def load() -> None:
+        for name in _LIBRARIES:
+            ctypes.CDLL(str(torch_folder() / "lib" / name), mode=ctypes.RTLD_GLOBAL)
+        ctypes.CDLL(library, mode=ctypes.RTLD_GLOBAL)
+
+    def replace_functions() -> None:
+        importlib.import_module(".torch_cuda", __package__).install(library)
+
+    def replace_launches() -> None:
+        importlib.import_module(".launches", __package__).install()
+
+    sys.meta_path.insert(
+        0,
+        _Finder({"torch": (load, replace_functions), "triton.runtime.jit": (lambda: None, replace_launches)}),
+    )

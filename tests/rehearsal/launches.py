@@ -1,0 +1,75 @@
+"""Triton's launches on the rehearsal device: compiled as for a GPU, and executed as PTX on its memory.
+
+What a GPU or its driver refuses of a launch is refused here: an operand that is not on the current device, a grid that
+is too large.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from typing import Any
+
+import numpy as np
+import torch
+
+#: The most blocks in each dim of a grid (CUDA C++ Programming Guide, "Compute Capabilities").
+MOST_BLOCKS = (2**31 - 1, 65535, 65535)
+
+
+def require_launchable(names: list[str], grid: tuple[int, ...], operands: tuple[object, ...]) -> None:
+    """Refuse what CUDA refuses.
+
+    Raises:
+        RuntimeError: a grid that is too large or empty; an operand on another GPU. ValueError: one on the host.
+    """
+    for blocks, most in zip((*grid, 1, 1)[:3], MOST_BLOCKS, strict=True):
+        if not 1 <= blocks <= most:
+            raise RuntimeError(f"Triton Error [CUDA]: invalid argument (grid={grid}, need 1 to {MOST_BLOCKS})")
+    here = torch.cuda.current_device()
+    for name, operand in zip(names, operands, strict=False):
+        if not isinstance(operand, torch.Tensor) or operand.numel() == 0:
+            continue
+        if not operand.is_cuda:
+            raise ValueError(f"Pointer argument ({name}) cannot be accessed from Triton (cpu tensor?)")
+        if operand.device.index != here:
+            raise RuntimeError(
+                f"CUDA error: an illegal memory access was encountered ({name} is on {operand.device}, and the kernel "
+                f"was launched on cuda:{here})"
+            )
+
+
+def _bytes_of(storage: torch.UntypedStorage) -> Any:
+    """The bytes of a storage, whatever device it is said to be on."""
+    if storage.nbytes() == 0:
+        return np.empty(0, np.uint8)
+    return np.frombuffer((ctypes.c_uint8 * storage.nbytes()).from_address(storage.data_ptr()), np.uint8)
+
+
+@functools.cache
+def _executor() -> Any:
+    from opassay.oracles.machine.ptx import executor
+
+    executor.bytes_of = _bytes_of
+    return executor.Executor("sm_90")
+
+
+def install() -> None:
+    """Have Triton launch on the rehearsal device, in this process."""
+    from triton.runtime.jit import JITFunction
+
+    original = JITFunction.run
+
+    @functools.wraps(original)
+    def run(self: Any, *operands: object, grid: Any, warmup: bool, **more: Any) -> Any:
+        if warmup:
+            return original(self, *operands, grid=grid, warmup=warmup, **more)
+        warps = more.pop("num_warps", 4)
+        more.pop("enable_fp_fusion", None)
+        named = dict(zip(self.arg_names, operands, strict=False)) | more
+        size = tuple(grid(named)) if callable(grid) else tuple(grid)
+        require_launchable(self.arg_names, size, operands)
+        _executor().launch(self, size, operands, more, warps)
+        return None
+
+    JITFunction.run = run

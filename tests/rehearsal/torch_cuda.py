@@ -1,0 +1,275 @@
+"""The functions of `torch.cuda`, which a build of torch without CUDA lacks, for the rehearsal device.
+
+Streams and events are torch's own of every device (`torch.Stream`, `torch.Event`), which ask the device guard.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import types
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+#: What the device is called, wherever a name is shown.
+NAME = "rehearsal device (host memory)"
+#: What is told of each device: an H100's numbers where a choice of code depends on them.
+PROPERTIES = types.SimpleNamespace(
+    name=NAME, major=9, minor=0, total_memory=1 << 34, multi_processor_count=132, L2_cache_size=1 << 20, warp_size=32,
+    max_threads_per_multi_processor=2048, max_threads_per_block=1024, regs_per_multiprocessor=65536,
+    shared_memory_per_block_optin=232448, shared_memory_per_multiprocessor=233472, is_integrated=0, is_multi_gpu_board=0,
+    gcnArchName="", uuid="rehearsal", pci_bus_id=0, pci_device_id=0, pci_domain_id=0,
+)  # fmt: skip
+_CUDA = 1  # the number of torch's kind of device
+
+
+class Library:
+    """The device's own functions, of device.cpp."""
+
+    def __init__(self, path: str) -> None:
+        self._library = ctypes.CDLL(path)
+        for name in ("current_stream", "allocated", "peak"):
+            self._function(name).restype = ctypes.c_int64
+        for name in ("is_initialized", "is_in_bad_fork", "initialize"):
+            self._function(name).restype = ctypes.c_bool
+        self._function("set_stream").argtypes = (ctypes.c_int, ctypes.c_int64)
+
+    def _function(self, name: str) -> Any:
+        return getattr(self._library, f"rehearsal_{name}")
+
+    def __getattr__(self, name: str) -> Any:
+        return self._function(name)
+
+
+_library: Library
+
+
+def index_of(device: Any) -> int:
+    """The index of a device as torch's functions name one: None, an index, a name, a device, or a tensor's.
+
+    Raises:
+        RuntimeError: there is no such device. ValueError: it is of another kind.
+    """
+    if device is None:
+        return int(_library.current_device())
+    if not isinstance(device, int):
+        device = getattr(device, "device", device)
+        device = torch.device(device)
+        if device.type != "cuda":
+            raise ValueError(f"Expected a cuda device, but got: {device}")
+        device = -1 if device.index is None else device.index
+    if device >= _library.device_count():
+        raise torch.AcceleratorError("CUDA error: invalid device ordinal")
+    return int(_library.current_device()) if device < 0 else device
+
+
+class DeviceContext:
+    """`torch.cuda.device`. A negative index changes nothing, as in torch."""
+
+    def __init__(self, device: Any) -> None:
+        self.idx = -1 if device is None or device == -1 else index_of(device)
+
+    def __enter__(self) -> None:
+        self.prev_idx = _library.exchange_device(self.idx)
+
+    def __exit__(self, *_: object) -> bool:
+        _library.exchange_device(self.prev_idx)
+        return False
+
+
+class DeviceOfContext(DeviceContext):
+    """`torch.cuda.device_of`."""
+
+    def __init__(self, of: Any) -> None:
+        super().__init__(of.get_device() if of.is_cuda else -1)
+
+
+class RehearsalStream(torch.Stream):
+    """`torch.cuda.Stream`."""
+
+    def __new__(cls, device: Any = None, priority: int = 0, **number: Any) -> RehearsalStream:
+        if number:
+            return super().__new__(cls, **number)
+        return super().__new__(cls, torch.device("cuda", index_of(device)), priority=priority)
+
+    @property
+    def cuda_stream(self) -> int:
+        return int(self.stream_id)
+
+
+def _event(enable_timing: bool = False, blocking: bool = False, interprocess: bool = False) -> torch.Event:
+    """`torch.cuda.Event`; a function, because torch's own methods refuse events of a derived class."""
+    return torch.Event(torch.device("cuda"), enable_timing=enable_timing, blocking=blocking)
+
+
+def _stream_of(device: int, number: int) -> RehearsalStream:
+    return RehearsalStream(stream_id=number, device_index=device, device_type=_CUDA)
+
+
+def _current_stream(device: Any = None) -> RehearsalStream:
+    index = index_of(device)
+    return _stream_of(index, _library.current_stream(index))
+
+
+def _set_stream(stream: Any) -> None:
+    if stream is not None:
+        _library.exchange_device(stream.device.index)
+        _library.set_stream(stream.device.index, stream.stream_id)
+
+
+@contextlib.contextmanager
+def _stream_context(stream: Any) -> Iterator[None]:
+    if stream is None:
+        yield
+        return
+    index = stream.device.index
+    device, before = _library.exchange_device(index), _library.current_stream(index)
+    _library.set_stream(index, stream.stream_id)
+    try:
+        yield
+    finally:
+        _library.set_stream(index, before)
+        _library.exchange_device(device)
+
+
+def _synchronize(device: Any = None) -> None:
+    torch._C._accelerator_synchronizeDevice(index_of(device))
+
+
+def _initialize() -> None:
+    if not _library.initialize():
+        raise RuntimeError("Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, you must "
+                           "use the 'spawn' start method")
+
+
+def _properties(device: Any = None) -> Any:
+    _initialize()  # as torch does
+    return index_of(device) >= 0 and PROPERTIES
+
+
+def _is_available() -> bool:
+    # Unless it is asked of NVML, CUDA's driver starts, and a copy of this process cannot use it.
+    if os.environ.get("PYTORCH_NVML_BASED_CUDA_CHECK") != "1":
+        _library.start_driver()
+    return True
+
+
+def _refuse(what: str) -> Any:
+    def refuse(*_: object, **__: object) -> None:
+        raise RuntimeError(f"the rehearsal device has no {what}")
+
+    return refuse
+
+
+def _generators() -> dict[str, Any]:
+    generators = tuple(torch.Generator() for _ in range(_library.device_count()))
+
+    def seed_all(seed: int) -> None:
+        for generator in generators:
+            generator.manual_seed(seed)
+
+    def state(device: Any = "cuda") -> torch.Tensor:
+        return generators[index_of(device)].get_state()
+
+    def set_state(new: torch.Tensor, device: Any = "cuda") -> None:
+        generators[index_of(device)].set_state(new)
+
+    return {
+        "default_generators": generators,
+        "manual_seed": lambda seed: generators[index_of(None)].manual_seed(seed) and None,
+        "manual_seed_all": seed_all,
+        "initial_seed": lambda: generators[index_of(None)].initial_seed(),
+        "get_rng_state": state,
+        "set_rng_state": set_state,
+        "get_rng_state_all": lambda: [generator.get_state() for generator in generators],
+    }
+
+
+def _of_devices() -> dict[str, Any]:
+    return {
+        "is_available": _is_available,
+        "is_initialized": lambda: bool(_library.is_initialized()),
+        "_is_compiled": lambda: True,
+        "_is_in_bad_fork": lambda: bool(_library.is_in_bad_fork()),
+        "_lazy_init": _initialize,
+        "init": _initialize,
+        "device_count": lambda: int(_library.device_count()),
+        "current_device": lambda: int(_library.current_device()),
+        "set_device": lambda device: _library.exchange_device(index_of(device)) and None,
+        "_exchange_device": lambda index: int(_library.exchange_device(index)),
+        "_maybe_exchange_device": lambda index: int(_library.exchange_device(index)),
+        "device": DeviceContext,
+        "device_of": DeviceOfContext,
+        "get_device_properties": _properties,
+        "get_device_capability": lambda device=None: (_properties(device).major, PROPERTIES.minor),
+        "get_device_name": lambda device=None: NAME,
+        "get_arch_list": lambda: ["sm_90"],
+        "is_bf16_supported": lambda including_emulation=True: True,
+        "can_device_access_peer": lambda device, peer: index_of(device) != index_of(peer),
+        "synchronize": _synchronize,
+    }
+
+
+def _of_memory() -> dict[str, Any]:
+    def free(device: Any = None) -> tuple[int, int]:
+        total = PROPERTIES.total_memory
+        return total - _library.allocated(index_of(device)), total
+
+    return {
+        "memory_allocated": lambda device=None: _library.allocated(index_of(device)),
+        "max_memory_allocated": lambda device=None: _library.peak(index_of(device)),
+        "memory_reserved": lambda device=None: _library.allocated(index_of(device)),
+        "max_memory_reserved": lambda device=None: _library.peak(index_of(device)),
+        "reset_peak_memory_stats": lambda device=None: _library.reset_peak(index_of(device)) and None,
+        "mem_get_info": free,
+        "empty_cache": lambda: None,
+        "ipc_collect": _refuse("memory that processes share"),
+    }
+
+
+def _of_streams() -> dict[str, Any]:
+    return {
+        "Stream": RehearsalStream,
+        "Event": _event,
+        "stream": _stream_context,
+        "set_stream": _set_stream,
+        "current_stream": _current_stream,
+        "default_stream": lambda device=None: _stream_of(index_of(device), 0),
+        "is_current_stream_capturing": lambda: False,
+        "CUDAGraph": _refuse("graphs"),
+    }
+
+
+def _make_storages() -> None:
+    """Have `torch.UntypedStorage(size, device="cuda")` make one: it knows no kind of device that torch was built without."""
+    plain: Any = torch.UntypedStorage.__new__
+
+    def new(cls: Any, *sizes: Any, device: Any = None, **more: Any) -> Any:
+        if device is None or torch.device(device).type != "cuda":
+            return plain(cls, *sizes, **more) if device is None else plain(cls, *sizes, device=device, **more)
+        return torch.empty(*(sizes or (0,)), dtype=torch.uint8, device=device).untyped_storage()
+
+    torch.UntypedStorage.__new__ = staticmethod(new)
+
+
+def install(path: str) -> None:
+    """Give `torch.cuda` of this process its functions, by the library at a path."""
+    global _library
+    _library = Library(path)
+    cuda: Any = torch.cuda
+    for name, value in {**_of_devices(), **_of_memory(), **_of_streams(), **_generators()}.items():
+        setattr(cuda, name, value)
+    for module, names in ((cuda.memory, _of_memory()), (cuda.streams, ("Stream", "Event"))):
+        for name in names:
+            setattr(module, name, getattr(cuda, name))
+    _make_storages()
+    torch.version.cuda = "rehearsed"  # type: ignore[assignment]
+    private: Any = torch._C
+    private._cuda_getCurrentRawStream = lambda index: _library.current_stream(index)
+    private._cuda_getCurrentStream = lambda index: (_library.current_stream(index), index, _CUDA)
+    private._cuda_getDevice = lambda: int(_library.current_device())
+    private._cuda_isCurrentStreamCapturing = lambda: False
+    private._cuda_exchangeDevice = private._cuda_maybeExchangeDevice = lambda index: int(_library.exchange_device(index))
