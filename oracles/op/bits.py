@@ -16,8 +16,8 @@ def bits(tensor: Tensor) -> Tensor:
 
 
 def same_bits(a: Tensor, b: Tensor) -> bool:
-    """Equal dtype, shape and bits: whether memory is as it was. NaNs are equal where their payloads are."""
-    return a.dtype == b.dtype and a.shape == b.shape and torch.equal(bits(a), bits(b))
+    """Equal dtype, shape and bits, on whatever devices: whether memory is as it was. NaNs by their payloads."""
+    return a.dtype == b.dtype and a.shape == b.shape and torch.equal(*map(bits, _in_one_place(a, b)))
 
 
 def same_results(a: Tensor, b: Tensor) -> bool:
@@ -31,5 +31,11 @@ def same_results(a: Tensor, b: Tensor) -> bool:
 
 def different(a: Tensor, b: Tensor) -> Tensor:
     """Which elements of two tensors of one shape and dtype are not the same result."""
+    a, b = _in_one_place(a, b)
     different = bits(a) != bits(b)
     return different & ~(a.isnan() & b.isnan()) if is_float(a) else different
+
+
+def _in_one_place(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+    """The tensors themselves, or on the host where their devices differ."""
+    return (a, b) if a.device == b.device else (a.detach().cpu(), b.detach().cpu())

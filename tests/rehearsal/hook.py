@@ -52,7 +52,7 @@ class _Finder(importlib.abc.MetaPathFinder):
     ) -> importlib.machinery.ModuleSpec | None:
         if name not in self._steps:
             return None
-        before, after = self._steps.pop(name)  # a module is executed once
+        before, after = self._steps[name]  # whoever asks need not go on to execute it
         found = importlib.machinery.PathFinder.find_spec(name, path, target)
         if found is not None and found.loader is not None:
             found.loader = _Loader(found.loader, before, after)

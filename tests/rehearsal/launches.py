@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from . import torch_cuda
+
 #: The most blocks in each dim of a grid (CUDA C++ Programming Guide, "Compute Capabilities").
 MOST_BLOCKS = (2**31 - 1, 65535, 65535)
 
@@ -54,6 +56,22 @@ def _executor() -> Any:
     return executor.Executor("sm_90")
 
 
+def _launch(kernel: Any, grid: tuple[int, ...], operands: tuple[object, ...], constants: Any, warps: int) -> None:
+    """Execute a kernel, and book what it used on the current stream: what has changed was written, the rest read."""
+    storages = {t.data_ptr(): t for t in (o.untyped_storage() for o in operands if isinstance(o, torch.Tensor)) if t.nbytes()}
+    before = {at: _bytes_of(storage).copy() for at, storage in storages.items()}
+    _executor().launch(kernel, grid, operands, constants, warps)
+    for at, storage in storages.items():
+        changed = np.flatnonzero(_bytes_of(storage) != before[at])
+        uses = [(0, storage.nbytes(), False)]
+        uses += [(int(changed[0]), int(changed[-1]) + 1, True)] if changed.size else []
+        for first, last, writes in uses:
+            torch_cuda.graphs.ask(
+                "use", storage.device.index, ctypes.c_void_p(at), ctypes.c_int64(first), ctypes.c_int64(last), writes,
+                kernel.__name__.encode(),
+            )  # fmt: skip
+
+
 def install() -> None:
     """Have Triton launch on the rehearsal device, in this process."""
     from triton.runtime.jit import JITFunction
@@ -69,7 +87,8 @@ def install() -> None:
         named = dict(zip(self.arg_names, operands, strict=False)) | more
         size = tuple(grid(named)) if callable(grid) else tuple(grid)
         require_launchable(self.arg_names, size, operands)
-        _executor().launch(self, size, operands, more, warps)
-        return None
+        launch = functools.partial(_launch, self, size, operands, more, warps)
+        torch_cuda.graphs.keep(torch.cuda.current_device(), launch)
+        launch()
 
     JITFunction.run = run

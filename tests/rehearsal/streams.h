@@ -58,10 +58,40 @@ class Order {
 
   void wait_for(int who, int other) { wait(who, now(other)); }
 
+  // A moment of an actor, which others have seen that wait for it later.
+  int64_t tick(int who) {
+    std::lock_guard<std::mutex> hold(lock_);
+    times_[who].resize(std::max<size_t>(times_[who].size(), who + 1));
+    return ++times_[who][who];
+  }
+
+  bool has_seen(int who, int other, int64_t time) {
+    std::lock_guard<std::mutex> hold(lock_);
+    return static_cast<int>(times_[who].size()) > other && times_[who][other] >= time;
+  }
+
+  // A stream that has seen a moment of another one, which has not seen all that it did since; -1 for none.
+  int find_unjoined(int origin, int64_t time) {
+    std::lock_guard<std::mutex> hold(lock_);
+    for (int who = 1; who < static_cast<int>(times_.size()); ++who) {
+      const Times& own = times_[who];
+      const bool joined = static_cast<int>(own.size()) > origin && own[origin] >= time;
+      if (who == origin || !joined || static_cast<int>(own.size()) <= who) continue;
+      if (static_cast<int>(times_[origin].size()) <= who || times_[origin][who] < own[who]) return who;
+    }
+    return -1;
+  }
+
+  std::string name(int who) {
+    std::lock_guard<std::mutex> hold(lock_);
+    return who < 0 ? "" : names_[who];
+  }
+
   void allocate(const void* memory, int64_t bytes, int home) {
     if (!memory || !bytes) return;
     std::lock_guard<std::mutex> hold(lock_);
-    blocks_[memory] = Block{home, {}, {}};
+    blocks_.erase(memory);
+    if (!capturing_) blocks_[memory] = Block{home, {}, {}};
   }
 
   // The allocator may give the memory to the next work of its stream at once.
@@ -78,6 +108,12 @@ class Order {
     blocks_.erase(found);
   }
 
+  // What is captured is not done yet: it uses nothing, and its memory belongs to the graph.
+  void set_capturing(bool capturing) {
+    std::lock_guard<std::mutex> hold(lock_);
+    capturing_ = capturing;
+  }
+
   void record(const void* memory, int who) {
     std::lock_guard<std::mutex> hold(lock_);
     const auto found = blocks_.find(memory);
@@ -91,7 +127,13 @@ class Order {
       std::lock_guard<std::mutex> hold(lock_);
       std::swap(wrong, complaint_);
       const auto found = blocks_.find(memory);
-      if (found != blocks_.end() && range.first < range.last) add(found->second.uses, {range, who, 0, writes, what}, wrong);
+      if (capturing_) {
+        take_later(times_[who], times_[kHost]);
+        times_[who].resize(std::max<size_t>(times_[who].size(), who + 1));
+        ++times_[who][who];
+      } else if (found != blocks_.end() && range.first < range.last) {
+        add(found->second.uses, {range, who, 0, writes, what}, wrong);
+      }
     }
     TORCH_CHECK(wrong.empty(), wrong);
   }
@@ -141,6 +183,7 @@ class Order {
   std::map<std::pair<int, int64_t>, int> actors_;
   std::map<const void*, Block> blocks_;
   std::string complaint_;
+  bool capturing_ = false;
 };
 
 inline Order& order() {

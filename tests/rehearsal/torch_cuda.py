@@ -14,6 +14,8 @@ from typing import Any
 
 import torch
 
+from .graphs import Graphs, graph_class
+
 #: What the device is called, wherever a name is shown.
 NAME = "rehearsal device (host memory)"
 #: What is told of each device: an H100's numbers where a choice of code depends on them.
@@ -31,10 +33,11 @@ class Library:
 
     def __init__(self, path: str) -> None:
         self._library = ctypes.CDLL(path)
-        for name in ("current_stream", "allocated", "peak"):
+        for name in ("current_stream", "allocated", "peak", "capture_size", "graph_size"):
             self._function(name).restype = ctypes.c_int64
-        for name in ("is_initialized", "is_in_bad_fork", "initialize"):
+        for name in ("is_initialized", "is_in_bad_fork", "initialize", "is_capturing"):
             self._function(name).restype = ctypes.c_bool
+        self._function("end_capture").restype = ctypes.c_void_p
         self._function("set_stream").argtypes = (ctypes.c_int, ctypes.c_int64)
 
     def _function(self, name: str) -> Any:
@@ -45,6 +48,7 @@ class Library:
 
 
 _library: Library
+graphs: Graphs
 
 
 def index_of(device: Any) -> int:
@@ -238,8 +242,9 @@ def _of_streams() -> dict[str, Any]:
         "set_stream": _set_stream,
         "current_stream": _current_stream,
         "default_stream": lambda device=None: _stream_of(index_of(device), 0),
-        "is_current_stream_capturing": lambda: False,
-        "CUDAGraph": _refuse("graphs"),
+        "is_current_stream_capturing": lambda: bool(_library.is_capturing(_library.current_device())),
+        "CUDAGraph": graph_class(graphs, _library),
+        "graph_pool_handle": lambda: (0, 0),
     }
 
 
@@ -257,12 +262,15 @@ def _make_storages() -> None:
 
 def install(path: str) -> None:
     """Give `torch.cuda` of this process its functions, by the library at a path."""
-    global _library
+    global _library, graphs
     _library = Library(path)
+    graphs = Graphs(_library)
     cuda: Any = torch.cuda
     for name, value in {**_of_devices(), **_of_memory(), **_of_streams(), **_generators()}.items():
         setattr(cuda, name, value)
-    for module, names in ((cuda.memory, _of_memory()), (cuda.streams, ("Stream", "Event"))):
+    for module, names in (
+        (cuda.memory, _of_memory()), (cuda.streams, ("Stream", "Event")), (cuda.graphs, ("CUDAGraph", "graph_pool_handle")),
+    ):  # fmt: skip
         for name in names:
             setattr(module, name, getattr(cuda, name))
     _make_storages()
@@ -270,6 +278,7 @@ def install(path: str) -> None:
     private: Any = torch._C
     private._cuda_getCurrentRawStream = lambda index: _library.current_stream(index)
     private._cuda_getCurrentStream = lambda index: (_library.current_stream(index), index, _CUDA)
+    private._host_emptyCache = lambda: None
     private._cuda_getDevice = lambda: int(_library.current_device())
-    private._cuda_isCurrentStreamCapturing = lambda: False
+    private._cuda_isCurrentStreamCapturing = cuda.is_current_stream_capturing
     private._cuda_exchangeDevice = private._cuda_maybeExchangeDevice = lambda index: int(_library.exchange_device(index))

@@ -229,7 +229,7 @@ def _spoiled(
 ) -> Finding | None:
     """What is wrong with a call that records gradients besides these: an input that backward wrote, or an output."""
     for i, (before, after) in enumerate(zip(called.tensors, answer.written.after, strict=True)):
-        if not same_bits(before.detach().cpu(), after):
+        if not same_bits(before, after):
             return wrong("GRAD", Code.MUTATED, f"{called.label(i)} was written by the call or by its backward")
     if session.history.strayed or len(answer.outputs) != len(run.outputs) or asked.arguments is not session.given:
         return None  # other questions tell of that

@@ -42,10 +42,10 @@ def untouched(session: Session) -> Finding:
         )
     spared = session.native.written
     for i, (before, after) in enumerate(zip(session.given.tensors, answer.written.after, strict=True)):
-        if i not in spared and not same_bits(before.detach().cpu(), after):
+        if i not in spared and not same_bits(before, after):
             return wrong("UNTOUCHED", Code.MUTATED, f"{session.given.label(i)} was written")
     for name, now in zip(session.shared, answer.written.buffers, strict=False):
-        before = session.spec.state[name].detach().cpu()
+        before = session.spec.state[name]
         if name not in spared and (now is None or not same_bits(before.to(now.dtype), now)):
             return wrong("UNTOUCHED", Code.MUTATED, f"{name} was written")
     return held("UNTOUCHED")

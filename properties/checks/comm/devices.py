@@ -76,11 +76,12 @@ def _judge_on_devices(judge: Judge, sample: Sample) -> None:
 def torch_nests(word: Word, devices: Sequence[torch.device]) -> bool:
     """Whether torch.func can take the steps of a word over these devices.
 
-    Where a gradient goes from one accelerator to another, autograd tells the allocator, by the gradient's storage, which
-    the tensors of nested torch.func.vjp have none of: "Cannot access storage of TensorWrapper" (torch 2.13,
-    record_stream_any_impl in torch/csrc/autograd/input_buffer.cpp). The nested words of autograd itself are judged.
+    Where a gradient goes from one accelerator to another, autograd tells the allocator, by the gradient's storage. The
+    tensors of a vjp that is differentiated once more by torch.func have none: "Cannot access storage of TensorWrapper"
+    (torch 2.13, record_stream_any_impl in torch/csrc/autograd/input_buffer.cpp). Autograd's own nesting is judged.
     """
-    return word.count("vjp") < 2 or sum(device.type not in ("cpu", "meta") for device in set(devices)) < 2
+    accelerators = {device for device in devices if device.type not in ("cpu", "meta")}
+    return len(accelerators) < 2 or "vjp" not in word[:-1]
 
 
 def _require_promise(judge: Judge, promise: Promise) -> None:

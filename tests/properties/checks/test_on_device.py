@@ -121,4 +121,4 @@ def test_nested_torch_func_is_asked_of_one_gpu_alone() -> None:
     first, second = torch.device("cuda", 0), torch.device("cuda", 1)
     assert torch_nests(("vjp", "vjp"), (first, first))
     assert torch_nests(("jvp", "vjp"), (first, second))
-    assert not torch_nests(("vjp", "vjp"), (first, second))
+    assert not torch_nests(("vjp", "jvp"), (first, second))
