@@ -70,6 +70,11 @@ class CallArguments:
         return next(floating, "none")
 
     @property
+    def device(self) -> str:
+        """ "cuda" where a tensor is there, else "cpu"."""
+        return device_of(self.tensors)
+
+    @property
     def shapes(self) -> list[tuple[int, ...]]:
         """Of the tensors."""
         return [tuple(t.shape) for t in self.tensors]

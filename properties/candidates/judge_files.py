@@ -95,7 +95,9 @@ def judge_file(
         except CandidateError as err:
             first, *more = str(err).splitlines() or [""]
             finding = wrong("PROCESS", Code.RAISED, f"the candidate could not be made: {first}", *more)
-            of = Assignment(named, read.name, str(allowed), draws, arguments.dtype, digests, quarters.isolation)
+            of = Assignment(
+                named, read.name, str(allowed), draws, arguments.dtype, digests, quarters.isolation, arguments.device
+            )
             return Judgement(of, Ruling.REJECTED, (finding,))
         session = Session(read, apart, allowed, draws, arguments, problem.draw, part)
         session.history.in_a_row = plan.calls

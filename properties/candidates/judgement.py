@@ -54,6 +54,7 @@ class Assignment:
         dtype: of the first floating tensor of the given inputs, "none" where there is none.
         sha256: of the files that were executed, where there are any: "candidate" and "spec".
         isolation: of the candidate's process, where it has one.
+        device: where the given inputs are, "cpu" or "cuda".
     """
 
     candidate: str
@@ -63,6 +64,7 @@ class Assignment:
     dtype: str = "none"
     sha256: Mapping[str, str] = field(default_factory=dict)
     isolation: Isolation | None = None
+    device: str = "cpu"
 
 
 @dataclass(frozen=True)

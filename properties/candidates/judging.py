@@ -120,7 +120,7 @@ def judged(
     findings = with_advice(session, findings, name)
     verdict = Ruling.ERROR if error else ruling(findings, weaknesses)
     names = session.candidate.name, session.spec.name, str(session.terms)
-    of = Assignment(*names, session.draws, session.given.dtype)
+    of = Assignment(*names, session.draws, session.given.dtype, device=session.given.device)
     return Judgement(
         of, verdict, tuple(findings), tuple(weaknesses), words, name, error, session.records.coverage(),
         time.monotonic() - start, operations=session.history.operations,

@@ -270,7 +270,7 @@ class Session:
             question, arguments, state, sharp: as for `values`.
             run: what torch computes of the spec there. answer: of the candidate.
         """
-        other_form = unlike(answer.form, answer.plain, run.result)
+        other_form = unlike(answer.form, answer.plain, run.result) or self._elsewhere(run, answer)
         if other_form:
             self.history.erring = self.history.strayed = True
             return wrong(question, Code.ATTRIBUTE, other_form)
@@ -299,6 +299,14 @@ class Session:
             evidence = Evidence(question, names, computed, tuple(outcomes), torchs, again, drawn, which, call=called)
             self.records.evidence.append(evidence)
         return summed(question, outcomes, arguments)
+
+    def _elsewhere(self, run: SpecRun, answer: Answer) -> str:
+        """An output that is on another device than the spec's, in words; empty if there is none."""
+        if self.spec.numpy:
+            return ""
+        pairs = zip(run.names, answer.outputs, run.outputs, strict=False)
+        others = (f"{name} is on {y.device}, need {own.device}" for name, y, own in pairs if y.device != own.device)
+        return next(others, "")
 
     def writes_of(self, run: SpecRun) -> Writes:
         """What a call is asked for so that what the spec writes can be held."""

@@ -11,7 +11,7 @@ from ...oracles.op.script import NoProgram
 from ...oracles.programs.writing import without
 from ...oracles.verdicts.verdict import Cell, Code, Failure, Measure, Outcome, Signs, Verdict, Worst
 from ..table import TABLE
-from .cases import DEVICE, SUBJECT, JudgedCase
+from .cases import SUBJECT, JudgedCase
 from .finding import Finding
 from .judgement import Judgement, Ruling
 from .programs import write_program
@@ -26,12 +26,12 @@ def verdicts_of(judgement: Judgement, case: JudgedCase, store: Callable[[str, by
         judgement: of a candidate. case: what was asked of it, with no question chosen; its cells have its address.
         store: (id of a case, bytes) -> None: keeps the large tensors of the program of a failure.
     """
-    dtype = judgement.assignment.dtype
+    dtype, device = judgement.assignment.dtype, judgement.assignment.device
     if judgement.verdict is Ruling.ERROR:
-        cell = Cell(case.candidate, "GIVEN", dtype, DEVICE, SUBJECT)
+        cell = Cell(case.candidate, "GIVEN", dtype, device, SUBJECT)
         return (Verdict(cell, Outcome.ERROR, Code.DECLARATION, judgement.error or "no verdict"),)
     sha256 = dict(judgement.assignment.sha256)
-    cells = [Cell(case.candidate, finding.question, dtype, DEVICE, SUBJECT) for finding in judgement.findings]
+    cells = [Cell(case.candidate, finding.question, dtype, device, SUBJECT) for finding in judgement.findings]
     pairs = zip(cells, judgement.findings, strict=True)
     return tuple(_verdict(cell, finding, case.of(cell, sha256), store) for cell, finding in pairs)
 

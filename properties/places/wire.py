@@ -60,6 +60,7 @@ class _Tensor(msgspec.Struct, frozen=True):
     shape: tuple[int, ...]
     start: int
     size: int
+    device: str = "cpu"
 
 
 def pack(kind: MessageKind, text: str = "", *, failed: bool = False, result: Any = None) -> bytes:
@@ -100,12 +101,13 @@ def pieces(value: Any) -> Sequence[bytes | memoryview]:
     return [len(head).to_bytes(_LENGTH, "little"), head, bytes(_up(_LENGTH + len(head))), *behind.pieces]
 
 
-def decode(content: Content, kind: type[_Kind]) -> _Kind:
+def decode(content: Content, kind: type[_Kind], *, placed: bool = False) -> _Kind:
     """The struct of some bytes.
 
     Args:
         content: the bytes. Memory that can be written becomes that of the tensors; `bytes` are copied.
-        kind: the type of the struct.
+        kind: the type of the struct. placed: whether tensors of a GPU come to that GPU of this process; else all are on
+            the host.
 
     Raises:
         ValueError: the bytes are no such struct.
@@ -117,7 +119,9 @@ def decode(content: Content, kind: type[_Kind]) -> _Kind:
     def decode_tensor(code: int, header: memoryview) -> torch.Tensor:
         if code != _TENSOR:
             raise ValueError(f"no message of a rank: got code={code}, need {_TENSOR}")
-        return _tensor_of(msgspec.msgpack.decode(header, type=_Tensor), tensors)
+        described = msgspec.msgpack.decode(header, type=_Tensor)
+        tensor = _tensor_of(described, tensors)
+        return tensor.to(_gpu(described.device)) if placed and described.device != "cpu" else tensor
 
     try:
         return msgspec.msgpack.decode(memory[_LENGTH:end], type=kind, ext_hook=decode_tensor)
@@ -147,11 +151,23 @@ class _Behind:
         if flat.stride() != (1,):  # An expanded element counts as contiguous with a stride of 0.
             flat = flat.clone(memory_format=torch.contiguous_format)
         dtype, size = str(tensor.dtype).removeprefix("torch."), flat.numel() * flat.itemsize
-        header = _Tensor(dtype, tuple(tensor.shape), self._size, size)
+        header = _Tensor(dtype, tuple(tensor.shape), self._size, size, str(value.device))
         if size:
             self.pieces += [flat.view(torch.uint8).numpy().data, bytes(_up(size))]
             self._size += size + _up(size)
         return msgspec.msgpack.Ext(_TENSOR, msgspec.msgpack.encode(header))
+
+
+def _gpu(name: str) -> torch.device:
+    """The GPU of a name.
+
+    Raises:
+        ValueError: this process has none of that name.
+    """
+    kind, _, index = name.partition(":")
+    if kind != "cuda" or not (index.isascii() and index.isdigit()) or int(index) >= torch.cuda.device_count():
+        raise ValueError(f"no message: got device={name!r}, need cpu or a GPU of this process")
+    return torch.device("cuda", int(index))
 
 
 def _tensor_of(header: _Tensor, content: memoryview) -> torch.Tensor:

@@ -294,7 +294,7 @@ def read_message(path: Path, kind: type[_Said]) -> _Said:
     Raises:
         ValueError: it holds something else. OSError: it cannot be read.
     """
-    return wire.decode(np.fromfile(path, dtype=np.uint8).data, kind)
+    return wire.decode(np.fromfile(path, dtype=np.uint8).data, kind, placed=True)
 
 
 def floating(tensors: Sequence[Any]) -> list[Tensor]:

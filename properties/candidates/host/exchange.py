@@ -71,7 +71,7 @@ class Exchange:
             GoneError: it is no answer, whatever it is.
         """
         try:
-            answer = wire.decode(self._content(), Answer)
+            answer = wire.decode(self._content(), Answer, placed=True)
             check(answer, call)
             return answer
         except Exception as err:  # whoever wrote it may have thought of something that raises anything
