@@ -268,11 +268,7 @@ class Judge:
         return primal
 
     def _allowance(self, path: Path, computed: Sequence[Tensor], fault: Fault) -> str:
-        """A sentence: what the declaration would have to allow so that the outputs were accepted; "" if nothing does.
-
-        Args:
-            path, computed: the path, and the subject's outputs along it. fault: the worst of the refused elements.
-        """
+        """A sentence: what the declaration would have to allow so that the outputs of a path were accepted; or ""."""
         arithmetic = path.problem.op.promises.arithmetic
         wider = {
             f"algorithms={{{name!r}}}": path.problem.op.changed(algorithms=arithmetic.algorithms | {name})
@@ -299,8 +295,12 @@ class Judge:
         """Raise a Violation unless outputs have the promised dtypes, cotangents the primals', tangents the outputs'.
 
         Dtypes are compared before values, because the bound of a value is that of its dtype. Those of tangents are
-        compared for the subject OWN alone.
+        compared for the subject OWN alone. Outputs are on the device of the cell.
         """
+        astray = [t.device.type for t in computed if t.device.type != self.device] if not path.word else []
+        if astray:
+            violation = self.broken(Code.ATTRIBUTE, f"an output is on {astray[0]}, need {self.device}", where="forward")
+            raise violation.showing(attribute(path, "{y.device.type for y in outputs}", {self.device}))
         if not path.word and self.subject_name == OWN:
             promised = self.op.promises.dtypes(path.problem.args)
             got = tuple(t.dtype for t in computed)

@@ -37,7 +37,8 @@ def doctor_command(as_json: bool) -> int:
         width = max(map(len, environment))
         click.echo("\n".join(f"{name:<{width}}  {one_line(value)}" for name, value in environment.items()))
         click.echo("\n".join(f"note: {note}" for note in notes))
-        click.echo("ready: cells of device cpu can run" if ready else "not ready: no cell can run")
+        devices = "device cpu" if _without_gpu(environment) else "devices cpu and cuda"
+        click.echo(f"ready: cells of {devices} can run" if ready else "not ready: no cell can run")
     return exit_codes.USAGE if missing else exit_codes.OK
 
 
@@ -51,6 +52,10 @@ def _isolation() -> tuple[str, str]:
     return isolation.by, ", ".join(isolation.lacks)
 
 
+def _without_gpu(environment: dict[str, str]) -> bool:
+    return environment.get("cuda", "not available") == "not available"
+
+
 def _lacks(environment: dict[str, str], no_torch: str) -> list[str]:
     absent = [name for name in sorted(EXTRA) if not is_installed(name)]
     lines = [f'{", ".join(absent)}: not installed; pip install "opassay[verify]"'] if absent else []
@@ -59,7 +64,7 @@ def _lacks(environment: dict[str, str], no_torch: str) -> list[str]:
     # Inductor writes C++ for the CPU and calls a compiler, so cells that use it cannot run without one.
     if shutil.which("c++") is None and shutil.which("g++") is None and shutil.which("clang++") is None:
         lines.append("no C++ compiler: torch.compile cells on the CPU cannot run")
-    if environment.get("cuda", "not available") == "not available":
+    if _without_gpu(environment):
         lines.append(
             "no CUDA device: cells of device cuda are not run; Triton kernels are interpreted, those of a candidate by"
             " `judge --interpret`, those of opassay by `run --subject triton`"

@@ -249,6 +249,15 @@ def test_a_shell_completes_names(words: str, names: set[str]) -> None:
     assert {item.value for item in completions} == names
 
 
+@pytest.mark.parametrize(("cuda", "says"), [("not available", "device cpu"), ("13.0", "devices cpu and cuda")])
+def test_the_doctor_says_of_which_devices_cells_can_run(
+    cuda: str, says: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("opassay.reports.cli.doctor.surroundings.environment", lambda: {"torch": "2", "cuda": cuda})
+    assert main(["doctor"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == f"ready: cells of {says} can run"
+
+
 def test_the_doctor_names_what_is_missing(tmp_path: Path) -> None:
     done = _python(_without("torch", "xdist", "hypothesis"), "doctor", cwd=tmp_path)
     assert 'hypothesis, xdist: not installed; pip install "opassay[verify]"' in done.stdout

@@ -122,3 +122,13 @@ def test_nested_torch_func_is_asked_of_one_gpu_alone() -> None:
     assert torch_nests(("vjp", "vjp"), (first, first))
     assert torch_nests(("jvp", "vjp"), (first, second))
     assert not torch_nests(("vjp", "jvp"), (first, second))
+
+
+def test_an_output_that_is_not_on_the_device_is_refused() -> None:
+    op = load_op("trace")
+    op = replace(op, subjects={OWN: on_host(op.subjects[OWN])})
+    with stand_in_device.present():
+        sample = next(iter(drafting.drafts(op, "float32", "ordinary", 0).first(1))).draft.sample(0).on("cuda")
+        StandInJudge(op, OWN, contract("float32"), "cuda").hold(sample)
+        with pytest.raises(Violation, match="trace forward: an output is on cpu, need cuda"):
+            Judge(op, OWN, contract("float32"), "cuda").hold(sample)
