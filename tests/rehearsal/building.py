@@ -34,7 +34,9 @@ def build(cache: Path | None = None) -> Path:
     cache = cache or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "opassay" / "rehearsal"
     torch = torch_folder()
     version = importlib.metadata.version("torch").encode()
-    digest = hashlib.sha256(b"\0".join(text.read_bytes() for text in _TEXTS) + b"\0" + version + b"\0" + os.fsencode(torch)).hexdigest()[:16]
+    digest = hashlib.sha256(
+        b"\0".join(text.read_bytes() for text in _TEXTS) + b"\0" + version + b"\0" + os.fsencode(torch)
+    ).hexdigest()[:16]
     library = cache / f"device-{digest}.so"
     if not library.exists():
         cache.mkdir(parents=True, exist_ok=True)

@@ -45,20 +45,22 @@ def _bytes_of(storage: torch.UntypedStorage) -> Any:
     """The bytes of a storage, whatever device it is said to be on."""
     if storage.nbytes() == 0:
         return np.empty(0, np.uint8)
-    return np.frombuffer((ctypes.c_uint8 * storage.nbytes()).from_address(storage.data_ptr()), np.uint8)
+    return np.ctypeslib.as_array((ctypes.c_uint8 * storage.nbytes()).from_address(storage.data_ptr()))
 
 
 @functools.cache
 def _executor() -> Any:
     from opassay.oracles.machine.ptx import executor
 
-    executor.bytes_of = _bytes_of
+    setattr(executor, "bytes_of", _bytes_of)  # noqa: B010 (a name that the module has from another one)
     return executor.Executor("sm_90")
 
 
 def _launch(kernel: Any, grid: tuple[int, ...], operands: tuple[object, ...], constants: Any, warps: int) -> None:
     """Execute a kernel, and book what it used on the current stream: what has changed was written, the rest read."""
-    storages = {t.data_ptr(): t for t in (o.untyped_storage() for o in operands if isinstance(o, torch.Tensor)) if t.nbytes()}
+    storages = {
+        t.data_ptr(): t for t in (o.untyped_storage() for o in operands if isinstance(o, torch.Tensor)) if t.nbytes()
+    }
     before = {at: _bytes_of(storage).copy() for at, storage in storages.items()}
     _executor().launch(kernel, grid, operands, constants, warps)
     for at, storage in storages.items():
@@ -81,7 +83,7 @@ def install() -> None:
     @functools.wraps(original)
     def run(self: Any, *operands: object, grid: Any, warmup: bool, **more: Any) -> Any:
         if warmup:
-            return original(self, *operands, grid=grid, warmup=warmup, **more)
+            return original(self, *operands, grid=grid, warmup=True, **more)
         warps = more.pop("num_warps", 4)
         more.pop("enable_fp_fusion", None)
         named = dict(zip(self.arg_names, operands, strict=False)) | more
@@ -89,6 +91,6 @@ def install() -> None:
         require_launchable(self.arg_names, size, operands)
         launch = functools.partial(_launch, self, size, operands, more, warps)
         torch_cuda.graphs.keep(torch.cuda.current_device(), launch)
-        launch()
+        return launch()
 
     JITFunction.run = run

@@ -22,8 +22,8 @@ NAME = "rehearsal device (host memory)"
 PROPERTIES = types.SimpleNamespace(
     name=NAME, major=9, minor=0, total_memory=1 << 34, multi_processor_count=132, L2_cache_size=1 << 20, warp_size=32,
     max_threads_per_multi_processor=2048, max_threads_per_block=1024, regs_per_multiprocessor=65536,
-    shared_memory_per_block_optin=232448, shared_memory_per_multiprocessor=233472, is_integrated=0, is_multi_gpu_board=0,
-    gcnArchName="", uuid="rehearsal", pci_bus_id=0, pci_device_id=0, pci_domain_id=0,
+    shared_memory_per_block_optin=232448, shared_memory_per_multiprocessor=233472, is_integrated=0,
+    is_multi_gpu_board=0, gcnArchName="", uuid="rehearsal", pci_bus_id=0, pci_device_id=0, pci_domain_id=0,
 )  # fmt: skip
 _CUDA = 1  # the number of torch's kind of device
 
@@ -79,9 +79,8 @@ class DeviceContext:
     def __enter__(self) -> None:
         self.prev_idx = _library.exchange_device(self.idx)
 
-    def __exit__(self, *_: object) -> bool:
+    def __exit__(self, *_: object) -> None:
         _library.exchange_device(self.prev_idx)
-        return False
 
 
 class DeviceOfContext(DeviceContext):
@@ -145,8 +144,10 @@ def _synchronize(device: Any = None) -> None:
 
 def _initialize() -> None:
     if not _library.initialize():
-        raise RuntimeError("Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, you must "
-                           "use the 'spawn' start method")
+        raise RuntimeError(
+            "Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, you must "
+            "use the 'spawn' start method"
+        )
 
 
 def _properties(device: Any = None) -> Any:
@@ -249,7 +250,7 @@ def _of_streams() -> dict[str, Any]:
 
 
 def _make_storages() -> None:
-    """Have `torch.UntypedStorage(size, device="cuda")` make one: it knows no kind of device that torch was built without."""
+    """Have `torch.UntypedStorage(size, device="cuda")` make one: it knows those that torch was built with alone."""
     plain: Any = torch.UntypedStorage.__new__
 
     def new(cls: Any, *sizes: Any, device: Any = None, **more: Any) -> Any:
@@ -257,7 +258,7 @@ def _make_storages() -> None:
             return plain(cls, *sizes, **more) if device is None else plain(cls, *sizes, device=device, **more)
         return torch.empty(*(sizes or (0,)), dtype=torch.uint8, device=device).untyped_storage()
 
-    torch.UntypedStorage.__new__ = staticmethod(new)
+    setattr(torch.UntypedStorage, "__new__", staticmethod(new))  # noqa: B010 (mypy knows no other way)
 
 
 def install(path: str) -> None:
@@ -268,17 +269,18 @@ def install(path: str) -> None:
     cuda: Any = torch.cuda
     for name, value in {**_of_devices(), **_of_memory(), **_of_streams(), **_generators()}.items():
         setattr(cuda, name, value)
-    for module, names in (
-        (cuda.memory, _of_memory()), (cuda.streams, ("Stream", "Event")), (cuda.graphs, ("CUDAGraph", "graph_pool_handle")),
-    ):  # fmt: skip
+    elsewhere = {cuda.memory: _of_memory(), cuda.streams: ("Stream", "Event"), cuda.graphs: ("CUDAGraph",)}
+    for module, names in elsewhere.items():
         for name in names:
             setattr(module, name, getattr(cuda, name))
     _make_storages()
-    torch.version.cuda = "rehearsed"  # type: ignore[assignment]
+    torch.version.cuda = "rehearsed"
     private: Any = torch._C
     private._cuda_getCurrentRawStream = lambda index: _library.current_stream(index)
     private._cuda_getCurrentStream = lambda index: (_library.current_stream(index), index, _CUDA)
     private._host_emptyCache = lambda: None
     private._cuda_getDevice = lambda: int(_library.current_device())
     private._cuda_isCurrentStreamCapturing = cuda.is_current_stream_capturing
-    private._cuda_exchangeDevice = private._cuda_maybeExchangeDevice = lambda index: int(_library.exchange_device(index))
+    private._cuda_exchangeDevice = private._cuda_maybeExchangeDevice = lambda index: int(
+        _library.exchange_device(index)
+    )

@@ -88,8 +88,8 @@ def require_no_growth(judge: Judge, call: Callable[[], None], what: str) -> None
 def settle_autograd(device: str) -> None:
     """Wait until autograd has let go the tensors of the last backward pass over a device.
 
-    Passes over a GPU end in a thread of their own, which still holds the gradients when the caller has them. It does one
-    pass after the other, so it holds nothing of the last one when another has gone through it.
+    Passes over a GPU end in a thread of its own, which still holds the gradients when the caller has them. It does one
+    after the other, so it holds nothing of the last one when another has gone through it.
     """
     if device != "cpu":
         x = torch.zeros((), device=device, requires_grad=True)

@@ -3,6 +3,7 @@
 The name is Python's. So every process that is started in this environment rehearses, workers and ranks among them.
 """
 
+import importlib
 import importlib.util
 import os
 import sys
@@ -14,6 +15,7 @@ def _prepare() -> None:
     found = importlib.util.spec_from_file_location(
         "opassay_rehearsal", folder / "__init__.py", submodule_search_locations=[str(folder)]
     )
+    assert found is not None and found.loader is not None
     package = importlib.util.module_from_spec(found)
     sys.modules["opassay_rehearsal"] = package
     found.loader.exec_module(package)

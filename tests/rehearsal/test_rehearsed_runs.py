@@ -1,0 +1,71 @@
+"""Commands and functions of opassay with tensors on the rehearsal device."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import opassay
+from tests.rehearsal.record import NAME
+
+pytestmark = [
+    pytest.mark.rehearsal,
+    pytest.mark.skipif("OPASSAY_REHEARSAL" not in os.environ, reason="tests of python -m tests.rehearsal -m pytest"),
+]
+OVER_DEVICES = ("broadcast", "gather", "scatter", "reduce_add_coalesced", "sync_batch_norm")
+
+
+def _run(folder: Path, *words: str) -> dict[str, str]:
+    command = [sys.executable, "-m", "opassay", "run", *words, "--profile", "brief", "--dtype", "float32", "-n", "1"]
+    done = subprocess.run(
+        [*command, "--exit-zero", "--report-dir", str(folder)], capture_output=True, text=True, timeout=600, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    record = json.loads((folder / "run.json").read_text())
+    assert record["environment"]["gpu"] == NAME
+    return {f"{v['cell']['op']} {v['cell']['property']}": v["outcome"] for v in record["verdicts"]}
+
+
+@pytest.mark.parametrize("fabric", ["cuda", "folded"])
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_ops_over_devices(device: str, fabric: str, tmp_path: Path) -> None:
+    outcomes = _run(tmp_path, *OVER_DEVICES, "--property", "COMM", "--device", device, "--fabric", fabric)
+    assert outcomes == {f"{op} COMM": "verified" for op in OVER_DEVICES}
+
+
+def test_cells_of_an_op(tmp_path: Path) -> None:
+    codes = ("FWD", "VJP", "LAW", "SAVE", "COMP", "PURE")
+    words = [word for code in codes for word in ("--property", code)]
+    outcomes = _run(tmp_path, "trace", "--device", "cuda", "--subject", "opassay", "--max-examples", "3", *words)
+    assert outcomes == {f"trace {code}": "verified" for code in codes}
+
+
+def _softmax(x: torch.Tensor) -> torch.Tensor:
+    return torch.softmax(x, -1)
+
+
+def _on_host(x: torch.Tensor) -> torch.Tensor:
+    return torch.softmax(x, -1).cpu()
+
+
+def test_a_candidate_gets_its_inputs_on_the_gpu() -> None:
+    x = torch.randn(4, 9).cuda()
+    found = opassay.judge(_softmax, _softmax, (x,))
+    assert found.verdict == "accepted", found
+    assert opassay.judge(_on_host, _softmax, (x,), questions=["GIVEN"]).verdict == "rejected"
+
+
+def test_a_file_gets_its_inputs_on_the_gpu(tmp_path: Path) -> None:
+    spec = "import torch\nclass Model(torch.nn.Module):\n    def forward(self, x):\n        return x.softmax(-1)\n"
+    (tmp_path / "spec.py").write_text(spec + "def get_inputs():\n    return [torch.randn(3, 5).cuda()]\n")
+    candidate = "import torch\nclass ModelNew(torch.nn.Module):\n    def forward(self, x):\n"
+    (tmp_path / "candidate.py").write_text(candidate + "        assert x.is_cuda\n        return x.softmax(-1)\n")
+    command = [sys.executable, "-m", "opassay", "judge", "candidate.py", "--spec", "spec.py", "-k", "GIVEN", "--json"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
+    assert json.loads(done.stdout)["verdict"] in ("accepted", "weak"), done.stdout + done.stderr
