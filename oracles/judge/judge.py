@@ -137,7 +137,7 @@ class Judge:
         """
         with self.tally.clock("op"):
             try:
-                return process.undisturbed(function, args)
+                return process.undisturbed(function, args, self.device)
             except (Violation, Unsupported):
                 raise
             # SystemExit and KeyboardInterrupt are caught, too: a subject that raises one has failed, and must not end

@@ -13,6 +13,7 @@ from .watch import MAX_LINES as MAX_LINES
 from .watch import SETTINGS as SETTINGS
 from .watch import Pin as Pin
 from .watch import Tier as Tier
+from .watch import await_work as await_work
 from .watch import make_canonical as make_canonical
 from .watch import pinned as pinned
 from .watch import settle as settle

@@ -178,15 +178,31 @@ def make_canonical() -> None:
     SETTINGS.begin()
 
 
-def undisturbed(call: Callable[..., Any], args: Sequence[Any]) -> Any:
-    """Call a function, and then put back the modes that decide numbers, because our own readings come next."""
+def undisturbed(call: Callable[..., Any], args: Sequence[Any], device: str = "cpu") -> Any:
+    """Call a function, and then put back the modes that decide numbers, because our own readings come next.
+
+    Args:
+        call, args: what is called. device: whose work is waited for, see `await_work`.
+    """
     before = MODES.read()
     try:
-        return call(*args)
+        result = call(*args)
+        await_work(device)
+        return result
     finally:
         interrupt.HOLD.depth += 1
         _NOTED.extend(MODES.restored(before))
         interrupt.release()
+
+
+def await_work(device: str) -> None:
+    """Wait for the work of a device, "cpu" or "cuda".
+
+    A GPU does its work after the call that asked for it has returned. What is wrong with that work is an error of this
+    call, and the work's time is the call's.
+    """
+    if device == "cuda" and torch.cuda.is_initialized():
+        torch.cuda.synchronize()
 
 
 def _last_compilation() -> object:

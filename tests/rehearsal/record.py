@@ -38,9 +38,9 @@ def add(record: Record, run: Mapping[str, Any]) -> None:
     words = run["command"]
     fabric = words[words.index("--fabric") + 1] if "--fabric" in words else "host"
     for verdict in run["verdicts"]:
-        if verdict["outcome"] == "not run":
-            continue
         cell = verdict["cell"]
+        if verdict["outcome"] == "not run" or cell["subject"] != "opassay":
+            continue
         name = f"{cell['property']} {cell['dtype']} {cell['device']} {fabric}"
         record.setdefault(cell["op"], {})[name] = [verdict["outcome"], run["started"][:10]]
 

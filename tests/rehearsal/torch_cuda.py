@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from . import peer_copies
 from .graphs import Graphs, graph_class
 
 #: What the device is called, wherever a name is shown.
@@ -162,13 +163,6 @@ def _is_available() -> bool:
     return True
 
 
-def _refuse(what: str) -> Any:
-    def refuse(*_: object, **__: object) -> None:
-        raise RuntimeError(f"the rehearsal device has no {what}")
-
-    return refuse
-
-
 def _generators() -> dict[str, Any]:
     generators = tuple(torch.Generator() for _ in range(_library.device_count()))
 
@@ -231,7 +225,6 @@ def _of_memory() -> dict[str, Any]:
         "reset_peak_memory_stats": lambda device=None: _library.reset_peak(index_of(device)) and None,
         "mem_get_info": free,
         "empty_cache": lambda: None,
-        "ipc_collect": _refuse("memory that processes share"),
     }
 
 
@@ -274,6 +267,7 @@ def install(path: str) -> None:
         for name in names:
             setattr(module, name, getattr(cuda, name))
     _make_storages()
+    peer_copies.install()
     torch.version.cuda = "rehearsed"
     private: Any = torch._C
     private._cuda_getCurrentRawStream = lambda index: _library.current_stream(index)

@@ -147,6 +147,7 @@ class CandidateHost:
         function = self._compiled if call.manner is Manner.COMPILED else self.function
         result = _result_of(function, call, arguments)
         outputs = _require_plain_outputs(result.tensors)
+        process.await_work(device_of(outputs))
         seconds = time.perf_counter() - start
         # What is fetched later is fetched before anything runs that could write it; only a copy of rows is needed.
         later = call.times > 1 or backward is not None or not call.fetched

@@ -15,7 +15,8 @@ def _prepare() -> None:
     found = importlib.util.spec_from_file_location(
         "opassay_rehearsal", folder / "__init__.py", submodule_search_locations=[str(folder)]
     )
-    assert found is not None and found.loader is not None
+    assert found is not None
+    assert found.loader is not None
     package = importlib.util.module_from_spec(found)
     sys.modules["opassay_rehearsal"] = package
     found.loader.exec_module(package)
