@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
 import sys
@@ -160,3 +161,17 @@ def test_the_sanitizer_sees_each_tensor_in_memory_of_its_own(monkeypatch: pytest
     monkeypatch.setattr(sys, "argv", ["sanitized.py", "9"])
     sanitized.main()
     assert asked == ["1"] * len(sanitized.TOOLS)
+
+
+def test_streams_do_not_share_what_a_call_writes(monkeypatch: pytest.MonkeyPatch) -> None:
+    runtime = _part_of_gpu("runtime", monkeypatch)
+    monkeypatch.setattr(torch.cuda, "Stream", lambda: SimpleNamespace(wait_stream=lambda other: None))
+    monkeypatch.setattr(torch.cuda, "stream", contextlib.nullcontext)
+    for name in ("current_stream", "synchronize"):
+        monkeypatch.setattr(torch.cuda, name, lambda: None)
+    kind = next(kind for kind in runtime.CLASSES if kind.op == "batch_norm")
+    arguments = kind.arguments(runtime.Source(torch.float32, torch.device("cpu"), torch.Generator()), kind.few)
+    wanted = runtime.with_gradients(kind, arguments)()
+    running = [value.clone() for value in arguments[1:3]]
+    assert runtime.streamed(kind, arguments, wanted) == "same bits"
+    assert all(torch.equal(before, now) for before, now in zip(running, arguments[1:3], strict=True))
