@@ -83,9 +83,9 @@ def main(paths: list[str]) -> None:
     record = read_record() if RECORD.exists() else {}
     for path in paths:
         add(record, json.loads(Path(path).read_text(encoding="utf-8")))
-    ordered = {op: dict(sorted(cells.items())) for op, cells in sorted(record.items())}
-    RECORD.write_text(json.dumps(ordered, indent=0, separators=(",", ":")) + "\n", encoding="utf-8")
-    PAGE.write_text(with_table(PAGE.read_text(encoding="utf-8"), ordered), encoding="utf-8")
+    rows = (f"{json.dumps(op)}: {json.dumps(record[op], sort_keys=True)}" for op in sorted(record))
+    RECORD.write_text("{\n" + ",\n".join(rows) + "\n}\n", encoding="utf-8")
+    PAGE.write_text(with_table(PAGE.read_text(encoding="utf-8"), record), encoding="utf-8")
 
 
 if __name__ == "__main__":
