@@ -54,6 +54,7 @@ class JudgedCase(
         words = ["opassay", "judge", self.candidate, "--spec", self.spec, drawn]
         words += [f"--contract={self.contract}"] if self.contract != "torch" else []
         words += [f"--dtype={self.dtype}"] if self.dtype else []
+        words += ["--device=cuda"] if self.cell.device == "cuda" else []
         words += [f"--calls={self.calls}"] if self.calls else []
         words += [word for pair in self.given for word in ("--input", pair)]
         return words + ["--interpret"] * self.interpret + (["-k", self.question] if self.question else [])

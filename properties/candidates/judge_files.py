@@ -73,7 +73,9 @@ def judge_file(
         quarters = stack.enter_context(contextlib.closing(_quarters(confinement, candidate, spec, seed, folder)))
         before = frozenset(sources().digests)
         draws = _draws_of(seed)
-        named, pair = candidate, open_pair(spec, candidate, Path(folder), draws.seed, given or {}, plan.dtype)
+        words: dict[str, Any] = {"spec": spec, "candidate": candidate, "seed": draws.seed, "given": dict(given or {})}
+        words |= {"dtype": plan.dtype, "device": plan.device}
+        named, pair = candidate, open_pair(**words, folder=Path(folder))
         problem, candidate = pair.problem, pair.candidate
         _require_python(pair.contents)
         digests = {"candidate": "", "spec": _digest(problem.path)}
@@ -89,7 +91,7 @@ def judge_file(
         contents = {**pair.contents, **_candidate_contents(candidate)}
         digests["candidate"] = next((sha256(each).hexdigest() for each in contents.values()), "")
         watch = _watch(problem.path, before, contents)
-        make = functools.partial(_apart, candidate, problem.made, draws.seed, confinement, watch, contents, plan.dtype)
+        make = functools.partial(_apart, candidate, problem.made, draws.seed, confinement, watch, contents, plan)
         try:
             apart = stack.enter_context(make(quarters))
         except CandidateError as err:
@@ -101,8 +103,6 @@ def judge_file(
             return Judgement(of, Ruling.REJECTED, (finding,))
         session = Session(read, apart, allowed, draws, arguments, problem.draw, part)
         session.history.in_a_row = plan.calls
-        words = {"spec": spec, "candidate": named, "seed": draws.seed, "given": dict(given or {}), "dtype": plan.dtype}
-
         apart.until = time.monotonic() + plan.total
 
         def make_again() -> CandidateApart:
@@ -125,10 +125,10 @@ def judge_file(
 
 def _apart(
     address: str, made: Sequence[Any], seed: int, confinement: Confinement, watch: Watch,
-    contents: Mapping[str, bytes], dtype: str, quarters: Quarters,
+    contents: Mapping[str, bytes], plan: QuestionPlan, quarters: Quarters,
 ) -> CandidateApart:  # fmt: skip
     """A candidate in a process; see there."""
-    making = Making(CandidateCall.of(CallArguments.of(made)), dict(contents), dtype)
+    making = Making(CandidateCall.of(CallArguments.of(made)), dict(contents), plan.dtype, plan.device)
     return CandidateApart(address, making, seed, confinement, watch, quarters)
 
 

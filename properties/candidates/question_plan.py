@@ -29,6 +29,7 @@ class QuestionPlan:
         calls: that AGAIN makes in a row; None for as many as half a second takes.
         dtype: torch's name of that to which floating inputs, parameters and buffers are cast; empty for their own.
         timed: whether the times of spec and candidate are taken, too, if nothing is wrong.
+        device: to which inputs, parameters and buffers are moved, "cpu" or "cuda"; empty for their own.
     """
 
     questions: Sequence[str] = ()
@@ -38,6 +39,7 @@ class QuestionPlan:
     calls: int | None = None
     dtype: str = ""
     timed: bool = False
+    device: str = ""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "questions", collect_names(self.questions))

@@ -69,3 +69,18 @@ def test_a_file_gets_its_inputs_on_the_gpu(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "opassay", "judge", "candidate.py", "--spec", "spec.py", "-k", "GIVEN", "--json"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
     assert json.loads(done.stdout)["verdict"] in ("accepted", "weak"), done.stdout + done.stderr
+
+
+def test_inputs_and_parameters_of_both_sides_go_to_the_gpu(tmp_path: Path) -> None:
+    model = "import torch\nclass Model(torch.nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+    model += "        self.linear = torch.nn.Linear(5, 2)\n    def forward(self, x):\n"
+    inputs = "def get_inputs():\n    return [torch.randn(3, 5)]\n"
+    (tmp_path / "spec.py").write_text(f"{model}        return self.linear(x)\n{inputs}")
+    new = model.replace("Model(", "ModelNew(")
+    (tmp_path / "candidate.py").write_text(f"{new}        assert x.is_cuda\n        return self.linear(x)\n")
+    words = [sys.executable, "-m", "opassay", "judge", "candidate.py", "--spec", "spec.py", "--device", "cuda"]
+    asked = ["-k", "GIVEN", "-k", "PARAMS", "-k", "GRAD", "-k", "JVP", "--time", "--json"]
+    done = subprocess.run([*words, *asked], cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
+    found = json.loads(done.stdout)
+    assert found["verdict"] in ("accepted", "weak"), done.stdout + done.stderr
+    assert found["time"]["runs"] > 0

@@ -187,12 +187,13 @@ class Making(msgspec.Struct, frozen=True):
     Attributes:
         call: its arguments are what a class of modules is made of.
         files: the bytes of files that were read for it, by path; they are not read again.
-        dtype: torch's name of that of floating parameters and buffers; empty for their own.
+        dtype, device: those of floating parameters and buffers, and of all of them, by name; empty for their own.
     """
 
     call: CandidateCall
     files: dict[str, bytes] = {}
     dtype: str = ""
+    device: str = ""
 
 
 _Said = TypeVar("_Said", CandidateCall, Making)

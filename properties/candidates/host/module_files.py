@@ -136,31 +136,41 @@ def problem_of(address: str, seed: int, given: Mapping[str, Any] | None = None) 
     return SpecFile(spec, _drawing(draw, address, dict(given or {}), names), arguments, path)
 
 
-def cast_problem(problem: SpecFile, dtype: str) -> SpecFile:
-    """A problem with floating inputs, parameters and buffers of another dtype of torch, by its name."""
-    if isinstance(problem.spec, torch.nn.Module):
-        problem.spec.to(getattr(torch, dtype))
-    return replace(problem, draw=_casting(problem.draw, dtype))
+def cast_problem(problem: SpecFile, dtype: str, device: str = "") -> SpecFile:
+    """A problem with floating inputs, parameters and buffers of another dtype, all of them on a device, by their names.
+
+    Raises:
+        GivenError: there is no such device here.
+    """
+    if device == "cuda" and not torch.cuda.is_available():
+        raise GivenError("device: got cuda, and there is no GPU here")
+    _cast_module(problem.spec, dtype, device)
+    return replace(problem, draw=_casting(problem.draw, dtype, device))
 
 
-def instance_of(target: Any, made: Sequence[Any], seed: int, dtype: str = "") -> Callable[..., Any]:
-    """A function as it is; a class of modules made of those values, from the random state of a seed, of a dtype."""
+def _cast_module(function: Any, dtype: str, device: str) -> None:
+    if isinstance(function, torch.nn.Module) and (dtype or device):
+        function.to(**({"dtype": getattr(torch, dtype)} if dtype else {}), **({"device": device} if device else {}))
+
+
+def instance_of(target: Any, made: Sequence[Any], seed: int, dtype: str = "", device: str = "") -> Callable[..., Any]:
+    """A function as it is; a class of modules made of those values, from the random state of a seed, cast and moved."""
     if isinstance(target, type) and issubclass(target, torch.nn.Module):
         torch.manual_seed(seed)
         target = target(*made)
-    if dtype and isinstance(target, torch.nn.Module):
-        target.to(getattr(torch, dtype))
+    _cast_module(target, dtype, device)
     function: Callable[..., Any] = target
     return function
 
 
-def _casting(draw: Callable[[int], Inputs], dtype: str) -> Callable[[int], Inputs]:
-    """(seed) -> the arguments with floating tensors of another dtype, in memory as they lie."""
+def _casting(draw: Callable[[int], Inputs], dtype: str, device: str) -> Callable[[int], Inputs]:
+    """(seed) -> the arguments with floating tensors of another dtype, all on a device, in memory as they lie."""
 
     def cast(tensor: torch.Tensor) -> torch.Tensor:
-        if not tensor.is_floating_point():
+        to = getattr(torch, dtype) if dtype and tensor.is_floating_point() else tensor.dtype
+        values = tensor.detach().to(device or tensor.device, to)
+        if values.dtype == tensor.dtype and values.device == tensor.device:
             return tensor
-        values = tensor.detach().to(getattr(torch, dtype))
         return place(values, tensor.stride()).requires_grad_(tensor.requires_grad)
 
     return lambda seed: CallArguments.of(draw(seed)).changed(cast).args
@@ -179,8 +189,10 @@ def _target_of(address: str, usual: Sequence[str]) -> tuple[ModuleType, str, Any
     return module, name, target
 
 
-def candidate_of(address: str, made: Sequence[Any], seed: int, dtype: str = "") -> tuple[str, Callable[..., Any]]:
-    """The candidate of a file or of a pair, and its name.
+def candidate_of(
+    address: str, made: Sequence[Any], seed: int, dtype: str = "", device: str = ""
+) -> tuple[str, Callable[..., Any]]:
+    """The candidate of a file or of a pair, and its name; its arguments are those of `instance_of`.
 
     Raises:
         GivenError: it lacks a name.
@@ -188,7 +200,7 @@ def candidate_of(address: str, made: Sequence[Any], seed: int, dtype: str = "") 
     _, name, target = _target_of(address, CANDIDATES)
     with blamed(address):
         named = str(getattr(target, "__name__", name) or type(target).__name__)
-        return named, instance_of(target, made, seed, dtype)
+        return named, instance_of(target, made, seed, dtype, device)
 
 
 def _first_of(module: ModuleType, address: str, names: Sequence[str]) -> Any:

@@ -87,7 +87,7 @@ def _loaded(question: dict[str, Any]) -> dict[str, Any]:
             finder.serve_everybody(str(file.parent))
         with watched_making(changed):
             name, function = candidate_of(
-                question["load"], tuple(making.call.arguments.args), question["seed"], making.dtype
+                question["load"], tuple(making.call.arguments.args), question["seed"], making.dtype, making.device
             )
     except RaisedError as err:
         return {"refused": str(err)}

@@ -35,14 +35,16 @@ def cases_of(spec: str, given: Mapping[str, Any]) -> Sequence[Case]:
     return [{**[*alike, *cases][0], **given}] if given else cases
 
 
-def open_pair(spec: str, candidate: str, folder: Path, seed: int, given: Mapping[str, Any], dtype: str = "") -> Pair:
+def open_pair(
+    spec: str, candidate: str, folder: Path, seed: int, given: Mapping[str, Any], dtype: str = "", device: str = ""
+) -> Pair:
     """A spec and its candidate at the first test of `cases_of`; other arguments and errors as of `Task.pair`.
 
-    With a dtype of torch, by name, floating inputs, parameters and buffers are cast to it.
+    With a dtype of torch, by name, floating inputs, parameters and buffers are cast to it; with a device all are there.
     """
     task = task_of(spec)
     if task is None:
         pair = Pair(problem_of(spec, seed, given), candidate)
     else:
         pair = task.pair(candidate, folder, seed, dict(cases_of(spec, given)[0]))
-    return replace(pair, problem=cast_problem(pair.problem, dtype)) if dtype else pair
+    return replace(pair, problem=cast_problem(pair.problem, dtype, device)) if dtype or device else pair

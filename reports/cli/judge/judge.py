@@ -103,6 +103,7 @@ class _Command(click.Command):
 @click.option("--interpret", is_flag=True, help="Run the candidate's Triton kernels in an interpreter, on the CPU.")
 @click.option("--time", "timed", is_flag=True, help="Take the times of spec and candidate, if nothing is wrong.")
 @click.option("--dtype", metavar="NAME", help="Cast floating inputs and parameters: bf16, float16, float32, f64.")
+@click.option("--device", type=click.Choice(("cpu", "cuda")), help="Move inputs and parameters there.")
 @click.option("--calls", type=click.IntRange(min=2), help="Calls in a row at AGAIN; by default those of half a second.")
 @click.option("--total", type=click.FloatRange(min=0, min_open=True), help="Seconds after which nothing more is asked.")
 @click.option("-x", "stop", is_flag=True, help="Ask nothing more after the first question that is wrong.")
@@ -130,6 +131,8 @@ def judge_command(host: Host, /, candidate: str | None, spec: str | None, **opti
         _require_questions(options["questions"])
         if options["timed"] and options["interpret"]:
             raise Stop(exit_codes.USAGE, "--time: got --interpret, too; the interpreter's times say nothing")
+        if options["device"] == "cuda" and options["interpret"]:
+            raise Stop(exit_codes.USAGE, "--device: got cuda, and --interpret, too, which takes the CPU")
         if options["draws"] is not None:
             if options["seed"] is not None:
                 raise Stop(exit_codes.USAGE, "--draws: got --seed, too; need one of them")
@@ -167,8 +170,9 @@ def _plan_of(options: dict[str, Any], sooner: Sequence[str] = ()) -> QuestionPla
 
     total = options["total"] or math.inf
     return QuestionPlan(
-        options["questions"], sooner, options["stop"], total, options["calls"], options["dtype"], options["timed"]
-    )
+        options["questions"], sooner, options["stop"], total, options["calls"], options["dtype"], options["timed"],
+        options["device"] or "",
+    )  # fmt: skip
 
 
 def _judge_table(rows: list[ProblemRow], options: dict[str, Any]) -> int:
@@ -188,6 +192,7 @@ def _judge(
         candidate, spec: addresses. options: of the command, by name. alone: whether this process does nothing else.
         sooner: codes of questions that are asked before others.
     """
+    from ....oracles.verdicts.verdict import Cell
     from ....properties.candidates.cases import JudgedCase
     from ....properties.candidates.host.quarters import Confinement
     from ....properties.candidates.judge_files import judge_file
@@ -200,6 +205,7 @@ def _judge(
     chosen |= {"plan": _plan_of(options, sooner)}
     same = ("seed", "contract", "given", "dtype", "calls", "seconds", "interpret")
     case = JudgedCase(candidate, spec, **{name: options[name] for name in same})
+    case = case.of(Cell("", "", "", options["device"] or "", ""), {})
     with claim(options["report_dir"]) as folder, _progress() as progress:
         judge_candidate = functools.partial(judge_file, candidate, spec, **chosen, progress=progress)
         judgement = run_on_user_files(functools.partial(judge_candidate, given=parse_inputs(options["given"])))

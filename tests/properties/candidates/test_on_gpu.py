@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,6 +10,10 @@ import pytest
 import torch
 
 from opassay.oracles.op.bits import different, same_bits, same_results
+from opassay.oracles.verdicts.verdict import Cell
+from opassay.properties.candidates.cases import JudgedCase
+from opassay.properties.candidates.host import module_files
+from opassay.properties.candidates.host.module_files import GivenError, SpecFile, cast_problem, instance_of
 from opassay.properties.candidates.session import Session
 from opassay.properties.places import wire
 from tests.oracles import stand_in_device
@@ -57,3 +62,40 @@ def test_an_output_on_another_device_than_the_specs_is_wrong(numpy: bool, says: 
     run: Any = SimpleNamespace(names=("out",), outputs=(DeviceTensor(HOST),))
     assert Session._elsewhere(session, run, SimpleNamespace(outputs=[HOST])) == says
     assert Session._elsewhere(session, run, SimpleNamespace(outputs=[DeviceTensor(HOST)])) == ""
+
+
+def _problem() -> SpecFile:
+    def draw(seed: int) -> list[Any]:
+        return [torch.ones(2, 3, requires_grad=True), torch.arange(3), 0.5]
+
+    return SpecFile(torch.nn.BatchNorm1d(3), draw, [], Path("spec.py"))
+
+
+@pytest.mark.parametrize(("dtype", "device"), [("", "meta"), ("float64", "meta"), ("float64", ""), ("", "")])
+def test_inputs_and_parameters_are_cast_and_moved(dtype: str, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module_files, "place", lambda values, strides: values)  # a meta tensor has no elements to place
+    problem = cast_problem(_problem(), dtype, device)
+    x, index, number = problem.draw(0)
+    assert isinstance(problem.spec, torch.nn.Module)
+    moved = [x, index, *problem.spec.parameters(), *problem.spec.buffers()]
+    assert {t.device.type for t in moved} == {device or "cpu"}
+    assert {t.dtype for t in moved if t.is_floating_point()} == {getattr(torch, dtype or "float32")}
+    assert (index.dtype, number, x.requires_grad) == (torch.int64, 0.5, True)
+
+
+def test_a_candidate_is_where_its_inputs_are() -> None:
+    made = instance_of(torch.nn.Linear, [3, 2], 0, "float64", "meta")
+    assert isinstance(made, torch.nn.Linear)
+    assert (made.weight.device.type, made.weight.dtype) == ("meta", torch.float64)
+
+
+def test_a_gpu_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(GivenError, match="got cuda, and there is no GPU here"):
+        cast_problem(_problem(), "", "cuda")
+
+
+def test_a_case_of_a_gpu_is_asked_there_again() -> None:
+    cells = [Cell("mine", "GIVEN", "float32", device, "candidate") for device in ("cpu", "cuda")]
+    words = [JudgedCase("mine.py", "spec.py", 0, "torch").of(cell, {}).words for cell in cells]
+    assert ["--device=cuda" in each for each in words] == [False, True]
