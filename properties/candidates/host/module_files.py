@@ -149,8 +149,11 @@ def cast_problem(problem: SpecFile, dtype: str, device: str = "") -> SpecFile:
 
 
 def _cast_module(function: Any, dtype: str, device: str) -> None:
-    if isinstance(function, torch.nn.Module) and (dtype or device):
-        function.to(**({"dtype": getattr(torch, dtype)} if dtype else {}), **({"device": device} if device else {}))
+    if isinstance(function, torch.nn.Module):
+        if dtype:
+            function.to(getattr(torch, dtype))
+        if device:
+            function.to(device)
 
 
 def instance_of(target: Any, made: Sequence[Any], seed: int, dtype: str = "", device: str = "") -> Callable[..., Any]:

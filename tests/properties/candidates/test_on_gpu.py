@@ -13,6 +13,7 @@ from opassay.oracles.op.bits import different, same_bits, same_results
 from opassay.oracles.verdicts.verdict import Cell
 from opassay.properties.candidates.cases import JudgedCase
 from opassay.properties.candidates.host import module_files
+from opassay.properties.candidates.host.calls import Answer
 from opassay.properties.candidates.host.module_files import GivenError, SpecFile, cast_problem, instance_of
 from opassay.properties.candidates.session import Session
 from opassay.properties.places import wire
@@ -60,8 +61,8 @@ def test_a_message_cannot_name_a_device_that_is_not_there(name: str, monkeypatch
 def test_an_output_on_another_device_than_the_specs_is_wrong(numpy: bool, says: str) -> None:
     session: Any = SimpleNamespace(spec=SimpleNamespace(numpy=numpy))
     run: Any = SimpleNamespace(names=("out",), outputs=(DeviceTensor(HOST),))
-    assert Session._elsewhere(session, run, SimpleNamespace(outputs=[HOST])) == says
-    assert Session._elsewhere(session, run, SimpleNamespace(outputs=[DeviceTensor(HOST)])) == ""
+    assert Session._elsewhere(session, run, Answer([HOST])) == says
+    assert Session._elsewhere(session, run, Answer([DeviceTensor(HOST)])) == ""
 
 
 def _problem() -> SpecFile:
@@ -75,7 +76,8 @@ def _problem() -> SpecFile:
 def test_inputs_and_parameters_are_cast_and_moved(dtype: str, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module_files, "place", lambda values, strides: values)  # a meta tensor has no elements to place
     problem = cast_problem(_problem(), dtype, device)
-    x, index, number = problem.draw(0)
+    given: Any = problem.draw(0)
+    x, index, number = given
     assert isinstance(problem.spec, torch.nn.Module)
     moved = [x, index, *problem.spec.parameters(), *problem.spec.buffers()]
     assert {t.device.type for t in moved} == {device or "cpu"}
