@@ -34,19 +34,24 @@ def load(address: str) -> ModuleType:
 
 
 def instance_of(
-    function: Any, made: Sequence[Any], seed: int, dtype: torch.dtype | None, state: dict[str, torch.Tensor]
+    function: Any,
+    made: Sequence[Any],
+    seed: int,
+    dtype: torch.dtype | None,
+    device: str | None,
+    state: dict[str, torch.Tensor],
 ) -> Callable[..., Any]:
     """A function as it is; a class of modules made of some values from a seed, of a dtype, with a state.
 
     Args:
         function, made, seed: as for `module_files.instance_of`. dtype: of floating parameters; None for their own.
-        state: the values of parameters and buffers.
+        device: of parameters and buffers; None for their own. state: their values.
     """
     if isinstance(function, type) and issubclass(function, torch.nn.Module):
         torch.manual_seed(seed)
         function = function(*made)
     if isinstance(function, torch.nn.Module):
-        function.to(dtype)
+        function.to(device, dtype)
         own = {**dict(function.named_parameters()), **dict(function.named_buffers())}
         for name in own.keys() & state.keys():
             if own[name].shape == state[name].shape:

@@ -90,7 +90,8 @@ def _values_of(call: FailingCall, case: JudgedCase, stored: bytearray) -> dict[s
     }
     if call.backward is not None:
         values["cotangents"] = [_SourceText(literal(_written(g, g, stored))) for g in call.backward.cotangents]
-    return {**values, "seed": Draws.of(case.seed).seed, "dtype": getattr(torch, case.dtype) if case.dtype else None}
+    values |= {"seed": Draws.of(case.seed).seed, "dtype": getattr(torch, case.dtype) if case.dtype else None}
+    return values | {"device": "cuda" if case.cell.device == "cuda" else None}
 
 
 def _written(layout: Tensor, values: Tensor, stored: bytearray) -> object:
@@ -114,7 +115,7 @@ def _targets(case: JudgedCase) -> tuple[str, ...]:
         lines += ["made = getattr(module, 'get_init_inputs', list)()"] if name == "reference" else []
         names = (target,) if target else usual
         lines.append(f"{name} = next(getattr(module, name) for name in {names} if hasattr(module, name))")
-        lines.append(f"{name} = instance_of({name}, made, seed, dtype, state)")
+        lines.append(f"{name} = instance_of({name}, made, seed, dtype, device, state)")
     return tuple(lines)
 
 

@@ -84,3 +84,19 @@ def test_inputs_and_parameters_of_both_sides_go_to_the_gpu(tmp_path: Path) -> No
     found = json.loads(done.stdout)
     assert found["verdict"] in ("accepted", "weak"), done.stdout + done.stderr
     assert found["time"]["runs"] > 0
+
+
+def test_a_program_of_a_failure_on_the_gpu_shows_it_there(tmp_path: Path) -> None:
+    model = "import torch\nclass Model(torch.nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+    model += "        self.linear = torch.nn.Linear(5, 2)\n    def forward(self, x):\n        return "
+    (tmp_path / "spec.py").write_text(f"{model}self.linear(x)\ndef get_inputs():\n    return [torch.randn(3, 5)]\n")
+    (tmp_path / "candidate.py").write_text(model.replace("Model(", "ModelNew(") + "self.linear(x) * 1.01\n")
+    words = [sys.executable, "-m", "opassay", "judge", "candidate.py", "--spec", "spec.py", "--device", "cuda"]
+    words += ["-k", "GIVEN", "--report-dir", "report"]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 1, done.stdout + done.stderr
+    (program,) = (tmp_path / "report" / "cases").glob("*.py")
+    ran = subprocess.run([sys.executable, program], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stderr) == (1, "")
+    assert "computed" in ran.stdout
+    assert ".to('cuda:0')" in program.read_text()

@@ -11,6 +11,7 @@ import torch
 
 from opassay.oracles.op.bits import different, same_bits, same_results
 from opassay.oracles.verdicts.verdict import Cell
+from opassay.properties.candidates import failing_call
 from opassay.properties.candidates.cases import JudgedCase
 from opassay.properties.candidates.host import module_files
 from opassay.properties.candidates.host.calls import Answer
@@ -89,6 +90,9 @@ def test_a_candidate_is_where_its_inputs_are() -> None:
     made = instance_of(torch.nn.Linear, [3, 2], 0, "float64", "meta")
     assert isinstance(made, torch.nn.Linear)
     assert (made.weight.device.type, made.weight.dtype) == ("meta", torch.float64)
+    in_program = failing_call.instance_of(torch.nn.Linear, [3, 2], 0, torch.float64, "meta", {})
+    assert isinstance(in_program, torch.nn.Linear)
+    assert (in_program.weight.device.type, in_program.weight.dtype) == ("meta", torch.float64)
 
 
 def test_a_gpu_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
