@@ -64,7 +64,7 @@ class CallHistory:
         erring: whether one was wrong when outputs were held last.
         gradients: of the candidate at the given inputs, by operand.
         staying: of calls of which `stays` is true, the outputs as they came.
-        plain: the first call at the given inputs. operations: what such a call runs, where that is known.
+        plain: the last plain call at the given inputs. operations: what such a call runs, where that is known.
     """
 
     calls: int = 0
@@ -153,7 +153,8 @@ class Session:
             asked["writes"] = msgspec.structs.replace(asked.get("writes", Writes()), destinations=outputs)
         state_of_candidate = {n: tensors[n] for n in self.shared}
         call = CandidateCall.of(arguments, state_of_candidate, manner=manner, **(usual | asked))
-        self.history.plain = call if stored and self.history.plain is None else self.history.plain
+        if arguments is self.given and manner is Manner.PLAIN:
+            self.history.plain = call
         answer = self.candidate.ask(call)
         if not answer.raised and stays(call, answer.outputs, len(self.history.staying)):
             self.history.staying.append(answer.outputs)
