@@ -8,9 +8,11 @@ import resource
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 
 import msgspec
 import pytest
@@ -144,6 +146,18 @@ def test_folders_that_are_named_can_be_read_and_not_written(tmp_path: Path) -> N
     assert confined(read, tmp_path, readable=[str(tmp_path / "data")]) == ""
     writing = _writing(str(tmp_path / "data" / "weights"))
     assert confined(writing, tmp_path, readable=[str(tmp_path / "data")]) == "PermissionError"
+
+
+@needs_all
+def test_a_package_that_is_installed_to_be_edited_can_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "source").mkdir()
+    (tmp_path / "source" / "mine.py").write_text("")
+    finder = ModuleType("__editable___mine_finder")
+    finder.MAPPING = {"mine": str(tmp_path / "source" / "mine.py")}  # type: ignore[attr-defined]
+    read = (tmp_path / "source" / "mine.py").read_bytes
+    assert confined(read, tmp_path) == "PermissionError"
+    monkeypatch.setitem(sys.modules, finder.__name__, finder)
+    assert confined(read, tmp_path) == ""
 
 
 def test_the_judge_tells_which_guards_are_lacking() -> None:

@@ -131,8 +131,14 @@ def _readable(rooms: Rooms) -> list[str]:
     named = [entry for name in _VARIABLES for entry in os.environ.get(name, "").split(os.pathsep)]
     pythons = [sys.prefix, sys.base_prefix, sys.exec_prefix, os.path.dirname(os.path.realpath(sys.executable))]
     ours = str(Path(__file__).resolve().parents[3])
-    every = [*_SYSTEM, *pythons, *named, *sys.path, ours, *rooms.readable, os.path.dirname(rooms.folder)]
+    every = [*_SYSTEM, *pythons, *named, *sys.path, *_editable(), ours, *rooms.readable, os.path.dirname(rooms.folder)]
     return [os.path.realpath(path) for path in every if path]
+
+
+def _editable() -> list[str]:
+    """Where packages are that were installed to be edited: a module for each of them says it, as setuptools makes it."""
+    modules = [module for name, module in sys.modules.items() if name.startswith("__editable__")]
+    return [str(path) for module in modules for path in dict(getattr(module, "MAPPING", {})).values()]
 
 
 def _devices() -> list[str]:
