@@ -136,7 +136,7 @@ def _readable(rooms: Rooms) -> list[str]:
 
 
 def _editable() -> list[str]:
-    """Where packages are that were installed to be edited: a module for each of them says it, as setuptools makes it."""
+    """Where packages are that were installed to be edited: setuptools makes a module for each, which says it."""
     modules = [module for name, module in sys.modules.items() if name.startswith("__editable__")]
     return [str(path) for module in modules for path in dict(getattr(module, "MAPPING", {})).values()]
 
