@@ -88,6 +88,15 @@ def statement(
     }
 
 
+def unlike(certificate: Data, remade: Data) -> list[str]:
+    """A line for each part in which a certificate differs from the one that its record gives."""
+    parts = {**remade, **{f"predicate.{name}": value for name, value in remade["predicate"].items()}}
+    claims = {**certificate, **{f"predicate.{name}": value for name, value in certificate["predicate"].items()}}
+    names = sorted((parts.keys() | claims.keys()) - {"predicate"})
+    differing = [name for name in names if as_json({"": parts.get(name)}) != as_json({"": claims.get(name)})]
+    return [f"{name}: the record that it was made of gives something else" for name in differing]
+
+
 def as_json(certificate: Data) -> bytes:
     """The statement as JSON, the same bytes for the same statement."""
     return json.dumps(certificate, sort_keys=True, indent=1, ensure_ascii=False, allow_nan=False).encode() + b"\n"

@@ -22,7 +22,16 @@ from ...properties.places.pool import fair_share, owner_of
 from ...properties.sweeps import tables
 from .. import exit_codes
 from ..certificate.page import certificate_page
-from ..certificate.statement import NOT_MEASURED, CertificateError, Data, as_json, broken_by, from_json, statement
+from ..certificate.statement import (
+    NOT_MEASURED,
+    CertificateError,
+    Data,
+    as_json,
+    broken_by,
+    from_json,
+    statement,
+    unlike,
+)
 from ..record import Run, load
 from ..store.files import read_capped, write_atomically
 from ..text import by_key, one_line
@@ -55,7 +64,7 @@ def certificate_command(host: Host, /, files: tuple[Path, ...], check: bool, **o
     record = options["record"]
     with as_usage(CertificateError), contextlib.closing(Facts(host.worker)) as facts:
         if check:
-            return _check_certificates(files, None if record is None else load(record), facts)
+            return _check_certificates(files, record, facts)
         count = _write_certificates(record or _RECORD, options, facts)
     if not count:
         raise Stop(exit_codes.NOTHING, f"no cell of these ops and subjects is in {record or _RECORD}")
@@ -106,15 +115,24 @@ def _write(out: Path, certificate: Data) -> None:
     click.echo(f"{out / stem}.json")
 
 
-def _check_certificates(files: Sequence[Path], newer: Run | None, facts: Facts) -> int:
-    """Prints what no longer holds; the exit code."""
-    broken = 0
+def _check_certificates(files: Sequence[Path], record: Path | None, facts: Facts) -> int:
+    """Prints what no longer holds; the exit code.
+
+    Args:
+        files: the certificates. record: of a run; one that a certificate was made of has to give the same again.
+        facts: of their ops.
+    """
+    broken, newer = 0, None if record is None else load(record)
     for path in files:
         try:
-            predicate = from_json(read_capped(path))["predicate"]
+            certificate = from_json(read_capped(path))
+            predicate = certificate["predicate"]
             op, subject, device = (predicate[name] for name in ("op", "subject", "device"))
             verdicts = None if newer is None else [v for v in newer.verdicts if _whose(v) == (op, subject, device)]
-            lines = broken_by(predicate, _facts_now(facts, op, subject, device), verdicts)
+            op_facts = _facts_now(facts, op, subject, device)
+            lines = broken_by(predicate, op_facts, verdicts)
+            if record is not None and newer is not None and op_facts is not None and verdicts:
+                lines += _unlike_record(certificate, record, newer, verdicts, op_facts)
         except CertificateError as err:
             raise CertificateError(f"{path}: {err}") from err
         except (KeyError, TypeError, AttributeError) as err:
@@ -124,6 +142,20 @@ def _check_certificates(files: Sequence[Path], newer: Run | None, facts: Facts) 
         for line in lines:
             click.echo(f"  {one_line(line, 500)}")
     return exit_codes.FAILED if broken else exit_codes.OK
+
+
+def _unlike_record(
+    certificate: Data, path: Path, run: Run, verdicts: Sequence[Verdict], op_facts: Data
+) -> Sequence[str]:
+    """What a certificate says and its own record does not; nothing where it was made of another record."""
+    predicate, digest = certificate["predicate"], hashlib.sha256(read_capped(path)).hexdigest()
+    if predicate["record"]["sha256"] != digest:
+        return []
+    measured = {name: predicate[name] for name in ("mutation", "second_opinion", "sweeps")}
+    try:
+        return unlike(certificate, statement(run, digest, verdicts, op_facts, measured))
+    except CertificateError:  # The sources have changed since, which is a line already.
+        return []
 
 
 def _facts_now(facts: Facts, op: str, subject: str, device: str) -> Data | None:

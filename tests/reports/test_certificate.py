@@ -176,6 +176,14 @@ def test_a_certificate_of_a_real_op_holds_until_something_changes(
     assert (made["predicate"]["mutation"]["score"], made["predicate"]["second_opinion"]["samples"]) == (1.0, 10000)
     assert main(["certificate", "--check", str(path), "--record", "opassay-report/run.json"]) == 0
     assert capsys.readouterr().out.splitlines()[-1] == f"{path}: holds"
+    forged = copy.deepcopy(made)
+    forged["predicate"]["judged"]["elements"] = 10**9
+    forged["predicate"]["cells"][1]["outcome"] = "verified"
+    forged["predicate"]["outcomes"] = {"verified": 2}
+    path.write_bytes(as_json(forged))
+    assert main(["certificate", "--check", str(path), "--record", "opassay-report/run.json"]) == 1
+    out = capsys.readouterr().out
+    assert "predicate.judged: the record that it was made of gives something else" in out
     made["predicate"]["versions"]["torch"] = "1.0"
     made["predicate"]["sources"]["op"]["opassay/impl/softmax/public.py"] = "0" * 64
     path.write_bytes(as_json(made))
