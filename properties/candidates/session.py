@@ -18,8 +18,8 @@ from .arguments import CallArguments, Inputs, OperandFacts, State, Tensor, lacki
 from .bound_question import Reading
 from .comparing import hold_in_turn
 from .evidence import OF_ARITHMETIC, OF_DATA, OF_LIKELY, Evidence, Records
-from .finding import FailingCall, Finding, raised, summed, wrong
-from .host.calls import WRITTEN, Answer, Answering, CandidateCall, Manner, Writes, stays
+from .finding import FailingCall, Finding, lines_of_variant, raised, require_no_fault, summed, wrong
+from .host.calls import WRITTEN, Answer, Answering, CandidateCall, Executed, Manner, Writes, stays
 from .host.operations import Operations
 from .inputs import WAYS, Way, filled
 from .judge_draws import Draws
@@ -62,7 +62,7 @@ class CallHistory:
         strayed: whether an output was wrong so far. Then it is likely to be wrong again, where several questions in
             one call would not tell which one it is.
         erring: whether one was wrong when outputs were held last.
-        gradients: of the candidate at the given inputs, by operand.
+        gradients: of the candidate at the given inputs, by operand. executed: kernels as PTX; None where none was.
         staying: of calls of which `stays` is true, the outputs as they came.
         plain: the first call at the given inputs. operations: what such a call runs, where that is known.
     """
@@ -74,6 +74,7 @@ class CallHistory:
     strayed: bool = False
     erring: bool = False
     gradients: dict[int | str, Tensor | None] = field(default_factory=dict)
+    executed: Executed | None = None
     staying: list[Sequence[Tensor]] = field(default_factory=list)
     plain: CandidateCall | None = None
     operations: Operations | None = None
@@ -159,6 +160,9 @@ class Session:
             self.history.staying.append(answer.outputs)
         if places is not None and answer.form == WRITTEN:
             answer = msgspec.structs.replace(answer, form=places.form, plain=list(places.plain))
+        if answer.executed is not None:
+            self.history.executed = answer.executed
+            require_no_fault(answer.executed)
         if answer.changed:
             faults = [line for line in answer.changed if line not in self.changed_by_spec]
             answer = msgspec.structs.replace(answer, changed=faults)
@@ -218,6 +222,8 @@ class Session:
         if answer.raised:
             return self.shown_by(call, raised(question, answer.raised, refusable))
         finding = replace(self.held(question, cut.held, tensors, run, answer, sharp), sampled=cut.told)
+        if finding.wrong is not None:
+            finding = replace(finding, wrong=finding.wrong.with_lines(*lines_of_variant(self.history.executed)))
         return self.shown_by(call, finding, run.names[: len(run.outputs)])
 
     def shown_by(self, call: FailingCall, finding: Finding, names: Sequence[str] | None = None) -> Finding:
