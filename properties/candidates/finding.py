@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ...oracles.verdicts.verdict import FAILED, Code, Outcome, Verdict
 from .arguments import CallArguments, State, Tensor
@@ -33,15 +33,23 @@ def lines_of_variant(executed: Executed | None) -> list[str]:
     return [] if executed is None else [f"executed   as PTX: {executed.told}"]
 
 
-def require_no_fault(executed: Executed) -> None:
-    """Require that nothing was wrong with a launch, whatever the candidate has made of it.
+def in_variant(finding: Finding, executed: Executed | None) -> Finding:
+    """A finding whose card says in which variant kernels were executed."""
+    if finding.wrong is None:
+        return finding
+    return replace(finding, wrong=finding.wrong.with_lines(*lines_of_variant(executed)))
+
+
+def require_no_fault(executed: Executed | None) -> Executed | None:
+    """Give how kernels were executed, where nothing was wrong with a launch, whatever the candidate has made of it.
 
     Raises:
         FaultError: a launch was at fault, or could not be executed.
     """
-    if executed.fault:
+    if executed is not None and executed.fault:
         title, *lines = executed.text
         raise FaultError(Wrong(Code(executed.fault), title, (*map(str.strip, lines), *lines_of_variant(executed))))
+    return executed
 
 
 @dataclass(frozen=True)
