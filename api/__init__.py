@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from opassay import pytest as pytest
     from opassay.oracles.bound.terms import PRESETS as PRESETS
     from opassay.oracles.bound.terms import Terms as Terms
+    from opassay.oracles.machine.ptx.cuda_source import cuda_kernel as cuda_kernel
     from opassay.oracles.op.declaration import Draft as Draft
     from opassay.oracles.op.declaration import Law as Law
     from opassay.oracles.op.declaration import Op as Op

@@ -61,8 +61,17 @@ XLA_FUNCTIONS: Mapping[str, float] = {
     **CPU_FUNCTIONS, "exp": 6.0, "expm1": 6.0, "log": 2.0, "log1p": 3.0, "tanh": 5.0, "exp2": 68.0, "log2": 3.0,
     "log10": 3.0, "sinh": 25.0, "cosh": 25.0, "erf": 6.0,
 }  # fmt: skip
+#: What Triton's compiler makes of a function: CUDA's library, and a sigmoid of an exponential of 2 ulp, a sum, and a
+#: quotient of 2 ulp. torch's numbers where those are larger, because torch computes a spec, too.
+TRITON_FUNCTIONS: Mapping[str, float] = {
+    **{name: max(ulps, CPU_FUNCTIONS[name]) for name, ulps in CUDA_FUNCTIONS.items()}, "sigmoid": 6.0,
+}  # fmt: skip
+#: The name of that table.
+TRITON = "triton"
 #: The tables of libraries, by the name that terms have for them.
-LIBRARIES: Mapping[str, Mapping[str, float]] = {"numpy": NUMPY_FUNCTIONS, "xla": XLA_FUNCTIONS}
+LIBRARIES: Mapping[str, Mapping[str, float]] = {
+    "numpy": NUMPY_FUNCTIONS, "xla": XLA_FUNCTIONS, TRITON: TRITON_FUNCTIONS,
+}  # fmt: skip
 #: Errors that approximations have whatever the size of the result, in units of u of binary32. torch's vectorised GELU
 #: takes erf from Abramowitz and Stegun 7.1.26, which is off by 1.5e-7 (2.5 u) on paper; with its roundings 1 + erf is
 #: off by 11.6 u on a million float32 numbers (torch 2.13, AVX512).
@@ -125,6 +134,7 @@ class Products:
             TF32. narrow: the format of such factors, where its range is narrower than that of the accumulate format;
             None where it is not.
         partials: format in which partial sums may be stored; None for that of accumulation.
+        sums: how many times as far off sums may be as those of one rounding for each product: `TENSOR_SUMS`.
         accumulators: of products of eight-bit numbers; None for the accumulate format.
     """
 
@@ -132,6 +142,14 @@ class Products:
     narrow: Format | None = None
     partials: Format | None = None
     accumulators: Accumulators | None = None
+    sums: float = 1.0
+
+
+#: The error of sums by tensor cores, in units of that of a rounding for each product. Each of k products, and what was
+#: summed before, loses less than a digit of weight 2u of the largest addend when it is cut off behind 24 digits, and so
+#: does the sum (M. Fasi, N. J. Higham, M. Mikaitis, S. Pranesh, PeerJ Computer Science 7, 2021). k + 1 such cuts for k
+#: products are 2 (1 + 1/k) u for each, and k is 4 at least.
+TENSOR_SUMS = 2.5
 
 
 @dataclass(frozen=True, eq=False)

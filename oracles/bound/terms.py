@@ -20,18 +20,23 @@ from .contract import (
     LIBRARIES,
     LOG_SUM,
     SCALED,
+    TENSOR_SUMS,
+    TRITON,
     Accumulators,
     Contract,
     Products,
     contract,
 )
 
+#: TF32 as a tensor core makes it of float32 by itself: it does not look at the last 13 bits.
+CUT_TF32 = "cut_tf32"
 #: The relative error of a factor of a product of matrices, by what the factors are rounded to. TF32 keeps 11 bits
 #: (NVIDIA A100 Tensor Core GPU Architecture, 2020), as binary16 does. A number as a sum of two bfloat16 numbers is off
 #: by 2^-16 of it, and the product of the two small parts, which is left out, is at most 2^-16 of the product: together
 #: less than what two factors that are off by 2^-15 each give.
 FACTORS: Mapping[str, float] = {
     "tf32": 2.0**-11,
+    CUT_TF32: 2.0**-10,
     **{name: FORMATS[name].unit_roundoff for name in HALF_TYPES},
     "bf16x3": 2.0**-15,
 }
@@ -46,7 +51,7 @@ ACCUMULATORS: Mapping[str, Accumulators] = {
 
 #: Factors that are rounded to the dtype of the spec, where that is a half type: what a tensor core takes.
 HALF = "half"
-_FACTOR_WORDS = {HALF: "the half type of the spec"}
+_FACTOR_WORDS = {HALF: "the half type of the spec", CUT_TF32: "TF32, or cut off to it"}
 
 #: Largest errors in ulps of the fast functions of CUDA in single precision. PTX ISA 8.7: ex2.approx is off by 2^-22.5
 #: of its value at most, which is 1.42 ulp; tanh.approx by 2^-11, which is 4096 ulp; rsqrt.approx by 2^-22.9, and
@@ -114,12 +119,18 @@ class Terms:
             [f"factors of products rounded to {_FACTOR_WORDS.get(self.factors, self.factors)}"] if self.factors else []
         )
         parts += [f"partial sums stored in {self.partials}"] if self.partials else []
+        parts += ["sums of tensor cores"] if self._by_tensor_cores else []
         parts += [f"products of eight bits added up as {self.accumulators}"] if self.accumulators else []
         parts += ["CUDA's fast functions and quotients"] if self.approximate else []
         parts += [f"elementary functions of {self.library}"] if self.library else []
         parts += ["subnormal numbers may be zero"] if self.flush else []
         parts += [f"algorithms: {', '.join(sorted(self.algorithms))}"] if self.algorithms else []
         return f"{self.name}: {'; '.join(parts)}"
+
+    @property
+    def _by_tensor_cores(self) -> bool:
+        """Whether tensor cores may add products up: they alone take TF32, and Triton's compiler takes them."""
+        return self.factors in ("tf32", CUT_TF32) or self.library == TRITON
 
     @functools.lru_cache(maxsize=256)  # noqa: B019 (terms are few, and scalars of the reading are kept by contract)
     def contract(self, dtype: str, device: str = "cpu", order: int = 0) -> Contract:
@@ -135,7 +146,8 @@ class Terms:
             factors = 0.0
         if partials is not None and partials.precision >= accumulate.precision:
             partials = None
-        fast = self.approximate and accumulate == FORMATS["float32"]
+        single = accumulate == FORMATS["float32"]
+        fast = self.approximate and single
         ulps = APPROXIMATE_FUNCTIONS if fast else LIBRARIES.get(self.library, base.functions.ulps)
         return replace(
             base,
@@ -147,9 +159,10 @@ class Terms:
                 FORMATS["float16"] if factors and name == "float16" else None,
                 partials,
                 ACCUMULATORS.get(self.accumulators),
+                TENSOR_SUMS if self._by_tensor_cores and single and (factors or dtype in HALF_TYPES) else 1.0,
             ),
             functions=replace(base.functions, ulps=ulps),
-            division=_FULL_DIVISION if fast else base.division,
+            division=_FULL_DIVISION if fast or (single and self.library == TRITON) else base.division,
         )
 
     @property
@@ -169,7 +182,9 @@ PRESETS: Mapping[str, Terms] = {
     "strict": Terms("strict"),
     "flash": Terms("flash", factors=HALF, algorithms=frozenset({"folded", "shifted", EXP2})),
     "torch": _TORCH,
-    "tensor_core": replace(_TORCH, name="tensor_core", factors="tf32", algorithms=_TORCH.algorithms | {EXP2}),
+    "tensor_core": replace(
+        _TORCH, name="tensor_core", factors="tf32", algorithms=_TORCH.algorithms | {EXP2}
+    ),
     "fast_math": replace(
         _TORCH, name="fast_math", factors="tf32", approximate=True, flush=True,
         algorithms=_TORCH.algorithms | {EXP2},
@@ -181,7 +196,7 @@ ALLOWANCES: Mapping[str, Mapping[str, str | bool]] = {
     **{f"{name}_inputs": {"inputs": name} for name in HALF_TYPES},
     **{f"{name}_factors": {"factors": name} for name in (*HALF_TYPES, HALF)},
     **{f"{name}_partials": {"partials": name} for name in HALF_TYPES},
-    **{name: {"factors": name} for name in ("tf32", "bf16x3")},
+    **{name: {"factors": name} for name in ("tf32", CUT_TF32, "bf16x3")},
     **{name: {"accumulators": name} for name in ACCUMULATORS},
     "stored": {"intermediates": True},
     "approximate": {"approximate": True},

@@ -10,6 +10,25 @@ import os
 import sys
 from typing import Any
 
+#: The architectures that kernels are compiled for, by name.
+CAPABILITIES = {"sm_80": 80, "sm_90": 90, "sm_100": 100}
+#: Bytes of shared memory that a block may have (CUDA C++ Programming Guide, technical specifications).
+SHARED_MEMORY = {"sm_80": 163 << 10, "sm_90": 227 << 10, "sm_100": 227 << 10}
+#: The variable that names the one that kernels are compiled for where their PTX is executed; sm_90 by default.
+ARCHITECTURE = "OPASSAY_PTX_ARCHITECTURE"
+
+
+def architecture() -> str:
+    """The architecture that the variable names.
+
+    Raises:
+        ValueError: it is none of `CAPABILITIES`.
+    """
+    name = os.environ.get(ARCHITECTURE, "sm_90")
+    if name not in CAPABILITIES:
+        raise ValueError(f"{ARCHITECTURE}={name}: need one of {', '.join(CAPABILITIES)}")
+    return name
+
 
 class _Driver:
     """What Triton asks of its driver to compile. The number of its device is the architecture's."""

@@ -99,7 +99,8 @@ EXPLANATIONS: dict[Code, Explanation] = {
         "programs or threads of a kernel touch one address in no decided order",
         "Two programs write one address, or one writes what another reads, or threads of one program read what others"
         " wrote with no barrier between; or a sum is made by atomic additions. On a GPU the result depends on timing.",
-        "Which program owns which output, and whether a second launch should read what the first one wrote.",
+        "Which program owns which output; whether a second launch should read what the first one wrote; within a"
+        " program, the barrier before what other threads wrote is read.",
     ),
     Code.MISALIGNED: Explanation(
         "a kernel touches an address that is no multiple of the bytes it touches",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -18,7 +18,7 @@ DEVICE = "cpu"
 
 
 class JudgedCase(
-    msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="schema", tag="opassay-judged-case/1"
+    msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="schema", tag="opassay-judged-case/2"
 ):
     """What was asked of a candidate.
 
@@ -26,7 +26,8 @@ class JudgedCase(
         question: its code; empty before one is chosen.
         candidate, spec: addresses; those of files are absolute. given: words NAME=VALUE for what gives the inputs.
         seed: a number, or the digits of `--draws`.
-        contract, dtype, calls, seconds, interpret: as `opassay judge` takes them.
+        contract, dtype, calls, seconds: as `opassay judge` takes them.
+        kernels: how Triton's run: "interpret", "compiled" or, on a GPU, "".
         sha256: of what was executed, by "candidate" and "spec". cell: of the question.
     """
 
@@ -38,7 +39,7 @@ class JudgedCase(
     dtype: str = ""
     calls: int | None = None
     seconds: float = 60.0
-    interpret: bool = False
+    kernels: Literal["", "interpret", "compiled"] = ""
     question: str = ""
     sha256: dict[str, str] = {}
     cell: Cell = Cell("", "", "", "", "")
@@ -57,7 +58,8 @@ class JudgedCase(
         words += ["--device=cuda"] if self.cell.device == "cuda" else []
         words += [f"--calls={self.calls}"] if self.calls else []
         words += [word for pair in self.given for word in ("--input", pair)]
-        return words + ["--interpret"] * self.interpret + (["-k", self.question] if self.question else [])
+        words += [f"--{self.kernels}"] if self.kernels else []
+        return words + (["-k", self.question] if self.question else [])
 
     @property
     def text(self) -> str:

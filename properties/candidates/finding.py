@@ -3,17 +3,53 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ...oracles.verdicts.verdict import FAILED, Code, Outcome, Verdict
 from .arguments import CallArguments, State, Tensor
 from .card import Wrong
 from .comparing import Held
-from .host.calls import Manner
+from .host.calls import Executed, Manner
 from .layouts import MemoryLayout
 
 #: What is wrong and no failure of an answer, because there was none, and its codes.
 _ENDS = {Outcome.TIMEOUT: Code.TIMED_OUT, Outcome.CRASH: Code.CRASHED}
+
+
+class FaultError(Exception):
+    """A call that launched a kernel at fault, or one that could not be executed.
+
+    Attributes:
+        wrong: what is said of it.
+    """
+
+    def __init__(self, wrong: Wrong) -> None:
+        super().__init__(wrong.title)
+        self.wrong = wrong
+
+
+def lines_of_variant(executed: Executed | None) -> list[str]:
+    """A line of a card about the variant in which kernels were executed as PTX; none where none was."""
+    return [] if executed is None else [f"executed   as PTX: {executed.told}"]
+
+
+def in_variant(finding: Finding, executed: Executed | None) -> Finding:
+    """A finding whose card says in which variant kernels were executed."""
+    if finding.wrong is None:
+        return finding
+    return replace(finding, wrong=finding.wrong.with_lines(*lines_of_variant(executed)))
+
+
+def require_no_fault(executed: Executed | None) -> Executed | None:
+    """Give how kernels were executed, where nothing was wrong with a launch, whatever the candidate has made of it.
+
+    Raises:
+        FaultError: a launch was at fault, or could not be executed.
+    """
+    if executed is not None and executed.fault:
+        title, *lines = executed.text
+        raise FaultError(Wrong(Code(executed.fault), title, (*map(str.strip, lines), *lines_of_variant(executed))))
+    return executed
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,8 @@ from typing import Any
 import msgspec
 import torch
 
-from ...oracles.bound.terms import Terms, TermsError, terms
+from ...oracles.bound.contract import EXP2, TRITON
+from ...oracles.bound.terms import CUT_TF32, Terms, TermsError, terms
 from ...oracles.machine.allocator import keep_freed_memory
 from ...oracles.verdicts.data import RecordError, decode_verdict
 from ...oracles.verdicts.verdict import Cell, Code, Outcome, Verdict
@@ -41,8 +42,8 @@ from .session import Session
 from .specification import SpecError, specification
 from .suites.opening import open_pair
 
-#: What Triton raises where there is no GPU.
-_NO_GPU = "0 active drivers"
+#: What Triton raises where there is no GPU, and what torch does.
+_NO_GPU = ("0 active drivers", "Torch not compiled with CUDA enabled", "Found no NVIDIA driver")
 #: How a candidate's process is confined by default.
 USUAL = Confinement()
 
@@ -65,7 +66,7 @@ def judge_file(
         GivenError: a file is not there, or lacks a name, or that of the spec raised, or the candidate's does not
             compile; or `contract` names no terms; or the isolation that is required cannot be had.
     """
-    allowed = _terms_of(contract, interpret=confinement.interpret)
+    allowed = _terms_of(contract, confinement)
     _require_python_file(candidate)
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(TemporaryFolder()).path
@@ -114,8 +115,7 @@ def judge_file(
         properties = PropertiesApart(make_again, words, allowed)
         stack.callback(properties.close)
         judgement = judged(session, plan, progress, properties.ask)
-        if any(_NO_GPU in cause.text for cause in judgement.causes):
-            raise GivenError(f"{named}: has Triton kernels, and there is no GPU here: add --interpret")
+        judgement = _without_gpu(named, judgement, confinement)
         of = replace(judgement.assignment, sha256=digests, isolation=quarters.isolation)
         judgement = replace(judgement, assignment=of)
         if not plan.timed or judgement.verdict in (Ruling.REJECTED, Ruling.ERROR):
@@ -200,8 +200,31 @@ class PropertiesApart:
         self._apart = None
 
 
-def _terms_of(contract: str | Terms, *, interpret: bool) -> Terms:
-    """The terms of a contract; under Triton's interpreter, which computes `tl.exp` and its like by NumPy, its library.
+def _without_gpu(named: str, judgement: Judgement, confinement: Confinement) -> Judgement:
+    """The judgement of a candidate on a machine without a GPU, where that is none of what is wrong.
+
+    Raises:
+        GivenError: the candidate asked for a GPU.
+    """
+    texts = [cause.text for cause in judgement.causes]
+    if any(_NO_GPU[0] in text for text in texts):
+        raise GivenError(f"{named}: has Triton kernels, and there is no GPU here: add --compiled or --interpret")
+    asks = next((text for text in texts if any(sign in text for sign in _NO_GPU)), "")
+    if asks:
+        raise GivenError(f"{named}: asks for a GPU, and there is none here: {asks}")
+    late = [each for each in judgement.causes if each.wrong is not None and each.wrong.code is Code.TIMED_OUT]
+    if confinement.compiled and late and len(late) == len(judgement.causes):
+        # PTX takes a thousand times as long here as on a GPU, so that its time says nothing of the candidate.
+        text = f"{late[0].text}; PTX is executed slowly: take smaller inputs, or more --seconds"
+        return replace(judgement, verdict=Ruling.ERROR, error=text)
+    return judgement
+
+
+def _terms_of(contract: str | Terms, confinement: Confinement) -> Terms:
+    """The terms of a contract, with what the way in which Triton's kernels run allows.
+
+    Its interpreter computes `tl.exp` and its like by NumPy. Its compiler makes `tl.exp(x)` of ex2.approx(x log2 e), `/`
+    of div.full, `tl.sqrt` of one that takes subnormal numbers for zero, and `tl.dot` of sums of tensor cores.
 
     Raises:
         GivenError: `contract` names no terms.
@@ -210,7 +233,14 @@ def _terms_of(contract: str | Terms, *, interpret: bool) -> Terms:
         allowed = terms(contract)
     except TermsError as err:
         raise GivenError(str(err)) from err
-    return replace(allowed, library="numpy") if interpret and not allowed.library else allowed
+    if confinement.compiled:
+        functions = allowed.library or TRITON
+        factors = CUT_TF32 if allowed.factors == "tf32" else allowed.factors
+        return replace(
+            allowed, factors=factors, library=functions, flush=True,
+            algorithms=allowed.algorithms | {EXP2},
+        )  # fmt: skip
+    return replace(allowed, library="numpy") if confinement.interpret and not allowed.library else allowed
 
 
 def _measure(make: Callable[[], CandidateApart], pair: dict[str, Any]) -> Timing:

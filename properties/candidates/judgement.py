@@ -78,6 +78,7 @@ class Judgement:
         arithmetic: the strictest precision that the candidate kept, in words; `kept` is the name of its terms.
         error: why there is no verdict on the candidate; empty where there is one.
         coverage: of each output and of what the spec writes, in order; empty where no value was held.
+        execution: how kernels were executed as PTX, in lines; empty where none was.
         seconds: how long the questions took. timing: of spec and candidate; no part of the verdict.
         operations: what a call runs, as its process tells it; no part of the verdict. None where that was not asked.
     """
@@ -91,6 +92,7 @@ class Judgement:
     error: str = ""
     coverage: tuple[Covered, ...] = ()
     seconds: float = 0.0
+    execution: tuple[str, ...] = ()
     timing: Timing | None = None
     operations: Operations | None = None
 
@@ -126,6 +128,7 @@ class Judgement:
             "left_out": {
                 finding.question: clean(finding.left_out)[:2000] for finding in self.findings if finding.left_out
             },
+            "executed": [clean(line)[:2000] for line in self.execution],
             "seed": of.draws.seed,
             "draws": of.draws.secret,
             "isolation": isolation.by,
@@ -173,6 +176,7 @@ class Judgement:
         ]
         lines += [f"  suspect: {finding.text}" for finding in self.suspicions]
         lines += [f"  weak: {text}" for text in self.weaknesses]
+        lines += [f"  executed as PTX: {line}" for line in self.execution]
         lines += [f"  keeps the bound of: {self.arithmetic}"] if self.arithmetic else []
         lines += [f"  time: {self.timing}"] if self.timing is not None else []
         of = self.assignment

@@ -18,7 +18,7 @@ from ..table import TABLE
 from .arguments import CallArguments, copied_state
 from .asking import ASKING
 from .conformance import DEFAULT
-from .finding import Finding, not_asked, of_property, wrong
+from .finding import FaultError, Finding, not_asked, of_property, wrong
 from .host.calls import GoneError, LateError
 from .host.host import CandidateHost
 from .judge_draws import Draws
@@ -116,14 +116,21 @@ def judged(
         error, findings = misread, []  # What was held against such bounds says nothing.
     findings.sort(key=lambda finding: list(TABLE).index(finding.question))
     weaknesses = [] if error else session.records.weaknesses(findings) + _unanswered(findings, plan) + stopped
+    weaknesses += [
+        f"{each.question} was not judged: {each.text}"
+        for each in findings
+        if each.wrong is not None and each.wrong.code is Code.OPCODE
+    ]
     name, words = ("", "") if error else arithmetic(session)
     findings = with_advice(session, findings, name)
     verdict = Ruling.ERROR if error else ruling(findings, weaknesses)
     names = session.candidate.name, session.spec.name, str(session.terms)
+    executed = session.history.executed
     of = Assignment(*names, session.draws, session.given.dtype, device=session.given.device)
     return Judgement(
         of, verdict, tuple(findings), tuple(weaknesses), words, name, error, session.records.coverage(),
-        time.monotonic() - start, operations=session.history.operations,
+        time.monotonic() - start, execution=() if executed is None else tuple(executed.tale),
+        operations=session.history.operations,
     )  # fmt: skip
 
 
@@ -159,6 +166,13 @@ def _ask(
             return findings, f"{code}: {err}", []
         except LateError:
             return findings, "", [f"not asked: out of time: {', '.join(plan.order[number:])}"]
+        except FaultError as err:
+            if err.wrong.code is not Code.OPCODE:
+                findings.append(Finding(code, Outcome.FAIL, err.wrong))
+            elif code == "GIVEN":
+                return findings, err.wrong.title, []
+            else:
+                findings.append(Finding(code, Outcome.UNSUPPORTED, err.wrong))
         except GoneError as err:
             text = "the candidate did not answer" if err.timed_out else "the candidate's process has ended"
             findings.append(wrong(code, Code.TIMED_OUT if err.timed_out else Code.CRASHED, f"{text}: {err}"))

@@ -18,8 +18,8 @@ from .arguments import CallArguments, Inputs, OperandFacts, State, Tensor, lacki
 from .bound_question import Reading
 from .comparing import hold_in_turn
 from .evidence import OF_ARITHMETIC, OF_DATA, OF_LIKELY, Evidence, Records
-from .finding import FailingCall, Finding, raised, summed, wrong
-from .host.calls import WRITTEN, Answer, Answering, CandidateCall, Manner, Writes, stays
+from .finding import FailingCall, Finding, in_variant, raised, require_no_fault, summed, wrong
+from .host.calls import WRITTEN, Answer, Answering, CandidateCall, Executed, Manner, Writes, stays
 from .host.operations import Operations
 from .inputs import WAYS, Way, filled
 from .judge_draws import Draws
@@ -61,10 +61,9 @@ class CallHistory:
         alike: whether the last one was answered, and at tensors of the shapes of those given.
         strayed: whether an output was wrong so far. Then it is likely to be wrong again, where several questions in
             one call would not tell which one it is.
-        erring: whether one was wrong when outputs were held last.
-        gradients: of the candidate at the given inputs, by operand.
-        staying: of calls of which `stays` is true, the outputs as they came.
-        plain: the last plain call at the given inputs. operations: what such a call runs, where that is known.
+        erring: whether one was wrong when outputs were held last. operations: what `plain` runs, where known.
+        gradients: of the candidate at the given inputs, by operand. executed: kernels as PTX; None where none was.
+        staying: outputs of calls of which `stays` is true. plain: the last plain call at the given inputs.
     """
 
     calls: int = 0
@@ -74,6 +73,7 @@ class CallHistory:
     strayed: bool = False
     erring: bool = False
     gradients: dict[int | str, Tensor | None] = field(default_factory=dict)
+    executed: Executed | None = None
     staying: list[Sequence[Tensor]] = field(default_factory=list)
     plain: CandidateCall | None = None
     operations: Operations | None = None
@@ -151,8 +151,7 @@ class Session:
         if places is not None:
             outputs = [(y.shape, dtype_name(y.dtype)) for y in places.tensors]
             asked["writes"] = msgspec.structs.replace(asked.get("writes", Writes()), destinations=outputs)
-        state_of_candidate = {n: tensors[n] for n in self.shared}
-        call = CandidateCall.of(arguments, state_of_candidate, manner=manner, **(usual | asked))
+        call = CandidateCall.of(arguments, {n: tensors[n] for n in self.shared}, manner=manner, **(usual | asked))
         if arguments is self.given and manner is Manner.PLAIN:
             self.history.plain = call
         answer = self.candidate.ask(call)
@@ -160,9 +159,10 @@ class Session:
             self.history.staying.append(answer.outputs)
         if places is not None and answer.form == WRITTEN:
             answer = msgspec.structs.replace(answer, form=places.form, plain=list(places.plain))
-        if answer.changed:
-            faults = [line for line in answer.changed if line not in self.changed_by_spec]
-            answer = msgspec.structs.replace(answer, changed=faults)
+        self.history.executed = answer.executed or self.history.executed
+        require_no_fault(answer.executed)
+        faults = [line for line in answer.changed if line not in self.changed_by_spec]
+        answer = msgspec.structs.replace(answer, changed=faults)
         self.history.changed += [line for line in answer.changed if line not in self.history.changed]
         self.history.alike = not answer.raised and arguments.shapes == self.given.shapes
         return answer
@@ -219,6 +219,7 @@ class Session:
         if answer.raised:
             return self.shown_by(call, raised(question, answer.raised, refusable))
         finding = replace(self.held(question, cut.held, tensors, run, answer, sharp), sampled=cut.told)
+        finding = in_variant(finding, self.history.executed)
         return self.shown_by(call, finding, run.names[: len(run.outputs)])
 
     def shown_by(self, call: FailingCall, finding: Finding, names: Sequence[str] | None = None) -> Finding:

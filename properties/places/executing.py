@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import os
+import importlib.util
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ...oracles.machine.ptx.executor import Executor
-
-#: The variable that names the architecture that kernels are compiled for; sm_90 by default.
-ARCHITECTURE = "OPASSAY_PTX_ARCHITECTURE"
 
 
 def install() -> Executor:
@@ -18,17 +15,32 @@ def install() -> Executor:
     Raises:
         ValueError: the variable names another architecture than the executor knows.
     """
-    from ...oracles.machine.compiling import prepare_to_compile
+    from ...oracles.machine.compiling import architecture, prepare_to_compile
 
     prepare_to_compile()
     from ...impl.gpu import launching  # imports no kernel; those must be imported after the line above
     from ...impl.operator.operator import Operator
-    from ...oracles.machine.ptx import executor
+    from ...oracles.machine.ptx.executor import Executor
 
-    name = os.environ.get(ARCHITECTURE, "sm_90")
-    if name not in executor.CAPABILITIES:
-        raise ValueError(f"{ARCHITECTURE}={name}: need one of {', '.join(executor.CAPABILITIES)}")
-    machine = executor.Executor(name)
+    machine = Executor(architecture())
     launching.put_on(machine)
     Operator.serve_by_cuda_kernels("CPU")
     return machine
+
+
+def install_for_others() -> None:
+    """Have this process execute Triton kernels that are launched in their own way, on tensors of the CPU, for good.
+
+    Where Triton is not installed there is nothing to do: kernels of CUDA C++ are executed in any process.
+
+    Raises:
+        ValueError: as `install`.
+    """
+    from ...oracles.machine.compiling import architecture, prepare_to_compile
+
+    if importlib.util.find_spec("triton") is None:
+        return
+    prepare_to_compile()
+    from ...oracles.machine.ptx.triton_launches import TritonLaunches
+
+    TritonLaunches(architecture()).install()

@@ -67,7 +67,7 @@ def _lacks(environment: dict[str, str], no_torch: str) -> list[str]:
     if _without_gpu(environment):
         lines.append(
             "no CUDA device: cells of device cuda are not run; Triton kernels are interpreted, those of a candidate by"
-            " `judge --interpret`, those of opassay by `run --subject triton`"
+            " `judge --compiled` or `--interpret`, those of opassay by `run --subject triton`"
         )
     if "gmpy2" not in environment:
         lines.append("no gmpy2: the exact reading is several times slower")

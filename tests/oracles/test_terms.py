@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import opassay
-from opassay.oracles.bound.contract import Products, contract
+from opassay.oracles.bound.contract import TENSOR_SUMS, Products, contract
 from opassay.oracles.bound.terms import ALLOWANCES, FACTORS, LADDER, PRESETS, Terms, terms
 from opassay.reference.formats import FORMATS
 
@@ -96,7 +96,7 @@ def test_flash_takes_weights_rounded_once_and_little_else(dtype: torch.dtype) ->
         opassay.assert_conforms(_rounded_once(q, k, v), _attention, q, k, v, contract="strict")
 
 
-@pytest.mark.parametrize("name", ["tensor_core", "strict+bfloat16_factors", "flash"])
+@pytest.mark.parametrize("name", ["strict+bfloat16_factors", "flash"])
 def test_factors_that_their_format_holds_are_not_rounded(name: str) -> None:
     a, b = (x.bfloat16() for x in torch.randn(2, 64, 64, generator=torch.Generator().manual_seed(0)))
 
@@ -107,3 +107,15 @@ def test_factors_that_their_format_holds_are_not_rounded(name: str) -> None:
     assert torch.equal(_bound_of(product, a, b, contract=name).radius, strict.radius)
     wide = _bound_of(product, a.float() * 1.1, b.float(), contract="tensor_core")
     assert bool((wide.radius > strict.radius).any())
+
+
+def test_sums_of_tensor_cores_are_farther_off_for_what_they_take_alone() -> None:
+    for dtype, name, sums in (
+        ("bfloat16", "tensor_core", TENSOR_SUMS), ("float32", "tensor_core", TENSOR_SUMS),
+        ("float32", "strict+triton", 1.0), ("float16", "strict+triton", TENSOR_SUMS),
+        ("float64", "tensor_core", 1.0), ("bfloat16", "torch", 1.0),
+    ):  # fmt: skip
+        assert terms(name).contract(dtype).products.sums == sums, (dtype, name)
+    a, b = (x.half() for x in torch.randn(2, 8, 64, 64, generator=torch.Generator().manual_seed(0)))
+    wide, narrow = (_bound_of(torch.matmul, a, b, contract=f"strict{more}").radius for more in ("+triton", ""))
+    assert torch.all(wide > narrow)

@@ -189,8 +189,8 @@ def _roundings(primitive: str, operands: Sequence[Ball], out: Ball, contract: Co
     if primitive == "sum":
         return max(int(operands[0].centre.size) // max(int(out.centre.size), 1) - 1, 1)
     products = contract.products
-    if products.factors or products.partials is not None or products.accumulators is not None:
-        return 1  # The error of a factor, or of an accumulator, is no rounding of the sum.
+    if products.factors or products.partials is not None or products.accumulators is not None or products.sums != 1.0:
+        return 1  # The error of a factor, of an accumulator, or of a cut is no rounding of the sum.
     if primitive == "matmul":
         return max(int(operands[0].shape[-1]), 1)
     if primitive == "correlate":

@@ -47,7 +47,7 @@ def bilinear(contract: Contract, product: _Product, a: Ball, b: Ball, terms: int
     size = product(*whole)  # of the factors of any evaluation
     centre, own = _centre(contract, product, a.centre, b.centre, terms, size.size)
     slack = 1.0 + (terms + 4) * SLACK
-    relative = terms * contract.roundoff
+    relative = terms * contract.roundoff * contract.products.sums
     absolute = terms * contract.underflow * (2.0 if contract.flush else 1.0)
     reaches = [float(np.max(each, initial=0.0)) for each in whole]
     rounding = contract.products

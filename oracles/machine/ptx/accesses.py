@@ -6,15 +6,64 @@ Source: NVIDIA, PTX ISA 9.1, sections 9.7.9.8 (ld), 9.7.9.11 (st), 9.7.9.25.3 (c
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 import numpy as np
 
 from .chunk import Chunk
 from .formats import BITS, NUMBERS, WIDTHS, Lanes
 from .grammar import unknown
-from .listing import Instruction, Listing
+from .listing import Instruction, Listing, Operand
 from .operands import Step, active, address, destination, elements, offset, reader
-from .space import Access
+from .space import Access, Space
+from .windows import WINDOWS
+
+#: What orders a load or a store with atomic operations.
+_STRONG = frozenset({"volatile", "relaxed", "acquire", "release", "mmio"})
+
+
+Placing = Callable[[Chunk, Lanes, tuple[int, int], str], list[tuple[Space, Access, Lanes]]]
+
+
+def places(instruction: Instruction, operand: Operand, entry: Listing) -> Placing:
+    """A function that gives what threads touch: for each state space the access, and which of the threads make it.
+
+    Its arguments are the running threads; the numbers of those that touch; bytes of an element, and how many of them
+    there are in a row; and the instruction in words. Where the instruction names no space, the address says which.
+    """
+    space = next((name for name in instruction.modifiers if name in _SPACES), "")
+    space = _SPACES.get(space, "generic")
+    where = address(instruction, operand, entry, space)
+
+    def place(chunk: Chunk, chosen: Lanes, shape: tuple[int, int], label: str) -> list[tuple[Space, Access, Lanes]]:
+        at = where(chunk)[chosen]
+        if space != "generic":
+            return [_access(chunk, space, at, chosen, shape, label, np.arange(chosen.size))]
+        of_shared, of_local, of_global = (at >= WINDOWS[name] for name in ("shared", "local", "global"))
+        # What is in no window is outside of global memory, too.
+        parts = {"shared": of_shared & ~of_local, "local": of_local & ~of_global, "global": of_global | ~of_shared}
+        return [
+            _access(chunk, name, at[part] - WINDOWS[name], chosen[part], shape, label, np.flatnonzero(part))
+            for name, part in parts.items()
+            if part.any()
+        ]
+
+    return place
+
+
+#: The state spaces that an instruction may name, and whose they are.
+_SPACES = {"global": "global", "const": "global", "shared": "shared", "shared::cta": "shared", "local": "local"}
+
+
+def _access(
+    chunk: Chunk, space: str, at: Lanes, chosen: Lanes, shape: tuple[int, int], label: str, own: Lanes
+) -> tuple[Space, Access, Lanes]:
+    if space == "shared":
+        return chunk.shared, Access(at + chunk.block[chosen] * chunk.context.shared, chosen, *shape, label), own
+    if space == "local":
+        part = chunk.local.part
+        return chunk.local, Access(at + chosen * part, chosen, *shape, label), own
+    return chunk.context.memory, Access(at, chunk.numbers[chosen], *shape, label), own
 
 
 def touch(
@@ -28,20 +77,25 @@ def touch(
         at, chosen: the address of each thread, and which threads they are.
         shape: bytes of an element, and how many of them there are in a row. where: the instruction in words.
     """
-    if space == "shared":
-        memory, threads = chunk.shared, chosen
-        at = at + chunk.block[chosen] * chunk.context.shared
-    else:
-        memory, threads = chunk.context.memory, chunk.numbers[chosen]
-    access = Access(at, threads, *shape, where)
+    memory, access, _ = _access(chunk, space, at, chosen, shape, where, chosen)
     if values is None:
         return memory.load(access)
     memory.store(access, values)
     return []
 
 
-def _space_of(instruction: Instruction) -> str:
-    return "shared" if "shared" in instruction.modifiers else "global"
+def spread_over(chunk: Chunk, chosen: Lanes, value: Lanes, threads: Lanes | None) -> Lanes:
+    """Values of the chosen threads as those of all threads; `threads` is None where all are chosen."""
+    if threads is None:
+        return value
+    whole = np.zeros(chunk.size, value.dtype)
+    whole[chosen] = value
+    return whole
+
+
+def is_strong(instruction: Instruction) -> bool:
+    """Whether a load or a store is ordered with atomic operations."""
+    return not _STRONG.isdisjoint(instruction.modifiers)
 
 
 def load(instruction: Instruction, entry: Listing) -> Step:
@@ -50,22 +104,23 @@ def load(instruction: Instruction, entry: Listing) -> Step:
         return _load_parameter(instruction, entry)
     target, source = instruction.operands
     names = [destination(instruction, name, entry) for name in elements(target)]
-    shape, space, label = (WIDTHS[instruction.kind], len(names)), _space_of(instruction), str(instruction)
+    kind, label, strong = instruction.kind, str(instruction), is_strong(instruction)
+    shape = WIDTHS[kind], len(names)
     _require_count(instruction, len(names))
-    place, where = address(instruction, source, entry, space), active(instruction)
+    place, where = places(instruction, source, entry), active(instruction)
 
     def step(chunk: Chunk) -> None:
         threads = where(chunk)
         chosen = chunk.chosen(threads)
         if not chosen.size:
             return
-        loaded = touch(chunk, space, place(chunk)[chosen], chosen, shape, label)
+        loaded = [np.zeros(chosen.size, BITS[shape[0]]) for _ in names]
+        for memory, access, own in place(chunk, chosen, shape, label):
+            for whole, part in zip(loaded, memory.load(access, strong), strict=True):
+                whole[own] = part
         for name, value in zip(names, loaded, strict=True):
-            whole = value
-            if threads is not None:
-                whole = np.zeros(chunk.size, value.dtype)
-                whole[chosen] = value
-            chunk.write(name, whole, threads)
+            # The sign of a signed type goes on into a wider register.
+            chunk.write(name, spread_over(chunk, chosen, value.view(NUMBERS[kind]), threads), threads)
 
     return step
 
@@ -94,16 +149,18 @@ def _load_parameter(instruction: Instruction, entry: Listing) -> Step:
 def store(instruction: Instruction, entry: Listing) -> Step:
     """st, of a vector too."""
     target, source = instruction.operands
-    width, space, label = WIDTHS[instruction.kind], _space_of(instruction), str(instruction)
+    width, label, strong = WIDTHS[instruction.kind], str(instruction), is_strong(instruction)
     readers = [reader(instruction, each, f"b{8 * width}", entry) for each in elements(source)]
     _require_count(instruction, len(readers))
-    place, where = address(instruction, target, entry, space), active(instruction)
+    place, where = places(instruction, target, entry), active(instruction)
 
     def step(chunk: Chunk) -> None:
         chosen = chunk.chosen(where(chunk))
-        if chosen.size:
-            values = [chunk.spread(read(chunk))[chosen] for read in readers]
-            touch(chunk, space, place(chunk)[chosen], chosen, (width, len(values)), label, values)
+        if not chosen.size:
+            return
+        values = [chunk.spread(read(chunk))[chosen] for read in readers]
+        for memory, access, own in place(chunk, chosen, (width, len(values)), label):
+            memory.store(access, [value[own] for value in values], strong)
 
     return step
 

@@ -16,8 +16,8 @@ class Deviation:
     """How far a result may be from the exact one.
 
     Attributes:
-        section: of NVIDIA, PTX ISA 9.1, that says so; "" where no text was at hand, and the bound, known from other
-            editions, is doubled.
+        section: of NVIDIA, PTX ISA 9.1, that says so, or another edition; "" where no text was at hand, and the bound,
+            known from other editions, is doubled.
         ulps: spacings of float32 numbers at the exact result. relative: part of the result. absolute: a distance.
     """
 
@@ -32,39 +32,42 @@ class Deviation:
         return self.ulps * np.spacing(size.astype(np.float32)).astype(np.float64) + self.relative * size + self.absolute
 
 
-#: By instruction. What has no section is not called by kernels here but div, sqrt.
+#: By instruction. div and sqrt are as `oracles.bound.terms` allows them, by the edition 8.7.
 BOUNDS = {
     "ex2": Deviation("9.7.3.21", ulps=2.0),
     "rcp": Deviation("9.7.3.13", ulps=1.0),
     "rsqrt": Deviation("9.7.3.16", relative=2.0**-22.9),
-    "sqrt": Deviation("", relative=2.0**-22),
-    "div": Deviation("", ulps=4.0),
+    "sqrt": Deviation("8.7: 9.7.3.15", relative=2.0**-23),
+    "div": Deviation("8.7: 9.7.3.8", ulps=2.0),
     "lg2": Deviation("", relative=2.0**-21, absolute=2.0**-21),
     "sin": Deviation("", absolute=2.0**-19.5),
     "cos": Deviation("", absolute=2.0**-19.5),
     "tanh": Deviation("", relative=2.0**-10),
 }
+#: The name of products of matrices by tensor cores among what was executed.
+MMA = "mma"
 #: How often an approximation was executed in this process, by instruction.
 executed: Counter[str] = Counter()
 
 
-def approximate(name: str, x: Lanes, exact: Lanes) -> Lanes:
+def approximate(name: str, x: Lanes, exact: Lanes, sure: Lanes = False) -> Lanes:
     """Results in float32.
 
     Args:
         name: of `BOUNDS`. x: the argument in float32, of a division the quotient. exact: the exact results, in float64.
+        sure: where every GPU is taken to give the nearest number.
     """
     executed[name] += 1
     nearest = exact.astype(np.float32)
-    share = _share(np.asarray(x, np.float32))
-    if share is None:
+    part = share(np.asarray(x, np.float32))
+    if part is None:
         return nearest
     distance = BOUNDS[name].distance(exact)
-    result = np.asarray(exact + share * distance).astype(np.float32)
+    result = np.asarray(exact + part * distance).astype(np.float32)
     # The last rounding may have left the bound: then the next number inwards is the farthest one within it.
     outside = np.abs(result.astype(np.float64) - exact) > distance
     result = np.where(outside & (result != nearest), np.nextafter(result, nearest), result)
-    return np.where(~np.isfinite(exact) | (exact == 0) | _is_exact(name, x), nearest, result)
+    return np.where(~np.isfinite(exact) | (exact == 0) | _is_exact(name, x) | sure, nearest, result)
 
 
 def upper_word(x: Lanes, exact: Lanes) -> Lanes:
@@ -76,16 +79,16 @@ def upper_word(x: Lanes, exact: Lanes) -> Lanes:
         x, exact: arguments and exact results in float64.
     """
     executed["rcp.f64"] += 1
-    share = _share(np.asarray(x).astype(np.float32))
+    part = share(np.asarray(x).astype(np.float32))
     words = np.asarray(exact).view(np.int64) >> np.int64(32)
-    moved = words if share is None else words + np.where(np.isfinite(exact) & (exact != 0), share, 0).astype(np.int64)
+    moved = words if part is None else words + np.where(np.isfinite(exact) & (exact != 0), part, 0).astype(np.int64)
     return (moved << np.int64(32)).view(np.float64)
 
 
-def _share(x: Lanes) -> Lanes | None:
+def share(x: Lanes) -> Lanes | None:
     """Where within the bound a result lies, -1 to 1: a function of the argument; None for the nearest number."""
     how = hardware.current().approximation
-    if how == "nearest":
+    if how in ("nearest", "truncating"):
         return None
     if how != "mixed":
         return np.asarray(1.0 if how == "up" else -1.0)
@@ -97,5 +100,12 @@ def _share(x: Lanes) -> Lanes | None:
 
 
 def _is_exact(name: str, x: Lanes) -> Lanes:
-    """Where every GPU is taken to be exact: 2^k of an integer k. No document says it."""
+    """Where every GPU is taken to be exact: 2^k of an integer k, and the reciprocal of 2^k. No document says it."""
+    if name == "rcp":
+        return is_power_of_two(x)
     return np.asarray(x == np.floor(x)) if name == "ex2" else np.zeros((), bool)
+
+
+def is_power_of_two(x: Lanes) -> Lanes:
+    """Whether numbers have one digit."""
+    return np.asarray(np.abs(np.frexp(x)[0]) == 0.5)

@@ -6,6 +6,7 @@ Source: NVIDIA, PTX ISA 9.1, sections 9.7.1 (integers), 9.7.3 (floating point), 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -13,11 +14,13 @@ from typing import Any
 import numpy as np
 
 from ..fused import fma, fma_to_odd
-from .approximations import approximate, upper_word
+from . import integers
+from .approximations import approximate, is_power_of_two, upper_word
 from .comparisons import comparison
 from .conversions import FROM_HALF, TO_HALF, conversion
-from .formats import BITS, NUMBERS, WIDTHS, Lanes, as_type, canonical, flush, from_bfloat16, to_bfloat16
+from .formats import BITS, NUMBERS, WIDTHS, Lanes, as_type, canonical, flush
 from .listing import Instruction
+from .windows import WINDOWS
 
 Compute = Callable[..., Any]
 
@@ -32,6 +35,8 @@ class Operation:
 
 def operation(instruction: Instruction) -> Operation | None:
     """The operation of an instruction that `grammar` knows; None for one that is no arithmetic."""
+    if instruction.name in integers.MAKERS:
+        return Operation(*integers.MAKERS[instruction.name](instruction))
     make = _MAKERS.get(instruction.name)
     if make is None:
         return None
@@ -91,6 +96,10 @@ def _in_pairs(single: Operation) -> Operation:
 
 def _product(instruction: Instruction) -> Operation:
     kind, first = instruction.kind, instruction.modifiers[0]
+    if kind in TO_HALF:  # float32 has the digits of any product of halves
+        return _sum(lambda a, b: a * b)(instruction)
+    if first == "hi":
+        return Operation(integers.upper_product(kind), (kind, kind))
     if first != "wide":
         return _of(2, lambda a, b: a * b)(instruction)
     wide = NUMBERS[_doubled(kind)]
@@ -99,10 +108,16 @@ def _product(instruction: Instruction) -> Operation:
 
 def _product_and_sum(instruction: Instruction) -> Operation:
     kind, first = instruction.kind, instruction.modifiers[0]
+    if first in ("rm", "rp", "rz"):
+        return _of(3, functools.partial(_directed, first))(instruction)
     if kind in ("f32", "f64"):
         return _of(3, fma)(instruction)
-    if kind == "bf16":
-        return Operation(lambda a, b, c: to_bfloat16(fma_to_odd(*map(from_bfloat16, (a, b, c)))), ("b16",) * 3)
+    if kind in TO_HALF:
+        wide_half, narrow = FROM_HALF[kind], TO_HALF[kind]
+        return Operation(lambda a, b, c: narrow(fma_to_odd(*map(wide_half, (a, b, c)))), ("b16",) * 3)
+    if first == "hi":
+        upper = integers.upper_product(kind)
+        return Operation(lambda a, b, c: upper(a, b) + c, (kind,) * 3)
     if first == "wide":
         wide = NUMBERS[_doubled(kind)]
         return Operation(lambda a, b, c: a.astype(wide) * b.astype(wide) + c, (kind, kind, _doubled(kind)))
@@ -111,6 +126,27 @@ def _product_and_sum(instruction: Instruction) -> Operation:
 
 def _doubled(kind: str) -> str:
     return f"{kind[0]}{2 * int(kind[1:])}"
+
+
+def _directed(how: str, a: Lanes, b: Lanes, c: Lanes) -> Lanes:
+    """a b + c in float32, rounded down (rm), up (rp) or towards zero (rz).
+
+    The product has 48 digits, which float64 holds, and what its sum with c loses is known (D. E. Knuth, The Art of
+    Computer Programming 2, 4.2.2, theorem B); so is on which side of the nearest float32 number the exact one lies.
+    """
+    product, addend = np.asarray(a, np.float64) * np.asarray(b, np.float64), np.asarray(c, np.float64)
+    total = product + addend
+    part = total - product
+    lost = (product - (total - part)) + (addend - part)
+    nearest = np.asarray(fma(a, b, c))
+    side = (total - nearest.astype(np.float64)) + lost
+    down, up = np.nextafter(nearest, np.float32(-np.inf)), np.nextafter(nearest, np.float32(np.inf))
+    if how == "rm":  # a sum of zero is negative, unless both are positive zeros
+        zero = (nearest == 0) & (side == 0) & (np.signbit(product) | np.signbit(addend))
+        return np.where(side < 0, down, np.where(zero, np.float32(-0.0), nearest))
+    if how == "rp":
+        return np.where(side > 0, up, nearest)
+    return np.where((side < 0) & (nearest > 0), down, np.where((side > 0) & (nearest < 0), up, nearest))
 
 
 def _quotient(instruction: Instruction) -> Operation:
@@ -122,7 +158,7 @@ def _quotient(instruction: Instruction) -> Operation:
 
 def _approximate_quotient(a: Lanes, b: Lanes) -> Lanes:
     exact = np.asarray(a.astype(np.float64) / b.astype(np.float64))
-    return approximate("div", exact, exact)
+    return approximate("div", exact, exact, is_power_of_two(b))
 
 
 def _whole_quotient(a: Lanes, b: Lanes) -> Lanes:
@@ -250,6 +286,14 @@ def _permute(a: Lanes, b: Lanes, selector: Lanes) -> Lanes:
     return np.asarray(result)
 
 
+def _window(instruction: Instruction) -> Operation:
+    """cvta: an address of a state space as a generic one, or back."""
+    space = next((name for name in ("shared", "local") if name in instruction.modifiers), "")
+    start = NUMBERS[instruction.kind](WINDOWS[space] if space else 0)
+    back = "to" in instruction.modifiers
+    return Operation(lambda a: a - start if back else a + start, (instruction.kind,))
+
+
 def _select(instruction: Instruction) -> Operation:
     return Operation(lambda a, b, truth: np.where(truth, a, b), (instruction.kind, instruction.kind, "pred"))
 
@@ -264,7 +308,7 @@ _MAKERS: dict[str, Callable[[Instruction], Operation]] = {
     "shl": _shift(True), "shr": _shift(False), "bfe": _field, "prmt": _of(3, _permute), "selp": _select,
     "ex2": _root("ex2", np.exp2), "lg2": _root("lg2", np.log2), "rcp": _root("rcp", lambda x: 1 / x),
     "rsqrt": _root("rsqrt", lambda x: 1 / np.sqrt(x)), "sqrt": _root("sqrt", np.sqrt), "sin": _root("sin", np.sin),
-    "cos": _root("cos", np.cos), "tanh": _root("tanh", np.tanh), "cvta": _of(1, lambda a: a),
+    "cos": _root("cos", np.cos), "tanh": _root("tanh", np.tanh), "cvta": _window,
     "setp": lambda instruction: Operation(*comparison(instruction)),
     "cvt": lambda instruction: Operation(*conversion(instruction)),
 }  # fmt: skip

@@ -5,8 +5,9 @@ A register that is the same in all threads may be a NumPy scalar, and is then co
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -17,6 +18,10 @@ from .listing import Listing
 from .space import Access, Space
 
 WARP = 32
+#: Sizes along x, y and z.
+Extents: TypeAlias = tuple[int, int, int]
+#: Which lanes, of all, the masks of a lane name.
+_MASKS = {"eq": np.equal, "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal}
 
 
 @dataclass
@@ -24,19 +29,33 @@ class Context:
     """What all chunks of one launch share.
 
     Attributes:
-        entry: the kernel. grid: blocks in three dims. threads: of a block.
+        entry: the kernel. grid: blocks in three dims. block: threads in three dims.
         memory: global memory. parameters: name -> bytes. poison: of registers and shared memory.
-        shared: bytes of a block's shared memory. undefined: how often a register was read before it was written.
+        shared: bytes of a block's shared memory. symbols: the addresses of the module's variables.
+        unordered: whether the order of sums of floats, several into one element, was not decided.
+        undefined: how often a register was read before it was written.
     """
 
     entry: Listing
-    grid: tuple[int, int, int]
-    threads: int
+    grid: Extents
+    block: Extents
     memory: Space
     parameters: dict[str, bytes]
     poison: int
     shared: int
+    symbols: dict[str, int] = field(default_factory=dict)
     undefined: int = 0
+    unordered: bool = False
+
+    @property
+    def threads(self) -> int:
+        """Of a block, in whole warps: what of the last one is no thread of the block has ended before it begins."""
+        return whole_warps(self.block)
+
+
+def whole_warps(block: Extents) -> int:
+    """The threads of a block, and as many more as fill its last warp."""
+    return -(-math.prod(block) // WARP) * WARP
 
 
 @dataclass
@@ -56,7 +75,8 @@ class Chunk:
         size: how many threads. lanes: their numbers here. numbers: in the whole launch. block: of each, here.
         within: the number of each in its block. special: the special registers.
         mask: the threads that execute the current block of instructions; None for all.
-        alive: the threads that have not ended. shared: the shared memory of all blocks. copies: that are pending.
+        alive: the threads that have not ended. shared: the shared memory of all blocks. local: that of all threads.
+        copies: that are pending.
         target: the block of instructions that comes next. parting: the threads that go elsewhere, and where.
         waiting: the threads that came to a barrier in this block of instructions.
     """
@@ -73,9 +93,12 @@ class Chunk:
         self.shared = Space(
             "shared", context.shared * blocks.size, blocks.size, threads, poison=context.poison, apart=True
         )
+        # A thread is the only one of a block of its own as far as its local memory goes.
+        size = -(-context.entry.sizes["local"] // 16) * 16
+        self.local = Space("local", size * self.size, self.size, 1, poison=context.poison, apart=True)
         self.copies = Copies()
         self.mask: Lanes | None = None
-        self.alive = np.ones(self.size, bool)
+        self.alive = self.within < math.prod(context.block)
         self.target = 0
         self.parting: tuple[Lanes, int] | None = None
         self.waiting: Lanes | None = None
@@ -83,14 +106,21 @@ class Chunk:
         self._defined: dict[str, Lanes] = {}
 
     def _special_registers(self) -> dict[str, Any]:
-        width, height, _ = grid = self.context.grid
-        blocks = np.repeat(self.blocks, self.context.threads)
-        places = blocks % width, blocks // width % height, blocks // (width * height)
+        threads = self.context.threads
         registers: dict[str, Any] = {"%laneid": (self.within % WARP).astype(np.uint32)}
-        for axis, place, extent in zip("xyz", places, grid, strict=True):
-            registers |= {f"%ctaid.{axis}": place.astype(np.uint32), f"%nctaid.{axis}": np.uint32(extent)}
-            registers |= {f"%tid.{axis}": np.uint32(0), f"%ntid.{axis}": np.uint32(1)}
-        return registers | {"%tid.x": self.within.astype(np.uint32), "%ntid.x": np.uint32(self.context.threads)}
+        registers |= {"%warpid": (self.within // WARP).astype(np.uint32), "%nwarpid": np.uint32(threads // WARP)}
+        blocks = np.repeat(self.blocks, threads)
+        for name, extents, number in (("ctaid", self.context.grid, blocks), ("tid", self.context.block, self.within)):
+            width, height, _ = extents
+            places = number % width, number // width % height, number // (width * height)
+            for axis, place, extent in zip("xyz", places, extents, strict=True):
+                along = place.astype(np.uint32) if extent > 1 else np.uint32(0)
+                registers |= {f"%{name}.{axis}": along, f"%n{name}.{axis}": np.uint32(extent)}
+        for relation, holds in _MASKS.items():
+            named = holds(np.arange(WARP)[None, :], np.arange(WARP)[:, None])
+            masks = (named << np.arange(WARP)).sum(1).astype(np.uint32)
+            registers[f"%lanemask_{relation}"] = masks[self.within % WARP]
+        return registers
 
     def read(self, name: str) -> Lanes:
         """The bits of a register; poison where nothing was written."""

@@ -27,6 +27,10 @@ def conversion(instruction: Instruction) -> tuple[Callable[..., Any], tuple[str,
         return FROM_HALF[source], ("b16",)
     whole = next((_TO_WHOLE[name] for name in modifiers if name in _TO_WHOLE), None)
     before: Callable[[Lanes], Lanes] = flush if "ftz" in modifiers and source == "f32" else np.asarray
+    if "sat" in modifiers:
+        return lambda x: np.where(x > 0, np.minimum(x, np.float32(1)), np.float32(0)), (source,)
+    if to == "tf32":
+        return _to_tf32, ("b32",)
     target = NUMBERS[to]
     if to[0] != "f":
         return (lambda x: _integer(whole(before(x)), target)) if whole else (lambda x: x.astype(target)), (source,)
@@ -36,6 +40,12 @@ def conversion(instruction: Instruction) -> tuple[Callable[..., Any], tuple[str,
         after: Callable[[Lanes], Lanes] = flush if "ftz" in modifiers else np.asarray
         return lambda x: canonical(after(x.astype(target))), (source,)
     return lambda x: x.astype(target), (source,)
+
+
+def _to_tf32(bits: Lanes) -> Lanes:
+    """Bits of the nearest number with 10 digits behind the leading one, of two the larger, as rna says."""
+    finite = (bits & np.uint32(0x7F800000)) != np.uint32(0x7F800000)
+    return np.where(finite, (bits + np.uint32(0x1000)) & np.uint32(0xFFFFE000), bits)
 
 
 def _pair(high: Lanes, low: Lanes) -> Lanes:

@@ -4,37 +4,55 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from .accesses import copy, load, store
-from .flow import barrier, branch, end
-from .grammar import require_known
+from .accesses import copy, is_strong, load, store
+from .atomics import update
+from .flow import barrier, branch, end, fence
+from .grammar import require_known, unknown
+from .integers import carry
 from .listing import Instruction, Listing, read_entry
 from .moves import compute, move
 from .operands import Step
-from .warps import load_matrix, reduce, shuffle, store_matrix
+from .tensor_cores import multiply_matrices
+from .warps import active_mask, load_matrix, match, reduce, shuffle, store_matrix, vote
 
 _MAKERS: dict[str, Callable[[Instruction, Listing], Step]] = {
     "mov": move, "ld": load, "st": store, "cp": copy, "bra": branch, "ret": end, "exit": end, "bar": barrier,
-    "shfl": shuffle, "redux": reduce, "ldmatrix": load_matrix, "stmatrix": store_matrix,
+    "shfl": shuffle, "redux": reduce, "ldmatrix": load_matrix, "stmatrix": store_matrix, "vote": vote, "match": match,
+    "activemask": active_mask, "atom": update,
+    "mma": multiply_matrices, "red": update, "membar": fence, "fence": fence, "barrier": barrier,
 }  # fmt: skip
+
+
+#: Products of matrices that a warp begins and waits for.
+_ASYNCHRONOUS = frozenset({"wgmma", "tcgen05"})
 
 
 class Kernel:
     """An entry of PTX.
 
     Args:
-        text: of a module.
+        text: of a module. name: of the entry; by default the first one.
 
     Attributes:
         entry: as it was read. steps: of every basic block.
+        waits: whether a thread may wait for what another one does to memory.
 
     Raises:
         Unsupported: an instruction, a modifier or an operand that no meaning is built for, wherever in the text.
     """
 
-    def __init__(self, text: str) -> None:
-        self.entry = read_entry(text)
+    def __init__(self, text: str, name: str = "") -> None:
+        self.entry = read_entry(text, name)
+        every = [instruction for block in self.entry.blocks for instruction in block]
+        self.waits = any(each.name == "atom" or is_strong(each) for each in every)
+        for each in every:
+            if each.name in _ASYNCHRONOUS:
+                text = "what tensor cores do by themselves is not executed; Triton takes mma.sync for sm_80"
+                raise unknown(each, text)
         self.steps = [[self._step(instruction) for instruction in block] for block in self.entry.blocks]
 
     def _step(self, instruction: Instruction) -> Step:
         require_known(instruction)
+        if instruction.name in ("addc", "subc", "madc") or "cc" in instruction.modifiers:
+            return carry(instruction, self.entry)
         return _MAKERS.get(instruction.name, compute)(instruction, self.entry)

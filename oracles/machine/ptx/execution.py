@@ -16,6 +16,8 @@ from .formats import Lanes
 
 #: Threads of a chunk, about: a step of fewer costs as much, for Python takes as long as NumPy.
 _CHUNK = 1 << 14
+#: Blocks of instructions that run before the choice of threads changes, where some may wait for others.
+_PHASE = 16
 
 
 def execute(kernel: Kernel, context: Context, order: str) -> None:
@@ -34,7 +36,7 @@ def execute(kernel: Kernel, context: Context, order: str) -> None:
         for first in range(0, count, together):
             chunk = Chunk(context, np.arange(first, min(first + together, count)))
             _Run(kernel, chunk, order).to_the_end()
-            context.undefined += chunk.shared.undefined
+            context.undefined += chunk.shared.undefined + chunk.local.undefined
 
 
 class _Run:
@@ -47,12 +49,14 @@ class _Run:
     def __init__(self, kernel: Kernel, chunk: Chunk, order: str) -> None:
         self._kernel, self._order, self._end = kernel, order, len(kernel.steps)
         self.chunk = chunk
-        self.at = np.zeros(chunk.size, np.int64)
+        self.at = np.where(chunk.alive, 0, self._end)
         self.waiting = np.zeros(chunk.size, bool)
+        self._warps = chunk.lanes // WARP
+        self._turns, self._ran = 0, np.zeros(chunk.size // WARP, np.int64)
 
     def to_the_end(self) -> None:
         """Execute until every thread has ended."""
-        together = 0 if self._order == "together" else None
+        together = 0 if self._order == "together" and self.chunk.alive.all() else None
         while together is None or together < self._end:
             if together is not None:
                 together = self._run_all(together)
@@ -81,13 +85,39 @@ class _Run:
 
     def _run_some(self, ready: Lanes) -> None:
         """Run a block of instructions for the threads that are at the lowest one; by order, for one warp alone."""
-        if self._order != "together":
-            warps = self.chunk.within // WARP
-            ready = ready & (warps == warps[ready].max())
+        if self._kernel.waits:
+            ready = self._in_turn(ready)
+        elif self._order != "together":
+            ready = ready & self._next_warp(ready, self.chunk.within // WARP)
         lowest = int(self.at[ready].min())
         mask = ready & (self.at == lowest)
         self._run(lowest, mask)
         self._move(mask)
+
+    def _in_turn(self, ready: Lanes) -> Lanes:
+        """The threads that may run next, of a kernel in which some may wait for others: none of those waits for ever.
+
+        In turn run the threads at the lowest instruction, or the last warp or the first; the warps that are farthest,
+        for who holds a lock is behind the loop of those that wait for it; and the warp that has not run for longest.
+        """
+        self._turns += 1
+        phase = self._turns // _PHASE
+        if phase % 3 == 1:
+            farthest = ready & (self.at == self.at[ready].max())
+            return ready & np.isin(self._warps, self._warps[farthest])
+        if phase % 3 == 2:
+            warps = np.unique(self._warps[ready])
+            latest = warps[self._ran[warps] == phase]
+            chosen = latest[0] if latest.size else warps[self._ran[warps].argmin()]
+            self._ran[chosen] = phase
+            return ready & (self._warps == chosen)
+        if self._order == "together":
+            return ready
+        return ready & self._next_warp(ready, self._warps)
+
+    def _next_warp(self, ready: Lanes, warps: Lanes) -> Lanes:
+        """The threads of the last or the first of the warps with a thread that is ready, as the order says."""
+        return np.asarray(warps == (warps[ready].max() if self._order == "apart" else warps[ready].min()))
 
     def _run(self, number: int, mask: Lanes | None) -> None:
         chunk = self.chunk

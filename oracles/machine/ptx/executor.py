@@ -6,10 +6,11 @@ executed once more on hardware whose unwritten memory holds other bytes; the res
 
 from __future__ import annotations
 
+import math
 import struct
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,19 +19,18 @@ import torch
 from ...op.declaration import Tensor
 from ...verdicts.verdict import Code
 from ...verdicts.violation import Violation
-from ..compiling import compile_for, compiled
+from ..compiling import CAPABILITIES, compile_for, compiled
 from ..memory import bytes_of, runs_of
 from ..poison import poisoned_tensor
 from . import hardware
-from .chunk import WARP, Context
+from .account import ACCOUNT
+from .chunk import WARP, Context, Extents, whole_warps
 from .executable import Kernel
 from .execution import execute
-from .hardware import Hardware
-from .operands import BASE
+from .hardware import ORDERS, Hardware
 from .space import Space
+from .windows import BASE
 
-#: The architectures that kernels are compiled for, by name.
-CAPABILITIES = {"sm_80": 80, "sm_90": 90, "sm_100": 100}
 #: Bytes around every operand; and addresses of operands are multiples of this but for their storage's own alignment.
 _GUARD, _ALIGNMENT = 4096, 256
 #: Added to a poison, which gives another one.
@@ -69,44 +69,63 @@ class Executor:
         """
         with self._lock:
             made = compiled(kernel, grid, operands, constants, warps)
-            program = self._kernel(made)
-            arguments = [
-                (made.src.signature[name], value) for name, value in zip(kernel.arg_names, operands, strict=False)
-            ]
-            launch = PlacedLaunch(made.metadata, program, _three(grid), arguments)
-            launch.run()
+            self.execute(made, grid, dict(zip(kernel.arg_names, operands, strict=False)))
 
-    def _kernel(self, made: Any) -> Kernel:
-        """The program of what Triton compiled, read once."""
+    def execute(self, made: Any, grid: tuple[int, ...], values: Mapping[str, object]) -> None:
+        """Execute what Triton compiled.
+
+        Args:
+            made: a kernel of its compiler. grid: of the launch. values: of its arguments, by name.
+
+        Raises:
+            Violation, Unsupported: as `launch`.
+        """
         program = self._kernels.get(made.hash)
         if program is None:
             text = made.asm["ptx"]
             program = self._kernels[made.hash] = Kernel(self._edit(text) if self._edit else text)
-        return program
+        arguments = [(kind, values[name], name) for name, kind in made.src.signature.items() if kind != "constexpr"]
+        metadata = made.metadata
+        geometry = Geometry(metadata.name, three_extents(grid), (WARP * metadata.num_warps, 1, 1), metadata.shared)
+        PlacedLaunch(geometry, program, arguments).run()
 
 
-def _three(grid: tuple[int, ...]) -> tuple[int, int, int]:
-    width, height, depth = (*grid, 1, 1)[:3]
+def three_extents(sizes: Sequence[int]) -> Extents:
+    """Sizes along x, y and z of those that are named."""
+    width, height, depth = (*map(int, sizes), 1, 1)[:3]
     return width, height, depth
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """The name of a launched kernel, its blocks and the threads of one along three axes, and its dynamic shared memory
+    in bytes.
+    """
+
+    name: str
+    grid: Extents
+    block: Extents
+    shared: int
 
 
 class PlacedLaunch:
     """One launch: its operands in a memory, and the bytes of its parameters.
 
     Args:
-        metadata: of Triton's compiler. kernel: the program. grid: blocks in three dims.
-        arguments: the types of the signature, and the values.
+        geometry: of the launch. kernel: the program.
+        arguments: of each parameter its type, as Triton names them, its value and its name.
     """
 
-    def __init__(
-        self, metadata: Any, kernel: Kernel, grid: tuple[int, int, int], arguments: list[tuple[str, object]]
-    ) -> None:
-        self._name, self._kernel, self._grid = metadata.name, kernel, grid
-        self._threads, self._dynamic = WARP * metadata.num_warps, metadata.shared
-        self._arguments = [(kind, value) for kind, value in arguments if kind != "constexpr"]
+    def __init__(self, geometry: Geometry, kernel: Kernel, arguments: Sequence[tuple[str, object, str]]) -> None:
+        self._geometry, self._kernel, self._arguments = geometry, kernel, arguments
         self._places: dict[int, tuple[int, Any]] = {}
+        self._symbols: dict[str, int] = {}
+        self._unordered = False
         self._end = _GUARD
-        for _, value in self._arguments:
+        for name, content in kernel.entry.constants.items():
+            self._symbols[name] = BASE + self._end
+            self._end += -(-len(content) // _ALIGNMENT) * _ALIGNMENT + _GUARD
+        for _, value, _ in self._arguments:
             if isinstance(value, Tensor):
                 self._place(value)
         self._parameters = self._packed()
@@ -122,7 +141,7 @@ class PlacedLaunch:
     def _packed(self) -> dict[str, bytes]:
         """The bytes of every parameter of the entry; those that Triton adds are null pointers."""
         parameters = {name: bytes(width) for name, width in self._kernel.entry.parameters.items()}
-        for name, (kind, value) in zip(list(parameters), self._arguments, strict=False):
+        for name, (kind, value, _) in zip(list(parameters), self._arguments, strict=False):
             parameters[name] = self._raw(kind, value, len(parameters[name]))
         return parameters
 
@@ -141,34 +160,56 @@ class PlacedLaunch:
         on = hardware.current()
         memory, undefined = self._executed(on)
         if undefined:
-            other, _ = self._executed(replace(on, poison=(on.poison + _OTHER) & 0xFF))
-            for place, content in self._places.values():
-                if (memory.cells[place : place + content.size] != other.cells[place : place + content.size]).any():
-                    raise Violation(
-                        Code.UNDEFINED, f"{self._name}: a result depends on memory that nothing was written to"
-                    )
+            text = f"{self._geometry.name}: a result depends on memory that nothing was written to"
+            self._require_equal(
+                memory, replace(on, poison=(on.poison + _OTHER) & 0xFF), Violation(Code.UNDEFINED, text)
+            )
+        # Where threads wait for others, results may rightly hang on who comes first.
+        if memory.doubt is not None and not self._unordered and not self._kernel.waits:
+            for order in ORDERS:
+                if order != on.order:
+                    self._require_equal(memory, replace(on, order=order), self._named(memory.doubt))
         for place, content in self._places.values():
             content[:] = memory.cells[place : place + content.size]
 
+    def _require_equal(self, memory: Space, on: Hardware, violation: Violation) -> None:
+        """Require that the launch leaves the same on another hardware; else it is a violation."""
+        other, _ = self._executed(on)
+        for place, content in self._places.values():
+            if (memory.cells[place : place + content.size] != other.cells[place : place + content.size]).any():
+                raise violation
+
+    def _named(self, violation: Violation) -> Violation:
+        """The same with the name of the kernel before it."""
+        title = f"{self._geometry.name}: {violation.title}"
+        return Violation(violation.code, title, violation.message.splitlines()[1:])
+
     def _executed(self, on: Hardware) -> tuple[Space, int]:
         """The memory as the launch leaves it, and how often it read what was never written."""
-        blocks = int(np.prod(self._grid))
-        memory = Space("global", self._end, blocks, self._threads, poison=on.poison, apart=False)
+        entry, geometry = self._kernel.entry, self._geometry
+        memory = Space(
+            "global", self._end, math.prod(geometry.grid), whole_warps(geometry.block), poison=on.poison, apart=False
+        )
         for place, content in self._places.values():
             memory.cells[place : place + content.size] = content
-        for _, value in self._arguments:
+        for name, address in self._symbols.items():
+            content = np.frombuffer(entry.constants[name], np.uint8)
+            memory.cells[address - BASE : address - BASE + content.size] = content
+            memory.allow(name, [(address - BASE, address - BASE + content.size)])
+        for _, value, name in self._arguments:
             if isinstance(value, Tensor):
                 place, _ = self._places[value.untyped_storage().data_ptr()]
-                for first, last in runs_of(value):
-                    memory.allowed[place + first : place + last] = memory.defined[place + first : place + last] = True
-        shared = -(-(self._kernel.entry.size + self._dynamic) // 16) * 16
+                runs = [(place + first, place + last) for first, last in runs_of(value)]
+                memory.allow(name, runs)
+        shared = -(-(entry.sizes["shared"] + geometry.shared) // 16) * 16
         context = Context(
-            self._kernel.entry, self._grid, self._threads, memory, self._parameters, on.poison, max(shared, 16)
+            entry, geometry.grid, geometry.block, memory, self._parameters, on.poison, max(shared, 16), self._symbols
         )
         try:
             execute(self._kernel, context, on.order)
         except Violation as violation:
-            raise Violation(
-                violation.code, f"{self._name}: {violation.title}", violation.message.splitlines()[1:]
-            ) from None
+            raise self._named(violation) from None
+        self._unordered = context.unordered
+        if context.unordered:
+            ACCOUNT.unordered.add(geometry.name)
         return memory, memory.undefined + context.undefined

@@ -36,6 +36,11 @@ def _go_to(instruction: Instruction, target: int) -> Step:
     return step
 
 
+def fence(instruction: Instruction, entry: Listing) -> Step:
+    """membar and fence: memory is in one order here anyway; what they order with atomics `space.BlockOrder` says."""
+    return lambda chunk: None
+
+
 def barrier(instruction: Instruction, entry: Listing) -> Step:
     """bar.sync 0: the threads of a block wait for each other; bar.warp.sync: those of a warp, which run together."""
     where, warp = active(instruction), "warp" in instruction.modifiers

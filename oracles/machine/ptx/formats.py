@@ -12,7 +12,7 @@ Lanes: TypeAlias = Any
 #: Bytes of a type; a predicate takes one.
 WIDTHS = {
     "pred": 1, "b8": 1, "u8": 1, "s8": 1, "b16": 2, "u16": 2, "s16": 2, "f16": 2, "bf16": 2, "b32": 4, "u32": 4,
-    "s32": 4, "f32": 4, "f16x2": 4, "bf16x2": 4, "f32x2": 8, "b64": 8, "u64": 8, "s64": 8, "f64": 8,
+    "s32": 4, "f32": 4, "f16x2": 4, "bf16x2": 4, "tf32": 4, "f32x2": 8, "b64": 8, "u64": 8, "s64": 8, "f64": 8,
 }  # fmt: skip
 #: Bits without a type, by their bytes.
 BITS: dict[int, Any] = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}

@@ -17,8 +17,10 @@ class Hardware:
 
     Attributes:
         approximation: where within its bound the result of an approximation lies: "nearest" to the exact value, at the
-            end above ("up") or below ("down"), or at one of both by the bits of the argument ("mixed").
-        order: of warps between barriers: "together", or "apart", one after the other from the last.
+            end above ("up") or below ("down"), or at one of both by the bits of the argument ("mixed"). Sums of a
+            tensor core may also be "truncating": cut off behind the digits of the largest addend.
+        order: of warps between barriers, of `ORDERS`: "together", or one after the other, from the last ("apart") or
+            from the first ("onward").
         poison: the byte that fills memory and registers to which nothing was written.
     """
 
@@ -30,9 +32,12 @@ class Hardware:
         return f"approximations {self.approximation}, warps {self.order}, poison {self.poison:#04x}"
 
 
+ORDERS = ("together", "apart", "onward")
 NEAREST = Hardware()
 #: Those whose approximations err as far as they may.
 ENDS = (Hardware("up"), Hardware("down"), Hardware("mixed"))
+#: Tensor cores as they were measured; all else at its nearest.
+TRUNCATING = Hardware("truncating")
 #: The one that differs in what no result may depend on. 0x3C makes a number near 0.01 of float32.
 APART = Hardware(order="apart", poison=0x3C)
 

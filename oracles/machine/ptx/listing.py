@@ -8,16 +8,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from .formats import WIDTHS
+from .formats import WIDTHS, read_number
 
 _ENTRY = re.compile(r"\.entry\s+([\w$]+)\s*\(")
 _KIND = re.compile(r"\.(b8|[busf](?:8|16|32|64))\b")
 _PARAMETER = re.compile(r"(\w+)\s*(?:\[(\d+)\])?\s*$")
 _REGISTERS = re.compile(r"^\.reg\s+\.(\w+)\s+(.*)$")
 _RANGE = re.compile(r"([%\w$.]+)<(\d+)>")
-_SHARED = re.compile(r"\.shared\s+(?:\.align\s+(\d+)\s+)?\.(\w+)\s+([\w$%.]+)(?:\[(\d*)\])?", re.DOTALL)
+_VARIABLE = re.compile(
+    r"\.(shared|local|global|const)\s+(?:\.align\s+(\d+)\s+)?\.(\w+)\s+([\w$%.]+)(?:\[(\d*)\])?(?:\s*=\s*(.*))?",
+    re.DOTALL,
+)
+_FILE = re.compile(r'^\s*\.file\s+(\d+)\s+(?:"[^"]*"\s+)?"([^"]*)"', re.MULTILINE)
+_LOCATION = re.compile(r"\.loc\s+(\d+)\s+(\d+)\s+\d+(?:.*inlined_at\s+(\d+)\s+(\d+))?")
+_OUTSIDE = re.compile(r"^[^\S\n]*(?:\.(?:visible|extern|weak)\s+)*\.(?:shared|global|const)\s[^;]*;", re.MULTILINE)
 _STOP = re.compile(r"[;{}\n]|:(?!:)")
 _LABEL = re.compile(r"\s*[$\w]+\s*")
 _PREDICATE = re.compile(r"^@(!?)([%\w$.]+)\s+")
@@ -35,6 +41,7 @@ class Instruction:
     Attributes:
         name, modifiers: "add" and ("rn", "f32"). operands: as text; vectors as tuples.
         predicate: the register that guards it, or "". negated: whether that must be false. line: of the text.
+        source: file and line that it was compiled from, "" where the text does not say.
     """
 
     name: str
@@ -43,6 +50,7 @@ class Instruction:
     predicate: str = ""
     negated: bool = False
     line: int = 0
+    source: str = ""
 
     @property
     def opcode(self) -> str:
@@ -54,7 +62,7 @@ class Instruction:
         return self.modifiers[-1] if self.modifiers else ""
 
     def __str__(self) -> str:
-        return f"line {self.line}, {self.opcode}"
+        return f"{f'{self.source}, ' if self.source else ''}line {self.line} of the PTX, {self.opcode}"
 
 
 @dataclass
@@ -62,52 +70,67 @@ class Listing:
     """A kernel.
 
     Attributes:
-        name: of the entry. parameters: name -> bytes, in order. registers: name -> bytes; 1 for predicates.
-        shared: variable -> its first byte in the block's shared memory. size: bytes of all of them.
+        name: of the entry. parameters: name -> bytes, in order. kinds: name -> type; "" of a structure.
+        registers: name -> bytes; 1 for predicates.
+        places: variable of shared or local memory -> its first byte there.
+        sizes: bytes of all of them, by space. constants: variable of the module -> its bytes.
         blocks: instructions without a jump into or out of their middle. labels: name -> number of its block.
     """
 
     name: str
     parameters: dict[str, int] = field(default_factory=dict)
+    kinds: dict[str, str] = field(default_factory=dict)
     registers: dict[str, int] = field(default_factory=dict)
-    shared: dict[str, int] = field(default_factory=dict)
-    size: int = 0
+    places: dict[str, int] = field(default_factory=dict)
+    sizes: dict[str, int] = field(default_factory=lambda: {"shared": 0, "local": 0})
+    constants: dict[str, bytes] = field(default_factory=dict)
     blocks: list[list[Instruction]] = field(default_factory=list)
     labels: dict[str, int] = field(default_factory=dict)
 
-    def declare_shared(self, declaration: str) -> None:
-        """Give a variable of shared memory its place."""
-        match = _SHARED.search(declaration)
-        if match is None or match[3] in self.shared:
+    def declare(self, declaration: str) -> None:
+        """Give a variable its place, or its bytes."""
+        match = _VARIABLE.search(declaration)
+        if match is None or match[4] in self.places:
             return
-        width = WIDTHS[match[2]]
-        align = int(match[1] or width)
-        place = -(-self.size // align) * align
-        self.shared[match[3]] = place
+        space, width, name = match[1], WIDTHS[match[3]], match[4]
+        if space in ("global", "const"):
+            self.constants[name] = _initial(match[6] or "", match[3], int(match[5] or 1))
+            return
+        align = int(match[2] or width)
+        place = -(-self.sizes[space] // align) * align
+        self.places[name] = place
         # "[]" is dynamic: it begins behind all others, and the launch says how long it is.
-        self.size = place + (0 if match[4] == "" else width * int(match[4] or 1))
+        self.sizes[space] = place + (0 if match[5] == "" else width * int(match[5] or 1))
 
 
-def read_entry(text: str) -> Listing:
-    """The first entry of a module.
+def _initial(text: str, kind: str, count: int) -> bytes:
+    """The bytes of a variable that begins with the numbers in "{1, 2}"; with zeros where there are none."""
+    numbers = [read_number(each.strip(), kind).tobytes() for each in text.strip("{} ;").split(",") if each.strip()]
+    return b"".join(numbers).ljust(WIDTHS[kind] * count, b"\0")
+
+
+def read_entry(text: str, name: str = "") -> Listing:
+    """An entry of a module, by its name; by default the first one.
 
     Raises:
-        ValueError: the module has no entry.
+        ValueError: the module has no such entry.
     """
     text = _without_comments(text)
-    match = _ENTRY.search(text)
-    if match is None:
-        raise ValueError("the module has no .entry")
-    entry = Listing(match[1])
-    for declaration in re.findall(r"\.shared\s[^;{]*;", text[: match.start()]):
-        entry.declare_shared(declaration)
-    close = text.index(")", match.end())
-    for piece in text[match.end() : close].split(","):
-        kind, name = _KIND.findall(piece), _PARAMETER.search(piece)
-        if kind and name:
-            entry.parameters[name[1]] = WIDTHS[kind[0]] * int(name[2] or 1)
+    files = {number: path.rpartition("/")[2] for number, path in _FILE.findall(text)}
+    head = next((each for each in _ENTRY.finditer(text) if name in ("", each[1])), None)
+    if head is None:
+        raise ValueError(f"the module has no .entry {name}")
+    entry = Listing(head[1])
+    for variable in _OUTSIDE.findall(re.split(r"\.(?:entry|func)\b", text)[0]):
+        entry.declare(variable)
+    close = text.index(")", head.end())
+    for piece in text[head.end() : close].split(","):
+        kind, parameter = _KIND.findall(piece), _PARAMETER.search(piece)
+        if kind and parameter:
+            entry.parameters[parameter[1]] = WIDTHS[kind[0]] * int(parameter[2] or 1)
+            entry.kinds[parameter[1]] = "" if parameter[2] else kind[0]
     start = text.index("{", close)
-    _Body(entry, text.count("\n", 0, start) + 1).read(text[start + 1 :])
+    _Body(entry, text.count("\n", 0, start) + 1, files).read(text[start + 1 :])
     return entry
 
 
@@ -119,8 +142,8 @@ def _without_comments(text: str) -> str:
 class _Body:
     """Reads the body of an entry: statements, one after the other, in nested scopes of registers."""
 
-    def __init__(self, entry: Listing, line: int) -> None:
-        self._entry, self._line = entry, line
+    def __init__(self, entry: Listing, line: int, files: Mapping[str, str]) -> None:
+        self._entry, self._line, self._files, self._source = entry, line, files, ""
         self._scopes: list[dict[str, str]] = [{}]
         entry.blocks.append([])
 
@@ -133,7 +156,7 @@ class _Body:
             if sign == "\n":
                 self._line += 1
                 # Lines of line tables end without a semicolon.
-                statement = "" if statement.lstrip().startswith((".loc", ".file")) else statement + " "
+                statement = "" if self._take_location(statement) else statement + " "
             elif sign in "{}" and statement.strip():
                 statement += sign  # of a vector
             elif sign == "{":
@@ -160,12 +183,20 @@ class _Body:
             for name in _expanded(registers[2]):
                 self._entry.registers[self._local(name)] = WIDTHS[registers[1]]
         elif statement.startswith("."):
-            self._entry.declare_shared(statement)
+            self._entry.declare(statement)
         elif statement:
-            instruction = _instruction(statement, self._line, self._renaming())
+            instruction = replace(_instruction(statement, self._line, self._renaming()), source=self._source)
             self._entry.blocks[-1].append(instruction)
             if instruction.name in _ENDING:
                 self._open_block()
+
+    def _take_location(self, statement: str) -> bool:
+        """Note where the next instructions come from, where a line says so; whether it is one of a line table."""
+        match = _LOCATION.match(statement.strip())
+        if match is not None:
+            file, line = (match[3], match[4]) if match[3] else (match[1], match[2])
+            self._source = f"{self._files[file]}:{line}" if file in self._files else ""
+        return statement.lstrip().startswith((".loc", ".file"))
 
     def _open_block(self) -> None:
         if self._entry.blocks[-1]:

@@ -12,14 +12,13 @@ from .chunk import Chunk
 from .formats import NUMBERS, Lanes, as_type, read_number
 from .grammar import unknown
 from .listing import Instruction, Listing, Operand
+from .windows import BASE
 
 Reader: TypeAlias = Callable[[Chunk], Lanes]
 Step: TypeAlias = Callable[[Chunk], None]
 
-#: Where global memory begins, so that a null pointer, and an offset without its pointer, are outside.
-BASE = 1 << 40
 _ADDRESS = re.compile(r"\[\s*([%\w$.@]+)\s*(?:\+\s*(-?\w+))?\s*\]")
-_SPECIAL = frozenset({"%tid", "%ntid", "%ctaid", "%nctaid", "%laneid"})
+_SPECIAL = frozenset({"%tid", "%ntid", "%ctaid", "%nctaid", "%laneid", "%warpid", "%nwarpid"})
 
 
 def reader(instruction: Instruction, operand: Operand, kind: str, entry: Listing) -> Reader:
@@ -37,14 +36,16 @@ def reader(instruction: Instruction, operand: Operand, kind: str, entry: Listing
     if operand in entry.registers:
         name = operand
         return (lambda chunk: chunk.read(name)) if kind == "pred" else (lambda chunk: as_type(chunk.read(name), dtype))
-    if operand.partition(".")[0] in _SPECIAL:
+    if operand.partition(".")[0] in _SPECIAL or operand.startswith("%lanemask_"):
         return lambda chunk: as_type(chunk.special[operand], dtype)
     try:
         constant: Lanes
         if kind == "pred":
             constant = np.bool_(int(operand, 0))
-        elif operand in entry.shared:
-            constant = dtype(entry.shared[operand])
+        elif operand in entry.constants:
+            return lambda chunk: dtype(chunk.context.symbols[operand])
+        elif operand in entry.places:
+            constant = dtype(entry.places[operand])
         else:
             constant = read_number(operand, kind)
     except ValueError:
@@ -94,9 +95,9 @@ def address(instruction: Instruction, operand: Operand, entry: Listing, space: s
     """A function that gives addresses for all threads: bytes from the start of a space, of shared memory of its block.
 
     Args:
-        instruction, operand, entry: as for `reader`. space: "global" or "shared".
+        instruction, operand, entry: as for `reader`. space: of `WINDOWS`, or "generic".
     """
     name, number = offset(instruction, operand)
-    base = reader(instruction, name, "b64" if entry.registers.get(name) == 8 else "b32", entry)
+    base = reader(instruction, name, "b32" if entry.registers.get(name) == 4 else "b64", entry)
     number -= BASE if space == "global" else 0
     return lambda chunk: chunk.spread(base(chunk)).astype(np.int64) + number

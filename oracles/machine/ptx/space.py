@@ -12,6 +12,8 @@ threads, or threads of several blocks, have read it.
 
 from __future__ import annotations
 
+import bisect
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,6 +47,43 @@ class Access:
         return Access(self.addresses[chosen], self.threads[chosen], self.width, self.count, self.where)
 
 
+class BlockOrder:
+    """Which block comes after which, by way of atomic operations: one waits for what another one has set.
+
+    What a block does after an atomic operation, or a strong load or store, comes after what another block did before an
+    earlier one of its own. That the two met at one address is taken for granted, so that no kernel that orders its
+    blocks is refused; of one that only seems to, nothing is said.
+
+    Attributes:
+        clock: how many such operations there were.
+    """
+
+    def __init__(self) -> None:
+        self.clock = 0
+        self._times: dict[int, list[int]] = {}
+
+    def pass_through(self, blocks: Lanes) -> None:
+        """Blocks perform an operation, in the order of their threads."""
+        for block in dict.fromkeys(blocks.tolist()):
+            self.clock += 1
+            self._times.setdefault(block, []).append(self.clock)
+
+    def comes_before(self, theirs: Lanes, stamps: Lanes, ours: Lanes) -> Lanes:
+        """Whether what blocks did when `stamps` say comes before what ours do now; of several blocks any will do."""
+        result = np.zeros(len(ours), bool)
+        if not self.clock:
+            return result
+        for i, (their, stamp, our) in enumerate(zip(theirs.tolist(), stamps.tolist(), ours.tolist(), strict=True)):
+            latest = self._times.get(our, [0])[-1]
+            if their < 0:  # of several readers it is not known when all of them have read
+                result[i] = latest > 0
+            elif their != our:
+                times = self._times.get(their, [])
+                first = bisect.bisect_right(times, stamp)
+                result[i] = first < len(times) and times[first] < latest
+        return result
+
+
 class Space:
     """Bytes by address.
 
@@ -54,28 +93,47 @@ class Space:
 
     Attributes:
         cells: the bytes. allowed: which of them an address may reach. defined: which were ever written.
-        undefined: how many elements were read to which nothing was written.
+        part: bytes of each block. undefined: how many elements were read to which nothing was written.
+        doubt: a race of threads of one block in global memory, one of which reads. A compiler has all threads that
+            hold an element load it, and one store it; so what the others read is often dead.
+        shared_updates: whether several threads have changed one element by atomic operations.
     """
 
     def __init__(self, name: str, size: int, blocks: int, threads: int, *, poison: int, apart: bool) -> None:
         self.name, self._threads, self._apart = name, threads, apart
-        self._part = size // max(blocks, 1)
+        self.part = size // max(blocks, 1)
         self.cells = np.full(-(-size // 16) * 16 + 16, poison, np.uint8)
         count = self.cells.size
         self.allowed = np.full(count, apart)
         self.defined = np.zeros(count, bool)
-        self.undefined = 0
+        self.undefined, self.shared_updates = 0, False
+        self.doubt: Violation | None = None
         self._epochs = np.zeros(blocks, np.int64)
         #: By the first byte of an element: a thread and its block's epoch; of readers the block, too.
         self._writer, self._written, self._reader, self._read, self._reading = np.full((5, count), _NOBODY, np.int64)
+        self._operands: list[tuple[int, int, str]] = []
+        self._atomic = np.zeros(count, bool)
+        #: When an element was touched last, by the clock of the order of blocks.
+        self._written_when, self._read_when = np.zeros((2, count), np.int32)
+        self._order = BlockOrder()
         self._views = {width: self.cells.view(BITS[width]) for width in BITS}
+
+    def allow(self, name: str, runs: list[tuple[int, int]]) -> None:
+        """Let addresses reach the elements of an operand, from the first byte to before the last one of each run."""
+        for first, last in runs:
+            self.allowed[first:last] = self.defined[first:last] = True
+        if runs:
+            self._operands.append((min(first for first, _ in runs), max(last for _, last in runs), name))
 
     def pass_barrier(self, blocks: Lanes) -> None:
         """Blocks pass a barrier: what their threads did before it comes before what they do from now on."""
         self._epochs[blocks] += 1
 
-    def load(self, access: Access) -> list[Lanes]:
+    def load(self, access: Access, strong: bool = False) -> list[Lanes]:
         """The bits of every element, by its place in a row.
+
+        Args:
+            access: who reads. strong: whether by an instruction that is ordered with atomic ones, as ld.acquire is.
 
         Raises:
             Violation: an address is misaligned or outside, or another thread wrote the element in this epoch.
@@ -88,15 +146,24 @@ class Space:
             at = access.addresses + number * access.width
             self.undefined += int(np.count_nonzero(~self.defined[at]))
             wrote = self._writer[at]
-            self._require_no_race(
-                access, at, wrote, self._recent(wrote, self._written[at], blocks, now), "reads", "wrote"
-            )
-            self._note_reader(at, access.threads, blocks, now)
+            racing = self._recent(wrote, self._written[at], blocks, now)
+            if strong:
+                racing = racing & ~self._atomic[at]
+            within = racing & (wrote // self._threads == blocks) & (not self._apart)
+            self._require_no_race(access, at, wrote, within, ("reads", "wrote"), doubtful=True)
+            self._require_no_race(access, at, wrote, racing & ~within, ("reads", "wrote"), self._written_when)
+            if not strong:
+                self._note_reader(at, access.threads, blocks, now)
             loaded.append(self._views[access.width][at // access.width])
+        if strong:
+            self._order.pass_through(blocks)
         return loaded
 
-    def store(self, access: Access, values: list[Lanes]) -> None:
+    def store(self, access: Access, values: list[Lanes], strong: bool = False) -> None:
         """Write bits, by their places in a row.
+
+        Args:
+            access: who writes. values: the bits. strong: as for `load`.
 
         Raises:
             Violation: as `load`; or another thread has read or written another value there in this epoch.
@@ -108,20 +175,70 @@ class Space:
         for number, value in enumerate(values):
             at = access.addresses + number * access.width
             changed = cells[at // access.width] != value
-            wrote = self._writer[at]
-            racing = self._recent(wrote, self._written[at], blocks, now) & changed
-            self._require_no_race(access, at, wrote, racing, "writes", "wrote")
-            self._require_no_race(
-                access, at, self._reader[at], self._readers(at, access, blocks, now) & changed, "writes", "read"
-            )
+            if strong:
+                changed = changed & ~self._atomic[at]
+            self._require_ordered(access, at, blocks, now, changed)
             cells[at // access.width] = value
             self._writer[at] = access.threads
             # Of threads that write one element at once the last one stands there now.
             racing = (self._writer[at] != access.threads) & (cells[at // access.width] != value)
-            self._require_no_race(access, at, self._writer[at], racing, "writes", "writes at once")
-            self._written[at] = now
-            for byte in range(access.width):
-                self.defined[at + byte] = True
+            self._require_no_race(access, at, self._writer[at], racing, ("writes", "writes at once"))
+            self._note_writer(at, access, now, strong)
+        if strong:
+            self._order.pass_through(blocks)
+
+    def update(self, access: Access, function: Callable[[Lanes, Lanes, int], Lanes]) -> list[Lanes]:
+        """Change every element by an atomic operation, and give the bits that each thread found, by places in a row.
+
+        Args:
+            access: who does it, in the order of its threads.
+            function: (bits that are there, which threads of the access, place in the row) -> bits that are to be.
+
+        Raises:
+            Violation: an address is misaligned or outside, or another thread touched the element in this epoch by an
+                operation that is not atomic.
+        """
+        self._check(access)
+        blocks = access.threads // self._threads
+        now = self._epochs[blocks]
+        cells = self._views[access.width]
+        found = []
+        for number in range(access.count):
+            at = access.addresses + number * access.width
+            self.undefined += int(np.count_nonzero(~self.defined[at]))
+            self._require_ordered(access, at, blocks, now, ~self._atomic[at])
+            others = self._atomic[at] & (self._writer[at] != access.threads)
+            before = np.zeros(at.size, BITS[access.width])
+            order = np.argsort(at, kind="stable")
+            first = np.r_[True, at[order][1:] != at[order][:-1]]
+            # How many threads before it touch the same element: those of one rank touch different ones.
+            rank = np.arange(at.size) - np.maximum.accumulate(np.where(first, np.arange(at.size), 0))
+            for turn in range(int(rank.max(initial=-1)) + 1):
+                threads = order[rank == turn]
+                places = at[threads] // access.width
+                before[threads] = cells[places]
+                cells[places] = function(before[threads], threads, number)
+            self.shared_updates |= bool(others.any() or rank.any())
+            self._note_writer(at, access, now, True)
+            found.append(before)
+        self._order.pass_through(blocks)
+        return found
+
+    def _require_ordered(self, access: Access, at: Lanes, blocks: Lanes, now: Lanes, changed: Lanes) -> None:
+        """Require that what others did with elements that are written comes before."""
+        wrote = self._writer[at]
+        racing = self._recent(wrote, self._written[at], blocks, now) & changed
+        self._require_no_race(access, at, wrote, racing, ("writes", "wrote"), self._written_when)
+        within, across = self._readers(at, access, blocks, now)
+        reader, words = self._reader[at], ("writes", "read")
+        self._require_no_race(access, at, reader, within & ~across & changed, words, doubtful=not self._apart)
+        self._require_no_race(access, at, reader, across & changed, words, self._read_when)
+
+    def _note_writer(self, at: Lanes, access: Access, now: Lanes, atomic: bool) -> None:
+        self._writer[at], self._written[at], self._atomic[at] = access.threads, now, atomic
+        self._written_when[at] = self._order.clock
+        for byte in range(access.width):
+            self.defined[at + byte] = True
 
     def _recent(self, others: Lanes, epochs: Lanes, blocks: Lanes, now: Lanes) -> Lanes:
         """Where another thread did something with no barrier since; of another block, ever."""
@@ -131,11 +248,11 @@ class Space:
         same = others // self._threads == blocks
         return there & (~same | (epochs == now))
 
-    def _readers(self, at: Lanes, access: Access, blocks: Lanes, now: Lanes) -> Lanes:
-        """Where another thread has read in this epoch, or one of another block ever."""
+    def _readers(self, at: Lanes, access: Access, blocks: Lanes, now: Lanes) -> tuple[Lanes, Lanes]:
+        """Where another thread of the block has read in this epoch, and where one of another block ever has."""
         reader, block = self._reader[at], self._reading[at]
         here = (reader != _NOBODY) & (reader != access.threads) & (self._read[at] == now) & (block == blocks)
-        return here | ((block != _NOBODY) & (block != blocks))
+        return here, (block != _NOBODY) & (block != blocks)
 
     def _note_reader(self, at: Lanes, threads: Lanes, blocks: Lanes, now: Lanes) -> None:
         block = self._reading[at]
@@ -144,26 +261,44 @@ class Space:
         self._reader[at] = np.where(again, _SEVERAL, threads)
         self._reader[at[self._reader[at] != threads]] = _SEVERAL  # threads that read one element at once
         self._reading[at] = np.where(several, _SEVERAL, blocks)
+        self._read_when[at] = self._order.clock
         if not self._apart:
             self._reading[at[self._reading[at] != blocks]] = _SEVERAL
         self._read[at] = now
 
-    def _require_no_race(self, access: Access, at: Lanes, others: Lanes, racing: Lanes, does: str, did: str) -> None:
+    def _require_no_race(
+        self, access: Access, at: Lanes, others: Lanes, racing: Lanes, words: tuple[str, str],
+        when: Lanes | None = None, doubtful: bool = False,
+    ) -> None:  # fmt: skip
+        """Raise a Violation where threads race with others.
+
+        Args:
+            access, at: who touches which elements. others: who did before. racing: where nothing known is between them.
+            words: what both do. when: the clock when the others did, by element; None for now.
+            doubtful: whether the race is noted, because what is read may be dead.
+        """
         racing = racing & (others != access.threads)
+        if racing.any() and when is not None:
+            theirs = np.where(others < 0, others, others // self._threads)
+            racing = racing & ~self._order.comes_before(theirs, when[at], access.threads // self._threads)
         if not racing.any():
             return
+        does, did = words
         first = int(np.flatnonzero(racing)[0])
         other = "several threads" if others[first] == _SEVERAL else self._thread(int(others[first]))
         title = (
             f"{access.where}: {self._thread(int(access.threads[first]))} {does} what {other} {did}, in no decided order"
         )
-        raise Violation(Code.RACE, title, [f"{self._place(int(at[first]))}; {int(racing.sum())} elements in all"])
+        violation = Violation(Code.RACE, title, [f"{self._place(int(at[first]))}; {int(racing.sum())} elements in all"])
+        if not doubtful:
+            raise violation
+        self.doubt = self.doubt or violation
 
     def _thread(self, number: int) -> str:
         return f"thread {number % self._threads} of block {number // self._threads}"
 
     def _place(self, address: int) -> str:
-        return f"byte {address % self._part if self._apart else address} of {self.name} memory"
+        return f"byte {address % self.part if self._apart else address} of {self.name} memory"
 
     def _check(self, access: Access) -> None:
         at, whole = access.addresses, access.width * access.count
@@ -174,7 +309,7 @@ class Space:
             wrong = (at < 0) | (at + whole > self.cells.size)
         elif self._apart:
             block = access.threads // self._threads
-            wrong = (at < block * self._part) | (at + whole > (block + 1) * self._part)
+            wrong = (at < block * self.part) | (at + whole > (block + 1) * self.part)
         else:
             wrong = ~(self.allowed[at] & self.allowed[at + whole - 1])
         whole_title = f"{access.where}: {{}} touches {whole} bytes of {self.name} memory"
@@ -186,4 +321,16 @@ class Space:
         if wrong.any():
             first = int(np.flatnonzero(wrong)[0])
             thread = self._thread(int(access.threads[first]))
-            raise Violation(code, title.format(thread), [self._place(int(access.addresses[first]))])
+            address = int(access.addresses[first])
+            raise Violation(code, title.format(thread), [self._place(address), *self._nearest(address)])
+
+    def _nearest(self, address: int) -> list[str]:
+        """Where an address is, as seen from the operand that is nearest to it: a line, or none."""
+        rows = [(max(start - address, address - end + 1, 0), start, end, name) for start, end, name in self._operands]
+        if not rows:
+            return []
+        away, start, end, name = min(rows)
+        where = f"{start - address} bytes before" if address < start else f"{address - end} bytes behind the end of"
+        return [
+            f"nearest operand: {name}; the address is {where if away else 'within'} it, which has {end - start} bytes"
+        ]

@@ -13,7 +13,7 @@ from .accesses import touch
 from .chunk import WARP, Chunk
 from .formats import NUMBERS, Lanes
 from .grammar import unknown
-from .listing import Instruction, Listing
+from .listing import Instruction, Listing, Operand
 from .operands import Step, active, address, destination, elements, reader
 
 _REDUCED: dict[str, Any] = {
@@ -44,33 +44,105 @@ def shuffle(instruction: Instruction, entry: Listing) -> Step:
     """shfl.sync: every thread gets the value of another one of its warp."""
     how, where = instruction.modifiers[1], active(instruction)
     target, *sources = instruction.operands
-    name = destination(instruction, target, entry)
+    name, within = destinations(instruction, target, entry)
     value, by, clamp, members = (reader(instruction, source, "b32", entry) for source in sources)
 
     def step(chunk: Chunk) -> None:
         threads = where(chunk)
         _members(chunk, threads, members(chunk), instruction)
-        source = _source(how, chunk.lanes % WARP, by(chunk), clamp(chunk))
+        source, inside = _source(how, chunk.lanes % WARP, by(chunk), clamp(chunk))
         chunk.write(name, chunk.spread(value(chunk))[chunk.lanes - chunk.lanes % WARP + source], threads)
+        if within:
+            chunk.write(within, inside, threads)
 
     return step
 
 
-def _source(how: str, lane: Lanes, by: Lanes, clamp: Lanes) -> Lanes:
-    """The lane whose value a thread gets; its own where that is beyond the end of its segment."""
+def _source(how: str, lane: Lanes, by: Lanes, clamp: Lanes) -> tuple[Lanes, Lanes]:
+    """The lane whose value a thread gets, its own where that is outside of its segment; and whether it is not."""
     amount, control = np.asarray(by).astype(np.int64) & 31, np.asarray(clamp).astype(np.int64)
     segment, limit = (control >> 8) & 31, control & 31
     end = (lane & segment) | (limit & ~segment)
     if how == "up":
         source = lane - amount
-        return np.where(source >= end, source, lane)
+        return np.where(source >= end, source, lane), source >= end
     if how == "bfly":
         source = lane ^ amount
     elif how == "down":
         source = lane + amount
     else:
         source = (lane & segment) | (amount & ~segment)
-    return np.where(source <= end, source, lane)
+    return np.where(source <= end, source, lane), source <= end
+
+
+def destinations(instruction: Instruction, target: Operand, entry: Listing) -> tuple[str, str]:
+    """The register that an instruction writes, and the predicate in "%r1|%p1"; "" for none."""
+    first, _, second = target.partition("|") if isinstance(target, str) else ("", "", "")
+    name = destination(instruction, first or target, entry)
+    return name, destination(instruction, second, entry) if second else ""
+
+
+def vote(instruction: Instruction, entry: Listing) -> Step:
+    """vote.sync: of the threads that are named, which ones, whether all, or whether any have a true predicate."""
+    how, where = instruction.modifiers[1], active(instruction)
+    target, source, mask_operand = instruction.operands
+    name, truth = destination(instruction, target, entry), reader(instruction, source, "pred", entry)
+    mask = reader(instruction, mask_operand, "b32", entry)
+
+    def step(chunk: Chunk) -> None:
+        threads = where(chunk)
+        members = _members(chunk, threads, mask(chunk), instruction).reshape(-1, WARP)
+        votes = chunk.spread(truth(chunk)).reshape(-1, WARP)
+        ballots = _masks(votes & members)
+        results = {
+            "ballot": ballots, "any": ballots != 0, "all": (votes | ~members).all(1),
+            "uni": (votes | ~members).all(1) | (ballots == 0),
+        }  # fmt: skip
+        chunk.write(name, np.repeat(results[how], WARP), threads)
+
+    return step
+
+
+def _masks(truths: Lanes) -> Lanes:
+    """A number of 32 bits for each row of 32 truth values."""
+    return (truths.astype(np.uint32) << np.arange(WARP, dtype=np.uint32)).sum(1, dtype=np.uint32)
+
+
+def match(instruction: Instruction, entry: Listing) -> Step:
+    """match.sync: which of the threads that are named have the same value, of any, or if all have."""
+    how, where = instruction.modifiers[0], active(instruction)
+    target, source, mask_operand = instruction.operands
+    name, same = destinations(instruction, target, entry)
+    value = reader(instruction, source, instruction.modifiers[2], entry)
+    mask = reader(instruction, mask_operand, "b32", entry)
+
+    def step(chunk: Chunk) -> None:
+        threads = where(chunk)
+        members = _members(chunk, threads, mask(chunk), instruction).reshape(-1, WARP)
+        values = chunk.spread(value(chunk)).reshape(-1, WARP)
+        equal = (values[:, :, None] == values[:, None, :]) & members[:, None, :]
+        masks = _masks(equal.reshape(-1, WARP)).reshape(-1, WARP)
+        if how == "all":
+            whole = _masks(members)[:, None]
+            agree: Lanes = (~members | (masks == whole)).all(1)
+            masks = np.where(agree[:, None], whole, np.uint32(0)).repeat(WARP, 1)
+            if same:
+                chunk.write(same, np.repeat(agree, WARP), threads)
+        chunk.write(name, masks.reshape(-1).astype(np.uint32), threads)
+
+    return step
+
+
+def active_mask(instruction: Instruction, entry: Listing) -> Step:
+    """activemask: which threads of the warp come together."""
+    name, where = destination(instruction, instruction.operands[0], entry), active(instruction)
+
+    def step(chunk: Chunk) -> None:
+        threads = where(chunk)
+        come = chunk.alive if threads is None else threads
+        chunk.write(name, np.repeat(_masks(come.reshape(-1, WARP)), WARP), threads)
+
+    return step
 
 
 def reduce(instruction: Instruction, entry: Listing) -> Step:

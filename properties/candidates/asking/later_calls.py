@@ -12,7 +12,7 @@ import msgspec
 from ....oracles.op.bits import same_bits
 from ....oracles.verdicts.verdict import Code, Outcome
 from ..arguments import CallArguments, Tensor
-from ..finding import Finding, held, process_changed, raised, wrong
+from ..finding import Finding, held, lines_of_variant, process_changed, raised, wrong
 from ..host.calls import Answer, Manner
 from ..inputs import WAYS
 from ..results import overlaps
@@ -158,10 +158,13 @@ def _compare_rows(part: Part, rows: Sequence[int], was: Sequence[Tensor], later:
 def again(session: Session) -> Finding:
     """AGAIN: calls in a row; each that has other bits than the first is held against the spec, too."""
     first, part = session.first, session.part
-    usual = max(_LEAST, min(_MOST, int(_SECONDS / max(first.seconds, 1e-9))))
+    usual = max(_LEAST, min(_MOST, int(_SECONDS / max(first.repeat.seconds, 1e-9))))
     times = session.history.in_a_row or (usual if part is None else _OF_LARGE)
+    # Kernels that are executed as PTX have each call in another variant, and all variants are asked for.
+    variants = 0 if session.history.executed is None else session.history.executed.variants
+    times = max(_LEAST, variants) if variants and not session.history.in_a_row else times
     # Where every call has other bits all are held, for as long as the calls alone may take, if nobody asks for more.
-    until = math.inf if session.history.in_a_row else time.monotonic() + _SECONDS
+    until = math.inf if session.history.in_a_row or variants else time.monotonic() + _SECONDS
     writes, done = session.writes_of(session.native), 0
     while True:
         # A call with other bits ends a row, and the next row begins behind it.
@@ -185,15 +188,16 @@ def _again_whole(session: Session, answer: Answer, done: int) -> Finding:
         each = msgspec.structs.replace(answer, outputs=outputs)
         finding = session.held("AGAIN", session.given, session.spec.state, session.native, each)
         if finding.wrong is not None:
-            return _numbered(finding, done + number)
+            return _numbered(finding, done + number, session)
     return replace(held("AGAIN", sum(t.numel() for t in answer.outputs)), sampled=session.share)
 
 
-def _numbered(finding: Finding, number: int) -> Finding:
-    """A finding that says which call in a row is wrong, where it is a later one."""
+def _numbered(finding: Finding, number: int, session: Session) -> Finding:
+    """A finding that says which call in a row is wrong, where it is a later one, and in which variant it was made."""
     if finding.wrong is None or number == 1:
         return finding
-    return replace(finding, wrong=finding.wrong.with_lines(f"call       {number} in a row"))
+    lines = [f"call       {number} in a row", *lines_of_variant(session.history.executed)]
+    return replace(finding, wrong=finding.wrong.with_lines(*lines))
 
 
 def _again_in_part(session: Session, answer: Answer, done: int, times: int) -> Finding:
@@ -205,7 +209,7 @@ def _again_in_part(session: Session, answer: Answer, done: int, times: int) -> F
     part, state = session.part, session.spec.state
     assert part is not None
     rows = session.rows_for("AGAIN", session.given)
-    finding = _numbered(session.held_in_part("AGAIN", session.given, state, answer, rows), done + 1)
+    finding = _numbered(session.held_in_part("AGAIN", session.given, state, answer, rows), done + 1, session)
     differs, different = answer.repeat.differs, answer.repeat.different
     if finding.wrong is None and differs:
         if tuple(tuple(y.shape) for y in different) != part.shapes:
@@ -213,7 +217,7 @@ def _again_in_part(session: Session, answer: Answer, done: int, times: int) -> F
         few = session.few(session.given, rows)
         other = msgspec.structs.replace(answer, outputs=[y[rows] for y in different])
         finding = session.held("AGAIN", few, state, session.spec.run(few, state), other)
-        finding = _numbered(finding, done + differs)
+        finding = _numbered(finding, done + differs, session)
     return replace(finding, sampled=f"{part.told(rows)}, {times} calls")
 
 

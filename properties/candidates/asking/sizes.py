@@ -86,10 +86,10 @@ def _many_rows(session: Session) -> Finding | None:
     tensors = [drawn(t, WAYS["SIGNS"], rng) if t.dtype.is_floating_point else t for t in zeros]
     many = session.given.with_tensors(tensors)
     part = part_of(session.spec, many, session.terms, _READ)
-    if part is None or session.first.seconds * _SOME > _SECONDS:
+    if part is None or session.first.repeat.seconds * _SOME > _SECONDS:
         return None
     answer = session.call(part.of(many, range(some)), fetched=True)
-    if not answer.raised and answer.seconds * rows / some > _SECONDS:
+    if not answer.raised and answer.repeat.seconds * rows / some > _SECONDS:
         return None
     answer = answer if answer.raised else session.call(many, fetched=True)
     if answer.raised:

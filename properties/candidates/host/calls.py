@@ -137,10 +137,13 @@ class Aliases(msgspec.Struct, frozen=True):
 
 
 class Repeat(msgspec.Struct, frozen=True):
-    """Which call in a row had other bits than the first, or another form; 0 for none. And its outputs."""
+    """Which call in a row had other bits than the first, or another form; 0 for none. And its outputs, and the seconds
+    that one call took.
+    """
 
     differs: int = 0
     different: list[Any] = []
+    seconds: float = 0.0
 
 
 class Pulled(msgspec.Struct, frozen=True):
@@ -157,6 +160,22 @@ class Pulled(msgspec.Struct, frozen=True):
     spent: str = ""
 
 
+class Executed(msgspec.Struct, frozen=True):
+    """How kernels of the candidate were executed as PTX, so far.
+
+    Attributes:
+        variants: in how many they may be; every call has the next one. tale: of what was launched, in lines.
+        told: in words, the variant of this call; of calls in a row that of the last one that was made.
+        fault: the code of what is wrong with a launch; "" for nothing. text: of the fault, in lines.
+    """
+
+    variants: int = 0
+    tale: list[str] = []
+    told: str = ""
+    fault: str = ""
+    text: list[str] = []
+
+
 class Answer(msgspec.Struct, frozen=True):
     """What came of a call.
 
@@ -164,7 +183,8 @@ class Answer(msgspec.Struct, frozen=True):
         outputs: the tensors among the leaves of the result. form, plain: see `results.Result`.
         earlier: the outputs of the call before, as they are now.
         changed: what the call changed in its process. raised: the type and text of an exception; empty for none.
-        seconds: that one call took. shapes: of the outputs, where they were left for `Answering.fetch`.
+        executed: see there; None where no kernel was executed as PTX.
+        shapes: of the outputs, where they were left for `Answering.fetch`.
     """
 
     outputs: list[Any] = []
@@ -177,7 +197,7 @@ class Answer(msgspec.Struct, frozen=True):
     earlier: list[Any] = []
     changed: list[str] = []
     raised: str = ""
-    seconds: float = 0.0
+    executed: Executed | None = None
     shapes: list[tuple[int, ...]] = []
 
 

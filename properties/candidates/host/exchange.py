@@ -20,6 +20,7 @@ import msgspec
 import numpy as np
 import torch
 
+from ....oracles.verdicts.verdict import Code
 from ...places import wire
 from .calls import DTYPES, Answer, CandidateCall, GoneError, Making, overwrite
 from .temporary import TemporaryFolder
@@ -29,6 +30,8 @@ from .temporary import TemporaryFolder
 _FEW, _TIMES = 2**28, 4
 #: Characters of an exception and of what was changed, which the process has cut to a few lines.
 _MOST_TEXT = 2**18
+#: Calls in a row that the variants of executed kernels may ask for.
+_MOST_VARIANTS = 2**10
 
 
 class Exchange:
@@ -163,8 +166,15 @@ def check(answer: Answer, call: CandidateCall | None) -> None:
     if not all(value is None or isinstance(value, (bool, int, float, str)) for value in answer.plain):
         raise ValueError("got plain with something else than numbers, texts and None")
     _require_short(answer.raised, pulled.spent, answer.form, *answer.changed, *map(str, answer.plain))
-    if not (math.isfinite(answer.seconds) and answer.seconds >= 0):
-        raise ValueError(f"got seconds={answer.seconds}, need a number from 0 on")
+    if not (math.isfinite(answer.repeat.seconds) and answer.repeat.seconds >= 0):
+        raise ValueError(f"got seconds={answer.repeat.seconds}, need a number from 0 on")
+    if answer.executed is not None:
+        executed = answer.executed
+        _require_short(executed.told, executed.fault, *executed.tale, *executed.text)
+        if executed.fault and not (executed.fault in [*Code] and executed.text):
+            raise ValueError(f"got fault={executed.fault}, need a code and its text")
+        if not 0 < executed.variants <= _MOST_VARIANTS:
+            raise ValueError(f"got variants={executed.variants}, need one to {_MOST_VARIANTS}")
     if any(n < 0 for shape in answer.shapes for n in shape):
         raise ValueError(f"got shapes={answer.shapes}, need extents from 0 on")
     if call is not None and not answer.raised:

@@ -19,10 +19,11 @@ import msgspec
 import torch
 
 from ....oracles import process
+from ....oracles.machine.ptx.account import ACCOUNT, on_variant
 from ....oracles.op.bits import same_results
 from ....oracles.process import interrupt
 from ....oracles.specs.calls import buffers_of
-from ....oracles.verdicts.violation import error_lines, error_name
+from ....oracles.verdicts.violation import Violation, error_lines, error_name
 from ..arguments import CallArguments, State, Tensor, device_of, lacking, parameters_of
 from ..arguments import call as called
 from ..layouts import place
@@ -34,6 +35,7 @@ from .calls import (
     Answer,
     BackwardCall,
     CandidateCall,
+    Executed,
     Manner,
     Pulled,
     Repeat,
@@ -63,6 +65,7 @@ class CandidateHost:
         self.name = name
         self.changed: Sequence[str] = tuple(changed)
         self.function: Any = function
+        ACCOUNT.start()
         self._calls = 0
         self.state: dict[str, Tensor] = {}
         if isinstance(function, torch.nn.Module):
@@ -87,10 +90,12 @@ class CandidateHost:
         # A first call may compile, load and open things that are kept for good.
         tiers = (process.DEEP, process.LEFTOVERS) if self._calls > 1 else (process.DEEP,)
         answer, device = Answer(), device_of((*arguments.tensors, *self.state.values()))
+        ACCOUNT.begin()
         # The surroundings are outermost, because they set modes back that the candidate may have left changed. A new
         # object reads the settings, because the one of a cell gives the values that the cell began with.
         with (
-            _surrounding(call.manner, device), torch.set_grad_enabled(call.backward is not None),
+            _surrounding(call.manner, device), on_variant(self._calls - 1),
+            torch.set_grad_enabled(call.backward is not None),
             process.seeded(self._calls) if call.watched else contextlib.nullcontext(),
             process.watched(*((process.SampleSettings(),) if call.watched else ())) as settings,
             process.watched(*(tiers if call.watched else ())) as changed,
@@ -101,6 +106,8 @@ class CandidateHost:
                 interrupt.reraise()
                 text = ": ".join([error_name(err), *error_lines(err)[:3]])
                 answer = Answer(raised="\n".join([text, *frames_of(err)]))
+            if ACCOUNT.launches:
+                answer = msgspec.structs.replace(answer, executed=_executed())
         changes = [*settings, *(line for line in changed if _counts_against(line))]
         return answer if not changes else msgspec.structs.replace(answer, changed=changes)
 
@@ -167,10 +174,9 @@ class CandidateHost:
             list(last.plain),
             Written(buffers, _copies(arguments.tensors) if call.writes.after else []),
             Aliases(homes_of(outputs, arguments.tensors), overlaps(outputs)),
-            Repeat(differs, list(last.tensors) if differs else []),
+            Repeat(differs, list(last.tensors) if differs else [], seconds),
             pulled,
             earlier,
-            seconds=seconds,
             shapes=[tuple(y.shape) for y in first] if call.fetched else [],
         )
 
@@ -185,7 +191,8 @@ class CandidateHost:
             with torch.no_grad():
                 for i in call.writes.restored:
                     arguments.tensors[i].copy_(call.arguments.tensors[i])
-            result = _result_of(self.function, call, arguments)
+            with on_variant(self._calls + number - 2):
+                result = _result_of(self.function, call, arguments)
             _require_plain_outputs(result.tensors)
             same = (result.form, result.plain) == (first.form, first.plain)
             same = same and all(map(same_results, result.tensors, first.tensors))
@@ -248,6 +255,15 @@ class CandidateHost:
                 continue
             tensors.append(earlier[i])
         return tensors
+
+
+def _executed() -> Executed:
+    """What the account of this process says."""
+    fault, variants = ACCOUNT.fault, len(ACCOUNT.variants)
+    if fault is None:
+        return Executed(variants, ACCOUNT.tale, ACCOUNT.words)
+    text = fault.message.splitlines() if isinstance(fault, Violation) else [str(fault)]
+    return Executed(variants, ACCOUNT.tale, ACCOUNT.words, str(fault.code), text)
 
 
 def _result_of(function: Callable[..., Any], call: CandidateCall, arguments: CallArguments) -> Result:

@@ -1,7 +1,7 @@
 """The program of a candidate's process: loads the candidate, and answers calls until there are no more.
 
-The first line says `{"memory": bytes, "interpret": whether Triton's kernels are interpreted, "rooms": where it may read
-and write}`, answered by what isolates the process. Then comes
+The first line says `{"memory": bytes, "interpret": whether Triton's kernels are interpreted, "compiled": whether their
+PTX is executed, "rooms": where it may read and write}`, answered by what isolates the process. Then comes
 `{"load": address, "made": path, "seed": number}`, answered by
 `{"loaded": name, "shapes": {...}, "parameters": {...}, "changed": [...]}` or `{"refused": why}`; then any number of
 `{"call": path, "answer": path}`, `{"fetch": rows, "earlier": false, "answer": path}` and `{"review": true, "answer":
@@ -39,6 +39,10 @@ def _with_limits(hello: dict[str, Any]) -> dict[str, Any]:
 
         prepare()
         round_as_hardware()
+    elif hello["compiled"]:
+        from ...places.executing import install_for_others
+
+        install_for_others()
     import torch
 
     torch.set_num_threads(1)

@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 
@@ -25,6 +26,7 @@ class Confinement:
     Attributes:
         seconds: that its loading, and each call, may take. memory: that it may take, in GiB; 0 for no limit.
         interpret: whether Triton's kernels are interpreted there, which takes a CPU alone.
+        compiled: whether they are compiled there, and their PTX executed, which takes a CPU alone, too.
         alone: whether this process does nothing else, so that it may keep the memory that it frees, and be copied.
         isolation: "auto" for what the kernel offers, "required" for all of it or no verdict, "none".
     """
@@ -32,6 +34,7 @@ class Confinement:
     seconds: float = 60.0
     memory: float = 16.0
     interpret: bool = False
+    compiled: bool = False
     alone: bool = False
     isolation: str = "auto"
 
@@ -61,9 +64,11 @@ class Quarters:
         if self.adopts:
             adopt_orphans(True)
         rooms = Rooms(self.exchange.own, [os.path.realpath(path) for path in readable], confinement.isolation)
-        hello = {"memory": confinement.bytes, "interpret": confinement.interpret, "rooms": msgspec.to_builtins(rooms)}
+        hello: dict[str, Any] = {"memory": confinement.bytes, "rooms": msgspec.to_builtins(rooms)}
+        hello |= {"interpret": confinement.interpret, "compiled": confinement.compiled}
+        changed = confinement.interpret or confinement.compiled
         try:
-            process = process_copied(hello) if copied and not confinement.interpret else None
+            process = process_copied(hello) if copied and not changed else None
             # A mark in the environment would tell a candidate that it is judged; nobody looks for it where orphans come
             # here by themselves.
             self.process = process or Process(hello, command=COMMAND, marked=not self.adopts)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import importlib.util
 import json
 import math
 import os
@@ -30,6 +31,8 @@ from .problem_table import ProblemRow, judge_rows, rows_of
 from .watching import judge_at_every_change
 
 _Result = TypeVar("_Result")
+#: The options that confine a candidate.
+_CONFINING = ("seconds", "memory", "interpret", "compiled", "isolation")
 #: What `--demo` judges.
 _DEMO = Path(candidates.__file__).parent / "demo.py"
 #: The colours of verdicts, and of what is wrong.
@@ -101,6 +104,7 @@ class _Command(click.Command):
     help="Of the candidate from its judge: what the kernel has, all of it or exit code 2, or nothing.",
 )
 @click.option("--interpret", is_flag=True, help="Run the candidate's Triton kernels in an interpreter, on the CPU.")
+@click.option("--compiled", is_flag=True, help="Compile the candidate's Triton kernels; execute their PTX on the CPU.")
 @click.option("--time", "timed", is_flag=True, help="Take the times of spec and candidate, if nothing is wrong.")
 @click.option("--dtype", metavar="NAME", help="Cast floating inputs and parameters: bf16, float16, float32, f64.")
 @click.option("--device", type=click.Choice(("cpu", "cuda")), help="Move inputs and parameters there.")
@@ -129,16 +133,14 @@ def judge_command(host: Host, /, candidate: str | None, spec: str | None, **opti
     with _telling_in_json(options["as_json"]):
         addresses = _addresses(candidate, spec, demo=options["demo"])
         _require_questions(options["questions"])
-        if options["timed"] and options["interpret"]:
-            raise Stop(exit_codes.USAGE, "--time: got --interpret, too; the interpreter's times say nothing")
-        if options["device"] == "cuda" and options["interpret"]:
-            raise Stop(exit_codes.USAGE, "--device: got cuda, and --interpret, too, which takes the CPU")
+        _require_one_way(options)
         if options["draws"] is not None:
             if options["seed"] is not None:
                 raise Stop(exit_codes.USAGE, "--draws: got --seed, too; need one of them")
             options["seed"] = options["draws"]
         options["dtype"] = _dtype_of(options["dtype"])
-        require("torch", "mpmath", "msgspec", *(("triton",) if options["interpret"] else ()))
+        compiles = options["compiled"] and importlib.util.find_spec("nvidia") is None  # CUDA C++ takes no Triton
+        require("torch", "mpmath", "msgspec", *(("triton",) if options["interpret"] or compiles else ()))
     # This process and the candidate's keep the memory that they free, so each page of it is cleared once. For NumPy's
     # arrays the kernel would make huge pages, and may move other memory about for each, which takes longer than that.
     # NumPy reads this setting when it is imported.
@@ -179,7 +181,7 @@ def _judge_table(rows: list[ProblemRow], options: dict[str, Any]) -> int:
     """The exit code of several judgements, which are printed as they are made."""
     plan = asdict(_plan_of(options))
     question: dict[str, Any] = {"contract": options["contract"], "seed": options["seed"], "plan": plan}
-    question["confinement"] = {name: options[name] for name in ("seconds", "memory", "interpret", "isolation")}
+    question["confinement"] = {name: options[name] for name in _CONFINING}
     return judge_rows(rows, question, as_json=options["as_json"])
 
 
@@ -198,13 +200,13 @@ def _judge(
     from ....properties.candidates.judge_files import judge_file
     from .recording import CODES, claim, read_failures, write_judgement
 
-    limits = {name: options[name] for name in ("seconds", "memory", "interpret", "isolation")}
-    confinement = Confinement(**limits, alone=alone)
+    confinement = Confinement(**{name: options[name] for name in _CONFINING}, alone=alone)
     sooner = [*sooner, *read_failures(options["report_dir"], candidate, spec)]
     chosen = {"contract": options["contract"], "seed": options["seed"], "confinement": confinement}
     chosen |= {"plan": _plan_of(options, sooner)}
-    same = ("seed", "contract", "given", "dtype", "calls", "seconds", "interpret")
-    case = JudgedCase(candidate, spec, **{name: options[name] for name in same})
+    same = ("seed", "contract", "given", "dtype", "calls", "seconds")
+    kernels: Any = next((name for name in ("interpret", "compiled") if options[name]), "")
+    case = JudgedCase(candidate, spec, **{name: options[name] for name in same}, kernels=kernels)
     case = case.of(Cell("", "", "", options["device"] or "", ""), {})
     with claim(options["report_dir"]) as folder, _progress() as progress:
         judge_candidate = functools.partial(judge_file, candidate, spec, **chosen, progress=progress)
@@ -237,6 +239,18 @@ def _addresses(candidate: str | None, spec: str | None, *, demo: bool) -> tuple[
         missing = "CANDIDATE" if not candidate else "--spec"
         raise Stop(exit_codes.USAGE, f"{missing}: got none; `opassay judge --demo` shows what a judgement is")
     return candidate, spec
+
+
+def _require_one_way(options: dict[str, Any]) -> None:
+    """Stop where kernels are to run in two ways, or for their times where they run on no GPU."""
+    ways = [f"--{name}" for name in ("interpret", "compiled") if options[name]]
+    if len(ways) > 1:
+        raise Stop(exit_codes.USAGE, "--compiled: got --interpret, too; kernels run in one way")
+    if options["device"] == "cuda" and ways:
+        raise Stop(exit_codes.USAGE, f"--device: got cuda, and {ways[0]}, too, which takes the CPU")
+    if options["timed"] and ways:
+        of = "the interpreter's times" if options["interpret"] else "times of executed PTX"
+        raise Stop(exit_codes.USAGE, f"--time: got {ways[0]}, too; {of} say nothing")
 
 
 def _require_questions(chosen: Sequence[str]) -> None:

@@ -180,8 +180,8 @@ CHEATS = {
     "seconds": (
         "from opassay.properties.candidates.host import host\nold = host.CandidateHost._answer\n"
         "change = host.msgspec.structs.replace\n"
-        "host.CandidateHost._answer = lambda self, *a: change(old(self, *a), seconds=float('nan'))\n"
-        + ZEROS,
+        "host.CandidateHost._answer = lambda self, *a: change(old(self, *a), repeat=host.Repeat("
+        "seconds=float('nan')))\n" + ZEROS,
         "GIVEN", "got seconds=nan",
     ),
     "fifo": (

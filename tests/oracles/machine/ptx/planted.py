@@ -143,5 +143,5 @@ EDITS = (
     Edit("another rounding", r"add\.rn\.f32 %s11", "add.rz.f32 %s11", Code.OPCODE),
     Edit("saturated", r"fma\.rn\.f32", "fma.rn.sat.f32", Code.OPCODE),
     Edit("another barrier", _BARRIER, "bar.sync 1;", Code.OPCODE),
-    Edit("an unknown instruction", r"neg\.f32 %s12, %s10", "copysign.f32 %s12, %s10, %s10", Code.OPCODE),
+    Edit("an unknown instruction", r"neg\.f32 %s12, %s10", "testp.finite.f32 %s12, %s10", Code.OPCODE),
 )  # fmt: skip

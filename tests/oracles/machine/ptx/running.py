@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,7 @@ import torch
 
 from opassay.oracles.machine.ptx import hardware
 from opassay.oracles.machine.ptx.executable import Kernel
-from opassay.oracles.machine.ptx.executor import PlacedLaunch
+from opassay.oracles.machine.ptx.executor import Geometry, PlacedLaunch, three_extents
 from opassay.oracles.machine.ptx.formats import BITS, WIDTHS
 
 HEAD = ".version 8.7\n.target sm_90\n.address_size 64\n"
@@ -26,16 +25,20 @@ def run(
     warps: int = 1,
     shared: int = 0,
     on: Any = hardware.NEAREST,
+    grid: tuple[int, ...] = (),
+    block: tuple[int, ...] = (),
 ) -> None:
     """Run an entry whose parameters are pointers.
 
     Args:
         text: of the module. tensors: what the pointers point to; they are written.
         blocks, warps: of the launch. shared: bytes of dynamic shared memory. on: the hardware.
+        grid, block: of the launch, in place of `blocks` and `warps`.
     """
-    metadata = SimpleNamespace(name="kernel", num_warps=warps, shared=shared)
+    geometry = Geometry("kernel", three_extents(grid or (blocks,)), three_extents(block or (32 * warps,)), shared)
+    arguments = [("*", tensor, f"p{number}") for number, tensor in enumerate(tensors)]
     with hardware.on(on):
-        PlacedLaunch(metadata, Kernel(text), (blocks, 1, 1), [("*", tensor) for tensor in tensors]).run()
+        PlacedLaunch(geometry, Kernel(text), arguments).run()
 
 
 def entry(body: str, parameters: int, registers: str = "", outside: str = "") -> str:

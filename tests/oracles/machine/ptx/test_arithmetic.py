@@ -9,6 +9,7 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
+import gmpy2
 import mpmath
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ import pytest
 from opassay.oracles.machine.ptx import hardware
 from opassay.oracles.machine.ptx.approximations import BOUNDS
 from tests.oracles.machine.ptx.exactly import (
+    CONTEXTS,
     decode,
     encode,
     extreme,
@@ -37,6 +39,16 @@ def _chosen(a: Any, b: Any, truth: bool) -> Any:
     return a if truth else b
 
 
+def _directed(rounding: Any) -> Callable[..., float]:
+    """A product and a sum of MPFR, rounded in one direction."""
+
+    def result(a: float, b: float, c: float) -> float:
+        with gmpy2.context(CONTEXTS["f32"], round=rounding):
+            return float(gmpy2.fma(gmpy2.mpfr(a), gmpy2.mpfr(b), gmpy2.mpfr(c)))
+
+    return result
+
+
 def _floats() -> dict[str, Row]:
     rows: dict[str, Row] = {}
     for name, count in (("add", 2), ("sub", 2), ("mul", 2), ("div", 2), ("sqrt", 1), ("fma", 3)):
@@ -46,13 +58,20 @@ def _floats() -> dict[str, Row]:
     for name, half in itertools.product(("add", "sub"), ("f16", "bf16")):
         rows[f"{name}.rn.{half}"] = (half, half), half, rounded(name, half)
         rows[f"{name}.rn.f32.{half}"] = (half, "f32"), "f32", rounded(name, "f32")
-    rows["fma.rn.bf16"] = ("bf16",) * 3, "bf16", rounded("fma", "bf16")
+    for half in ("f16", "bf16"):
+        rows[f"fma.rn.{half}"] = (half,) * 3, half, rounded("fma", half)
+        rows[f"mul.rn.{half}"] = (half, half), half, rounded("mul", half)
+    for kind in ("f32", "f64"):
+        rows[f"copysign.{kind}"] = (kind, kind), kind, lambda a, b: math.copysign(b, a)
     for kind in ("f32", "f64"):
         rows[f"max.{kind}"] = (kind, kind), kind, extreme(True)
         rows[f"min.{kind}"] = (kind, kind), kind, extreme(False)
         rows[f"abs.{kind}"] = (kind,), kind, abs
         rows[f"neg.{kind}"] = (kind,), kind, operator.neg
         rows[f"selp.{kind}"] = (kind, kind, "pred"), kind, _chosen
+    for how, rounding in (("rm", gmpy2.RoundDown), ("rp", gmpy2.RoundUp), ("rz", gmpy2.RoundToZero)):
+        rows[f"fma.{how}.f32"] = ("f32",) * 3, "f32", _directed(rounding)
+    rows["cvt.sat.f32.f32"] = ("f32",), "f32", lambda x: min(x, 1.0) if x > 0 else 0.0
     rows["abs.ftz.f32"] = ("f32",), "f32", lambda a: abs(flushed(a))
     rows["abs.bf16"] = ("bf16",), "bf16", abs
     return rows
@@ -99,6 +118,8 @@ def _integers() -> dict[str, Row]:
         rows[f"rem.{kind}"] = (kind, kind), kind, lambda a, b: a - quotient(a, b) * b if b else a + b - b
         rows[f"mad.lo.{kind}"] = (kind,) * 3, kind, lambda a, b, c: a * b + c
         rows[f"shr.{kind}"] = (kind, "u32"), kind, lambda a, by: a >> by if by < 1 << 12 else -1 if a < 0 else 0
+        rows[f"mul.hi.{kind}"] = (kind, kind), kind, lambda a, b, size=size: a * b >> size
+        rows[f"mad.hi.{kind}"] = (kind,) * 3, kind, lambda a, b, c, size=size: (a * b >> size) + c
         if size < 64:
             wide = f"{kind[0]}{2 * size}"
             rows[f"mul.wide.{kind}"] = (kind, kind), wide, operator.mul
@@ -116,6 +137,13 @@ def _integers() -> dict[str, Row]:
     rows["max.relu.s32"] = ("s32", "s32"), "s32", lambda a, b: max(a, b, 0)
     for kind in ("u32", "s32", "u64", "s64"):
         rows[f"bfe.{kind}"] = (kind, "u32", "u32"), kind, _field(kind)
+    for size in (32, 64):
+        rows[f"popc.b{size}"] = (f"b{size}",), "u32", int.bit_count
+        rows[f"clz.b{size}"] = (f"b{size}",), "u32", lambda a, size=size: size - a.bit_length()
+        rows[f"brev.b{size}"] = (f"b{size}",), f"b{size}", lambda a, size=size: int(f"{a:0{size}b}"[::-1], 2)
+        rows[f"bfi.b{size}"] = (f"b{size}",) * 2 + ("u32", "u32"), f"b{size}", _inserted(size)
+    for how, end in itertools.product("lr", ("wrap", "clamp")):
+        rows[f"shf.{how}.{end}.b32"] = ("b32",) * 3, "b32", _funnel(how, end)
     rows["prmt.b32"] = ("b32",) * 3, "b32", _permuted
     return rows
 
@@ -132,6 +160,28 @@ def _field(kind: str) -> Callable[[int, int, int], int]:
         return sum(
             (bit[position + number] if position + number in inside else sign) << number for number in range(size)
         )
+
+    return result
+
+
+def _inserted(size: int) -> Callable[[int, int, int, int], int]:
+    """Bit by bit, as the ISA's pseudo code has it."""
+
+    def result(a: int, b: int, position: int, length: int) -> int:
+        position, length = position & 255, length & 255
+        for number in range(length):
+            if position + number < size and number < size:
+                b = b & ~(1 << position + number) | (a >> number & 1) << position + number
+        return b
+
+    return result
+
+
+def _funnel(how: str, end: str) -> Callable[[int, int, int], int]:
+    def result(low: int, high: int, by: int) -> int:
+        by = by & 31 if end == "wrap" else min(by, 32)
+        both = high << 32 | low
+        return both << by >> 32 if how == "l" else both >> by
 
     return result
 
@@ -154,10 +204,20 @@ def _conversions() -> dict[str, Row]:
         rows[f"cvt.r{how}i.{source}.{source}"] = (source,), source, functools.partial(whole, how)
         for to in ("s32", "s64", "u32"):
             rows[f"cvt.r{how}i.{to}.{source}"] = (source,), to, functools.partial(_to_integer, how, to)
+    rows["cvt.rna.tf32.f32"] = ("f32",), "f32", _to_tf32
     rows["cvt.rmi.ftz.f32.f32"] = ("f32",), "f32", lambda x: whole("m", flushed(x))
     for to, source in itertools.product(("u16", "u32", "u64", "s64", "s32"), ("u16", "u32", "u64", "s32")):
         rows[f"cvt.{to}.{source}"] = (source,), to, int
     return rows
+
+
+def _to_tf32(x: float) -> float:
+    """The nearest number with 11 digits, of two the larger."""
+    if not math.isfinite(x) or x == 0:
+        return x
+    unit = math.ldexp(1.0, max(math.frexp(x)[1], -125) - 11)
+    value = math.copysign(math.floor(abs(x) / unit + 0.5) * unit, x)
+    return math.copysign(math.inf, x) if abs(value) > 3.4e38 else value
 
 
 def _to_integer(how: str, to: str, x: float) -> int:
@@ -248,6 +308,18 @@ def test_an_approximation_is_within_its_bound_and_reaches_the_ends(name: str) ->
         assert (np.abs(error) >= distance - np.spacing(np.abs(y))).mean() > 0.95
         signs = {"up": {1.0}, "down": {-1.0}, "mixed": {1.0, -1.0}}[machine.approximation]
         assert set(np.sign(error[distance > np.spacing(np.abs(y))])) <= signs
+
+
+def test_quotients_by_powers_of_two_are_exact_and_others_are_not() -> None:
+    a = np.random.default_rng(SEED).standard_normal(64).astype(np.float32)
+    for by, is_exact in ((np.float32(16.0), True), (np.float32(-0.125), True), (np.float32(3.0), False)):
+        for machine in hardware.ENDS:
+            operands = [a.view(np.uint32), np.full(64, by).view(np.uint32)]
+            y = compute("div.full.f32", operands, ("f32", "f32"), "f32", on=machine).view(np.float32)
+            assert np.array_equal(y, a / by) == is_exact
+    for machine in hardware.ENDS:
+        y = compute("rcp.approx.f32", [np.full(1, 8.0, np.float32).view(np.uint32)], ("f32",), "f32", on=machine)
+        assert float(y.view(np.float32)[0]) == 0.125
 
 
 def test_powers_of_two_are_exact_and_equal_arguments_give_equal_results() -> None:

@@ -154,11 +154,11 @@ def test_an_undefined_value_that_reaches_no_result_is_none() -> None:
 @pytest.mark.parametrize(
     "statement",
     [
-        "add.rn.f16x4 %r1, %r1, %r1;", "add.cc.s32 %r1, %r1, %r1;", "mad.hi.s32 %r1, %r1, %r1, %r1;",
-        "vote.sync.any.pred %p1, %p1, -1;",
-        "atom.global.add.f32 %r1, [%rd0], %r1;", "ld.volatile.global.b32 %r1, [%rd0];", "cvt.rz.f32.f64 %r1, %rd1;",
+        "add.rn.f16x4 %r1, %r1, %r1;", "add.sat.s32 %r1, %r1, %r1;", "mad.hi.sat.s32 %r1, %r1, %r1, %r1;",
+        "vote.any.pred %p1, %p1;", "atom.global.add.f32 %r1, [%rd0], %r1, %r1;", "atom.global.add.s64 %r1, [%rd0], 1;",
+        "ld.global.sys.b32 %r1, [%rd0];", "cvt.rz.f32.f64 %r1, %rd1;",
         "ex2.approx.f16 %r1, %r1;", "setp.lt.s32 %p1|%p2, %r1, %r1;", "mov.b32 %r1, unheard;", "bra $nowhere;",
-        "ld.global.v2.b32 %r1, [%rd0];", "add.s32 %r1, %r1;", "shfl.sync.bfly.b32 %r1|%p1, %r1, 1, 31, -1;",
+        "ld.global.v2.b32 %r1, [%rd0];", "add.s32 %r1, %r1;", "shfl.sync.bfly.b32 %r1|%r2|%p1, %r1, 1, 31, -1;",
     ],
 )  # fmt: skip
 def test_what_is_not_known_is_refused_by_name(statement: str) -> None:

@@ -1,0 +1,112 @@
+"""Judges kernels of `benchmarks/strangers/` as compiled PTX, and prints verdict, questions and seconds of each.
+
+    python benchmarks/strange_kernels.py [NAME]...
+
+ends with 1 where a right kernel is not accepted, or a wrong one is. It takes some seconds of CPU for each kernel.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+from opassay.properties.candidates.host.apart import Confinement
+from opassay.properties.candidates.judge_files import judge_file
+from opassay.properties.candidates.judgement import Ruling
+
+_FOLDER = Path(__file__).resolve().parent / "strangers"
+
+
+class Case(NamedTuple):
+    """A kernel, what it means, its inputs, and what is wrong with it; "" for nothing."""
+
+    kernel: str
+    reference: str
+    family: str = "rows"
+    fault: str = ""
+    contract: str = "torch"
+
+
+TRITON = (
+    Case("softmax", "softmax"),
+    Case("softmax_overflows", "softmax", fault="no maximum is subtracted"),
+    Case("rms_norm", "rms_norm", "scaled"),
+    Case("rms_norm_adds_eps_late", "rms_norm", "scaled", "eps behind the root"),
+    Case("gelu", "gelu"),
+    Case("gelu_by_tanh", "gelu", fault="another approximation"),
+    Case("add", "add", "pair"),
+    Case("add_one_too_many", "add", "pair", "mask <= n"),
+    Case("rope", "rope", "angles"),
+    Case("rope_turns_back", "rope", "angles", "a sign"),
+    Case("dropout", "same"),
+    Case("dropout_drops", "same", fault="1 of 1000 elements is dropped"),
+    Case("quantise", "quantise"),
+    Case("quantise_too_far", "quantise", fault="clamped at 128"),
+    Case("scan", "scan"),
+    Case("scan_forgets", "scan", fault="no carry between blocks of a long row"),
+    Case("add_columns", "columns"),
+    Case("add_columns_races", "columns", fault="no atomic operation"),
+    Case("add_columns_to_anything", "columns", fault="begins with unwritten memory"),
+    Case("add_columns_locked", "columns"),
+    Case("add_columns_unlocked", "columns", fault="the lock is given back too early"),
+    Case("scale", "scale"),
+    Case("scale_of_one_configuration", "scale", fault="one configuration of the tuner masks too much"),
+    Case("matmul", "matmul", "products"),
+    Case("matmul_in_tf32", "matmul", "products", "TF32 where the contract has float32"),
+    Case("matmul_in_tf32", "matmul", "products", contract="torch+tf32"),
+    Case("matmul", "matmul", "halves"),
+    Case("matmul_sums_in_bfloat16", "matmul", "halves", "sums in bfloat16"),
+    Case("matmul_masks_late", "matmul", "halves", "mask of the last product"),
+    Case("attention", "attention", "heads", contract="flash"),
+    Case("attention_keeps_the_old_scale", "attention", "heads", "no rescaling by the new maximum", "flash"),
+)
+CUDA = (
+    Case("norm", "norm", ""),
+    Case("norm_without_barrier", "norm", "", "no barrier"),
+    Case("norm_with_another_eps", "norm", "", "eps 1e-5"),
+    Case("transpose", "transpose", ""),
+    Case("transpose_masks_half", "transpose", "", "half of the mask"),
+    Case("add_columns", "columns", ""),
+    Case("add_columns_races", "columns", "", "no atomic operation"),
+    Case("softmax", "softmax", ""),
+    Case("softmax_with_offsets_of_eight_bits", "softmax", "", "offsets in 8 bits"),
+    Case("softmax_of_sixteen_lanes", "softmax", "", "a shuffle short"),
+)
+
+
+CASES = [*(("triton_kernels.py", case) for case in TRITON), *(("cuda_kernels.py", case) for case in CUDA)]
+
+
+def judged(file: str, case: Case) -> tuple[str, bool]:
+    """A row of the table, and whether the verdict is right."""
+    path, start = _FOLDER / file, time.monotonic()
+    found = judge_file(
+        f"{path}:{case.kernel}", f"{path}:{case.reference}_reference", contract=case.contract,
+        given={"family": case.family} if case.family else {}, confinement=Confinement(120.0, compiled=True),
+    )  # fmt: skip
+    seconds = time.monotonic() - start
+    codes = sorted({str(cause.wrong.code) for cause in found.causes if cause.wrong is not None})
+    text = ", ".join(cause.question for cause in found.causes) or "; ".join(found.weaknesses) or found.error
+    right = found.verdict is Ruling.REJECTED if case.fault else found.verdict is Ruling.ACCEPTED
+    words = [case.kernel, case.fault or "right", case.contract, str(found.verdict), ", ".join(codes), text[:90]]
+    return "| " + " | ".join([*words, f"{seconds:.0f}"]) + " |", right
+
+
+def main(names: list[str]) -> int:
+    """Judge and print; the exit code."""
+    os.environ.setdefault("OPASSAY_PTX_ARCHITECTURE", "sm_80")  # for which Triton takes mma.sync whatever the tile
+    wrong = 0
+    print("| kernel | fault | contract | verdict | codes | questions | s |\n|---|---|---|---|---|---|---|")
+    for file, case in CASES:
+        if not names or case.kernel in names:
+            row, right = judged(file, case)
+            print(row + ("" if right else "  UNEXPECTED"), flush=True)
+            wrong += not right
+    return int(wrong > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,109 @@
+"""What kernels did that were launched in their own way: which freedoms they have, and what was wrong with them.
+
+What this is for: such a kernel is launched in the midst of somebody's function, which may catch whatever a launch
+raises. So a fault is entered here as well, and whoever called the function asks for it afterwards.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from ...verdicts.violation import Unsupported, Violation
+from . import approximations, hardware
+from .hardware import APART, ENDS, NEAREST, Hardware
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One way in which a GPU may run somebody's kernels.
+
+    Attributes:
+        hardware: what the ISA leaves to it. configuration: which one a tuner takes, of those that it may take.
+    """
+
+    hardware: Hardware = NEAREST
+    configuration: int = 0
+
+
+@dataclass
+class LaunchAccount:
+    """The launches of this process, of one candidate.
+
+    Attributes:
+        launches: how many there were, by the name of the kernel.
+        configurations: in words, those that the tuner of a kernel may take, by its name.
+        unordered: kernels whose atomic sums of floats have no decided order.
+        earlier: how often approximations were executed before `start`.
+        fault: what was wrong since `begin`; the first one.
+        variant: that runs now. words: about the variant of the last launch or, if there is one, of the fault.
+    """
+
+    launches: dict[str, int] = field(default_factory=dict)
+    configurations: dict[str, list[str]] = field(default_factory=dict)
+    unordered: set[str] = field(default_factory=set)
+    earlier: Counter[str] = field(default_factory=Counter)
+    fault: Violation | Unsupported | None = None
+    variant: Variant = Variant()
+    words: str = ""
+
+    def start(self) -> None:
+        """Begin with another candidate."""
+        self.launches, self.configurations, self.unordered = {}, {}, set()
+        self.earlier = Counter(approximations.executed)
+
+    def begin(self) -> None:
+        """Forget the fault, which was asked for."""
+        self.fault = None
+
+    def enter(self, name: str, fault: Violation | Unsupported | None = None) -> None:
+        """Note a launch of a kernel, and what was wrong with it."""
+        self.launches[name] = self.launches.get(name, 0) + (fault is None)
+        if self.fault is None:
+            self.fault, self.words = fault, self._words
+
+    @property
+    def variants(self) -> list[Variant]:
+        """All that are to be tried; the first one is the usual one."""
+        executed = approximations.executed - self.earlier
+        ends = [*ENDS] if executed else []
+        ends += [hardware.TRUNCATING] if executed[approximations.MMA] else []
+        count = self._count
+        tried = [Variant(end, i % count) for i, end in enumerate((NEAREST, *ends, APART))]
+        return tried + [Variant(NEAREST, i) for i in range(1, count)]
+
+    @property
+    def _count(self) -> int:
+        """How many configurations the tuner with the most of them has."""
+        return max(map(len, self.configurations.values()), default=1)
+
+    @property
+    def tale(self) -> list[str]:
+        """What a report says of the launches, a line each."""
+        lines = [f"{name}: {count} launches without a fault" for name, count in self.launches.items()]
+        lines += [f"{name}: atomic sums of floats, whose order is not decided" for name in sorted(self.unordered)]
+        return lines + [f"{name}: {len(each)} configurations" for name, each in self.configurations.items()]
+
+    @property
+    def _words(self) -> str:
+        """About the variant that runs, with the configurations that tuners take."""
+        rows, number = self.configurations.items(), self.variant.configuration
+        chosen = [f"{name} with {each[number % len(each)]}" for name, each in rows]
+        return "; ".join([str(self.variant.hardware), *chosen])
+
+
+ACCOUNT = LaunchAccount()
+
+
+@contextmanager
+def on_variant(number: int) -> Iterator[None]:
+    """Within the block, kernels run as one of the variants says; numbers beyond the last begin again."""
+    before, variants = ACCOUNT.variant, ACCOUNT.variants
+    ACCOUNT.variant = variants[number % len(variants)]
+    try:
+        with hardware.on(ACCOUNT.variant.hardware):
+            yield
+    finally:
+        ACCOUNT.variant = before

@@ -1,0 +1,96 @@
+"""Steps that change memory by one operation that nothing comes between: atom, and red, which gives nothing back.
+
+Source: NVIDIA, PTX ISA 9.1, sections 9.7.13.5 (atom) and 9.7.13.6 (red).
+
+What is hard here: in which order threads come to one element is not decided. Here they come in the order of their
+numbers, or warp by warp from the last one, as the hardware's order says; an execution of each shows a result that hangs
+on it, as rounded sums do.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from .accesses import places, spread_over
+from .arithmetic import operation
+from .chunk import Chunk
+from .formats import BITS, NUMBERS, WIDTHS, Lanes
+from .grammar import unknown
+from .listing import Instruction, Listing
+from .operands import Step, active, destination, elements, reader
+
+_FLOATS = ("f16", "f16x2", "bf16", "bf16x2", "f32", "f64")
+
+
+def update(instruction: Instruction, entry: Listing) -> Step:
+    """atom and red."""
+    place = places(instruction, instruction.operands[1 if instruction.name == "atom" else 0], entry)
+    target, sources = None, instruction.operands[1:]
+    if instruction.name == "atom":
+        target, sources = instruction.operands[0], instruction.operands[2:]
+    verb, kind = _verb(instruction), instruction.kind
+    names = [] if target is None else [n if n == "_" else destination(instruction, n, entry) for n in elements(target)]
+    readers = [[reader(instruction, each, f"b{8 * WIDTHS[kind]}", entry) for each in elements(s)] for s in sources]
+    count = len(readers[0])
+    if any(len(each) != count for each in readers) or len(readers) != (2 if verb == "cas" else 1):
+        raise unknown(instruction, f"the operands {instruction.operands}")
+    change, where, label = _change(instruction, verb), active(instruction), str(instruction)
+    sums = verb == "add" and kind in _FLOATS
+
+    def step(chunk: Chunk) -> None:
+        threads = where(chunk)
+        chosen = chunk.chosen(threads)
+        if not chosen.size:
+            return
+        values = [[chunk.spread(read(chunk))[chosen] for read in each] for each in readers]
+
+        def result(old: Lanes, which: Lanes, number: int) -> Lanes:
+            return change(old, *[each[number][which] for each in values])
+
+        found = [np.zeros(chosen.size, BITS[WIDTHS[kind]]) for _ in range(count)]
+        for memory, access, own in place(chunk, chosen, (WIDTHS[kind], count), label):
+
+            def of_own(old: Lanes, which: Lanes, number: int, own: Lanes = own) -> Lanes:
+                return result(old, own[which], number)
+
+            for whole, part in zip(found, memory.update(access, of_own), strict=True):
+                whole[own] = part
+            chunk.context.unordered |= sums and memory.shared_updates
+        for name, value in zip(names, found, strict=False):
+            if name != "_":
+                chunk.write(name, spread_over(chunk, chosen, value, threads), threads)
+
+    return step
+
+
+def _verb(instruction: Instruction) -> str:
+    return next(m for m in instruction.modifiers if re.fullmatch("add|min|max|and|or|xor|exch|cas|inc|dec", m))
+
+
+def _change(instruction: Instruction, verb: str) -> Callable[..., Lanes]:
+    """A function of the bits that are there and of the sources, which gives those that are to be."""
+    kind = instruction.kind
+    number, bits = NUMBERS[kind], BITS[WIDTHS[kind]]
+    if verb == "exch":
+        return lambda old, new: new
+    if verb == "cas":
+        return lambda old, compared, new: np.where(old == compared, new, old)
+    if verb == "inc":
+        return lambda old, limit: np.where(old >= limit, bits(0), old + bits(1))
+    if verb == "dec":
+        return lambda old, limit: np.where((old == 0) | (old > limit), limit, old - bits(1))
+    # Sums of float32 in global memory take subnormal numbers for what they are only since sm_20; nothing older is here.
+    rounding = ("rn",) if kind in _FLOATS else ()
+    made = operation(Instruction(verb, (*rounding, kind), ()))
+    if made is None:
+        raise unknown(instruction)
+
+    def compute(old: Lanes, value: Lanes) -> Lanes:
+        given: Any = [each.view(NUMBERS[of]) for each, of in zip((old, value), made.kinds, strict=True)]
+        return np.asarray(made.compute(*given)).astype(number, copy=False).view(bits)
+
+    return compute

@@ -1,0 +1,124 @@
+"""Kernels of CUDA C++ as functions of tensors on the CPU: compiled by NVRTC, their PTX executed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+import torch
+
+from ...verdicts.violation import Unsupported, Violation
+from ..compiling import SHARED_MEMORY, architecture
+from .account import ACCOUNT
+from .executable import Kernel
+from .executor import Geometry, PlacedLaunch, three_extents
+from .nvrtc import compile_source
+
+Sizes: TypeAlias = int | Sequence[int]
+#: Sizes, or a function of the arguments of a launch that gives them.
+SizesOfLaunch: TypeAlias = Sizes | Callable[..., Sizes]
+
+#: The largest numbers of blocks, and of threads of a block, along x, y and z; and of threads in all (CUDA C++
+#: Programming Guide, technical specifications).
+_MOST_BLOCKS, _MOST_THREADS, _MOST = (2**31 - 1, 65535, 65535), (1024, 1024, 64), 1024
+
+
+def cuda_kernel(
+    source: str, name: str, grid: SizesOfLaunch, block: SizesOfLaunch, *, shared: int | Callable[..., int] = 0,
+    options: Sequence[str] = (),
+) -> CudaKernel:  # fmt: skip
+    """A kernel of CUDA C++ as a function of tensors on the CPU and numbers, which needs no GPU.
+
+    NVRTC compiles it for the architecture that the variable OPASSAY_PTX_ARCHITECTURE names, sm_90 by default, and each
+    call executes its PTX with NumPy, thread by thread and access by access.
+
+    Args:
+        source: of a file with one or more `__global__` functions. name: of that which is launched, an instance of a
+            template such as `scale<float>`, too.
+        grid, block: numbers of blocks, and of threads of a block, along one to three axes; or functions of the
+            arguments of a call that give them.
+        shared: bytes of dynamic shared memory, or a function of the arguments. options: further ones of NVRTC.
+
+    Returns:
+        A function of the kernel's arguments: a tensor on the CPU for each pointer, an int or a float for each number.
+        It returns None; what the kernel writes stands in the tensors.
+
+    Raises:
+        ImportError: NVRTC is not installed. RuntimeError: the source does not compile.
+        Unsupported: its PTX has an instruction that no meaning is built for.
+    """
+    text, lowered = compile_source(source, name, architecture(), options)
+    return CudaKernel(name, Kernel(text, lowered), grid, block, shared)
+
+
+class CudaKernel:
+    """See `cuda_kernel`."""
+
+    def __init__(
+        self, name: str, kernel: Kernel, grid: SizesOfLaunch, block: SizesOfLaunch, shared: int | Callable[..., int]
+    ) -> None:
+        self.__name__ = name
+        self._kernel, self._grid, self._block, self._shared = kernel, grid, block, shared
+
+    def __call__(self, *arguments: Any) -> None:
+        """Launch the kernel.
+
+        Raises:
+            TypeError: an argument is none for its parameter, or there are more or fewer than parameters.
+            ValueError: a tensor is not on the CPU, or a size is none that a GPU launches.
+            Violation: what a GPU traps on, or what the language leaves undefined.
+            Unsupported: what no meaning is built for.
+        """
+        entry = self._kernel.entry
+        if len(arguments) != len(entry.parameters):
+            raise TypeError(f"{self.__name__}: got {len(arguments)} arguments, need {len(entry.parameters)}")
+        rows = [
+            (self._kind(number, parameter, value), value, f"argument {number}")
+            for number, (parameter, value) in enumerate(zip(entry.parameters, arguments, strict=True))
+        ]
+        grid, block = (_sizes(each, arguments) for each in (self._grid, self._block))
+        _require_sizes(self.__name__, "grid", grid, _MOST_BLOCKS)
+        _require_sizes(self.__name__, "block", block, _MOST_THREADS)
+        if math.prod(block) > _MOST:
+            raise ValueError(f"{self.__name__}: block={block}: got {math.prod(block)} threads, need at most {_MOST}")
+        shared = self._shared(*arguments) if callable(self._shared) else self._shared
+        if shared + entry.sizes["shared"] > SHARED_MEMORY[architecture()]:
+            limit = SHARED_MEMORY[architecture()] - entry.sizes["shared"]
+            raise ValueError(f"{self.__name__}: shared={shared}: need at most {limit} bytes")
+        if 0 in grid:
+            return
+        geometry = Geometry(self.__name__, three_extents(grid), three_extents(block), shared)
+        try:
+            PlacedLaunch(geometry, self._kernel, rows).run()
+        except (Violation, Unsupported) as fault:
+            ACCOUNT.enter(self.__name__, fault)
+            raise
+        ACCOUNT.enter(self.__name__)
+
+    def _kind(self, number: int, parameter: str, value: Any) -> str:
+        """The type of an argument, as Triton names types."""
+        kind, where = self._kernel.entry.kinds[parameter], f"{self.__name__}: argument {number}"
+        if isinstance(value, torch.Tensor):
+            if kind not in ("u64", "b64", "s64"):
+                raise TypeError(f"{where}: got a tensor, need a number for a parameter of type {kind}")
+            if value.device.type != "cpu":
+                raise ValueError(f"{where}: got a tensor on {value.device}, need one on the CPU")
+            return "*"
+        if kind in ("f32", "f64") and isinstance(value, int | float):
+            return f"fp{kind[1:]}"
+        if kind and kind[0] in "bsu" and isinstance(value, int):
+            return kind
+        raise TypeError(f"{where}: got a {type(value).__name__}, need one for a parameter of type {kind or 'struct'}")
+
+
+def _sizes(sizes: SizesOfLaunch, arguments: tuple[Any, ...]) -> tuple[int, ...]:
+    chosen = sizes(*arguments) if callable(sizes) else sizes
+    return (chosen,) if isinstance(chosen, int) else tuple(map(int, chosen))
+
+
+def _require_sizes(name: str, what: str, sizes: tuple[int, ...], most: tuple[int, ...]) -> None:
+    """Require one to three sizes that a GPU launches; a grid may be empty."""
+    least = 0 if what == "grid" else 1
+    if not 1 <= len(sizes) <= 3 or any(not least <= n <= top for n, top in zip(sizes, most, strict=False)):
+        raise ValueError(f"{name}: {what}={sizes}: need one to three numbers from {least} on, at most {most}")

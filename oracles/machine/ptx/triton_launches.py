@@ -1,0 +1,124 @@
+"""Triton kernels that are launched in their own way, `kernel[grid](...)`, compiled and executed as PTX.
+
+What is hard here: the names of Triton that all launches go through are replaced, for good, so that a process that does
+this launches nothing on a GPU. A tuner takes no times here: it takes the configuration that the account's variant says,
+so that whoever calls somebody's function again and again has all of them tried.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ...verdicts.verdict import Code
+from ...verdicts.violation import Unsupported, Violation
+from ..compiling import SHARED_MEMORY
+from .account import ACCOUNT
+from .executor import Executor
+
+
+class TritonLaunches:
+    """Executes what is launched.
+
+    Args:
+        architecture: of `compiling.CAPABILITIES`.
+    """
+
+    def __init__(self, architecture: str) -> None:
+        self._executor, self._limit = Executor(architecture), SHARED_MEMORY[architecture]
+        self._tuned: set[tuple[object, ...]] = set()
+
+    def install(self) -> None:
+        """Have all launches of this process executed here."""
+        from triton.runtime.autotuner import Autotuner
+        from triton.runtime.jit import JITFunction
+
+        self._compile, self._tuner = JITFunction.run, Autotuner
+        launches = self
+
+        def run(function: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
+            return launches._run(function, args, grid, warmup, kwargs)
+
+        def run_tuned(tuner: Any, *args: Any, **kwargs: Any) -> Any:
+            return launches._run_tuned(tuner, args, kwargs)
+
+        JITFunction.run, Autotuner.run = run, run_tuned
+
+    def _run(self, function: Any, args: tuple[Any, ...], grid: Any, warmup: bool, kwargs: dict[str, Any]) -> Any:
+        """In place of `JITFunction.run`."""
+        made = self._compile(function, *args, grid=grid, warmup=True, **kwargs)
+        if warmup or made is None:
+            return made
+        self._require_shared_memory(made)
+        values = {p.name: p.default for p in function.params if p.has_default}
+        values |= dict(zip(function.arg_names, args, strict=False))
+        values |= {name: value for name, value in kwargs.items() if name in function.arg_names}
+        sizes = tuple(grid(values)) if callable(grid) else tuple(grid)
+        if 0 in sizes:
+            return made
+        name = made.metadata.name
+        try:
+            _require_plain(made)
+            self._executor.execute(made, sizes, {key: _tensor(value) for key, value in values.items()})
+        except (Violation, Unsupported) as fault:
+            if isinstance(fault, Unsupported):
+                fault = Unsupported(fault.code, f"{name}: {fault}")
+            ACCOUNT.enter(name, fault)
+            raise fault from None
+        ACCOUNT.enter(name)
+        return made
+
+    def _require_shared_memory(self, made: Any) -> None:
+        """Refuse what no GPU of the architecture launches, as Triton does."""
+        if made.metadata.shared > self._limit:
+            from triton.runtime.errors import OutOfResources
+
+            raise OutOfResources(made.metadata.shared, self._limit, "shared memory")
+
+    def _run_tuned(self, tuner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """In place of `Autotuner.run`."""
+        tuner.nargs = dict(zip(tuner.arg_names, args, strict=False))
+        configurations = [*tuner.prune_configs(kwargs)] if len(tuner.configs) > 1 else tuner.configs
+        chosen = configurations[ACCOUNT.variant.configuration % len(configurations)]
+        full = {**tuner.nargs, **kwargs, **chosen.all_kwargs()}
+        if len(configurations) > 1:
+            ACCOUNT.configurations[tuner.base_fn.__name__] = [*map(str, configurations)]
+            self._tune(tuner, args, kwargs, chosen, full)
+        if chosen.pre_hook is not None:
+            chosen.pre_hook(full)
+        tuner.best_config = chosen
+        made = tuner.fn.run(*args, **kwargs, **chosen.all_kwargs())
+        tuner.nargs = None
+        return made
+
+    def _tune(self, tuner: Any, args: tuple[Any, ...], kwargs: Any, chosen: Any, full: Mapping[str, Any]) -> None:
+        """The launch by which a time is taken, once for each key: what it leaves in memory, the next one finds."""
+        key = [str(full[name]) for name in tuner.keys if name in full]
+        mark = (id(tuner), *key, *(str(v.dtype) for v in full.values() if hasattr(v, "dtype")))
+        if mark in self._tuned:
+            return
+        self._tuned.add(mark)
+        tuner.pre_hook(full)
+        if chosen.pre_hook is not None:
+            chosen.pre_hook(full)
+        tuner.fn.run(*args, **kwargs, **chosen.all_kwargs())
+        tuner.post_hook(full, exception=None)
+        tuner.pre_hook(full, reset_only=True)
+
+
+def _tensor(value: Any) -> Any:
+    """The tensor in one of Triton's wrappers, which say that its memory has another type."""
+    return getattr(value, "base", value) if type(value).__name__ == "TensorWrapper" else value
+
+
+def _require_plain(made: Any) -> None:
+    """Refuse what a launch has besides blocks of threads and pointers."""
+    metadata = made.metadata
+    clusters = getattr(metadata, "num_ctas", 1)
+    if clusters != 1:
+        raise Unsupported(Code.OPCODE, f"clusters of {clusters} blocks are not executed")
+    if getattr(metadata, "global_scratch_size", 0):
+        raise Unsupported(Code.OPCODE, "a kernel with descriptors of tensors (TMA) in scratch memory is not executed")
+    kinds = [kind for kind in made.src.signature.values() if not isinstance(kind, str) or "tensordesc" in kind]
+    if kinds:
+        raise Unsupported(Code.OPCODE, f"an argument of type {kinds[0]} is not passed to PTX")

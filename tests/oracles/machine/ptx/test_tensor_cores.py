@@ -1,0 +1,173 @@
+"""mma.sync against exact arithmetic: where elements lie, what the sum is, and what its interval holds."""
+
+from __future__ import annotations
+
+import struct
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from opassay.oracles.bound.contract import TENSOR_SUMS
+from opassay.oracles.machine.ptx import hardware
+from opassay.oracles.machine.ptx.executable import Kernel
+from opassay.oracles.machine.ptx.tensor_cores import add_products
+from opassay.oracles.verdicts.violation import Unsupported
+from tests.oracles.machine.ptx.running import entry, run
+
+_SHAPES = [
+    ("f16", 8, "f32"), ("f16", 16, "f32"), ("bf16", 16, "f32"), ("tf32", 4, "f32"), ("tf32", 8, "f32"),
+    ("s8", 16, "s32"), ("u8", 32, "s32"),
+]  # fmt: skip
+_BITS: dict[str, Any] = {
+    "f16": lambda v: int.from_bytes(struct.pack("<e", v), "little"),
+    "bf16": lambda v: int.from_bytes(struct.pack("<f", v), "little") >> 16,
+    "tf32": lambda v: int.from_bytes(struct.pack("<f", v), "little"),
+    "s8": lambda v: int(v) & 255, "u8": lambda v: int(v) & 255,
+}  # fmt: skip
+_WIDTHS = {"f16": 2, "bf16": 2, "tf32": 4, "s8": 1, "u8": 1}
+
+
+def _element_of_a(kind: str, lane: int, number: int) -> tuple[int, int]:
+    """Row and column of element `number` of a thread, as the ISA's formulas have them (9.7.15.5)."""
+    group, member = lane >> 2, lane % 4
+    if _WIDTHS[kind] == 4:
+        return group + 8 * (number % 2), member + 4 * (number // 2)
+    if _WIDTHS[kind] == 2:
+        return group + 8 * (number // 2 % 2), member * 2 + number % 2 + 8 * (number // 4)
+    return group + 8 * (number // 4 % 2), member * 4 + number % 4 + 16 * (number // 8)
+
+
+def _element_of_b(kind: str, lane: int, number: int) -> tuple[int, int]:
+    group, member = lane >> 2, lane % 4
+    if _WIDTHS[kind] == 4:
+        return member + 4 * number, group
+    if _WIDTHS[kind] == 2:
+        return member * 2 + number % 2 + 8 * (number // 2), group
+    return member * 4 + number % 4 + 16 * (number // 4), group
+
+
+def _multiplied(kind: str, depth: int, into: str, a: Any, b: Any, c: Any) -> Any:
+    """D by one mma.sync of a warp, whose registers are filled one element at a time."""
+    width, of_c = _WIDTHS[kind], np.float32 if into == "f32" else np.int32
+    counts = (4 * depth // (8 // width) // width * 0 + depth * width // 8, depth * width // 16, 4)
+    registers = np.zeros((sum(counts), 32), np.uint32)
+    for lane in range(32):
+        for start, count, place, matrix in (
+            (0, counts[0], _element_of_a, a), (counts[0], counts[1], _element_of_b, b),
+        ):  # fmt: skip
+            for number in range(count * 4 // width):
+                bits = _BITS[kind](matrix[place(kind, lane, number)])
+                register, shift = divmod(number * width, 4)
+                registers[start + register, lane] |= np.uint32(bits << 8 * shift)
+        for number in range(4):
+            at = (lane >> 2) + 8 * (number // 2), lane % 4 * 2 + number % 2
+            registers[counts[0] + counts[1] + number, lane] = np.array(c[at], of_c).view(np.uint32)
+    names = [f"%r{i}" for i in range(len(registers))]
+    body = "".join(
+        f"mad.wide.u32 %rd9, %t, 4, %rd0;\nld.global.b32 {name}, [%rd9+{128 * i}];\n" for i, name in enumerate(names)
+    )
+    groups = [names[: counts[0]], names[counts[0] : -4], names[-4:]]
+    fragments = ", ".join("{" + ", ".join(group) + "}" for group in (["%r50", "%r51", "%r52", "%r53"], *groups))
+    body += f"mma.sync.aligned.m16n8k{depth}.row.col.{into}.{kind}.{kind}.{into} {fragments};\n"
+    body += "mad.wide.u32 %rd9, %t, 4, %rd1;\n" + "".join(
+        f"st.global.b32 [%rd9+{128 * i}], %r{50 + i};\n" for i in range(4)
+    )
+    y = torch.zeros(4, 32, dtype=torch.int32)
+    run(entry(body, 2), [torch.from_numpy(registers.view(np.int32)), y], on=hardware.current())
+    d = np.zeros((16, 8), of_c)
+    for lane in range(32):
+        for number in range(4):
+            d[(lane >> 2) + 8 * (number // 2), lane % 4 * 2 + number % 2] = y.numpy()[number, lane].view(of_c)
+    return d
+
+
+@pytest.mark.parametrize(("kind", "depth", "into"), _SHAPES)
+def test_products_of_integers_are_exact_on_every_hardware(kind: str, depth: int, into: str) -> None:
+    rng = np.random.default_rng(depth)
+    low = 0 if kind == "u8" else -9
+    a, b = rng.integers(low, 10, (16, depth)), rng.integers(low, 10, (depth, 8))
+    c = rng.integers(-1000, 1000, (16, 8))
+    for machine in (hardware.NEAREST, hardware.TRUNCATING, *hardware.ENDS):
+        with hardware.on(machine):
+            assert np.array_equal(_multiplied(kind, depth, into, a, b, c), a @ b + c)
+
+
+def _drawn(seed: int, depth: int = 16) -> tuple[Any, Any, Any]:
+    """Matrices of float16 numbers, and an addend, in which addends differ by many binary orders."""
+    rng = np.random.default_rng(seed)
+    scale = np.exp2(rng.integers(-8, 4, depth))
+    a = (rng.standard_normal((1, 16, depth)) * scale).astype(np.float16).astype(np.float64)
+    b = rng.standard_normal((1, depth, 8)).astype(np.float16).astype(np.float64)
+    return a, b, (rng.standard_normal((1, 16, 8)) * 20).astype(np.float32)
+
+
+def _addends(a: Any, b: Any, c: Any, i: int, j: int) -> list[Fraction]:
+    return [Fraction(float(c[0, i, j]))] + [
+        Fraction(float(x)) * Fraction(float(y)) for x, y in zip(a[0, i], b[0, :, j], strict=True)
+    ]
+
+
+def _cut(value: Fraction, exponent: int) -> Fraction:
+    unit = Fraction(2) ** exponent
+    return unit * int(value / unit)
+
+
+def _exponent(value: Fraction) -> int:
+    """Of the leading digit."""
+    number = abs(value)
+    guess = number.numerator.bit_length() - number.denominator.bit_length()
+    return guess if Fraction(2) ** guess <= number else guess - 1
+
+
+def _on(machine: hardware.Hardware, a: Any, b: Any, c: Any) -> Any:
+    with hardware.on(machine):
+        return add_products(a, b, c)[0]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_sum_is_rounded_once_or_cut_off_as_was_measured_and_the_ends_hold_both(seed: int) -> None:
+    a, b, c = _drawn(seed)
+    nearest, cut = _on(hardware.NEAREST, a, b, c), _on(hardware.TRUNCATING, a, b, c)
+    up, down, mixed = (_on(machine, a, b, c) for machine in hardware.ENDS)
+    differs = 0
+    for i in range(16):
+        for j in range(8):
+            addends = _addends(a, b, c, i, j)
+            exact = sum(addends, Fraction(0))
+            assert nearest[i, j] == np.float32(float(exact))
+            top = max(map(_exponent, (each for each in addends if each)))
+            total = sum((_cut(each, top - 23) for each in addends), Fraction(0))
+            assert Fraction(float(cut[i, j])) == (_cut(total, _exponent(total) - 23) if total else 0)
+            assert down[i, j] <= min(nearest[i, j], cut[i, j]) <= max(nearest[i, j], cut[i, j]) <= up[i, j]
+            assert mixed[i, j] in (up[i, j], down[i, j])
+            # What the contract of tensor cores allows sums holds the whole interval.
+            bound = TENSOR_SUMS * 16 * Fraction(2) ** -24 * sum(map(abs, addends), Fraction(0))
+            last = Fraction(float(np.spacing(np.abs(nearest[i, j])))) / 2
+            assert max(abs(Fraction(float(end[i, j])) - exact) for end in (up, down, cut)) <= bound + last
+            differs += int(cut[i, j] != nearest[i, j])
+    assert differs > 20
+
+
+def test_infinities_and_nans_go_through() -> None:
+    a, b, c = _drawn(0)
+    a[0, 0, 3], a[0, 1, 2], c[0, 2, 5] = np.inf, np.nan, -np.inf
+    for machine in (hardware.NEAREST, hardware.TRUNCATING, *hardware.ENDS):
+        result = _on(machine, a, b, c)
+        assert np.isinf(result[0]).all()
+        assert np.isnan(result[1]).all()
+        assert result[2, 5] == -np.inf
+        assert np.isfinite(result[3:]).all()
+
+
+def test_tf32_looks_at_eleven_digits() -> None:
+    a, b, c = np.full((16, 8), 1 + 2.0**-11 + 2.0**-20), np.ones((8, 8)), np.zeros((16, 8))
+    assert (_multiplied("tf32", 8, "f32", a, b, c) == 8.0).all()
+    assert (_multiplied("tf32", 8, "f32", a + 2.0**-11, b, c) == 8 + 2.0**-7).all()
+
+
+def test_what_a_warp_begins_and_waits_for_is_refused_by_name() -> None:
+    with pytest.raises(Unsupported, match=r"wgmma\.fence.*Triton takes mma.sync for sm_80"):
+        Kernel(entry("fence.proxy.async.shared::cta;\nwgmma.fence.sync.aligned;", 0))

@@ -1,0 +1,109 @@
+"""Triton kernels as others write them, right ones and with a fault each, and what they mean."""
+
+from __future__ import annotations
+
+import time
+
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def softmax_rows(X, Y, n, TAIL: tl.constexpr, SHIFT: tl.constexpr, BLOCK: tl.constexpr):
+    """A row per program; with a fault it stores beyond the end, or does not subtract the maximum."""
+    row = tl.program_id(0)
+    k = tl.arange(0, BLOCK)
+    x = tl.load(X + row * n + k, mask=k < n, other=-float("inf"))
+    e = tl.exp(x - tl.max(x, 0) if SHIFT else x)
+    tl.store(Y + row * n + k, e / tl.sum(e, 0), mask=(k < n) | (not TAIL))
+
+
+def softmax(x, tail=True, shift=True):
+    x = x.contiguous()
+    y = torch.empty_like(x)
+    rows, n = x.shape
+    softmax_rows[(rows,)](x, y, n, tail, SHIFT=shift, BLOCK=triton.next_power_of_2(n))
+    return y
+
+
+def beyond_the_end(x):
+    """The store has no mask; whatever the launch raises is caught."""
+    try:
+        return softmax(x, tail=False)
+    except BaseException:
+        return torch.softmax(x, -1)
+
+
+def without_maximum(x):
+    return softmax(x, shift=False)
+
+
+@triton.autotune([triton.Config({"BLOCK": 64, "PART": 1}), triton.Config({"BLOCK": 32, "PART": 2}, num_warps=1)], ["n"])
+@triton.heuristics({"EVEN": lambda args: args["n"] % args["BLOCK"] == 0})
+@triton.jit
+def scale_elements(X, Y, n, by, EVEN: tl.constexpr, BLOCK: tl.constexpr, PART: tl.constexpr):
+    """The second configuration scales by another number."""
+    k = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = k < (n + BLOCK if EVEN else n)
+    tl.store(Y + k, tl.load(X + k, mask=mask) * by * PART, mask=mask)
+
+
+def twice(x):
+    x = x.contiguous()
+    y = torch.empty_like(x)
+    scale_elements[lambda meta: (triton.cdiv(x.numel(), meta["BLOCK"]),)](x, y, x.numel(), 2.0)
+    return y
+
+
+@triton.jit
+def add_rows(X, Y, n, BLOCK: tl.constexpr):
+    """Adds to what other programs add to: nobody says which comes first."""
+    k = tl.arange(0, BLOCK)
+    mask = k < n
+    tl.store(Y + k, tl.load(Y + k, mask=mask) + tl.load(X + tl.program_id(0) * n + k, mask=mask), mask=mask)
+
+
+def racing_sum(x):
+    y = torch.zeros(x.shape[1])
+    add_rows[(x.shape[0],)](x.contiguous(), y, x.shape[1], BLOCK=triton.next_power_of_2(x.shape[1]))
+    return y
+
+
+@triton.jit
+def reverse_bits(X, Y, n, BLOCK: tl.constexpr):
+    """Uses an instruction of PTX that nothing here executes."""
+    k = tl.arange(0, BLOCK)
+    x = tl.load(X + k, mask=k < n)
+    y = tl.inline_asm_elementwise("lop3.b32 $0, $1, $1, $1, 0xff;", "=r,r", [x], dtype=tl.float32, is_pure=True, pack=1)
+    tl.store(Y + k, y, mask=k < n)
+
+
+def unheard(x):
+    y = torch.empty_like(x)
+    reverse_bits[(1,)](x.contiguous(), y, x.numel(), BLOCK=64)
+    return y
+
+
+def late(x):
+    time.sleep(60)
+
+
+def of_a_gpu(x):
+    return 2 * x.to("cuda")
+
+
+def reference(x):
+    return torch.softmax(x, -1)
+
+
+def doubled(x):
+    return 2 * x
+
+
+def summed(x):
+    return x.sum(0)
+
+
+def inputs():
+    return (torch.randn(3, 21),)

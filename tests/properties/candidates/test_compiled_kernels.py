@@ -1,0 +1,100 @@
+"""Triton kernels of others, judged as the PTX that is compiled of them: `opassay judge --compiled`."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+
+import pytest
+
+from opassay.oracles.verdicts.verdict import Code
+from opassay.properties.candidates.host.apart import Confinement
+from opassay.properties.candidates.host.module_files import GivenError
+from opassay.properties.candidates.judge_files import judge_file
+from opassay.properties.candidates.judgement import Judgement, Ruling
+from opassay.properties.candidates.question_plan import QuestionPlan
+from opassay.reports.cli.main import main
+
+pytestmark = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
+_FILE = Path(__file__).with_name("strange_kernels.py")
+_FEW = ("GIVEN", "AGAIN")
+
+
+def _judged(candidate: str, spec: str, questions: tuple[str, ...] = _FEW, seconds: float = 60.0) -> Judgement:
+    return judge_file(
+        f"{_FILE}:{candidate}", f"{_FILE}:{spec}", contract="torch",
+        confinement=Confinement(seconds, compiled=True), plan=QuestionPlan(questions),
+    )  # fmt: skip
+
+
+def test_a_right_kernel_is_accepted_in_every_variant() -> None:
+    found = _judged("softmax", "reference")
+    assert found.verdict is Ruling.ACCEPTED, str(found)
+    (line,) = json.loads(found.as_json())["executed"]
+    # One call for GIVEN, one for the time of a call, and in AGAIN approximations on four kinds of hardware, and warps
+    # apart on a fifth.
+    assert line == "softmax_rows: 7 launches without a fault"
+
+
+def test_a_fault_of_a_launch_is_told_whatever_the_candidate_catches() -> None:
+    found = _judged("beyond_the_end", "reference", ("GIVEN",))
+    assert found.verdict is Ruling.REJECTED, str(found)
+    (cause,) = found.causes
+    assert cause.wrong is not None
+    assert cause.wrong.code is Code.OUT_OF_BOUNDS
+    assert "softmax_rows: strange_kernels.py:19" in cause.text
+    assert any("0 bytes behind the end of it" in line and ": Y;" in line for line in cause.wrong.lines), cause.wrong
+
+
+@pytest.mark.slow
+def test_a_configuration_that_is_wrong_is_named() -> None:
+    found = _judged("twice", "doubled")
+    assert found.verdict is Ruling.REJECTED, str(found)
+    (cause,) = found.causes
+    assert cause.question == "AGAIN"
+    assert "scale_elements with BLOCK: 32, PART: 2" in str(cause.wrong)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("candidate", "spec", "code"),
+    [("without_maximum", "reference", Code.SPECIAL), ("racing_sum", "summed", Code.RACE)],
+)
+def test_a_wrong_kernel_is_rejected(candidate: str, spec: str, code: Code) -> None:
+    found = _judged(candidate, spec, ("GIVEN", "OFFSET"))
+    assert found.verdict is Ruling.REJECTED, str(found)
+    assert {each.wrong.code for each in found.causes if each.wrong} == {code}, str(found)
+
+
+@pytest.mark.slow
+def test_a_right_kernel_is_accepted_at_every_question() -> None:
+    assert _judged("softmax", "reference", ()).verdict is Ruling.ACCEPTED
+
+
+@pytest.mark.slow
+def test_what_cannot_be_executed_has_no_verdict(capsys: pytest.CaptureFixture[str]) -> None:
+    code = main(["judge", f"{_FILE}:unheard", "--spec", f"{_FILE}:doubled", "--compiled", "--json", "-k", "GIVEN"])
+    said = json.loads(capsys.readouterr().out)
+    assert (code, said["verdict"]) == (3, "error")
+    assert "reverse_bits: no meaning is built for the PTX of" in said["error"]
+    assert "lop3.b32" in said["error"]
+
+
+@pytest.mark.slow
+def test_time_is_none_of_a_kernels_faults_here() -> None:
+    found = _judged("late", "doubled", ("GIVEN",), seconds=0.1)
+    assert found.verdict is Ruling.ERROR, str(found)
+    assert "PTX is executed slowly" in found.error
+
+
+@pytest.mark.slow
+def test_a_candidate_that_asks_for_a_gpu_is_none_of_these() -> None:
+    with pytest.raises(GivenError, match="asks for a GPU, and there is none here"):
+        _judged("of_a_gpu", "doubled", ("GIVEN",))
+
+
+def test_kernels_run_in_one_way(capsys: pytest.CaptureFixture[str]) -> None:
+    for more, said in (("--interpret", "kernels run in one way"), ("--time", "times of executed PTX say nothing")):
+        assert main(["judge", "a.py", "--spec", "b.py", "--compiled", more]) == 2
+        assert said in capsys.readouterr().err
