@@ -152,8 +152,7 @@ class Session:
             outputs = [(y.shape, dtype_name(y.dtype)) for y in places.tensors]
             asked["writes"] = msgspec.structs.replace(asked.get("writes", Writes()), destinations=outputs)
         call = CandidateCall.of(arguments, {n: tensors[n] for n in self.shared}, manner=manner, **(usual | asked))
-        if arguments is self.given and manner is Manner.PLAIN:
-            self.history.plain = call
+        self.history.plain = call if arguments is self.given and manner is Manner.PLAIN else self.history.plain
         answer = self.candidate.ask(call)
         if not answer.raised and stays(call, answer.outputs, len(self.history.staying)):
             self.history.staying.append(answer.outputs)
