@@ -13,7 +13,7 @@ import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -38,8 +38,8 @@ class ProblemRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     Attributes:
         candidate, spec: the texts. candidate_name, spec_name: what in them is judged, and by what; empty for the usual
             names.
-        contract, questions, stop, interpret, dtype, given: as `--contract`, `-k`, `-x`, `--interpret`, `--dtype` and
-            `--input`. limits: see there.
+        contract, questions, stop, dtype, given: as `--contract`, `-k`, `-x`, `--dtype` and `--input`. limits: see there.
+        kernels: how Triton's kernels run, as `--interpret` and `--compiled` say; by themselves for an empty text.
         id: that the item shall have; a new one by default.
     """
 
@@ -51,7 +51,7 @@ class ProblemRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     questions: list[str] = []
     stop: bool = False
     limits: JudgementLimits = JudgementLimits()
-    interpret: bool = False
+    kernels: Literal["", "interpret", "compiled"] = ""
     dtype: str = ""
     given: dict[str, Any] = {}
     id: str = ""

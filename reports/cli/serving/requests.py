@@ -22,7 +22,9 @@ def question_of(request: ProblemRequest, folder: Path) -> dict[str, Any]:
         name = getattr(request, f"{role}_name")
         addresses[role] = f"{own / f'{role}.py'}{':' if name else ''}{name}"
     limits = request.limits
-    confinement = {"seconds": limits.seconds, "memory": limits.memory, "interpret": request.interpret}
+    confinement: dict[str, Any] = {"seconds": limits.seconds, "memory": limits.memory}
+    if request.kernels:
+        confinement[request.kernels] = True
     # Drawn from a secret: whoever sends a candidate knows how this package draws.
     words = {"contract": request.contract, "seed": None, "given": request.given}
     return {**addresses, **words, "plan": asdict(plan_of(request)), "confinement": confinement}
