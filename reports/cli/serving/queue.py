@@ -38,7 +38,8 @@ class ProblemRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     Attributes:
         candidate, spec: the texts. candidate_name, spec_name: what in them is judged, and by what; empty for the usual
             names.
-        contract, questions, stop, dtype, given: as `--contract`, `-k`, `-x`, `--dtype` and `--input`. limits: see there.
+        contract, questions, stop, dtype, given: as `--contract`, `-k`, `-x`, `--dtype` and `--input`.
+        limits: what it may take.
         kernels: how Triton's kernels run, as `--interpret` and `--compiled` say; by themselves for an empty text.
         id: that the item shall have; a new one by default.
     """
