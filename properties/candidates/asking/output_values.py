@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import torch
 
-from ....oracles.specs.storage import formats_in, rounds_to_integers, thresholds_in
-from ..arguments import CallArguments
+from ....oracles.specs.storage import formats_in, is_computed_in, rounds_to_integers, thresholds_in
+from ..arguments import CallArguments, Tensor
 from ..finding import Finding, not_asked, raised
 from ..host.calls import Answer, Manner
 from ..inputs import WAYS, altered, filled_tensor, ladder_of, of_twelve_bits, ties_of
@@ -42,8 +43,25 @@ def of_a_way(code: str, session: Session) -> Finding:
         return session.packed[code]
     if code == "SEEDS" and session.draw is not None:
         return session.values(code, CallArguments.of(session.draw(session.draws.inputs(1))))
-    sharp = code in ("INTEGERS", "ZEROS")
-    return session.values(code, session.filled(session.given, WAYS[code], rng), sharp=sharp)
+    arguments = session.filled(session.given, WAYS[code], rng)
+    if code == "ZEROS":
+        arguments = _with_signs(session, arguments, rng)
+    return session.values(code, arguments, sharp=code in ("INTEGERS", "ZEROS"))
+
+
+def _with_signs(session: Session, zeros: CallArguments, rng: Any) -> CallArguments:
+    """Zeros of both signs where torch's own outputs are the same at either; else, as for 1 / x, those given."""
+
+    def signed(tensor: Tensor) -> Tensor:
+        if not tensor.dtype.is_floating_point or not is_computed_in(tensor.dtype):
+            return tensor
+        negative = torch.from_numpy(rng.random(tuple(tensor.shape)) < 0.5).to(tensor.device)
+        return torch.where(negative, tensor.neg(), tensor)
+
+    arguments = zeros.changed(signed)
+    plain, others = (session.spec.outputs(each, session.spec.state) for each in (zeros, arguments))
+    alike = all(torch.equal(y.nan_to_num(0.5), z.nan_to_num(0.5)) for y, z in zip(plain, others, strict=True))
+    return arguments if alike else zeros
 
 
 def of_packed_ways(

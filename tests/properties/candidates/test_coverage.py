@@ -150,3 +150,17 @@ def test_one_order_is_that_of_a_chain(spec: Callable[..., Tensor], one: bool) ->
 
     graph = specification(spec).traced_at(CallArguments.of((_normal(3), _normal(3))), {}).graph
     assert in_one_order(graph) is one
+
+
+def test_zeros_have_both_signs_where_the_spec_gives_the_same_at_either() -> None:
+    def spec(x: Tensor) -> Tensor:
+        return torch.relu(x) * 2 + 1
+
+    def wrong(x: Tensor) -> Tensor:
+        return torch.where((x == 0) & x.signbit(), 5.0, spec(x))
+
+    x = _normal(4, 8)
+    assert judge(spec, spec, (x,), questions=["ZEROS"]).verdict is Ruling.ACCEPTED
+    assert judge(wrong, spec, (x,), questions=["ZEROS"]).verdict is Ruling.REJECTED
+    for of_sign in (lambda x: 1 / x, lambda x: torch.copysign(x + 1, x), lambda x: x.signbit().float()):
+        assert judge(of_sign, of_sign, (x,), questions=["ZEROS"]).verdict is not Ruling.REJECTED
