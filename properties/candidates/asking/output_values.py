@@ -59,9 +59,11 @@ def _with_signs(session: Session, zeros: CallArguments, rng: Any) -> CallArgumen
         return torch.where(negative, tensor.neg(), tensor)
 
     arguments = zeros.changed(signed)
-    plain, others = (session.spec.outputs(each, session.spec.state) for each in (zeros, arguments))
-    alike = all(torch.equal(y.nan_to_num(0.5), z.nan_to_num(0.5)) for y, z in zip(plain, others, strict=True))
-    return arguments if alike else zeros
+    plain, others = (
+        [y.double().nan_to_num(0.5) for y in session.spec.outputs(each, session.spec.state)]
+        for each in (zeros, arguments)
+    )
+    return arguments if all(map(torch.equal, plain, others)) else zeros
 
 
 def of_packed_ways(
