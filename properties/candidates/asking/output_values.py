@@ -55,7 +55,7 @@ def _with_signs(session: Session, zeros: CallArguments, rng: Any) -> CallArgumen
     def signed(tensor: Tensor) -> Tensor:
         if not tensor.dtype.is_floating_point or not is_computed_in(tensor.dtype):
             return tensor
-        negative = torch.from_numpy(rng.random(tuple(tensor.shape)) < 0.5).to(tensor.device)
+        negative = torch.tensor(rng.random(tuple(tensor.shape)) < 0.5, device=tensor.device)
         return torch.where(negative, tensor.neg(), tensor)
 
     arguments = zeros.changed(signed)
