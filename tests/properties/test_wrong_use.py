@@ -21,6 +21,8 @@ from opassay.pytest import assert_verified, questions
 from opassay.reference.dtypes import FORMATS, dtype_name
 
 X = torch.ones(3)
+#: Two numbers of four bits in each byte, of which torch can compute nothing.
+PAIRS = torch.zeros(4, dtype=torch.uint8).view(torch.float4_e2m1fn_x2)
 
 
 def square(x: Any) -> Any:
@@ -54,7 +56,7 @@ def declared(**changes: Any) -> Any:
 @pytest.mark.parametrize(
     ("call", "error", "said"),
     [
-        (lambda: opassay.bound(square, X.to(torch.float8_e4m3fn)), opassay.SpecError, "is of float8_e4m3fn"),
+        (lambda: opassay.bound(square, PAIRS), opassay.SpecError, "is of float4_e2m1fn_x2"),
         (lambda: opassay.bound(square, X.to("meta")), opassay.SpecError, "meta device"),
         (lambda: opassay.bound(square, X.to_sparse()), opassay.SpecError, "sparse_coo"),
         (lambda: opassay.bound(square, X + 1j), opassay.SpecError, "is complex"),
@@ -114,9 +116,9 @@ def test_every_dtype_has_its_short_names() -> None:
 
 
 def test_operands_that_are_not_judged_yet_are_no_verdict() -> None:
-    found = opassay.judge(square, square, (X.to(torch.float8_e4m3fn),))
-    assert found.verdict == "error"
-    assert "is of float8_e4m3fn" in found.error
+    judgement = opassay.judge(square, square, (PAIRS,))
+    assert judgement.verdict == "error"
+    assert "is of float4_e2m1fn_x2" in judgement.error
 
 
 def test_names_of_the_command_line_are_read_as_people_write_them() -> None:
