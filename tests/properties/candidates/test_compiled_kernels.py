@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from opassay.oracles.verdicts.verdict import Code
-from opassay.properties.candidates.host.apart import Confinement
 from opassay.properties.candidates.host.module_files import GivenError
+from opassay.properties.candidates.host.quarters import Confinement
 from opassay.properties.candidates.judge_files import judge_file
 from opassay.properties.candidates.judgement import Judgement, Ruling
 from opassay.properties.candidates.question_plan import QuestionPlan

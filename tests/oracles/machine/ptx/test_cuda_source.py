@@ -84,7 +84,10 @@ def test_a_barrier_that_is_missing_is_a_race_and_its_line_is_told() -> None:
 def test_blocks_of_two_dims_share_memory_whose_size_the_launch_says() -> None:
     x = torch.arange(21 * 37, dtype=torch.int32).reshape(21, 37)
     y = torch.zeros(37, 21, dtype=torch.int32)
-    launch = {"grid": lambda x, y, rows, columns: (-(-columns // 16), -(-rows // 16)), "block": (16, 16)}
+    launch: dict[str, Any] = {
+        "grid": lambda x, y, rows, columns: (-(-columns // 16), -(-rows // 16)),
+        "block": (16, 16),
+    }
     transpose = opassay.cuda_kernel(_TRANSPOSE, "transpose", **launch, shared=1024)
     transpose(x, y, 21, 37)
     assert torch.equal(y, x.T)
