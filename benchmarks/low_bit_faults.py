@@ -52,10 +52,10 @@ def row_of(problem: Problem, name: str, kernel: Kernel) -> tuple[str, dict[str, 
     for dtype in problem.dtypes:
         y, need = (restored(problem, each, dtype) for each in (kernel, problem.spec))
         checks = {check: passes and CHECKS[check](y, need) for check, passes in checks.items()}
-        asked = () if right else QUESTIONS
-        found = opassay.judge(kernel, problem.spec, problem.inputs(dtype, 0), questions=asked)
-        verdicts.append(str(found.verdict))
-        questions |= {cause.question for cause in found.causes[:1]}
+        questions = () if right else QUESTIONS
+        judgement = opassay.judge(kernel, problem.spec, problem.inputs(dtype, 0), questions=questions)
+        verdicts.append(str(judgement.verdict))
+        questions |= {cause.question for cause in judgement.causes[:1]}
     said = ", ".join(dict.fromkeys(verdicts)) + (f" ({', '.join(sorted(questions))})" if questions else "")
     known = set(verdicts) == {"accepted" if right else "rejected"}
     cells = [MARKS[passes] for passes in checks.values()]

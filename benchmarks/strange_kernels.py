@@ -83,15 +83,15 @@ CASES = [*(("triton_kernels.py", case) for case in TRITON), *(("cuda_kernels.py"
 def judged(file: str, case: Case) -> tuple[str, bool]:
     """A row of the table, and whether the verdict is right."""
     path, start = _FOLDER / file, time.monotonic()
-    found = judge_file(
+    judgement = judge_file(
         f"{path}:{case.kernel}", f"{path}:{case.reference}_reference", contract=case.contract,
         given={"family": case.family} if case.family else {}, confinement=Confinement(120.0, compiled=True),
     )  # fmt: skip
     seconds = time.monotonic() - start
-    codes = sorted({str(cause.wrong.code) for cause in found.causes if cause.wrong is not None})
-    text = ", ".join(cause.question for cause in found.causes) or "; ".join(found.weaknesses) or found.error
-    right = found.verdict is Ruling.REJECTED if case.fault else found.verdict is Ruling.ACCEPTED
-    words = [case.kernel, case.fault or "right", case.contract, str(found.verdict), ", ".join(codes), text[:90]]
+    codes = sorted({str(cause.wrong.code) for cause in judgement.causes if cause.wrong is not None})
+    text = ", ".join(cause.question for cause in judgement.causes) or "; ".join(judgement.weaknesses) or judgement.error
+    right = judgement.verdict is Ruling.REJECTED if case.fault else judgement.verdict is Ruling.ACCEPTED
+    words = [case.kernel, case.fault or "right", case.contract, str(judgement.verdict), ", ".join(codes), text[:90]]
     return "| " + " | ".join([*words, f"{seconds:.0f}"]) + " |", right
 
 

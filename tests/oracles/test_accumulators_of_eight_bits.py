@@ -27,14 +27,14 @@ def added_up(products: Any, how: Accumulators) -> Any:
     total = np.zeros(products.shape[1:], dtype=np.float32)
     chunk = how.chunk or len(products)
     for start in range(0, len(products), chunk):
-        held = np.zeros(products.shape[1:])
+        accumulator = np.zeros(products.shape[1:])
         part = products[start : start + chunk]
         for k in range(0, len(part), how.group):
-            addends = np.concatenate([held[None], part[k : k + how.group]])
+            addends = np.concatenate([accumulator[None], part[k : k + how.group]])
             exponent = np.frexp(np.max(np.abs(addends), axis=0))[1] - 1
-            held = cut_off(addends, exponent, how.bits).sum(0)
-            held = cut_off(held, np.frexp(held)[1] - 1, how.bits)
-        total = total + held.astype(np.float32)
+            accumulator = cut_off(addends, exponent, how.bits).sum(0)
+            accumulator = cut_off(accumulator, np.frexp(accumulator)[1] - 1, how.bits)
+        total = total + accumulator.astype(np.float32)
     return total
 
 
@@ -49,8 +49,8 @@ def spec(a: Tensor, b: Tensor) -> Tensor:
 
 
 def radius_of(formula: Any, a: Tensor, b: Tensor, contract: str) -> Tensor:
-    found: Any = opassay.bound(formula, a, b, contract=contract)
-    radius: Tensor = found.radius
+    bound: Any = opassay.bound(formula, a, b, contract=contract)
+    radius: Tensor = bound.radius
     return radius
 
 

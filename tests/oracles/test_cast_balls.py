@@ -54,9 +54,9 @@ def test_an_output_is_accepted_where_some_point_of_the_ball_becomes_it(fmt: Form
     grid = np.unique(bits_to_float64(fmt, np.arange(1 << fmt.bits)))
     grid = grid[np.isfinite(grid)]
     points = np.sort(cast_array(fmt, ball.centre + np.linspace(-1.0, 1.0, 513)[:, None] * ball.radii()), axis=0)
-    held = before_cast(ball, fmt)
+    rounded = before_cast(ball, fmt)
     for value in grid:
-        accepted = accept.place_in_accept_sets(np.full(ball.shape, value), fmt, held, None).accepted
+        accepted = accept.place_in_accept_sets(np.full(ball.shape, value), fmt, rounded, None).accepted
         assert (accepted == ((points[0] <= value) & (value <= points[-1]))).all(), value
 
 
@@ -65,11 +65,11 @@ def test_what_is_beyond_must_be_what_the_format_has_for_it(fmt: Format) -> None:
     strange = np.inf if fmt == E5M2 else np.nan
     ball = Ball(np.array([4 * fmt.max, -4 * fmt.max, fmt.max, 0.0]), None, FLOAT32)
     for value, need in ((strange, [True, fmt != E5M2, False, False]), (fmt.max, [False, False, True, False])):
-        found = accept.place_in_accept_sets(np.full(4, value), fmt, ball, None)
-        assert found.accepted.tolist() == need
+        elements = accept.place_in_accept_sets(np.full(4, value), fmt, ball, None)
+        assert elements.accepted.tolist() == need
     saturating = Format(**{**vars(fmt), "saturates": True})
-    found = accept.place_in_accept_sets(np.array([fmt.max, -fmt.max, fmt.max, np.nan]), saturating, ball, None)
-    assert found.accepted.tolist() == [True, True, True, False]
+    elements = accept.place_in_accept_sets(np.array([fmt.max, -fmt.max, fmt.max, np.nan]), saturating, ball, None)
+    assert elements.accepted.tolist() == [True, True, True, False]
 
 
 def test_a_ball_over_the_largest_number_has_no_bound() -> None:

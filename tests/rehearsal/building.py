@@ -15,10 +15,10 @@ _TEXTS = (SOURCE, SOURCE.with_name("streams.h"))
 
 def torch_folder() -> Path:
     """Where torch is installed; torch is not imported."""
-    found = importlib.util.find_spec("torch")
-    if found is None or found.origin is None:
+    package = importlib.util.find_spec("torch")
+    if package is None or package.origin is None:
         raise ModuleNotFoundError("rehearsal: torch is not installed", name="torch")
-    return Path(found.origin).parent
+    return Path(package.origin).parent
 
 
 def build(cache: Path | None = None) -> Path:

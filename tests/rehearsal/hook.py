@@ -53,10 +53,10 @@ class _Finder(importlib.abc.MetaPathFinder):
         if name not in self._steps:
             return None
         before, after = self._steps[name]  # whoever asks need not go on to execute it
-        found = importlib.machinery.PathFinder.find_spec(name, path, target)
-        if found is not None and found.loader is not None:
-            found.loader = _Loader(found.loader, before, after)
-        return found
+        spec = importlib.machinery.PathFinder.find_spec(name, path, target)
+        if spec is not None and spec.loader is not None:
+            spec.loader = _Loader(spec.loader, before, after)
+        return spec
 
 
 def install(library: str) -> None:

@@ -120,16 +120,16 @@ def _operands(kind: ShapeClass, device: torch.device) -> list[Any]:
 @pytest.mark.parametrize("kind", _first_of_each_op(), ids=lambda kind: kind.op)
 def test_kernels_run_where_their_operands_are(kind: ShapeClass) -> None:
     """Values and derivatives on the second GPU while the first is the current one: the bits of the first."""
-    found = []
+    outputs_of_devices = []
     for device in (OTHER, torch.device("cuda", 0)):
         operands = _operands(kind, device)
         places = [i for i, a in enumerate(operands) if isinstance(a, Tensor) and a.requires_grad]
 
         def call(*moving: Tensor, operands: list[Any] = operands, places: list[int] = places) -> tuple[Tensor, ...]:
-            given = list(operands)
+            arguments = list(operands)
             for i, x in zip(places, moving, strict=True):
-                given[i] = x
-            return outputs_of(getattr(impl, kind.op)(*given, **kind.named))
+                arguments[i] = x
+            return outputs_of(getattr(impl, kind.op)(*arguments, **kind.named))
 
         outputs = outputs_of(getattr(impl, kind.op)(*operands, **kind.named))
         primals = tuple(operands[i].detach() for i in places)
@@ -137,8 +137,8 @@ def test_kernels_run_where_their_operands_are(kind: ShapeClass) -> None:
         every = (*outputs, *gradients(outputs, operands), *tangents)
         assert {t.device for t in every} == {device}
         assert torch.cuda.current_device() == 0
-        found.append([t.detach().cpu() for t in every])
-    assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))
+        outputs_of_devices.append([t.detach().cpu() for t in every])
+    assert all(torch.equal(a, b) for a, b in zip(*outputs_of_devices, strict=True))
 
 
 def _launch(x: Tensor, grid: tuple[int, ...] = (1,)) -> None:

@@ -56,8 +56,8 @@ def _on_host(x: torch.Tensor) -> torch.Tensor:
 
 def test_a_candidate_gets_its_inputs_on_the_gpu() -> None:
     x = torch.randn(4, 9).cuda()
-    found = opassay.judge(_softmax, _softmax, (x,))
-    assert found.verdict == "accepted", found
+    judgement = opassay.judge(_softmax, _softmax, (x,))
+    assert judgement.verdict == "accepted", judgement
     assert opassay.judge(_on_host, _softmax, (x,), questions=["GIVEN"]).verdict == "rejected"
 
 
@@ -79,11 +79,11 @@ def test_inputs_and_parameters_of_both_sides_go_to_the_gpu(tmp_path: Path) -> No
     new = model.replace("Model(", "ModelNew(")
     (tmp_path / "candidate.py").write_text(f"{new}        assert x.is_cuda\n        return self.linear(x)\n")
     words = [sys.executable, "-m", "opassay", "judge", "candidate.py", "--spec", "spec.py", "--device", "cuda"]
-    asked = ["-k", "GIVEN", "-k", "PARAMS", "-k", "GRAD", "-k", "JVP", "--time", "--json"]
-    done = subprocess.run([*words, *asked], cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
-    found = json.loads(done.stdout)
-    assert found["verdict"] in ("accepted", "weak"), done.stdout + done.stderr
-    assert found["time"]["runs"] > 0
+    options = ["-k", "GIVEN", "-k", "PARAMS", "-k", "GRAD", "-k", "JVP", "--time", "--json"]
+    done = subprocess.run([*words, *options], cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
+    judgement = json.loads(done.stdout)
+    assert judgement["verdict"] in ("accepted", "weak"), done.stdout + done.stderr
+    assert judgement["time"]["runs"] > 0
 
 
 def test_a_program_of_a_failure_on_the_gpu_shows_it_there(tmp_path: Path) -> None:

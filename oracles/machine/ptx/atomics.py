@@ -51,16 +51,16 @@ def update(instruction: Instruction, entry: Listing) -> Step:
         def result(old: Lanes, which: Lanes, number: int) -> Lanes:
             return change(old, *[each[number][which] for each in values])
 
-        found = [np.zeros(chosen.size, BITS[WIDTHS[kind]]) for _ in range(count)]
+        old_values = [np.zeros(chosen.size, BITS[WIDTHS[kind]]) for _ in range(count)]
         for memory, access, own in place(chunk, chosen, (WIDTHS[kind], count), label):
 
             def of_own(old: Lanes, which: Lanes, number: int, own: Lanes = own) -> Lanes:
                 return result(old, own[which], number)
 
-            for whole, part in zip(found, memory.update(access, of_own), strict=True):
+            for whole, part in zip(old_values, memory.update(access, of_own), strict=True):
                 whole[own] = part
             chunk.context.unordered |= sums and memory.shared_updates
-        for name, value in zip(names, found, strict=False):
+        for name, value in zip(names, old_values, strict=False):
             if name != "_":
                 chunk.write(name, spread_over(chunk, chosen, value, threads), threads)
 
@@ -85,12 +85,12 @@ def _change(instruction: Instruction, verb: str) -> Callable[..., Lanes]:
         return lambda old, limit: np.where((old == 0) | (old > limit), limit, old - bits(1))
     # Sums of float32 in global memory take subnormal numbers for what they are only since sm_20; nothing older is here.
     rounding = ("rn",) if kind in _FLOATS else ()
-    made = operation(Instruction(verb, (*rounding, kind), ()))
-    if made is None:
+    computation = operation(Instruction(verb, (*rounding, kind), ()))
+    if computation is None:
         raise unknown(instruction)
 
     def compute(old: Lanes, value: Lanes) -> Lanes:
-        given: Any = [each.view(NUMBERS[of]) for each, of in zip((old, value), made.kinds, strict=True)]
-        return np.asarray(made.compute(*given)).astype(number, copy=False).view(bits)
+        operands: Any = [each.view(NUMBERS[of]) for each, of in zip((old, value), computation.kinds, strict=True)]
+        return np.asarray(computation.compute(*operands)).astype(number, copy=False).view(bits)
 
     return compute

@@ -68,24 +68,24 @@ class Executor:
             Unsupported: an instruction that no meaning is built for.
         """
         with self._lock:
-            made = compiled(kernel, grid, operands, constants, warps)
-            self.execute(made, grid, dict(zip(kernel.arg_names, operands, strict=False)))
+            binary = compiled(kernel, grid, operands, constants, warps)
+            self.execute(binary, grid, dict(zip(kernel.arg_names, operands, strict=False)))
 
-    def execute(self, made: Any, grid: tuple[int, ...], values: Mapping[str, object]) -> None:
+    def execute(self, binary: Any, grid: tuple[int, ...], values: Mapping[str, object]) -> None:
         """Execute what Triton compiled.
 
         Args:
-            made: a kernel of its compiler. grid: of the launch. values: of its arguments, by name.
+            binary: a kernel of its compiler. grid: of the launch. values: of its arguments, by name.
 
         Raises:
             Violation, Unsupported: as `launch`.
         """
-        program = self._kernels.get(made.hash)
+        program = self._kernels.get(binary.hash)
         if program is None:
-            text = made.asm["ptx"]
-            program = self._kernels[made.hash] = Kernel(self._edit(text) if self._edit else text)
-        arguments = [(kind, values[name], name) for name, kind in made.src.signature.items() if kind != "constexpr"]
-        metadata = made.metadata
+            text = binary.asm["ptx"]
+            program = self._kernels[binary.hash] = Kernel(self._edit(text) if self._edit else text)
+        arguments = [(kind, values[name], name) for name, kind in binary.src.signature.items() if kind != "constexpr"]
+        metadata = binary.metadata
         geometry = Geometry(metadata.name, three_extents(grid), (WARP * metadata.num_warps, 1, 1), metadata.shared)
         PlacedLaunch(geometry, program, arguments).run()
 

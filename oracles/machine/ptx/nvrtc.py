@@ -12,8 +12,8 @@ from typing import Any
 
 def library_paths() -> list[Path]:
     """The libraries of NVRTC that are installed as packages, the latest version first."""
-    found = importlib.util.find_spec("nvidia")
-    roots = [Path(place) for place in (found.submodule_search_locations or ())] if found is not None else []
+    package = importlib.util.find_spec("nvidia")
+    roots = [Path(place) for place in (package.submodule_search_locations or ())] if package is not None else []
     return sorted((path for root in roots for path in root.glob("*/lib/libnvrtc.so.*[0-9]")), reverse=True)
 
 

@@ -202,7 +202,7 @@ class Space:
         blocks = access.threads // self._threads
         now = self._epochs[blocks]
         cells = self._views[access.width]
-        found = []
+        before_each = []
         for number in range(access.count):
             at = access.addresses + number * access.width
             self.undefined += int(np.count_nonzero(~self.defined[at]))
@@ -220,9 +220,9 @@ class Space:
                 cells[places] = function(before[threads], threads, number)
             self.shared_updates |= bool(others.any() or rank.any())
             self._note_writer(at, access, now, True)
-            found.append(before)
+            before_each.append(before)
         self._order.pass_through(blocks)
-        return found
+        return before_each
 
     def _require_ordered(self, access: Access, at: Lanes, blocks: Lanes, now: Lanes, changed: Lanes) -> None:
         """Require that what others did with elements that are written comes before."""

@@ -32,7 +32,7 @@ _DIGITS = 24
 
 def multiply_matrices(instruction: Instruction, entry: Listing) -> Step:
     """mma.sync of a shape m16n8k4 to m16n8k32, into float32 or int32."""
-    match = next(found for name in instruction.modifiers if (found := _SHAPE.fullmatch(name)))
+    match = next(shape for name in instruction.modifiers if (shape := _SHAPE.fullmatch(name)))
     depth, kinds, whole = int(match[1]), instruction.modifiers[-3:-1], instruction.kind == "s32"
     target, *sources = instruction.operands
     names = [destination(instruction, name, entry) for name in elements(target)]
@@ -125,12 +125,12 @@ def add_products(a: Lanes, b: Lanes, c: Lanes) -> Lanes:
     products = a[:, :, :, None] * b[:, None, :, :]  # exact: 22 digits at most
     largest = np.maximum(np.abs(products).max(2), np.abs(addend))
     unit = np.ldexp(1.0, np.maximum(np.frexp(np.where(np.isfinite(largest), largest, 0.0))[1] - _DIGITS, -149))
-    kept = np.trunc(products / unit[:, :, None, :]) * unit[:, :, None, :]
-    kept_addend = np.trunc(addend / unit) * unit
+    cut = np.trunc(products / unit[:, :, None, :]) * unit[:, :, None, :]
+    cut_addend = np.trunc(addend / unit) * unit
     if how == "truncating":
-        result = _towards_zero(kept.sum(2) + kept_addend)
+        result = _towards_zero(cut.sum(2) + cut_addend)
     else:
-        lost = (kept != products).sum(2) + (kept_addend != addend)
+        lost = (cut != products).sum(2) + (cut_addend != addend)
         last = np.where(nearest == exact, 0.0, np.spacing(np.abs(nearest).astype(np.float32)).astype(np.float64))
         share = approximations.share(np.abs(nearest) + np.float32(0))
         result = np.asarray(exact + share * (lost * unit + last)).astype(np.float32)

@@ -46,34 +46,34 @@ class TritonLaunches:
 
     def _run(self, function: Any, args: tuple[Any, ...], grid: Any, warmup: bool, kwargs: dict[str, Any]) -> Any:
         """In place of `JITFunction.run`."""
-        made = self._compile(function, *args, grid=grid, warmup=True, **kwargs)
-        if warmup or made is None:
-            return made
-        self._require_shared_memory(made)
+        binary = self._compile(function, *args, grid=grid, warmup=True, **kwargs)
+        if warmup or binary is None:
+            return binary
+        self._require_shared_memory(binary)
         values = {p.name: p.default for p in function.params if p.has_default}
         values |= dict(zip(function.arg_names, args, strict=False))
         values |= {name: value for name, value in kwargs.items() if name in function.arg_names}
         sizes = tuple(grid(values)) if callable(grid) else tuple(grid)
         if 0 in sizes:
-            return made
-        name = made.metadata.name
+            return binary
+        name = binary.metadata.name
         try:
-            _require_plain(made)
-            self._executor.execute(made, sizes, {key: _tensor(value) for key, value in values.items()})
+            _require_plain(binary)
+            self._executor.execute(binary, sizes, {key: _tensor(value) for key, value in values.items()})
         except (Violation, Unsupported) as fault:
             if isinstance(fault, Unsupported):
                 fault = Unsupported(fault.code, f"{name}: {fault}")
             ACCOUNT.enter(name, fault)
             raise fault from None
         ACCOUNT.enter(name)
-        return made
+        return binary
 
-    def _require_shared_memory(self, made: Any) -> None:
+    def _require_shared_memory(self, binary: Any) -> None:
         """Refuse what no GPU of the architecture launches, as Triton does."""
-        if made.metadata.shared > self._limit:
+        if binary.metadata.shared > self._limit:
             from triton.runtime.errors import OutOfResources
 
-            raise OutOfResources(made.metadata.shared, self._limit, "shared memory")
+            raise OutOfResources(binary.metadata.shared, self._limit, "shared memory")
 
     def _run_tuned(self, tuner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """In place of `Autotuner.run`."""
@@ -87,9 +87,9 @@ class TritonLaunches:
         if chosen.pre_hook is not None:
             chosen.pre_hook(full)
         tuner.best_config = chosen
-        made = tuner.fn.run(*args, **kwargs, **chosen.all_kwargs())
+        binary = tuner.fn.run(*args, **kwargs, **chosen.all_kwargs())
         tuner.nargs = None
-        return made
+        return binary
 
     def _tune(self, tuner: Any, args: tuple[Any, ...], kwargs: Any, chosen: Any, full: Mapping[str, Any]) -> None:
         """The launch by which a time is taken, once for each key: what it leaves in memory, the next one finds."""
@@ -111,14 +111,14 @@ def _tensor(value: Any) -> Any:
     return getattr(value, "base", value) if type(value).__name__ == "TensorWrapper" else value
 
 
-def _require_plain(made: Any) -> None:
+def _require_plain(binary: Any) -> None:
     """Refuse what a launch has besides blocks of threads and pointers."""
-    metadata = made.metadata
+    metadata = binary.metadata
     clusters = getattr(metadata, "num_ctas", 1)
     if clusters != 1:
         raise Unsupported(Code.OPCODE, f"clusters of {clusters} blocks are not executed")
     if getattr(metadata, "global_scratch_size", 0):
         raise Unsupported(Code.OPCODE, "a kernel with descriptors of tensors (TMA) in scratch memory is not executed")
-    kinds = [kind for kind in made.src.signature.values() if not isinstance(kind, str) or "tensordesc" in kind]
+    kinds = [kind for kind in binary.src.signature.values() if not isinstance(kind, str) or "tensordesc" in kind]
     if kinds:
         raise Unsupported(Code.OPCODE, f"an argument of type {kinds[0]} is not passed to PTX")

@@ -161,15 +161,16 @@ def _asked_again(session: Session, question: str) -> Finding:
 _SIDES = (("up", "down"), ("away from zero", "toward zero"))
 
 
-def _far(name: str, question: str, found: Likeness, draws: Draws) -> Wrong:
-    at = f"{name}[{', '.join(map(str, found.at))}]" if found.at else name
+def _far(name: str, question: str, likeness: Likeness, draws: Draws) -> Wrong:
+    at = f"{name}[{', '.join(map(str, likeness.at))}]" if likeness.at else name
     title = (
-        f"{name} at {question}: {found.overall:.3g} standard deviations of rounding off, {found.largest:.3g} at most"
+        f"{name} at {question}: {likeness.overall:.3g} standard deviations of rounding off,"
+        f" {likeness.largest:.3g} at most"
     )
     lines = (
-        f"overall    {found.overall:.4g}, root mean square of {found.elements} elements; suspect beyond"
-        f" {found.most[1]:.3g}",
-        f"largest    {found.largest:.4g}, of {at}; suspect beyond {found.most[0]:.3g}",
+        f"overall    {likeness.overall:.4g}, root mean square of {likeness.elements} elements; suspect beyond"
+        f" {likeness.most[1]:.3g}",
+        f"largest    {likeness.largest:.4g}, of {at}; suspect beyond {likeness.most[0]:.3g}",
     )
     return Wrong(Code.BIAS, title, (*lines, *_model(draws)))
 

@@ -52,8 +52,8 @@ def _excess(pids: list[int], most: int) -> str:
     rollups = [f"/proc/{pid}/smaps_rollup" for pid in pids]
     # A file in memory that is mapped is counted among what is shared, too.
     shared = max(sum(_sum_lines(path, "Pss_Shmem:") for path in rollups), files)
-    taken = sum(_sum_lines(path, "Pss_Anon:") for path in rollups) + shared
-    return f"its processes have {taken / 2**30:.3g} GiB, more than {most / 2**30:.3g}" if taken > most else ""
+    memory = sum(_sum_lines(path, "Pss_Anon:") for path in rollups) + shared
+    return f"its processes have {memory / 2**30:.3g} GiB, more than {most / 2**30:.3g}" if memory > most else ""
 
 
 def descendants(root: int) -> list[int]:

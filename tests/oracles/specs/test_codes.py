@@ -43,14 +43,14 @@ def drawn(*shape: int) -> Tensor:
 
 @pytest.mark.parametrize("candidate", [as_bytes, by_reciprocal])
 def test_codes_of_right_numbers_are_right(candidate: Any) -> None:
-    found = opassay.judge(candidate, as_bytes, (drawn(4, 16),), questions=ASKED)
-    assert found.verdict == "accepted", str(found)
+    judgement = opassay.judge(candidate, as_bytes, (drawn(4, 16),), questions=ASKED)
+    assert judgement.verdict == "accepted", str(judgement)
 
 
 @pytest.mark.parametrize("name", WRONG)
 def test_other_codes_are_wrong(name: str) -> None:
-    found = opassay.judge(WRONG[name], as_bytes, (drawn(4, 16),), questions=ASKED)
-    assert found.verdict == "rejected", str(found)
+    judgement = opassay.judge(WRONG[name], as_bytes, (drawn(4, 16),), questions=ASKED)
+    assert judgement.verdict == "rejected", str(judgement)
 
 
 def test_both_codes_are_right_at_a_near_tie_and_every_nan() -> None:
@@ -86,6 +86,6 @@ def test_bytes_of_rounded_numbers_are_numbers_where_they_are_sure() -> None:
     assert opassay.judge(spec, spec, (x,), questions=["GIVEN"]).verdict == "accepted"
     assert opassay.judge(lambda x: spec(x) * 1.125, spec, (x,), questions=["GIVEN"]).verdict == "rejected"
     x[0, 0] = 0.0  # of which the sign is not known
-    found = opassay.judge(spec, spec, (x,), questions=["GIVEN"])
-    assert found.verdict == "error"
-    assert "keep the tensor itself" in found.error
+    judgement = opassay.judge(spec, spec, (x,), questions=["GIVEN"])
+    assert judgement.verdict == "error"
+    assert "keep the tensor itself" in judgement.error

@@ -29,18 +29,18 @@ def _judged(candidate: str, spec: str, questions: tuple[str, ...] = _FEW, second
 
 
 def test_a_right_kernel_is_accepted_in_every_variant() -> None:
-    found = _judged("softmax", "reference")
-    assert found.verdict is Ruling.ACCEPTED, str(found)
-    (line,) = json.loads(found.as_json())["executed"]
+    judgement = _judged("softmax", "reference")
+    assert judgement.verdict is Ruling.ACCEPTED, str(judgement)
+    (line,) = json.loads(judgement.as_json())["executed"]
     # One call for GIVEN, one for the time of a call, and in AGAIN approximations on four kinds of hardware, and warps
     # apart on a fifth.
     assert line == "softmax_rows: 7 launches without a fault"
 
 
 def test_a_fault_of_a_launch_is_told_whatever_the_candidate_catches() -> None:
-    found = _judged("beyond_the_end", "reference", ("GIVEN",))
-    assert found.verdict is Ruling.REJECTED, str(found)
-    (cause,) = found.causes
+    judgement = _judged("beyond_the_end", "reference", ("GIVEN",))
+    assert judgement.verdict is Ruling.REJECTED, str(judgement)
+    (cause,) = judgement.causes
     assert cause.wrong is not None
     assert cause.wrong.code is Code.OUT_OF_BOUNDS
     assert "softmax_rows: strange_kernels.py:19" in cause.text
@@ -49,9 +49,9 @@ def test_a_fault_of_a_launch_is_told_whatever_the_candidate_catches() -> None:
 
 @pytest.mark.slow
 def test_a_configuration_that_is_wrong_is_named() -> None:
-    found = _judged("twice", "doubled")
-    assert found.verdict is Ruling.REJECTED, str(found)
-    (cause,) = found.causes
+    judgement = _judged("twice", "doubled")
+    assert judgement.verdict is Ruling.REJECTED, str(judgement)
+    (cause,) = judgement.causes
     assert cause.question == "AGAIN"
     assert "scale_elements with BLOCK: 32, PART: 2" in str(cause.wrong)
 
@@ -62,9 +62,9 @@ def test_a_configuration_that_is_wrong_is_named() -> None:
     [("without_maximum", "reference", Code.SPECIAL), ("racing_sum", "summed", Code.RACE)],
 )
 def test_a_wrong_kernel_is_rejected(candidate: str, spec: str, code: Code) -> None:
-    found = _judged(candidate, spec, ("GIVEN", "OFFSET"))
-    assert found.verdict is Ruling.REJECTED, str(found)
-    assert {each.wrong.code for each in found.causes if each.wrong} == {code}, str(found)
+    judgement = _judged(candidate, spec, ("GIVEN", "OFFSET"))
+    assert judgement.verdict is Ruling.REJECTED, str(judgement)
+    assert {each.wrong.code for each in judgement.causes if each.wrong} == {code}, str(judgement)
 
 
 @pytest.mark.slow
@@ -83,9 +83,9 @@ def test_what_cannot_be_executed_has_no_verdict(capsys: pytest.CaptureFixture[st
 
 @pytest.mark.slow
 def test_time_is_none_of_a_kernels_faults_here() -> None:
-    found = _judged("late", "doubled", ("GIVEN",), seconds=0.1)
-    assert found.verdict is Ruling.ERROR, str(found)
-    assert "PTX is executed slowly" in found.error
+    judgement = _judged("late", "doubled", ("GIVEN",), seconds=0.1)
+    assert judgement.verdict is Ruling.ERROR, str(judgement)
+    assert "PTX is executed slowly" in judgement.error
 
 
 @pytest.mark.slow

@@ -30,14 +30,14 @@ def _cases(right: bool) -> Iterator[Any]:
 @pytest.mark.parametrize(("problem", "kernel", "dtype"), list(_cases(right=True)))
 def test_a_right_kernel_is_accepted(problem: Problem, kernel: Kernel, dtype: torch.dtype) -> None:
     for seed in range(1 if dtype is torch.float32 else 3):
-        found = opassay.judge(kernel, problem.spec, problem.inputs(dtype, seed), seed=seed)
-        assert found.verdict == "accepted", str(found)
+        judgement = opassay.judge(kernel, problem.spec, problem.inputs(dtype, seed), seed=seed)
+        assert judgement.verdict == "accepted", str(judgement)
 
 
 @pytest.mark.parametrize(("problem", "kernel", "dtype"), list(_cases(right=False)))
 def test_a_wrong_kernel_is_rejected(problem: Problem, kernel: Kernel, dtype: torch.dtype) -> None:
-    found = opassay.judge(kernel, problem.spec, problem.inputs(dtype, 0), questions=SOME)
-    assert found.verdict == "rejected", str(found)
+    judgement = opassay.judge(kernel, problem.spec, problem.inputs(dtype, 0), questions=SOME)
+    assert judgement.verdict == "rejected", str(judgement)
 
 
 def test_there_are_many_mistakes() -> None:
@@ -87,8 +87,8 @@ def test_gradients_through_eight_bits_are_those_of_torch() -> None:
         return x.to(torch.float8_e4m3fn).float() * 0.3
 
     x = torch.randn(4, 8, generator=torch.Generator().manual_seed(0))
-    found = opassay.judge(spec, spec, (x,), questions=["GIVEN", "GRAD"])
-    assert found.verdict == "accepted", str(found)
+    judgement = opassay.judge(spec, spec, (x,), questions=["GIVEN", "GRAD"])
+    assert judgement.verdict == "accepted", str(judgement)
     straight: Any = Straight.apply
     other = opassay.judge(lambda x: straight(x) * 0.3, spec, (x,), questions=["GIVEN", "GRAD"])
     assert [cause.question for cause in other.causes] == ["GRAD"]
@@ -96,18 +96,20 @@ def test_gradients_through_eight_bits_are_those_of_torch() -> None:
 
 def test_a_tensor_in_eight_bits_has_no_gradient_to_ask_for() -> None:
     x = torch.randn(4, 8, generator=torch.Generator().manual_seed(0)).to(torch.float8_e5m2)
-    found = opassay.judge(lambda x: x.float() * 2, lambda x: x.float() * 2, (x,), questions=["GIVEN", "GRAD"])
-    assert found.verdict == "accepted"
-    assert "stored in float8_e5m2" in str(found)
+    judgement = opassay.judge(lambda x: x.float() * 2, lambda x: x.float() * 2, (x,), questions=["GIVEN", "GRAD"])
+    assert judgement.verdict == "accepted"
+    assert "stored in float8_e5m2" in str(judgement)
 
 
 def test_a_property_is_not_asked_where_a_tensor_has_eight_bits() -> None:
     x = torch.randn(4, 8, generator=torch.Generator().manual_seed(0))
     for spec, given in ((lambda x: x.to(torch.float8_e5m2), x), (lambda x: x.float(), x.to(torch.float8_e5m2))):
-        found = opassay.judge(spec, spec, (given,), questions=["GIVEN", "VJP"])
-        assert "properties are not asked where an input or an output is of float8_e5m2" in str(found)
-    found = opassay.judge(lambda x: x.to(torch.float8_e5m2).float(), lambda x: x.to(torch.float8_e5m2).float(), (x,))
-    assert found.verdict == "accepted"
+        judgement = opassay.judge(spec, spec, (given,), questions=["GIVEN", "VJP"])
+        assert "properties are not asked where an input or an output is of float8_e5m2" in str(judgement)
+    judgement = opassay.judge(
+        lambda x: x.to(torch.float8_e5m2).float(), lambda x: x.to(torch.float8_e5m2).float(), (x,)
+    )
+    assert judgement.verdict == "accepted"
 
 
 def test_ties_are_asked_where_a_spec_has_a_grid() -> None:
@@ -117,5 +119,5 @@ def test_ties_are_asked_where_a_spec_has_a_grid() -> None:
     named = opassay.judge(torch.relu, torch.relu, (x,), questions=["TIES"])
     assert "rounds to no integers" in str(named)
     for spec in (lambda x: x.to(torch.float8_e5m2), lambda x: torch.round(x * 3)):
-        found = opassay.judge(spec, spec, (x,), questions=["GIVEN", "TIES"])
-        assert [finding.question for finding in found.findings] == ["GIVEN", "TIES"]
+        judgement = opassay.judge(spec, spec, (x,), questions=["GIVEN", "TIES"])
+        assert [finding.question for finding in judgement.findings] == ["GIVEN", "TIES"]

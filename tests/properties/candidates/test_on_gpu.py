@@ -77,8 +77,8 @@ def _problem() -> SpecFile:
 def test_inputs_and_parameters_are_cast_and_moved(dtype: str, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module_files, "place", lambda values, strides: values)  # a meta tensor has no elements to place
     problem = cast_problem(_problem(), dtype, device)
-    given: Any = problem.draw(0)
-    x, index, number = given
+    arguments: Any = problem.draw(0)
+    x, index, number = arguments
     assert isinstance(problem.spec, torch.nn.Module)
     moved = [x, index, *problem.spec.parameters(), *problem.spec.buffers()]
     assert {t.device.type for t in moved} == {device or "cpu"}
@@ -87,9 +87,9 @@ def test_inputs_and_parameters_are_cast_and_moved(dtype: str, device: str, monke
 
 
 def test_a_candidate_is_where_its_inputs_are() -> None:
-    made = instance_of(torch.nn.Linear, [3, 2], 0, "float64", "meta")
-    assert isinstance(made, torch.nn.Linear)
-    assert (made.weight.device.type, made.weight.dtype) == ("meta", torch.float64)
+    module = instance_of(torch.nn.Linear, [3, 2], 0, "float64", "meta")
+    assert isinstance(module, torch.nn.Linear)
+    assert (module.weight.device.type, module.weight.dtype) == ("meta", torch.float64)
     in_program = failing_call.instance_of(torch.nn.Linear, [3, 2], 0, torch.float64, "meta", {})
     assert isinstance(in_program, torch.nn.Linear)
     assert (in_program.weight.device.type, in_program.weight.dtype) == ("meta", torch.float64)

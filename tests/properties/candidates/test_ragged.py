@@ -100,8 +100,8 @@ def routed_at_once(x: Tensor, weights: Tensor, expert: Tensor) -> Tensor:
 
 
 def routed_without_last(x: Tensor, weights: Tensor, expert: Tensor) -> Tensor:
-    kept = (expert < len(weights) - 1).to(x.dtype)
-    return routed_at_once(x, weights, expert) * kept[:, None]
+    mask = (expert < len(weights) - 1).to(x.dtype)
+    return routed_at_once(x, weights, expert) * mask[:, None]
 
 
 def routes() -> Call:
@@ -178,12 +178,12 @@ def test_what_rounding_may_decide_is_not_read(spec: Callable[..., Tensor]) -> No
 
 
 def test_a_mask_that_is_given_may_choose_elements() -> None:
-    def spec(x: Tensor, kept: Tensor) -> Tensor:
-        return x[kept].cumsum(0)
+    def spec(x: Tensor, mask: Tensor) -> Tensor:
+        return x[mask].cumsum(0)
 
     given = (_normal(6), torch.tensor([True, False, True, True, False, True]))
     assert judge(spec, spec, given, questions=QUESTIONS).verdict is Ruling.ACCEPTED
-    judgement = judge(lambda x, kept: x[: int(kept.sum())].cumsum(0), spec, given, questions=QUESTIONS)
+    judgement = judge(lambda x, mask: x[: int(mask.sum())].cumsum(0), spec, given, questions=QUESTIONS)
     assert judgement.verdict is Ruling.REJECTED
 
 

@@ -12,14 +12,14 @@ from pathlib import Path
 
 def _prepare() -> None:
     folder = Path(__file__).resolve().parents[1]
-    found = importlib.util.spec_from_file_location(
+    spec = importlib.util.spec_from_file_location(
         "opassay_rehearsal", folder / "__init__.py", submodule_search_locations=[str(folder)]
     )
-    assert found is not None
-    assert found.loader is not None
-    package = importlib.util.module_from_spec(found)
+    assert spec is not None
+    assert spec.loader is not None
+    package = importlib.util.module_from_spec(spec)
     sys.modules["opassay_rehearsal"] = package
-    found.loader.exec_module(package)
+    spec.loader.exec_module(package)
     importlib.import_module("opassay_rehearsal.hook").install(os.environ["OPASSAY_REHEARSAL"])
 
 

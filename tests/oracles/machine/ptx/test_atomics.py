@@ -53,7 +53,7 @@ def test_every_thread_finds_what_another_one_left(opcode: str, space: str, machi
     """
     first = "mov.u32 %r9, cells;\nst.shared.v4.b32 [%r9], {12345, 12345, 12345, 12345};\nbar.sync 0;\n"
     cells = torch.full((3,), 12345, dtype=torch.int32)
-    found = _run((first if space == "shared" else "") + step, cells, machine, ".shared .align 16 .b8 cells[16];\n")
+    results = _run((first if space == "shared" else "") + step, cells, machine, ".shared .align 16 .b8 cells[16];\n")
     for block, cell in [
         (block, cell) for block in ([(0, 1)] if space == "global" else [(0,), (1,)]) for cell in range(3)
     ]:
@@ -61,12 +61,12 @@ def test_every_thread_finds_what_another_one_left(opcode: str, space: str, machi
         order = threads if machine is hardware.NEAREST else sorted(
             threads, key=lambda n: (-(n // 32), n)
         )  # fmt: skip
-        value, left = 12345, sorted(found[n] for n in threads)
+        value, cells_before = 12345, sorted(results[n] for n in threads)
         chain = []
         for number in order:
             chain.append(_signed(value))
             value = _CHANGES[opcode](value, number * 2654435761 % 2**32) % 2**32
-        assert left == sorted(chain)
+        assert cells_before == sorted(chain)
         if space == "global":
             assert int(cells[cell]) == _signed(value)
 
@@ -223,8 +223,8 @@ def test_carries_make_sums_and_products_of_64_bits() -> None:
     expected = [a + c, b - a, (a & 0xFFFFFFFF) * (b & 0xFFFFFFFF) + c]
     for i, number in enumerate(expected):
         for j, word in enumerate((number % 2**32, (number >> 32) % 2**32)):
-            found = _run(body + f"mov.b32 %r1, %r{20 + 2 * i + j};", torch.zeros(1, dtype=torch.int32))
-            assert set(found) == {_signed(word)}
+            results = _run(body + f"mov.b32 %r1, %r{20 + 2 * i + j};", torch.zeros(1, dtype=torch.int32))
+            assert set(results) == {_signed(word)}
 
 
 @pytest.mark.parametrize("table", [0x00, 0x3C, 0x96, 0xE8, 0xCA, 0xFF])

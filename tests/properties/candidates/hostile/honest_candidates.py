@@ -10,8 +10,8 @@ _USUAL = "PROCESS GIVEN UNTOUCHED AGAIN SIZES LEFT"
 
 def _honest(text: str, spec: str = "double", codes: str = _USUAL, options: tuple[str, ...] = ()) -> Attack:
     """A right candidate, by its text, its spec, what it is asked, and further options."""
-    asked = tuple(word for code in codes.split() for word in ("-k", code))
-    return Attack(text, "", spec, (*asked, *options), "accepted")
+    words = tuple(word for code in codes.split() for word in ("-k", code))
+    return Attack(text, "", spec, (*words, *options), "accepted")
 
 
 _C = "void twice(const float *x, float *y, long n) { for (long i = 0; i < n; i++) y[i] = 2 * x[i]; }"

@@ -119,12 +119,12 @@ import numpy as np
 def rows():
     rng = np.random.default_rng([0, *b"GIVEN"])
     edges = np.linspace(0, 2048, 128 + 1).astype(int)
-    found = [int(rng.integers(a, b)) for a, b in zip(edges, edges[1:])]
-    return [0, *found[1:-1], 2047]
+    drawn_rows = [int(rng.integers(a, b)) for a, b in zip(edges, edges[1:])]
+    return [0, *drawn_rows[1:-1], 2047]
 def candidate(x):
     y = torch.zeros_like(x)
-    held = rows() if len(x) == 2048 else range(len(x))
-    y[list(held)] = torch.softmax(x[list(held)], -1)
+    chosen = rows() if len(x) == 2048 else range(len(x))
+    y[list(chosen)] = torch.softmax(x[list(chosen)], -1)
     return y
 """,
         spec="large",
