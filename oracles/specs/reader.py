@@ -70,9 +70,9 @@ class Reader(torch.fx.Interpreter):
         #: The values of nodes of `last` before they are rounded to their dtype: whoever judges the results does that.
         self.unrounded: dict[torch.fx.Node, Any] = {}
 
-    def run(self, *arrays: Any, **kwargs: Any) -> Any:
+    def run(self, *arrays: Any, like: Any = None, **kwargs: Any) -> Any:
         # Constants of the graph are lifted into the reading of the inputs, because an evaluation rounds them.
-        self.reading = next((constant(a) for a in arrays if isinstance(a, Array)), None)
+        self.reading = next((constant(a) for a in (*arrays, like) if isinstance(a, Array)), None)
         arrays = tuple(self._lift(a) if isinstance(a, np.ndarray) and a.dtype.kind == "f" else a for a in arrays)
         self.unrounded = {}
         for node, array in zip(self.graph.find_nodes(op="placeholder"), arrays, strict=False):
@@ -82,7 +82,7 @@ class Reader(torch.fx.Interpreter):
             assert isinstance(self.module, torch.fx.GraphModule)
             other = Reader(self.module)
             other.marked = True
-            if differ(results, other.run(*map(constant, arrays))):
+            if differ(results, other.run(*map(constant, arrays), like=like)):
                 raise UntraceableError(describe(self.taking))
         return results
 

@@ -76,17 +76,21 @@ class Traced:
         """The dtypes of the outputs."""
         return tuple(output.dtype for output in self.outputs)
 
-    def __call__(self, *arrays: Any) -> tuple[Any, ...]:
+    def __call__(self, *arrays: Any, like: Any = None) -> tuple[Any, ...]:
         """The outputs for arrays of any reading, or of NumPy, in place of the inputs.
 
         Integers and truth values come as NumPy arrays, unless they hang on floating numbers.
+
+        Args:
+            arrays: in place of the inputs. like: an array of the reading, of which no other is known where all inputs
+                are integers.
 
         Raises:
             UntraceableError: an operation of the spec has no rule.
         """
         if len(arrays) != len(self.inputs):
             raise TypeError(f"arrays: got {len(arrays)}, need {len(self.inputs)}: {[x.name for x in self.inputs]}")
-        return Reader(self.graph).run(*arrays)  # type: ignore[no-any-return]
+        return Reader(self.graph).run(*arrays, like=like)  # type: ignore[no-any-return]
 
 
 def traced(spec: Callable[..., Any], *args: Any, **kwargs: Any) -> Traced:

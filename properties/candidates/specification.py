@@ -215,8 +215,10 @@ class Specification:
         return BoundQuestion(derived, operands, question.contract)
 
     def dtype_of(self, arguments: CallArguments, state: State) -> str:
-        """The dtype whose arithmetic is judged: the narrowest of the floating operands."""
+        """The dtype whose arithmetic is judged: the narrowest of the floating operands, or of the outputs."""
         names = {dtype_name(t.dtype) for t in (*state.values(), *arguments.tensors) if is_float(t)}
+        if not names and not self.numpy:
+            names = {dtype_name(dtype) for dtype in self.traced_at(arguments, state).dtypes}
         return min(names & set(FORMATS) or {"float32"}, key=lambda name: FORMATS[name].precision)
 
     def _question(self, arguments: CallArguments, state: State, terms: Terms, order: int = 0) -> BoundQuestion:
@@ -228,12 +230,14 @@ class Specification:
         inner = with_algorithms(self.function, arguments) if self.numpy else self.traced_at(arguments, state)
         fixed = [None if i in floating else t.detach().cpu().numpy() for i, t in enumerate(operands)]
         casts = [terms.format_of_inputs(dtype_name(operands[i].dtype)) for i in floating]
+        # What is computed of integers alone is rounded, too; an array that the spec does not see says by which reading.
+        unseen = [] if floating or self.numpy else [np.zeros(())]
 
         def function(*arrays: Any, of: Callable[..., Any] = inner) -> tuple[Any, ...]:
             operands = list(fixed)
-            for i, fmt, array in zip(floating, casts, arrays, strict=True):
+            for i, fmt, array in zip(floating, casts, arrays, strict=False):
                 operands[i] = array if fmt is None else store(array, fmt.name)
-            outputs = of(*operands)
+            outputs = of(*operands, like=arrays[0]) if unseen else of(*operands)
             return tuple(outputs) if isinstance(outputs, (tuple, list)) else (outputs,)
 
         def first(*arrays: Any) -> tuple[Any, ...]:
@@ -241,7 +245,7 @@ class Specification:
 
         for other in algorithms(inner, terms.algorithms):
             algorithm_of(first)(functools.partial(function, of=other))
-        return BoundQuestion(first, [to_array(operands[i]) for i in floating], contract)
+        return BoundQuestion(first, [*(to_array(operands[i]) for i in floating), *unseen], contract)
 
     def traced_at(self, arguments: CallArguments, state: State) -> Traced:
         """The operations of a torch spec at tensors like these; its outputs, and then what it writes.
