@@ -58,7 +58,7 @@ def test_the_page_on_judging_kernels_runs_as_written(
     page = "judge_your_kernel.md"
     text = (DOCS / page).read_text(encoding="utf-8")
     programs = re.findall(r"```python\n(.*?)```\n(?:\n```\n([^$]*?)```)?", text, re.DOTALL)
-    assert len(programs) == 6
+    assert len(programs) == 7
     names: dict[str, Any] = {"__name__": "guide"}
     monkeypatch.chdir(tmp_path)
     for number, (program, shown) in enumerate(programs):

@@ -54,7 +54,8 @@ class _Recorder(TorchDispatchMode):
 def record(call: Callable[[], object]) -> Operations:
     """What a call runs; what it raises is no matter here."""
     recorder = _Recorder()
-    with _counting_kernels() as count, contextlib.suppress(Exception), recorder:
+    # SystemExit of a candidate must not end whoever judges it in his own process.
+    with _counting_kernels() as count, contextlib.suppress(Exception, SystemExit), recorder:
         call()
     return Operations(sorted(recorder.names)[:_NAMES], bool(count[0]))
 
