@@ -18,12 +18,13 @@ SOME = ["GIVEN", "SIGNS", "SMALL", "ZEROS", "BITS", "NAN", "INF", "TIES"]
 
 
 def _cases(right: bool) -> Iterator[Any]:
-    for problem in PROBLEMS:
+    for number, problem in enumerate(PROBLEMS):
         for dtype in problem.dtypes:
             kernels = {"itself": problem.spec, **problem.right} if right else problem.wrong
             for name, kernel in kernels.items():
                 named = f"{problem.name}: {name}: {str(dtype).removeprefix('torch.')}"
-                slow = dtype is not torch.float32 or name == "itself"
+                # The kernels of every third problem are fast, in float32.
+                slow = dtype is not torch.float32 or name == "itself" or number % 3 != 0
                 yield pytest.param(problem, kernel, dtype, id=named, marks=pytest.mark.slow if slow else ())
 
 

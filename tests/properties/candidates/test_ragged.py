@@ -145,7 +145,14 @@ PROBLEMS: list[tuple[Callable[[], Call], Callable[..., Tensor], Callable[..., Te
 ]
 
 
-@pytest.mark.parametrize(("draw", "spec", "right", "wrong"), PROBLEMS, ids=[row[1].__name__ for row in PROBLEMS])
+#: Where a spec calls several operations for each sequence, a judgement takes seconds.
+_LONG = (paged, routed)
+
+
+@pytest.mark.parametrize(
+    ("draw", "spec", "right", "wrong"),
+    [pytest.param(*row, id=row[1].__name__, marks=pytest.mark.slow if row[1] in _LONG else []) for row in PROBLEMS],
+)
 def test_a_spec_that_reads_integers_is_judged(
     draw: Callable[[], Call], spec: Callable[..., Tensor], right: Callable[..., Tensor],
     wrong: list[Callable[..., Tensor]],
