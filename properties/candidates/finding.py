@@ -30,7 +30,7 @@ class FaultError(Exception):
 
 def lines_of_variant(executed: Executed | None) -> list[str]:
     """A line of a card about the variant in which kernels were executed as PTX; none where none was."""
-    return [] if executed is None else [f"executed   as PTX: {executed.told}"]
+    return [] if executed is None else [f"executed   as PTX: {executed.variant}"]
 
 
 def in_variant(finding: Finding, executed: Executed | None) -> Finding:

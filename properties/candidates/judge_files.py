@@ -27,7 +27,7 @@ from .cases import DEVICE, SUBJECT, parts_of
 from .finding import wrong
 from .host.apart import CandidateApart, CandidateError
 from .host.calls import CandidateCall, GoneError, Making
-from .host.module_files import GivenError, file_of
+from .host.module_files import GivenError, SpecFile, file_of
 from .host.quarters import Confinement, Quarters
 from .host.sources import content_of, sources
 from .host.temporary import TemporaryFolder
@@ -37,9 +37,9 @@ from .judge_draws import Draws
 from .judgement import Assignment, Judgement, Ruling
 from .judging import ALL, Progress, judged
 from .question_plan import QuestionPlan
-from .row_sample import part_of
+from .row_sample import Part, part_of
 from .session import Session
-from .specification import SpecError, specification
+from .specification import SpecError, Specification, specification
 from .suites.opening import open_pair
 
 #: What Triton raises where there is no GPU, and what torch does.
@@ -50,8 +50,8 @@ USUAL = Confinement()
 
 def judge_file(
     candidate: str, spec: str, *, contract: str | Terms, seed: int | str | None = 0,
-    given: Mapping[str, Any] | None = None,
-    confinement: Confinement = USUAL, plan: QuestionPlan = ALL, progress: Progress | None = None,
+    given: Mapping[str, Any] | None = None, confinement: Confinement = USUAL, plan: QuestionPlan = ALL,
+    progress: Progress | None = None,
 ) -> Judgement:  # fmt: skip
     """Judge the candidate of a file, in a process apart, by the spec of another file, which is read here.
 
@@ -81,12 +81,7 @@ def judge_file(
         _require_python(pair.contents)
         digests = {"candidate": "", "spec": _digest(problem.path)}
         try:
-            read = specification(problem.spec)
-            arguments = CallArguments.of(problem.draw(draws.inputs(0)))
-            _require_sendable(arguments, CallArguments.of(problem.made))
-            part = part_of(read, arguments, allowed)
-            # Before the candidate runs, because a spec that cannot be read says nothing of any candidate.
-            read.read(arguments if part is None else part.of(arguments, [0]), read.state, allowed)
+            read, arguments, part = _read_problem(problem, draws, allowed)
         except SpecError as err:
             return Judgement(Assignment(named, spec, str(allowed), draws, sha256=digests), Ruling.ERROR, error=str(err))
         contents = {**pair.contents, **_candidate_contents(candidate)}
@@ -96,12 +91,8 @@ def judge_file(
         try:
             apart = stack.enter_context(make(quarters))
         except CandidateError as err:
-            first, *more = str(err).splitlines() or [""]
-            finding = wrong("PROCESS", Code.RAISED, f"the candidate could not be made: {first}", *more)
-            of = Assignment(
-                named, read.name, str(allowed), draws, arguments.dtype, digests, quarters.isolation, arguments.device
-            )
-            return Judgement(of, Ruling.REJECTED, (finding,))
+            called = (arguments.dtype, digests, quarters.isolation, arguments.device)
+            return _reject(Assignment(named, read.name, str(allowed), draws, *called), str(err))
         session = Session(read, apart, allowed, draws, arguments, problem.draw, part)
         session.history.in_a_row = plan.calls
         apart.until = time.monotonic() + plan.total
@@ -112,15 +103,33 @@ def judge_file(
             again.until = apart.until
             return again
 
-        properties = PropertiesApart(make_again, words, allowed)
-        stack.callback(properties.close)
-        judgement = judged(session, plan, progress, properties.ask)
-        judgement = _without_gpu(named, judgement, confinement)
+        properties = stack.enter_context(contextlib.closing(PropertiesApart(make_again, words, allowed)))
+        judgement = _without_gpu(named, judged(session, plan, progress, properties.ask), confinement)
         of = replace(judgement.assignment, sha256=digests, isolation=quarters.isolation)
-        judgement = replace(judgement, assignment=of)
-        if not plan.timed or judgement.verdict in (Ruling.REJECTED, Ruling.ERROR):
-            return judgement
-        return replace(judgement, timing=_measure(make_again, words))
+        is_timed = plan.timed and judgement.verdict not in (Ruling.REJECTED, Ruling.ERROR)
+        return replace(judgement, assignment=of, timing=_measure(make_again, words) if is_timed else None)
+
+
+def _read_problem(problem: SpecFile, draws: Draws, allowed: Terms) -> tuple[Specification, CallArguments, Part | None]:
+    """The spec, the given arguments, and how these are cut.
+
+    The spec is read once before the candidate runs, because one that cannot be read says nothing of any candidate.
+
+    Raises:
+        SpecError: the spec cannot be read, or an argument cannot be sent.
+    """
+    spec, arguments = specification(problem.spec), CallArguments.of(problem.draw(draws.inputs(0)))
+    _require_sendable(arguments, CallArguments.of(problem.made))
+    part = part_of(spec, arguments, allowed)
+    spec.read(arguments if part is None else part.of(arguments, [0]), spec.state, allowed)
+    return spec, arguments, part
+
+
+def _reject(of: Assignment, text: str) -> Judgement:
+    """The judgement of a candidate that could not be made."""
+    first, *more = text.splitlines() or [""]
+    finding = wrong("PROCESS", Code.RAISED, f"the candidate could not be made: {first}", *more)
+    return Judgement(of, Ruling.REJECTED, (finding,))
 
 
 def _apart(

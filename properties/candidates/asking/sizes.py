@@ -117,15 +117,14 @@ def _resized(session: Session) -> Iterator[CallArguments]:
     kinds = (LARGE[::-1], list(rng.permutation(ALIGNED)), list(rng.permutation(SMALL)))
     calls = 0
     for old, sizes in ((old, sizes) for sizes in kinds for old in resizable):
+        if calls >= _CALLS:
+            return
         resized = (_resize(tensors, old, int(new)) for new in sizes)
         fitting = (_with_shapes(session, shapes, rng) for shapes in resized if shapes)
         arguments = next((each for each in fitting if _is_short(session, each, most)), None)
-        if calls >= _CALLS:
-            return
-        if arguments is None:
-            continue
-        calls += 1
-        yield arguments
+        if arguments is not None:
+            calls += 1
+            yield arguments
 
 
 class _Counter(TorchDispatchMode):

@@ -165,13 +165,13 @@ class Executed(msgspec.Struct, frozen=True):
 
     Attributes:
         variants: in how many they may be; every call has the next one. tale: of what was launched, in lines.
-        told: in words, the variant of this call; of calls in a row that of the last one that was made.
+        variant: in words, that of this call; of calls in a row that of the last one that was made.
         fault: the code of what is wrong with a launch; "" for nothing. text: of the fault, in lines.
     """
 
     variants: int = 0
     tale: list[str] = []
-    told: str = ""
+    variant: str = ""
     fault: str = ""
     text: list[str] = []
 

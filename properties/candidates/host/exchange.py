@@ -170,7 +170,7 @@ def check(answer: Answer, call: CandidateCall | None) -> None:
         raise ValueError(f"got seconds={answer.repeat.seconds}, need a number from 0 on")
     if answer.executed is not None:
         executed = answer.executed
-        _require_short(executed.told, executed.fault, *executed.tale, *executed.text)
+        _require_short(executed.variant, executed.fault, *executed.tale, *executed.text)
         if executed.fault and not (executed.fault in [*Code] and executed.text):
             raise ValueError(f"got fault={executed.fault}, need a code and its text")
         if not 0 < executed.variants <= _MOST_VARIANTS:

@@ -37,11 +37,11 @@ class Slot:
         try:
             while not self._stopped.is_set():
                 self._judge.prepare(self._stopped.is_set)
-                taken = self._queue.take()
-                if taken is None:
+                pair = self._queue.take()
+                if pair is None:
                     self._stopped.wait(_IDLE)
                     continue
-                self._answer(*taken)
+                self._answer(*pair)
         finally:
             self._judge.close()
 

@@ -85,17 +85,17 @@ def test_the_verdict_tells_its_draws_and_they_can_be_given_again(capsys: pytest.
 def test_what_a_killed_judgement_left_is_removed_by_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(temporary.tempfile, "gettempdir", lambda: str(tmp_path))  # type: ignore[attr-defined]
     monkeypatch.setattr(temporary.tempfile, "tempdir", str(tmp_path))  # type: ignore[attr-defined]
-    left = tmp_path / "opassay-judgement-left"
-    (left / "own").mkdir(parents=True)
-    (left / "own" / "answer").write_text("x")
-    (left / "own").chmod(0)
+    abandoned = tmp_path / "opassay-judgement-left"
+    (abandoned / "own").mkdir(parents=True)
+    (abandoned / "own" / "answer").write_text("x")
+    (abandoned / "own").chmod(0)
     (tmp_path / "others").mkdir()
     with TemporaryFolder() as used:
-        assert left.is_dir()  # it may be one that is being made
+        assert abandoned.is_dir()  # it may be one that is being made
         later = time.time() + 120
         monkeypatch.setattr(temporary.time, "time", lambda: later)  # type: ignore[attr-defined]
         with TemporaryFolder() as other:
-            assert not left.exists()
+            assert not abandoned.exists()
             assert os.path.isdir(used.path)
             assert os.path.isdir(other.path)
         assert not os.path.exists(other.path)

@@ -28,9 +28,9 @@ def _queue(folder: Path, most: int = 10) -> JudgementQueue:
 def test_items_are_taken_in_order_and_answered_once(tmp_path: Path) -> None:
     queue = _queue(tmp_path)
     first, second = queue.add([_request("a"), _request("b")])
-    taken = queue.take()
-    assert taken is not None
-    item, request = taken
+    pair = queue.take()
+    assert pair is not None
+    item, request = pair
     assert (item.id, item.state, item.attempts, request.candidate) == (first.id, "running", 1, "a")
     queue.finish(item, b"1")
     queue.finish(item, b"2")
@@ -51,14 +51,14 @@ def test_what_was_running_when_a_server_ended_waits_again(tmp_path: Path) -> Non
     queue.take()
     queue.close()
     later = _queue(tmp_path)
-    taken = later.take()
-    assert taken is not None
-    assert (taken[0].id, taken[0].attempts) == (item.id, 2)
-    later.put_back(taken[0])
-    taken = later.take()
-    assert taken is not None
-    assert taken[0].attempts == 2
-    later.retry(taken[0])
+    pair = later.take()
+    assert pair is not None
+    assert (pair[0].id, pair[0].attempts) == (item.id, 2)
+    later.put_back(pair[0])
+    pair = later.take()
+    assert pair is not None
+    assert pair[0].attempts == 2
+    later.retry(pair[0])
     assert later.counts()["queued"] == 1
 
 
