@@ -203,6 +203,13 @@ class Shortcut(Generic[*Ts, Outputs]):
             _, self._elsewhere = self._straight["cuda"]
 
 
+def _autocast(arg: object, device: str, dtype: torch.dtype) -> object:
+    """An argument as autocast on a device casts it: floating tensors there, but for those in double precision."""
+    if not isinstance(arg, Tensor) or arg.device.type != device or arg.dtype is torch.float64:
+        return arg
+    return arg.to(dtype) if arg.is_floating_point() else arg
+
+
 class Operator(Shortcut[*Ts, Outputs]):
     """An op of `torch.library`, to be called with all its arguments by position.
 
@@ -254,7 +261,7 @@ class Operator(Shortcut[*Ts, Outputs]):
             return self.kernels.fake(self.arguments(args))
 
         def batched(info: Any, in_dims: tuple[int | None, ...], *args: object) -> tuple[Any, Any]:
-            return vmap(self, info.batch_size, self.arguments(in_dims), self.arguments(args))
+            return vmap(self, info.batch_size, self.arguments(in_dims), self.arguments(self._cast(args)))
 
         # Both rules are registered with the library that defined the op, so that they end with it. Otherwise torch
         # would refuse a second definition of the op, such as a test makes.
@@ -262,6 +269,13 @@ class Operator(Shortcut[*Ts, Outputs]):
         torch.library.register_vmap(qualified, batched, lib=library)
         for device, dtype in self.kernels.autocast:
             torch.library.register_autocast(qualified, device, dtype, lib=library)
+
+    def _cast(self, args: tuple[object, ...]) -> tuple[object, ...]:
+        """The arguments as autocast has them: torch comes to the rule for a batch first, and to autocast below it."""
+        for device, dtype in self.kernels.autocast:
+            if torch.is_autocast_enabled(device):
+                return tuple(_autocast(arg, device, dtype) for arg in args)
+        return args
 
     @classmethod
     def serve_by_cuda_kernels(cls, key: str) -> None:

@@ -92,3 +92,24 @@ def test_an_expression_is_evaluated_only_where_an_argument_carries_a_derivative(
         assert torch.equal(tangents[0], t * y)
     finally:
         del Operator.registry["test_lazy"]
+
+
+def test_a_batch_is_cast_by_autocast_before_its_rule_sees_it() -> None:
+    """torch asks the rule for a batch first, and autocast below it; the rule ends in the dtype of its input."""
+
+    def batched(op: Any, size: int, dims: Any, args: Any) -> Any:
+        return op(args.x.movedim(dims.x, 0), args.y).to(args.x.dtype), 0
+
+    kernels: Any = Kernels(torch.mul, torch.mul, lambda args: torch.empty_like(args.x), (("cpu", torch.float32),))
+    rules: Any = Expression(lambda args: args.x * args.y)
+    op: Any = Operator("test_cast(Tensor x, Tensor y) -> Tensor", kernels, batched, rules, library=LIBRARY)
+    try:
+        x, y = (_numbers(3).bfloat16() for _ in range(2))
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            assert op(x, y).dtype is torch.float32
+            assert torch.func.vmap(lambda one: op(one, y[0]))(x).dtype is torch.float32
+            double = torch.func.vmap(lambda one: op(one, y[0].double()))(x.double())
+        assert double.dtype is torch.float64
+        assert torch.func.vmap(lambda one: op(one, y[0]))(x).dtype is torch.bfloat16
+    finally:
+        del Operator.registry["test_cast"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -61,12 +61,20 @@ def at(register: int, width: int, index: str = "%t", into: int = 60) -> str:
     return f"mad.wide.u32 %rd{into}, {index}, {width}, %rd{register};\n"
 
 
-def compute(opcode: str, operands: Sequence[Any], kinds: Sequence[str], result: str, on: Any = hardware.NEAREST) -> Any:
+def compute(
+    opcode: str,
+    operands: Sequence[Any],
+    kinds: Sequence[str],
+    result: str,
+    on: Any = hardware.NEAREST,
+    execute: Callable[..., None] = run,
+) -> Any:
     """One instruction on arrays.
 
     Args:
         opcode: with its modifiers. operands: arrays of bits, all of one length. kinds: the PTX types of the operands,
-            "pred" for truth values. result: that of the result. on: the hardware.
+            "pred" for truth values. result: that of the result. on: the hardware. execute: `run`, or what takes the
+            same and runs the text elsewhere.
 
     Returns:
         The bits of the results.
@@ -90,7 +98,7 @@ def compute(opcode: str, operands: Sequence[Any], kinds: Sequence[str], result: 
     registers += f".reg .b{8 * widths[-1]} %out;\n"
     tensors = [_padded(bits, width, count) for bits, width in zip(operands, widths, strict=False)]
     out = torch.zeros(count, dtype=_SIGNED[widths[-1]])
-    run(entry(body, len(kinds) + 1, registers), [*tensors, out], blocks=count // 32, on=on)
+    execute(entry(body, len(kinds) + 1, registers), [*tensors, out], blocks=count // 32, on=on)
     return out.numpy().view(BITS[widths[-1]])[: len(operands[0])]
 
 
