@@ -13,6 +13,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # the tables of the tests are not installed
 
+import errors
 import numpy as np
 import torch
 from driver import Entry
@@ -24,8 +25,6 @@ from tests.oracles.machine.ptx.exactly import operands
 from tests.oracles.machine.ptx.running import at, compute, entry
 from tests.oracles.machine.ptx.test_arithmetic import SEED, TABLE
 
-#: Arguments of an approximation that are computed at once.
-_CHUNK = 1 << 26
 _THREADS = 256
 
 
@@ -46,6 +45,21 @@ def without_nans(bits: Any, kind: str) -> Any:
     return np.where(np.isnan(bits.view(f"f{int(kind[1:]) // 8}")), 0, bits)
 
 
+def unspecified(opcode: str, columns: list[Any]) -> Any:
+    """Where the ISA leaves a result to the machine: a division by zero, a field of bits that begins or ends beyond 255.
+
+    An H100 gives infinity for some NaNs in cvt.rna.tf32, of which the text says nothing.
+    """
+    name = opcode.partition(".")[0]
+    if name in ("div", "rem"):
+        return columns[1] == 0
+    if name in ("bfe", "bfi"):
+        return (columns[-1] > 255) | (columns[-2] > 255)
+    if opcode == "cvt.rna.tf32.f32":
+        return np.isnan(columns[0].view(np.float32))
+    return np.zeros(len(columns[0]), bool)
+
+
 def compare_tables() -> None:
     """The instructions of the tests' table, at the operands of the tests."""
     equal = elements = 0
@@ -53,9 +67,10 @@ def compare_tables() -> None:
         with guarded(opcode):
             columns = operands(kinds, 3000, SEED)
             there, here = (
-                without_nans(compute(opcode, columns, kinds, result, **how), result) for how in ({"execute": on_gpu}, {})
+                without_nans(compute(opcode, columns, kinds, result, **how), result)
+                for how in ({"execute": on_gpu}, {})
             )
-            wrong = np.flatnonzero(there != here)
+            wrong = np.flatnonzero((there != here) & ~unspecified(opcode, columns))
             elements += there.size
             equal += not wrong.size
             if wrong.size:
@@ -83,41 +98,19 @@ def unary(opcode: str) -> Entry:
 def measure(name: str, clock: Time) -> None:
     """The largest errors of an approximation over all arguments, and how many leave the executor's bound."""
     function, most = _EXACT[name]
-    opcode = f"{name}.approx.f32"
-    kernel, bound = unary(opcode), BOUNDS[name]
-    ulps = relative = absolute = 0.0
-    outside = count = inexact = 0
-    worst = ""
-    for start in range(-(1 << 31), 1 << 31, _CHUNK):
-        if clock.left() < 0:
-            tell(approximation=opcode, failed=f"no time was left; {count} arguments")
-            return
-        x = torch.arange(start, start + _CHUNK, device=DEVICE, dtype=torch.int64).to(torch.int32)
+    opcode, bound = f"{name}.approx.f32", BOUNDS[name]
+    kernel = unary(opcode)
+
+    def approximate(x: torch.Tensor) -> torch.Tensor:
         y = torch.empty_like(x)
-        kernel.launch([x, y], _CHUNK // _THREADS, _THREADS)
-        argument, result = x.view(torch.float32), y.view(torch.float32)
-        exact = function(argument.double())
-        size = exact.abs()
-        sure = argument.isfinite() & (argument.abs() <= most) & result.isfinite()
-        sure &= (size >= 2.0**-126) & (size < 2.0**128)
-        argument, result, exact, size = (each[sure] for each in (argument, result, exact, size))
-        if not argument.numel():
-            continue
-        error = (result.double() - exact).abs()
-        spacing = torch.exp2((torch.frexp(size).exponent - 24).double())
-        away = error / spacing
-        top = int(away.argmax())
-        if float(away[top]) > ulps:
-            ulps, worst = float(away[top]), f"{float(argument[top]):.9g}"
-        relative, absolute = max(relative, float((error / size).max())), max(absolute, float(error.max()))
-        allowed = bound.ulps * spacing + bound.relative * size + bound.absolute
-        outside += int((error > allowed).sum())
-        inexact += int((away > 0.5).sum())
-        count += int(error.numel())
-    tell(
-        approximation=opcode, arguments=count, ulps=ulps, at=worst, relative=relative, absolute=absolute,
-        not_nearest=inexact, outside=outside, bound=str(bound),
-    )  # fmt: skip
+        kernel.launch([x, y], x.numel() // _THREADS, _THREADS)
+        return y
+
+    def allowed(size: torch.Tensor, spacing: torch.Tensor) -> torch.Tensor:
+        return (bound.ulps + 0.5 * (bound.ulps > 0)) * spacing + bound.relative * size + bound.absolute
+
+    row = errors.over_all_arguments(approximate, function, allowed, clock, most=most)
+    tell(approximation=opcode, **row, bound=str(bound))
 
 
 def compare_ends() -> None:

@@ -1,4 +1,4 @@
-"""The same launches on the GPU and as executed PTX, bit by bit: `launches.py SECONDS`.
+"""The same launches on the GPU and as executed PTX, bit by bit: `launches.py [OP]... SECONDS`.
 
 Every op is called at every shape class, forward, backward and with tangents. Each launch runs on the GPU; what Triton
 compiled for it is executed on copies of the operands as they were, too: with approximations at their nearest and at
@@ -100,7 +100,9 @@ class Compared(launching.Device):
         for number, there in enumerate(after):
             here = [run[number] for run in runs]
             if not there.is_floating_point():
-                self._count(there, there == here[0], torch.zeros_like(there, dtype=torch.bool), binary, number, here, names_of)
+                self._count(
+                    there, there == here[0], torch.zeros_like(there, dtype=torch.bool), binary, number, here, names_of
+                )
                 continue
             same = (there == here[0]) | (there.isnan() & here[0].isnan())
             stacked = torch.stack([each.double() for each in here])
@@ -145,9 +147,9 @@ def _dual(value: object) -> object:
     return forward_ad.make_dual(value.detach(), torch.cos(value.detach().float()).to(value.dtype))
 
 
-def compare(shard: int, count: int, clock: Time) -> None:
+def compare(shard: int, count: int, ops: list[str], clock: Time) -> None:
     """The calls of one worker."""
-    calls = [(kind, dtype) for dtype in DTYPES for kind in CLASSES]
+    calls = [(kind, dtype) for dtype in DTYPES for kind in CLASSES if not ops or kind.op in ops]
     for kind, dtype in calls[shard::count]:
         if clock.left() < 0:
             tell(launch=f"{kind.name}, {dtype}", failed="no time was left")
@@ -160,12 +162,14 @@ def main() -> None:
     """Workers, each with its share of the calls."""
     require_gpu()
     clock = Time()
-    if "--shard" in sys.argv:
-        compare(*map(int, sys.argv[sys.argv.index("--shard") + 1].split("/")), clock)
+    words = sys.argv[1:-1]
+    if words[:1] == ["--shard"]:
+        shard, count = map(int, words[1].split("/"))
+        compare(shard, count, words[2:], clock)
         return
     count = min(WORKERS, len(os.sched_getaffinity(0)))
     workers = [
-        subprocess.Popen([sys.executable, __file__, "--shard", f"{number}/{count}", sys.argv[-1]])
+        subprocess.Popen([sys.executable, __file__, "--shard", f"{number}/{count}", *words, sys.argv[-1]])
         for number in range(count)
     ]
     for worker in workers:

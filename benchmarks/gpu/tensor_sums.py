@@ -46,8 +46,11 @@ def text_of(kind: str, depth: int) -> tuple[str, int]:
 
 def drawn(kind: str, registers: int, spread: int, rng: Any) -> torch.Tensor:
     """Registers of numbers whose magnitudes differ by up to `spread` binary orders."""
+
     def numbers(count: int, width: int) -> Any:
-        values = rng.standard_normal((count, 32 * _WARPS, 4 // width)) * np.exp2(rng.integers(-spread, 1, (count, 32 * _WARPS, 4 // width)))
+        values = rng.standard_normal((count, 32 * _WARPS, 4 // width)) * np.exp2(
+            rng.integers(-spread, 1, (count, 32 * _WARPS, 4 // width))
+        )
         return torch.from_numpy(values.astype(np.float32))
 
     factors = numbers(registers - 4, _BYTES[kind])
@@ -69,7 +72,10 @@ def compare(kind: str, depth: int, spread: int) -> None:
         return out.numpy().view(np.float32)
 
     there, nearest = sums(on_gpu), sums(run)
-    low, high = np.minimum.reduce([sums(run, end) for end in hardware.ENDS]), np.maximum.reduce([sums(run, end) for end in hardware.ENDS])
+    low, high = (
+        np.minimum.reduce([sums(run, end) for end in hardware.ENDS]),
+        np.maximum.reduce([sums(run, end) for end in hardware.ENDS]),
+    )
     row: dict[str, object] = {
         "product": f"{kind} k{depth}", "orders": spread, "sums": there.size, "as_exact": int((there == nearest).sum()),
         "outside": int(((there < low) | (there > high)).sum()),

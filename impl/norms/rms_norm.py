@@ -18,6 +18,7 @@ from ..operator.operator import Kernels, Operator, taking
 from ..operator.precision import compute_dtype, raised
 from ..operator.records import Grads, Record, new
 from ..operator.rules import Rules
+from ..operator.torch_private import has_kernel
 from . import expressions
 from .batching import Batched, one_more_slice
 from .kernels_cpu import rms_norm as cpu
@@ -243,11 +244,13 @@ def _tangents(args: Record, tangents: Record) -> tuple[Tensor, Tensor | None, Te
     return out, total, rstd
 
 
+_AUTOCAST = (("cuda", torch.float32),)
+
 _rms_norm = Operator(
     "rms_norm(Tensor input, Tensor? residual, Tensor? weight, int row_ndim, float eps)"
     " -> (Tensor out, Tensor total, Tensor rstd)",
-    # As torch: it autocasts to float32 on CUDA, and not on the CPU.
-    Kernels(cpu.rms_norm, cuda.rms_norm, _fake, (("cuda", torch.float32),)),
+    # As torch, whose older releases do not: it autocasts to float32 on CUDA, and not on the CPU.
+    Kernels(cpu.rms_norm, cuda.rms_norm, _fake, _AUTOCAST if has_kernel("aten::rms_norm", "AutocastCUDA") else ()),
     _batched,
     Rules(_Saved, _save, _gradients, _tangents),
 )

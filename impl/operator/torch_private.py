@@ -17,6 +17,7 @@ that still exists still means the same. What the functions below are for stands 
 | (used in place) | torch.compiler._is_compiling_flag | is non-strict export tracing |
 | key_included | torch._C._dispatch_tls_is_dispatch_key_included | is VMAP_MODE on |
 | VMAP_MODE | torch._C._parse_dispatch_key("VmapMode") | the key of torch.autograd.grad(is_grads_batched=True) |
+| has_kernel | torch._C._dispatch_has_kernel_for_dispatch_key | does torch autocast an op of its own |
 | transforms_active | torch._C._are_functorch_transforms_active | is a grad, jvp or vmap level open |
 | dispatch_mode_count | torch._C._len_torch_dispatch_stack | is a dispatch mode (fake tensors, tracing, counting) open |
 | register_jit_decomposition | torch.jit._register_decomposition | what forward AD runs of an op without a formula |
@@ -81,6 +82,7 @@ for _name in ("to_save", "materialize_grads", "non_differentiable"):
     _private(f"torch._C._FunctionBase.{_name}")
 key_included: Callable[[Any], bool] = _private("torch._C._dispatch_tls_is_dispatch_key_included")
 VMAP_MODE: Any = _private("torch._C._parse_dispatch_key")("VmapMode")
+has_kernel: Callable[[str, str], bool] = _private("torch._C._dispatch_has_kernel_for_dispatch_key")
 register_jit_decomposition: Callable[[Any, Any], None] = _private("torch.jit._register_decomposition")
 _peek: Callable[[], Any] = _private("torch._C._functorch.peek_interpreter_stack")
 _JVP: Any = _private("torch._C._functorch.TransformType.Jvp")

@@ -7,8 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from .chunk import Chunk
+from .conversions import FROM_HALF
 from .formats import Lanes, flush, from_bfloat16
-from .listing import Instruction
+from .listing import Instruction, Listing
+from .operands import Step, active, destination, reader
 
 _COMPARED: dict[str, Callable[[Any, Any], Any]] = {
     "eq": lambda a, b: a == b, "ne": lambda a, b: (a < b) | (a > b), "lt": lambda a, b: a < b,
@@ -31,3 +34,20 @@ def comparison(instruction: Instruction) -> tuple[Callable[..., Any], tuple[str,
     if combine is None:
         return lambda a, b: compare(before(a), before(b)), (kind, kind)
     return lambda a, b, truth: combine(compare(before(a), before(b)), truth), (kind, kind, "pred")
+
+
+def compare_pairs(instruction: Instruction, entry: Listing) -> Step:
+    """setp of pairs of halves: two predicates, "%p1|%p2", of which the first is of the lower halves."""
+    how, kind = instruction.modifiers[0], instruction.kind
+    compare, number = _COMPARED[how], FROM_HALF[kind.removesuffix("x2")]
+    target, *sources = instruction.operands
+    names = [destination(instruction, name, entry) for name in str(target).split("|")]
+    readers, where = [reader(instruction, source, "b32", entry) for source in sources], active(instruction)
+
+    def step(chunk: Chunk) -> None:
+        words = [np.asarray(read(chunk)) for read in readers]
+        for shift, name in zip((0, 16), names, strict=True):
+            halves = [number((word >> np.uint32(shift)).astype(np.uint16)) for word in words]
+            chunk.write(name, compare(*halves), where(chunk))
+
+    return step

@@ -33,7 +33,9 @@ def conversion(instruction: Instruction) -> tuple[Callable[..., Any], tuple[str,
         return _to_tf32, ("b32",)
     target = NUMBERS[to]
     if to[0] != "f":
-        return (lambda x: _integer(whole(before(x)), target)) if whole else (lambda x: x.astype(target)), (source,)
+        return (lambda x: _integer(whole(before(x)), target, source)) if whole else (lambda x: x.astype(target)), (
+            source,
+        )
     if whole is not None:
         return lambda x: whole(before(x)), (source,)
     if to == "f32":
@@ -52,9 +54,13 @@ def _pair(high: Lanes, low: Lanes) -> Lanes:
     return (np.asarray(high).astype(np.uint32) << np.uint32(16)) | np.asarray(low).astype(np.uint32)
 
 
-def _integer(whole: Lanes, target: Any) -> Lanes:
-    """Whole numbers as integers: the nearest one where they are out of range, and 0 of a NaN."""
+def _integer(whole: Lanes, target: Any, source: str) -> Lanes:
+    """Whole numbers as integers: the nearest one where they are out of range. A NaN is 0, but where source or target
+    has 64 bits: there it is the integer whose highest bit alone is set.
+    """
     limits, value = np.iinfo(target), np.asarray(whole, np.float64)
+    nan = 0 if limits.bits < 64 and source != "f64" else limits.min or 1 << (limits.bits - 1)
     inside = (value > limits.min) & (value < float(limits.max))
     ends = np.where(value >= float(limits.max), limits.max, np.where(value <= limits.min, limits.min, 0)).astype(target)
+    ends = np.where(np.isnan(value), target(nan), ends)
     return np.where(inside, np.where(inside, value, 0.0).astype(target), ends).astype(target)

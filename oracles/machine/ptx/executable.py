@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from .accesses import copy, is_strong, load, store
 from .atomics import update
+from .comparisons import compare_pairs
 from .flow import barrier, branch, end, fence
 from .grammar import require_known, unknown
 from .integers import carry
@@ -55,4 +56,6 @@ class Kernel:
         require_known(instruction)
         if instruction.name in ("addc", "subc", "madc") or "cc" in instruction.modifiers:
             return carry(instruction, self.entry)
+        if instruction.name == "setp" and instruction.modifiers[-1].endswith("x2"):
+            return compare_pairs(instruction, self.entry)
         return _MAKERS.get(instruction.name, compute)(instruction, self.entry)

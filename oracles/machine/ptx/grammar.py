@@ -53,7 +53,7 @@ _MODIFIERS = {
     "rcp": rf"{_ROUNDED_OR_APPROXIMATE}|approx\.ftz\.f64", "tanh": r"approx\.f32",
     **dict.fromkeys(("ex2", "lg2", "sin", "cos"), rf"approx\.{_WITH_FTZ}"),
     "mov": _PLAIN, "selp": "[bus](16|32|64)|f32|f64",
-    "setp": rf"{_COMPARED}(\.ftz)?\.f32|{_COMPARED}\.(f64|f16|bf16|[bus](16|32|64))",
+    "setp": rf"{_COMPARED}(\.ftz)?\.f32|{_COMPARED}\.(f64|b?f16(x2)?|[bus](16|32|64))",
     "cvt": rf"sat\.f32\.f32|rna\.tf32\.f32|rn\.{_HALF}(x2\.f32|\.f32)|f32\.{_HALF}|f64\.f32|rn\.(ftz\.)?f32\.f64"
            rf"|r[nzmp]i\.(ftz\.)?f32\.f32"
            rf"|r[nzmp]i\.f64\.f64|rn\.f(32|64)\.[us](8|16|32|64)|r[nzmp]i\.(ftz\.)?[us](16|32|64)\.f32"

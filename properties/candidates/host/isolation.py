@@ -142,7 +142,9 @@ def _editable() -> list[str]:
 
 
 def _devices() -> list[str]:
-    return [path for name in _DEVICES for path in glob.glob(os.path.join("/dev", name))]
+    """Device files, and where there is an NVIDIA GPU the threads of this process: CUDA begins by naming them there."""
+    paths = [path for name in _DEVICES for path in glob.glob(os.path.join("/dev", name))]
+    return [*paths, "/proc/self/task"] if any(path.startswith("/dev/nvidia") for path in paths) else paths
 
 
 def _limit_tasks() -> None:

@@ -91,11 +91,11 @@ def whole(how: str, value: float) -> float:
     return math.copysign(float(functions[how](value)), value)
 
 
-def into(kind: str, value: float) -> int:
-    """A whole number as an integer: the nearest one in range, 0 of a NaN."""
-    if math.isnan(value):
-        return 0
+def into(kind: str, value: float, source: str) -> int:
+    """A whole number as an integer: the nearest one in range. Of a NaN 0, of 64 bits or to them the highest bit."""
     size = int(kind[1:])
+    if math.isnan(value):
+        return 0 if size < 64 and source != "f64" else encode(-(1 << (size - 1)), kind) or 0
     least, most = (-(1 << (size - 1)), (1 << (size - 1)) - 1) if kind[0] == "s" else (0, (1 << size) - 1)
     return least if value <= least else most if value >= most else int(value)
 

@@ -13,6 +13,7 @@ import gmpy2
 import mpmath
 import numpy as np
 import pytest
+import torch
 
 from opassay.oracles.machine.ptx import hardware
 from opassay.oracles.machine.ptx.approximations import BOUNDS
@@ -28,7 +29,7 @@ from tests.oracles.machine.ptx.exactly import (
     rounded,
     whole,
 )  # fmt: skip
-from tests.oracles.machine.ptx.running import compute
+from tests.oracles.machine.ptx.running import at, compute, entry, run
 from tests.tiers import one_fast_in
 
 SEED = 90
@@ -203,7 +204,7 @@ def _conversions() -> dict[str, Row]:
     for how, source in itertools.product("nzmp", ("f32", "f64")):
         rows[f"cvt.r{how}i.{source}.{source}"] = (source,), source, functools.partial(whole, how)
         for to in ("s32", "s64", "u32"):
-            rows[f"cvt.r{how}i.{to}.{source}"] = (source,), to, functools.partial(_to_integer, how, to)
+            rows[f"cvt.r{how}i.{to}.{source}"] = (source,), to, functools.partial(_to_integer, how, to, source)
     rows["cvt.rna.tf32.f32"] = ("f32",), "f32", _to_tf32
     rows["cvt.rmi.ftz.f32.f32"] = ("f32",), "f32", lambda x: whole("m", flushed(x))
     for to, source in itertools.product(("u16", "u32", "u64", "s64", "s32"), ("u16", "u32", "u64", "s32")):
@@ -220,8 +221,8 @@ def _to_tf32(x: float) -> float:
     return math.copysign(math.inf, x) if abs(value) > 3.4e38 else value
 
 
-def _to_integer(how: str, to: str, x: float) -> int:
-    return into(to, whole(how, x))
+def _to_integer(how: str, to: str, source: str, x: float) -> int:
+    return into(to, whole(how, x), source)
 
 
 TABLE = _floats() | _comparisons() | _integers() | _conversions()
@@ -266,6 +267,24 @@ def test_a_packed_instruction_is_the_single_one_twice(opcode: str, single: str) 
     alone = [compute(opcode.replace("x2", ""), each, (single,) * count, single) for each in (low, high)]
     assert (packed & ((1 << shift) - 1)).tolist() == alone[0].tolist()
     assert (packed >> shift).tolist() == alone[1].tolist()
+
+
+@pytest.mark.parametrize("half", ["f16", "bf16"])
+@pytest.mark.parametrize("how", ["lt", "geu"])
+def test_a_comparison_of_pairs_is_that_of_either_half(how: str, half: str) -> None:
+    a, b = operands((half, half), 200, SEED)
+    turned = [np.roll(column, 7) for column in (a, b)]
+    words = [low.astype(np.uint32) | high.astype(np.uint32) << 16 for low, high in zip((a, b), turned, strict=True)]
+    size = len(a) // 32 * 32
+    body = "mad.lo.s32 %t, %c, 32, %t;\n" + "".join(
+        at(number, 4) + f"ld.global.b32 %r{number}, [%rd60];\n" for number in range(2)
+    )
+    body += f"setp.{how}.{half}x2 %p1|%p2, %r0, %r1;\nselp.b32 %r2, 1, 0, %p1;\nselp.b32 %r3, 1, 0, %p2;\n"
+    body += at(2, 8) + "st.global.b32 [%rd60], %r2;\nst.global.b32 [%rd60+4], %r3;"
+    out = torch.zeros(size, 2, dtype=torch.int32)
+    run(entry(body, 3), [*(torch.from_numpy(word[:size].view(np.int32)) for word in words), out], blocks=size // 32)
+    for column, sources in zip(out.numpy().T, ((a, b), turned), strict=True):
+        assert column.tolist() == compute(f"setp.{how}.{half}", sources, (half, half), "pred")[:size].tolist()
 
 
 def test_a_pair_of_halves_has_its_first_source_above() -> None:
