@@ -49,12 +49,12 @@ def _matrices(grad: Tensor, rows: int, columns: int) -> Tensor:
 
 
 _trace: Operator[Tensor, Tensor] = Operator(
-    "trace(Tensor input) -> Tensor",  # it autocasts as torch's does: to float32 on CPU, and not at all on CUDA
+    "trace(Tensor input) -> Tensor",  # it autocasts as torch's does, which on CUDA is a sum: to float32
     Kernels(
         _sums,
         kernels_cuda.sums(_sums),
         lambda args: args.input.new_empty(args.input.shape[:-2]),
-        (("cpu", torch.float32),),
+        (("cpu", torch.float32), ("cuda", torch.float32)),
     ),
     one_more_dim,
     Linear(lambda grad, shape: _adjoint(grad, *shape[-2:])),

@@ -27,12 +27,15 @@ LOG_SUM = "lse"
 SCALED = "scaled"
 
 #: Documented largest errors of elementary functions in ulps: glibc and SLEEF vector maths on CPUs, and
-#: CUDA's single precision tables (CUDA C++ Programming Guide, mathematical functions). IEEE 754 asks for roots that are
+#: CUDA's single precision tables (CUDA C++ Programming Guide, mathematical functions). Those are counted from the
+#: correctly rounded result, so half an ulp is added here; on an H100, over all float32 numbers, torch's expm1, cosh,
+#: arctanh, exp2, log10 and erfc do need it (docs/h100.md). IEEE 754 asks for roots that are
 #: correctly rounded, but torch takes roots of contiguous tensors from MKL's vector maths, which documents less than
 #: 1 ulp for its mode of high accuracy. Over all 2^24 float32 numbers from 1 to 4, torch 2.13 on an AMD EPYC rounds 17 %
 #: to another number, the worst by 0.75 ulp; in float64 1.3 % of random ones, by 0.53.
 #: The sigmoid is 1 / (1 + exp(−x)), which is off by 4u of its value at most: twice u for the exponential, and two
-#: roundings. In ulps that is up to 4; the largest that torch shows on 4 million float32 numbers is 2.43.
+#: roundings. In ulps that is up to 4; the largest that torch shows on 4 million float32 numbers is 2.43, and on an H100
+#: on all of them 3.43.
 #: The others of torch on CPUs are SLEEF's of 1.0 ulp and MKL's of less than 1, or made of those; what they show on all
 #: float32 numbers and in the half formats stands in docs/functions.md. torch computes sinh and its like from
 #: exponentials and logarithms where it takes single elements, up to 1.9 ulp, and arccosh of float32 numbers is off by
@@ -46,10 +49,10 @@ CPU_FUNCTIONS: Mapping[str, float] = {
     "exp2": 1.0, "log2": 1.0, "log10": 1.0, "cbrt": 2.0, "erf": 1.0, "erfc": 1.5, "arctan2": 1.0, "hypot": 1.0,
 }  # fmt: skip
 CUDA_FUNCTIONS: Mapping[str, float] = {
-    "sqrt": 1.5, "exp": 2.0, "expm1": 1.0, "log": 1.0, "log1p": 1.0, "tanh": 2.0, "power": 4.0,
-    "sigmoid": 3.0, "sin": 2.0, "cos": 2.0, "tan": 4.0, "arcsin": 2.0, "arccos": 2.0, "arctan": 2.0,
-    "sinh": 3.0, "cosh": 2.0, "arcsinh": 3.0, "arccosh": 4.0, "arctanh": 3.0,
-    "exp2": 2.0, "log2": 1.0, "log10": 2.0, "cbrt": 1.0, "erf": 2.0, "erfc": 4.0, "arctan2": 3.0, "hypot": 3.0,
+    "sqrt": 1.5, "exp": 2.5, "expm1": 1.5, "log": 1.5, "log1p": 1.5, "tanh": 2.5, "power": 4.5,
+    "sigmoid": 4.0, "sin": 2.5, "cos": 2.5, "tan": 4.5, "arcsin": 2.5, "arccos": 2.5, "arctan": 2.5,
+    "sinh": 3.5, "cosh": 2.5, "arcsinh": 3.5, "arccosh": 4.5, "arctanh": 3.5,
+    "exp2": 2.5, "log2": 1.5, "log10": 2.5, "cbrt": 1.5, "erf": 2.5, "erfc": 4.5, "arctan2": 3.5, "hypot": 3.5,
 }  # fmt: skip
 #: NumPy's and XLA's on CPUs, which differ from torch's: what `benchmarks/library_functions.py` shows in float32 (NumPy
 #: 2.4.6, jax 0.10.2; AVX512), rounded up, and torch's number where that is larger or nothing was measured.
@@ -61,10 +64,10 @@ XLA_FUNCTIONS: Mapping[str, float] = {
     **CPU_FUNCTIONS, "exp": 6.0, "expm1": 6.0, "log": 2.0, "log1p": 3.0, "tanh": 5.0, "exp2": 68.0, "log2": 3.0,
     "log10": 3.0, "sinh": 25.0, "cosh": 25.0, "erf": 6.0,
 }  # fmt: skip
-#: What Triton's compiler makes of a function: CUDA's library, and a sigmoid of an exponential of 2 ulp, a sum, and a
-#: quotient of 2 ulp. torch's numbers where those are larger, because torch computes a spec, too.
+#: What Triton's compiler makes of a function: CUDA's library, and a sigmoid of an exponential of 2.5 ulp, a sum, and a
+#: quotient of 2.5 ulp. torch's numbers where those are larger, because torch computes a spec, too.
 TRITON_FUNCTIONS: Mapping[str, float] = {
-    **{name: max(ulps, CPU_FUNCTIONS[name]) for name, ulps in CUDA_FUNCTIONS.items()}, "sigmoid": 6.0,
+    **{name: max(ulps, CPU_FUNCTIONS[name]) for name, ulps in CUDA_FUNCTIONS.items()}, "sigmoid": 7.0,
 }  # fmt: skip
 #: The name of that table.
 TRITON = "triton"

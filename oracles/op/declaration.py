@@ -189,6 +189,10 @@ class Refusal:
     short: bool = False
     in_elements: bool = False
 
+    def may_be_asked_on(self, device: str) -> bool:
+        """Whether a process can go on after a call with this mistake."""
+        return device == "cpu" or not self.in_elements
+
 
 @dataclass(frozen=True)
 class Slices:

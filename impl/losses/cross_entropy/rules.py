@@ -10,7 +10,6 @@ The backward op computes p from x, as its expression does.
 
 from __future__ import annotations
 
-import functools
 from typing import Any, NamedTuple
 
 import torch
@@ -118,7 +117,7 @@ cross_entropy: Operator[Tensor, Tensor, Tensor | None, int, int, float, int, Out
     "cross_entropy(Tensor input, Tensor target, Tensor? weight, int reduction, SymInt ignore_index,"
     " float label_smoothing, int batch_ndim) -> (Tensor, Tensor)",
     taking(kernels.SmoothedLoss, kernels.cross_entropy, kernels_cuda.cross_entropy, nll.forward_fake, nll.AUTOCAST),
-    functools.partial(nll.batched_loss, True),
+    nll.batched_loss,
     Rules(_SavedLogits, _save_logits, _cotangents_of_logits, _tangents_of_loss),
     outputs=("out", "total"),
 )

@@ -10,7 +10,6 @@ from all of them sum in float32.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -19,7 +18,7 @@ from torch import Tensor
 
 from ...operator.batching import in_front
 from ...operator.operator import Kernels, Operator, taking
-from ...operator.precision import HALF, compute_dtype, raised
+from ...operator.precision import compute_dtype, raised
 from ...operator.records import Grads, Record
 from ...operator.rules import Rules
 from . import kernels_cpu as kernels
@@ -211,19 +210,12 @@ def with_one_more_batch(size: int, dims: Record, args: Record) -> list[Any]:
     return operands
 
 
-def batched_loss(autocast: bool, op: Any, size: int, dims: Record, args: Record) -> tuple[Any, Any]:
-    """The vmap rule of a forward op.
-
-    Args:
-        autocast: whether autocast applies to the op, whose loss is float32 then.
-        op, size, dims, args: as for every vmap rule.
-    """
+def batched_loss(op: Any, size: int, dims: Record, args: Record) -> tuple[Any, Any]:
+    """The vmap rule of a forward op."""
     out, total = op(*with_one_more_batch(size, dims, args))
     # An input that was repeated came in float32, and so did the loss. It is rounded to the dtype that a call without
     # vmap has.
-    x = args.input
-    autocast = autocast and x.dtype in HALF and torch.is_autocast_enabled(x.device.type)
-    return (out.to(torch.float32 if autocast else x.dtype), total), (0, 0)
+    return (out.to(args.input.dtype), total), (0, 0)
 
 
 def _batched(op: Any, size: int, dims: Record, args: Record) -> tuple[Any, Any]:
@@ -321,7 +313,7 @@ def _define_forward(
         f"{name}(Tensor input, Tensor target, Tensor? weight, int reduction, SymInt ignore_index, int batch_ndim)"
         " -> (Tensor, Tensor)",
         taking(kernels.Loss, cpu, cuda, forward_fake, autocast),
-        functools.partial(batched_loss, bool(autocast)),
+        batched_loss,
         Rules(_SavedScores, _forward_save, _forward_backward, _forward_jvp),
         outputs=("out", "total"),
     )

@@ -52,18 +52,22 @@ _ACCOUNT = _reader()
 
 def _on_gpus() -> int:
     """Bytes of the tensors on all GPUs, by torch's allocator."""
-    count = torch.cuda.device_count() if torch.cuda.is_initialized() else 0
-    return sum(torch.cuda.memory_allocated(device) for device in range(count))
+    total = 0
+    for device in range(torch.cuda.device_count() if torch.cuda.is_initialized() else 0):
+        torch.cuda.synchronize(device)  # what waits to be done takes memory of the host
+        total += torch.cuda.memory_allocated(device)
+    return total
 
 
 def _in_use() -> tuple[int, int, int]:
     """(Python's objects, bytes of malloc, bytes on GPUs), without garbage and Python's lists of free objects."""
     gc.collect()
+    on_gpus = _on_gpus()
     # Python's cache of methods keeps the names that it was asked for, and torch's C++ makes a new object of a name for
     # every question about a custom function.
     sys._clear_type_cache()
     account = _ACCOUNT() if _ACCOUNT is not None else None
-    return sys.getallocatedblocks(), account.uordblks + account.hblkhd if account is not None else 0, _on_gpus()
+    return sys.getallocatedblocks(), account.uordblks + account.hblkhd if account is not None else 0, on_gpus
 
 
 def require_no_growth(judge: Judge, call: Callable[[], None], what: str) -> None:
