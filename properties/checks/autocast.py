@@ -12,8 +12,8 @@ from ...oracles.judge.judge import Judge
 from ...oracles.op.declaration import OWN, Sample, dtype_name, flat_outputs
 from ...oracles.op.paths import in_arguments
 from ...oracles.op.script import Spelt
+from ...oracles.process import interrupt
 from ...oracles.verdicts.verdict import Code
-from ...oracles.verdicts.violation import Unsupported
 
 
 def check_autocast(judge: Judge, sample: Sample) -> None:
@@ -53,7 +53,8 @@ def _require_torch_dtype(judge: Judge, sample: Sample, got: Any, lines: tuple[st
     try:
         with torch.autocast(judge.device, dtype=torch.bfloat16):
             need = flat_outputs(judge.op.subject("torch")(*sample.args))[0]
-    except (RuntimeError, ValueError, Unsupported):
+    except Exception:
+        interrupt.reraise()
         return
     if got.dtype != need.dtype:
         wrong = f"got dtype={dtype_name(got.dtype)}, need {dtype_name(need.dtype)}"

@@ -12,6 +12,7 @@ from opassay.oracles.bound.contract import contract
 from opassay.oracles.judge.judge import Judge
 from opassay.oracles.op.declaration import Refusal
 from opassay.oracles.verdicts.violation import Unsupported
+from opassay.properties.checks.agreement import outputs_of
 from opassay.properties.checks.refusals import check_refusals
 from tests.oracles.planted_ops import (
     Subject,
@@ -127,3 +128,20 @@ def test_a_mistake_in_elements_is_not_asked_of_a_gpu() -> None:
         return judge.tally.judged
 
     assert (answered("cpu"), answered("cuda")) == (1, 0)
+
+
+def test_a_gpu_is_not_asked_for_outputs_that_the_cpu_refuses() -> None:
+    """A guess, such as another ignored class, may be a mistake in elements."""
+    calls = 0
+
+    def refuses(x: Tensor, w: Tensor) -> Tensor:
+        nonlocal calls
+        calls += 1
+        raise IndexError("scaled: got a class that is none")
+
+    refusal = Refusal("a wrong class", lambda args: None, IndexError, ("class",), in_elements=True)
+    judge = Judge(declared(refuses, refusals=(refusal,)), "opassay", contract("float32"), "cuda")
+    assert outputs_of(judge, sample(1).args) is None
+    assert calls == 1  # on the CPU, and not once more
+    accepts = declared(lambda x, w: x * w, refusals=(refusal,))
+    assert outputs_of(Judge(accepts, "opassay", contract("float32"), "cuda"), sample(1).args) is not None
