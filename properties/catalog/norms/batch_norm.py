@@ -33,6 +33,8 @@ from .over_ranks import promises_of
 Tensor = torch.Tensor
 MOMENTA = (0.1, 0.1, 0.1, 0.3, 0.0, 1.0)
 RUNNING = ("running_mean", "running_var")
+#: On CUDA shorter lines of positions, of so many samples, are taken side by side (`impl.norms.kernels_cuda.batch_norm`).
+_SHORT, _MANY = 32, 64
 #: The names under which parts of the structure are chosen, where the names differ.
 _CHOSEN = {"running": "running statistics"}
 
@@ -179,8 +181,11 @@ def _refusals(signature: Signature, strict: bool) -> tuple[refusals.Mistake, ...
     )
 
 
-def _channels_apart(own: int, device: str, **named: Any) -> Slices:
+def _channels_apart(own: int, device: str, **named: Any) -> Slices | None:
     """Every channel has statistics of its own; `own` outputs stand before the running statistics.
+
+    None on CUDA where channels lie side by side in memory: Triton deals the elements of a tile out to threads by whether
+    the number of channels is a multiple of 16, and with it the order of a channel's sums changes.
 
     Raises:
         Unsupported: on the CPU.
@@ -188,6 +193,10 @@ def _channels_apart(own: int, device: str, **named: Any) -> Slices:
     # On the CPU the kernel of a batch, and with it the order of a channel's sums, depends on the number of channels.
     if device == "cpu":
         raise Unsupported(Code.NOT_APPLICABLE, "batch norm promises nothing of single channels on the CPU")
+    x = named["input"]
+    positions = math.prod(x.shape[2:])
+    if not x.is_contiguous() or positions == 1 or (positions < _SHORT and x.shape[0] >= _MANY):
+        return None
     present = [name for name in (*RUNNING, "weight", "bias") if named.get(name) is not None]
     # In evaluation the statistics of the batch are not computed; they come out empty.
     statistics = 0 if named.get("training", True) else None
