@@ -195,7 +195,8 @@ def _channels_apart(own: int, device: str, **named: Any) -> Slices | None:
         raise Unsupported(Code.NOT_APPLICABLE, "batch norm promises nothing of single channels on the CPU")
     x = named["input"]
     positions = math.prod(x.shape[2:])
-    if not x.is_contiguous() or positions == 1 or (positions < _SHORT and x.shape[0] >= _MANY):
+    side_by_side = not x.is_contiguous() or positions == 1 or (positions < _SHORT and x.shape[0] >= _MANY)
+    if device and side_by_side:
         return None
     present = [name for name in (*RUNNING, "weight", "bias") if named.get(name) is not None]
     # In evaluation the statistics of the batch are not computed; they come out empty.
