@@ -1,7 +1,7 @@
 """Sums of tensor cores on the GPU beside the models of them: `tensor_sums.py SECONDS`.
 
-mma.sync is executed on both. A row for each type: how many sums have the bits of the exact one rounded once, of addends
-cut off behind so many digits, and how many lie within the interval that the executor and the contract allow. Then
+mma.sync is executed on both. A row for each type: how many sums have the bits of the exact one rounded once, and of the
+model of an H100, and how many lie outside of the interval that the executor and the contract allow. Then
 products of matrices as cuBLAS computes them (wgmma on Hopper), as parts of what contract `tensor_core` allows; and sums
 of e4m3, beside an accumulator of so many bits.
 """
@@ -20,28 +20,14 @@ from instructions import on_gpu
 from telling import DEVICE, guarded, require_gpu, tell
 
 from opassay.oracles.bound.contract import TENSOR_SUMS
-from opassay.oracles.machine.ptx import hardware, tensor_cores
-from tests.oracles.machine.ptx.running import entry, run
+from opassay.oracles.machine.ptx import hardware
+from tests.oracles.machine.ptx.running import run
+from tests.oracles.machine.ptx.test_tensor_cores import product_of_registers
 
 SEED = 5
 _WARPS = 512
 _SHAPES = (("f16", 8), ("f16", 16), ("bf16", 8), ("bf16", 16), ("tf32", 4), ("tf32", 8))
 _BYTES = {"f16": 2, "bf16": 2, "tf32": 4}
-_DIGITS = range(23, 30)
-
-
-def text_of(kind: str, depth: int) -> tuple[str, int]:
-    """A module that multiplies fragments, one register after the other in memory; and how many registers there are."""
-    counts = depth * _BYTES[kind] // 8, depth * _BYTES[kind] // 16, 4
-    names = [f"%r{i}" for i in range(sum(counts))]
-    stride = 4 * 32 * _WARPS
-    body = "mad.lo.s32 %t, %c, 32, %t;\nmad.wide.u32 %rd9, %t, 4, %rd0;\nmad.wide.u32 %rd10, %t, 4, %rd1;\n"
-    body += "".join(f"ld.global.b32 {name}, [%rd9+{stride * i}];\n" for i, name in enumerate(names))
-    groups = [["%r50", "%r51", "%r52", "%r53"], names[: counts[0]], names[counts[0] : -4], names[-4:]]
-    fragments = ", ".join("{" + ", ".join(group) + "}" for group in groups)
-    body += f"mma.sync.aligned.m16n8k{depth}.row.col.f32.{kind}.{kind}.f32 {fragments};\n"
-    body += "".join(f"st.global.b32 [%rd10+{stride * i}], %r{50 + i};\n" for i in range(4))
-    return entry(body, 2), len(names)
 
 
 def drawn(kind: str, registers: int, spread: int, rng: Any) -> torch.Tensor:
@@ -63,7 +49,7 @@ def drawn(kind: str, registers: int, spread: int, rng: Any) -> torch.Tensor:
 
 def compare(kind: str, depth: int, spread: int) -> None:
     """One type: the row."""
-    text, count = text_of(kind, depth)
+    text, count = product_of_registers(kind, depth, 32 * _WARPS)
     registers = drawn(kind, count, spread, np.random.default_rng((SEED, depth, spread)))
 
     def sums(by: Any, on: Any = hardware.NEAREST) -> Any:
@@ -76,16 +62,11 @@ def compare(kind: str, depth: int, spread: int) -> None:
         np.minimum.reduce([sums(run, end) for end in hardware.ENDS]),
         np.maximum.reduce([sums(run, end) for end in hardware.ENDS]),
     )
-    row: dict[str, object] = {
-        "product": f"{kind} k{depth}", "orders": spread, "sums": there.size, "as_exact": int((there == nearest).sum()),
-        "outside": int(((there < low) | (there > high)).sum()),
-    }  # fmt: skip
-    digits_before = tensor_cores._DIGITS
-    for digits in _DIGITS:
-        tensor_cores._DIGITS = digits
-        row[f"cut at {digits}"] = int((sums(run, hardware.TRUNCATING) == there).sum())
-    tensor_cores._DIGITS = digits_before
-    tell(**row)
+    tell(
+        product=f"{kind} k{depth}", orders=spread, sums=there.size, as_exact=int((there == nearest).sum()),
+        as_modelled=int((there == sums(run, hardware.TRUNCATING)).sum()),
+        outside=int(((there < low) | (there > high)).sum()),
+    )  # fmt: skip
 
 
 def multiply(dtype: torch.dtype, k: int, positive: bool) -> None:
@@ -104,20 +85,35 @@ def multiply(dtype: torch.dtype, k: int, positive: bool) -> None:
     )  # fmt: skip
 
 
+def exponents(x: torch.Tensor) -> torch.Tensor:
+    """Those of the leading digits; of zero one below all others."""
+    return torch.where(x == 0, -400, torch.frexp(x).exponent - 1)
+
+
 def accumulated(a: torch.Tensor, b: torch.Tensor, bits: int, group: int, chunk: int) -> torch.Tensor:
-    """Sums of an accumulator that keeps so many bits behind the leading one of the largest addend."""
-    m, k = a.shape
-    total = torch.zeros(m, b.shape[0], dtype=torch.float64, device=a.device)
-    kept = torch.zeros_like(total)
-    for start in range(0, k, group):
-        products = a[:, None, start : start + group] * b[None, :, start : start + group]
-        addends = torch.cat([products, total[..., None]], -1)
-        unit = torch.exp2((torch.frexp(addends.abs().amax(-1)).exponent - 1 - bits).double())
-        total = (torch.trunc(addends / unit[..., None]).sum(-1)) * unit
+    """Sums of an accumulator that keeps so many bits behind the leading one of the largest addend, and of the sum.
+
+    Args:
+        a, b: (m, k) and (n, k), in float64. bits: that are kept. group: products that are added at once.
+        chunk: products after which the accumulator is added to a sum in float32, 0 for never.
+    """
+
+    def cut(x: torch.Tensor, exponent: torch.Tensor) -> torch.Tensor:
+        unit = torch.exp2((exponent - bits).double())
+        return torch.trunc(x / unit) * unit
+
+    total = torch.zeros(len(a), len(b), dtype=torch.float64, device=a.device)
+    promoted = torch.zeros_like(total)
+    for start in range(0, a.shape[1], group):
+        x, y = a[:, None, start : start + group], b[None, :, start : start + group]
+        # The exponent of a product is the sum of its factors', whatever the product of their digits is.
+        top = torch.maximum((exponents(x) + exponents(y)).amax(-1), exponents(total))
+        added = cut(x * y, top[..., None]).sum(-1) + cut(total, top)
+        total = cut(added, exponents(added))
         if chunk and (start + group) % chunk == 0:
-            kept = (kept + total).float().double()
+            promoted = (promoted + total).float().double()
             total = torch.zeros_like(total)
-    return (kept + total).float() if chunk else total.float()
+    return (promoted + total).float() if chunk else total.float()
 
 
 def multiply_few_bits(k: int, fast: bool, dtype: torch.dtype = torch.float8_e4m3fn) -> None:
@@ -132,10 +128,9 @@ def multiply_few_bits(k: int, fast: bool, dtype: torch.dtype = torch.float8_e4m3
         "scaled_mm": str(dtype)[6:], "k": k, "fast": fast, "sums": there.numel(),
         "worst": float(((there.double() - exact).abs() / size).max()), "as_exact": int((there == exact.float()).sum()),
     }  # fmt: skip
-    for bits in (12, 13, 14, 15, 21, 22, 23, 24, 25):
-        for chunk in (0, 128) if not fast else (0,):
-            model = accumulated(*wide, bits, 32, chunk)
-            row[f"{bits} bits" + (f", by {chunk}" if chunk else "")] = int((model == there).sum())
+    for bits in (12, 13, 14):
+        model = accumulated(*wide, bits, 32, 0 if fast else 128)
+        row[f"as of {bits} bits"] = int((model == there).sum())
     tell(**row)
 
 

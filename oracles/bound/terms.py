@@ -56,8 +56,8 @@ _FACTOR_WORDS = {HALF: "the half type of the spec", CUT_TF32: "TF32, or cut off 
 #: Largest errors in ulps of the fast functions of CUDA in single precision. PTX ISA 8.7: ex2.approx is off by 2^-22.5
 #: of its value at most, 2 ulp in 9.1; tanh.approx by 2^-11, which is 4096 ulp; rsqrt.approx by 2^-22.9, and
 #: sqrt.approx by 2^-23. Its ulps are counted from the correctly rounded result. A sigmoid is 1 / (1 + ex2): 2.5 ulp, a
-#: sum, and a quotient of 2.5 ulp. The logarithm near 1, and powers, have no bound that is relative to their value there;
-#: so they are held to CUDA's accurate functions.
+#: sum, and a quotient of 2.5 ulp. The logarithm near 1, and powers, have no bound that is relative to their value
+#: there; so they are held to CUDA's accurate functions.
 APPROXIMATE_FUNCTIONS: Mapping[str, float] = {
     **CUDA_FUNCTIONS, "exp": 2.5, "expm1": 2.5, "sqrt": 1.5, "tanh": 4096.0, "sigmoid": 7.0,
 }  # fmt: skip

@@ -222,8 +222,8 @@ class Promises:
         without: names of `transforms.OFFERS` that the op does not offer; questions that need one are not asked. Without
             "func" there is no "vmap" either, and derivatives are taken by autograd alone.
         invariant: (args, device) -> where slices are treated one by one (INV), or None where there are none. The device
-            is "cuda" for kernels on a CPU, too, and "" where slices must be independent and may have other bits. Without
-            this field nothing is promised of slices.
+            is "cuda" for kernels on a CPU, too, and "" where slices must be independent and may have other bits.
+            Without this field nothing is promised of slices.
         specials: whether NaN, infinities, zeros and the largest numbers are in the domain of every argument.
         one_graph: whether torch.compile and torch.export take the op whole; else the graph may break around it.
         called: names of the op in its errors: each error begins with one of these names and a colon, and then says what

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -69,6 +70,17 @@ def test_sums_of_a_tensor_core_are_inside_where_they_are_allowed(name: str, coun
         if count != 512:  # Of 512 products of either sign the worst case has room for what is cut off.
             with pytest.raises(AssertionError):
                 opassay.assert_conforms(computed, spec, a, b)
+
+
+@pytest.mark.parametrize(("record", "allowance"), [("fast", "hopper_fp8"), ("promoted", "hopper_fp8_128")])
+def test_sums_that_an_h100_gave_are_inside(record: str, allowance: str) -> None:
+    """torch._scaled_mm of 256 products, with and without fast accumulation; see `benchmarks/gpu/tensor_sums.py`."""
+    sums = np.load(Path(__file__).parent / "machine" / "ptx" / "h100_sums.npz")
+    a, b = (torch.from_numpy(sums[f"e4m3_{name}"]).view(E4M3) for name in "ab")
+    computed = torch.from_numpy(sums[f"e4m3_{record}"])
+    opassay.assert_conforms(computed, spec, a, b, contract=f"torch+{allowance}")
+    with pytest.raises(AssertionError):
+        opassay.assert_conforms(computed, spec, a, b)
 
 
 def test_an_accumulator_that_is_never_promoted_has_a_wider_bound() -> None:

@@ -18,7 +18,7 @@ class Hardware:
     Attributes:
         approximation: where within its bound the result of an approximation lies: "nearest" to the exact value, at the
             end above ("up") or below ("down"), or at one of both by the bits of the argument ("mixed"). Sums of a
-            tensor core may also be "truncating": cut off behind the digits of the largest addend.
+            tensor core may also be "truncating": cut off as an H100 cuts them.
         order: of warps between barriers, of `ORDERS`: "together", or one after the other, from the last ("apart") or
             from the first ("onward").
         poison: the byte that fills memory and registers to which nothing was written.

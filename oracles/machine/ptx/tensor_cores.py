@@ -5,9 +5,10 @@ Source of the fragments: NVIDIA, PTX ISA 9.1, section 9.7.15.5.
 What is hard here: no document says in which order products are added, and to how many digits. What is known was
 measured: addends are aligned to the largest of them and cut off behind 24 digits or a few more, and so is their sum
 (M. Fasi, N. J. Higham, M. Mikaitis, S. Pranesh, Numerical behavior of NVIDIA tensor cores, PeerJ Computer Science 7,
-2021). So the sum is, by the hardware in use, the exact one rounded once ("nearest"); cut off as was measured, behind 24
-digits ("truncating"); or at an end of the interval that such cuts span: one unit for each addend that loses digits, and
-one of the result ("up", "down", "mixed"). `oracles.bound.contract.TENSOR_SUMS` is what that interval makes of a bound.
+2021). So the sum is, by the hardware in use, the exact one rounded once ("nearest"); that of an H100, bit for bit
+("truncating"; docs/h100.md); or at an end of the interval that cuts behind 24 digits span: one unit for each addend
+that loses digits, and one of the result ("up", "down", "mixed"). `oracles.bound.contract.TENSOR_SUMS` is what that
+interval makes of a bound.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ from .listing import Instruction, Listing
 from .operands import Step, active, destination, elements, reader
 
 _SHAPE = re.compile(r"m16n8k(\d+)")
-#: Digits of a sum.
-_DIGITS = 24
+#: Digits of a sum, and bits that an H100 keeps of an addend behind the leading one of the largest.
+_DIGITS, _KEPT = 24, 25
 
 
 def multiply_matrices(instruction: Instruction, entry: Listing) -> Step:
@@ -123,18 +124,25 @@ def add_products(a: Lanes, b: Lanes, c: Lanes) -> Lanes:
     if how == "nearest":
         return nearest
     products = a[:, :, :, None] * b[:, None, :, :]  # exact: 22 digits at most
-    largest = np.maximum(np.abs(products).max(2), np.abs(addend))
-    unit = np.ldexp(1.0, np.maximum(np.frexp(np.where(np.isfinite(largest), largest, 0.0))[1] - _DIGITS, -149))
-    cut = np.trunc(products / unit[:, :, None, :]) * unit[:, :, None, :]
-    cut_addend = np.trunc(addend / unit) * unit
     if how == "truncating":
-        result = _towards_zero(cut.sum(2) + cut_addend)
+        # The exponent of a product is the sum of its factors', whatever the product of their digits is.
+        exponents = _exponent(a)[:, :, :, None] + _exponent(b)[:, None, :, :]
+        unit = np.ldexp(1.0, np.maximum(exponents.max(2), _exponent(addend)) - _KEPT)
+        result = _towards_zero((np.trunc(products / unit[:, :, None, :]).sum(2) + np.trunc(addend / unit)) * unit)
     else:
-        lost = (cut != products).sum(2) + (cut_addend != addend)
+        largest = np.maximum(np.abs(products).max(2), np.abs(addend))
+        unit = np.ldexp(1.0, np.maximum(np.frexp(np.where(np.isfinite(largest), largest, 0.0))[1] - _DIGITS, -149))
+        cut = np.trunc(products / unit[:, :, None, :]) * unit[:, :, None, :]
+        lost = (cut != products).sum(2) + (np.trunc(addend / unit) * unit != addend)
         last = np.where(nearest == exact, 0.0, np.spacing(np.abs(nearest).astype(np.float32)).astype(np.float64))
         share = approximations.share(np.abs(nearest) + np.float32(0))
         result = np.asarray(exact + share * (lost * unit + last)).astype(np.float32)
     return np.where(np.isfinite(exact), result, nearest)
+
+
+def _exponent(x: Lanes) -> Lanes:
+    """That of the leading digit; of zero, infinities and NaN one below all others."""
+    return np.where((x == 0) | ~np.isfinite(x), -400, np.frexp(x)[1] - 1)
 
 
 def _towards_zero(exact: Lanes) -> Lanes:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import struct
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -95,6 +97,23 @@ def test_products_of_integers_are_exact_on_every_hardware(kind: str, depth: int,
             assert np.array_equal(_multiplied(kind, depth, into, a, b, c), a @ b + c)
 
 
+def product_of_registers(kind: str, depth: int, threads: int) -> tuple[str, int]:
+    """A module in which warps multiply fragments that lie in memory, one register of all threads after the other.
+
+    Returns:
+        The text, and how many registers a thread reads; it writes four sums.
+    """
+    counts = depth * _WIDTHS[kind] // 8, depth * _WIDTHS[kind] // 16, 4
+    names = [f"%r{i}" for i in range(sum(counts))]
+    body = "mad.lo.s32 %t, %c, 32, %t;\nmad.wide.u32 %rd9, %t, 4, %rd0;\nmad.wide.u32 %rd10, %t, 4, %rd1;\n"
+    body += "".join(f"ld.global.b32 {name}, [%rd9+{4 * threads * i}];\n" for i, name in enumerate(names))
+    groups = [["%r50", "%r51", "%r52", "%r53"], names[: counts[0]], names[counts[0] : -4], names[-4:]]
+    fragments = ", ".join("{" + ", ".join(group) + "}" for group in groups)
+    body += f"mma.sync.aligned.m16n8k{depth}.row.col.f32.{kind}.{kind}.f32 {fragments};\n"
+    body += "".join(f"st.global.b32 [%rd10+{4 * threads * i}], %r{50 + i};\n" for i in range(4))
+    return entry(body, 2), len(names)
+
+
 def _drawn(seed: int, depth: int = 16) -> tuple[Any, Any, Any]:
     """Matrices of float16 numbers, and an addend, in which addends differ by many binary orders."""
     rng = np.random.default_rng(seed)
@@ -138,8 +157,10 @@ def test_the_sum_is_rounded_once_or_cut_off_as_was_measured_and_the_ends_hold_bo
             addends = _addends(a, b, c, i, j)
             exact = sum(addends, Fraction(0))
             assert nearest[i, j] == np.float32(float(exact))
-            top = max(map(_exponent, (each for each in addends if each)))
-            total = sum((_cut(each, top - 23) for each in addends), Fraction(0))
+            factors = [(a[0, i, k], b[0, k, j]) for k in range(a.shape[2])]
+            sums = [sum(math.frexp(each)[1] - 1 for each in pair) for pair in factors if all(pair)]
+            top = max(*sums, _exponent(addends[0]) if addends[0] else -400)
+            total = sum((_cut(each, top - 25) for each in addends), Fraction(0))
             assert Fraction(float(cut[i, j])) == (_cut(total, _exponent(total) - 23) if total else 0)
             assert down[i, j] <= min(nearest[i, j], cut[i, j]) <= max(nearest[i, j], cut[i, j]) <= up[i, j]
             assert mixed[i, j] in (up[i, j], down[i, j])
@@ -149,6 +170,17 @@ def test_the_sum_is_rounded_once_or_cut_off_as_was_measured_and_the_ends_hold_bo
             assert max(abs(Fraction(float(end[i, j])) - exact) for end in (up, down, cut)) <= bound + last
             differs += int(cut[i, j] != nearest[i, j])
     assert differs > 20
+
+
+@pytest.mark.parametrize(("kind", "depth", "into"), [row for row in _SHAPES if row[2] == "f32"])
+def test_sums_have_the_bits_that_an_h100_gave(kind: str, depth: int, into: str) -> None:
+    """Two warps of numbers whose magnitudes differ by twelve binary orders (`benchmarks/gpu/tensor_sums.py`)."""
+    record = np.load(Path(__file__).with_name("h100_sums.npz"))[f"{kind}_{depth}"]
+    count = len(record) - 4
+    text, _ = product_of_registers(kind, depth, record.shape[1])
+    out = torch.zeros(4, record.shape[1], dtype=torch.int32)
+    run(text, [torch.from_numpy(record[:count].copy()), out], blocks=record.shape[1] // 32, on=hardware.TRUNCATING)
+    assert np.array_equal(out.numpy(), record[count:])
 
 
 def test_infinities_and_nans_go_through() -> None:
