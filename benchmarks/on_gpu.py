@@ -49,7 +49,7 @@ class Part:
     needs_gpu: bool = True
 
 
-#: The most telling first. The shares add up to less than 1, because processes take time to start.
+#: The most telling first; of the time that is left a part has its share of the shares that are left.
 PARTS = (
     Part("machine", "machine.py", (), 0.04, needs_gpu=False),
     Part("values and derivatives", "cells.py", ("softmax", "log_softmax", "layer_norm", "group_norm", "batch_norm",
@@ -57,6 +57,10 @@ PARTS = (
     Part("timings against torch", "timings.py", ("torch",), 0.22),
     Part("graphs, streams, whole graphs", "runtime.py", (), 0.09),
     Part("timings against compiled and other kernels", "timings.py", ("compiled", "liger", "quack"), 0.17),
+    Part("launches and their PTX", "launches.py", (), 0.2),
+    Part("instructions and approximations", "instructions.py", (), 0.06),
+    Part("elementary functions", "functions.py", (), 0.06),
+    Part("sums of tensor cores", "tensor_sums.py", (), 0.03),
     Part("folded fabric", "cells.py", ("--folded", "broadcast", "reduce_add_coalesced", "gather", "scatter"), 0.07),
     Part("sanitizer", "sanitized.py", (), 0.09),
 )  # fmt: skip

@@ -16,6 +16,7 @@ TORCH: dict[str, Call] = {
     "softmax": torch.softmax,
     "log_softmax": torch.log_softmax,
     "layer_norm": F.layer_norm,
+    "rms_norm": F.rms_norm,
     "group_norm": F.group_norm,
     "batch_norm": F.batch_norm,
     "nll_loss": F.nll_loss,

@@ -36,10 +36,7 @@ def arithmetic_of(subject: str, device: str) -> str:
 
 
 class Stream(enum.IntEnum):
-    """The streams of random numbers: each check draws from a stream of its own, so that no two draws are related.
-
-    A seed gives its choices by way of these numbers. With other numbers, an old case file would get other choices.
-    """
+    """The streams of random numbers, one of each check. With other numbers an old case would get other choices."""
 
     LAYOUT = 3
     VMAP = 7
@@ -189,9 +186,8 @@ class Refusal:
     short: bool = False
     in_elements: bool = False
 
-    def may_be_asked_on(self, device: str) -> bool:
-        """Whether a process can go on after a call with this mistake."""
-        return device == "cpu" or not self.in_elements
+    def ends_work_on(self, device: str) -> bool:
+        return self.in_elements and device != "cpu"
 
 
 @dataclass(frozen=True)
@@ -221,13 +217,11 @@ class Promises:
         nesting: the depth up to which WORD asks about every word of transforms, one by one.
         without: names of `transforms.OFFERS` that the op does not offer; questions that need one are not asked. Without
             "func" there is no "vmap" either, and derivatives are taken by autograd alone.
-        invariant: (args, device) -> where slices are treated one by one (INV), or None where there are none. The device
-            is "cuda" for kernels on a CPU, too, and "" where slices must be independent and may have other bits.
-            Without this field nothing is promised of slices.
+        invariant: (args, device) -> where slices are treated one by one (INV), or None where they are not. The device
+            is "cuda" for kernels on a CPU, too, and "" where their bits may differ. Without it nothing is promised.
         specials: whether NaN, infinities, zeros and the largest numbers are in the domain of every argument.
         one_graph: whether torch.compile and torch.export take the op whole; else the graph may break around it.
-        called: names of the op in its errors: each error begins with one of these names and a colon, and then says what
-            is wrong. Without names, nothing is promised of how an error begins.
+        called: names of the op, with one of which and a colon each of its errors begins; without names it need not.
         memory, arithmetic: see those records.
     """
 

@@ -39,7 +39,7 @@ def outputs_of(judge: Judge, args: Args) -> tuple[Tensor, ...] | None:
     """
     op = judge.op
     function = op.subject(OWN) if OWN in op.subjects else judge.subject
-    if not all(refusal.may_be_asked_on(judge.device) for refusal in op.refusals):
+    if any(refusal.ends_work_on(judge.device) for refusal in op.refusals):
         # What a GPU asserts, and then ends all work of the process, the CPU refuses.
         on_cpu = tuple(a.cpu() if isinstance(a, Tensor) else a for a in args)
         if call_unless_refused(judge, function, on_cpu) is None:

@@ -28,7 +28,7 @@ def check_refusals(judge: Judge, sample: Sample) -> None:
         args = refusal.mutate(sample.args)
         documented = judge.op.documented_by(judge.subject_name).refuses
         promised = documented is None or refusal.name in documented
-        if args is None or (refusal.short and not promised) or not refusal.may_be_asked_on(judge.device):
+        if args is None or (refusal.short and not promised) or refusal.ends_work_on(judge.device):
             continue
         # The implementation itself is called, not the function that copies what the op writes: an op must not write
         # before it refuses, not even to the arguments that it may write. Those are copied here instead.

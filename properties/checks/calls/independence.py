@@ -197,7 +197,7 @@ def _after_errors(judge: Judge, truth: Truth) -> None:
     unchecked = "ERROR" in judge.op.documented_by(judge.subject_name).not_asked
     for refusal in () if unchecked else judge.op.refusals:
         mistaken = refusal.mutate(truth.problem.args)
-        if mistaken is not None and refusal.may_be_asked_on(judge.device):
+        if mistaken is not None and not refusal.ends_work_on(judge.device):
             call_expecting_error(judge.subject, mistaken)
     truth.ask(judge, truth.copies(), "after calls that were refused")
     for number in range(1, FAILING + 1):
