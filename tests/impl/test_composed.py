@@ -100,7 +100,8 @@ def test_a_batch_is_cast_by_autocast_before_its_rule_sees_it() -> None:
     def batched(op: Any, size: int, dims: Any, args: Any) -> Any:
         return op(args.x.movedim(dims.x, 0), args.y).to(args.x.dtype), 0
 
-    kernels: Any = Kernels(torch.mul, torch.mul, lambda args: torch.empty_like(args.x), (("cpu", torch.float32),))
+    product: Any = torch.mul
+    kernels: Any = Kernels(product, product, lambda args: torch.empty_like(args.x), (("cpu", torch.float32),))
     rules: Any = Expression(lambda args: args.x * args.y)
     op: Any = Operator("test_cast(Tensor x, Tensor y) -> Tensor", kernels, batched, rules, library=LIBRARY)
     try:
