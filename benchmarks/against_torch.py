@@ -1,6 +1,7 @@
-"""Every op against torch's own on the CPU, at sizes where memory decides: ratios of interleaved minima.
+"""Every op against torch's own on the CPU, at sizes where memory decides: medians of ratios of runs that take turns.
 
-`python benchmarks/against_torch.py [OP ...]`. The row says what a ratio is held against.
+`python benchmarks/against_torch.py [OP ...]`. A row has the quartiles beside the median, and what it is held against;
+the first line says on which processor, and what else that had to do.
 """
 
 from __future__ import annotations
@@ -13,12 +14,12 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from measurement import Row, at_most, fastest, line
+from measurement import Row, at_most, compare, line, surroundings
 from torch import Tensor
 
 from opassay import impl
 
-ROUNDS = 15
+ROUNDS = 31
 LIMIT = 1.1
 aten = torch.ops.aten
 
@@ -164,12 +165,13 @@ def rows(wanted: tuple[str, ...] = ()) -> Iterator[Row]:
         if case.limits[1] is None:  # the backward alone is what is asked
             passes[1] = ("backward", _backward_alone, 1 / 8)
         for name, make, limit in passes:
-            ours, theirs = fastest([make(case.ours, operands), make(case.theirs, operands)], ROUNDS)
-            label = f"{case.op} {case.label} {name}, {ours * 1e3:.3g} ms"
+            ratio = compare(make(case.ours, operands), make(case.theirs, operands), ROUNDS)
+            label = f"{case.op} {case.label} {name}, {ratio.seconds * 1e3:.3g} ms"
             assert limit is not None
-            yield at_most("torch", label, ours / theirs, "x torch", limit)
+            yield at_most("torch", label, ratio.median, f"x torch [{ratio.low:.2f}, {ratio.high:.2f}]", limit)
 
 
 if __name__ == "__main__":
+    print(", ".join(f"{name} {value}" for name, value in surroundings().items()))
     for row in rows(tuple(sys.argv[1:])):
         print(line(row), flush=True)

@@ -52,6 +52,33 @@ def fastest(calls: Sequence[Callable[[], object]], rounds: int) -> list[float]:
     return best
 
 
+@dataclass(frozen=True)
+class Ratio:
+    """How many times as long one call takes as another, in runs that take turns.
+
+    Attributes:
+        median, low, high: of the ratios of single runs, the middle one and the quartiles. seconds: a median run of the
+            first call.
+    """
+
+    median: float
+    low: float
+    high: float
+    seconds: float
+
+
+def compare(call: Callable[[], object], other: Callable[[], object], rounds: int) -> Ratio:
+    """The ratio of two calls; which of them comes first changes with every round, so that neither has a warm cache."""
+    times = np.empty((rounds, 2))
+    for number in range(-1, rounds):  # the first round is not counted
+        for at in (0, 1) if number % 2 else (1, 0):
+            start = time.perf_counter()
+            (other if at else call)()
+            times[number, at] = time.perf_counter() - start
+    low, median, high = np.quantile(times[:, 0] / times[:, 1], (0.25, 0.5, 0.75))
+    return Ratio(float(median), float(low), float(high), float(np.median(times[:, 0])))
+
+
 def surroundings() -> dict[str, str]:
     """Versions, CPU name, what else it had to do, and date."""
     return {
