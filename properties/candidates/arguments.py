@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 import inspect
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -25,15 +24,6 @@ Inputs = Sequence[Any] | Mapping[str, Any]
 def device_of(values: Iterable[Any]) -> str:
     """ "cuda" where a tensor among the values is there, else "cpu"."""
     return "cuda" if any(isinstance(value, Tensor) and value.is_cuda for value in values) else "cpu"
-
-
-class OperandFacts(enum.Enum):
-    """What is known of the operands of a call, for what a NaN or an infinity in the output may be."""
-
-    FINITE = enum.auto()
-    WITH_NANS = enum.auto()  # and no infinity
-    WITH_INFINITIES = enum.auto()
-    IN_ONE_ORDER = enum.auto()  # some are not finite, and there is one order only to compute with them
 
 
 @dataclass(frozen=True)

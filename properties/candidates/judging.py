@@ -13,12 +13,13 @@ import torch
 from ...oracles.bound.accept import ReadingError
 from ...oracles.bound.terms import Terms, terms
 from ...oracles.verdicts.verdict import Code, Outcome, Verdict
+from ...oracles.verdicts.violation import Violation
 from ..declaring.user_samples import call_seeded, takes
 from ..table import TABLE
 from .arguments import CallArguments, copied_state
 from .asking import ASKING
 from .conformance import DEFAULT
-from .finding import FaultError, Finding, not_asked, of_property, wrong
+from .finding import Finding, not_asked, of_property, wrong
 from .host.calls import GoneError, LateError
 from .host.host import CandidateHost
 from .judge_draws import Draws
@@ -166,13 +167,11 @@ def _ask(
             return findings, f"{code}: {err}", []
         except LateError:
             return findings, "", [f"not asked: out of time: {', '.join(plan.order[number:])}"]
-        except FaultError as err:
-            if err.wrong.code is not Code.OPCODE:
-                findings.append(Finding(code, Outcome.FAIL, err.wrong))
-            elif code == "GIVEN":
-                return findings, err.wrong.title, []
-            else:
-                findings.append(Finding(code, Outcome.UNSUPPORTED, err.wrong))
+        except Violation as violation:  # of a kernel that was executed
+            if violation.code is Code.OPCODE and code == "GIVEN":
+                return findings, violation.title, []
+            outcome = Outcome.UNSUPPORTED if violation.code is Code.OPCODE else Outcome.FAIL
+            findings.append(Finding(code, outcome, violation.with_lines()))  # without the frames of the call
         except GoneError as err:
             text = "the candidate did not answer" if err.timed_out else "the candidate's process has ended"
             findings.append(wrong(code, Code.TIMED_OUT if err.timed_out else Code.CRASHED, f"{text}: {err}"))

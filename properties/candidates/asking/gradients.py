@@ -16,6 +16,7 @@ import msgspec
 import torch
 
 from ....oracles.bound.terms import Terms
+from ....oracles.judge.holding import Reading
 from ....oracles.op.bits import same_bits, same_results
 from ....oracles.op.declaration import dtype_name, to_array
 from ....oracles.specs.storage import is_computed_in
@@ -27,7 +28,6 @@ from ..agreement import (
     operands_of,
 )  # fmt: skip
 from ..arguments import CallArguments, Tensor
-from ..bound_question import Reading
 from ..comparing import hold_in_turn, tell_of_torch
 from ..evidence import Evidence
 from ..finding import FailingBackward, FailingCall, Finding, held, not_asked, process_changed, raised, summed, wrong
