@@ -117,7 +117,7 @@ class Violation(AssertionError):
 #: an error that is larger by orders of magnitude.
 _CLASSES = (4.0, 1024.0, math.inf)
 #: The parts of a path's name that belong to the sample and not to the path: numbers, and which arguments were batched.
-_OF_THE_SAMPLE = re.compile(r"(in|out)_dims=\([^)]*\)|\d+(\.\d+)?(e[+-]?\d+)?")
+_OF_THE_SAMPLE = re.compile(r"(in|out)_dims=\([^)]*\)|#?\d+(\.\d+)?(e[+-]?\d+)?")
 
 
 def kind_of(violation: Violation) -> tuple[object, ...]:
