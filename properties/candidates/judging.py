@@ -175,6 +175,8 @@ def _ask(
         except GoneError as err:
             text = "the candidate did not answer" if err.timed_out else "the candidate's process has ended"
             findings.append(wrong(code, Code.TIMED_OUT if err.timed_out else Code.CRASHED, f"{text}: {err}"))
+            # A process that has ended has no outputs any more, and is called no more.
+            session.history.staying, session.history.plain = [], None
             findings += [] if code == "LEFT" else [ASKING["LEFT"](session)]
             break
     return findings, "", []
