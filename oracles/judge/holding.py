@@ -47,7 +47,7 @@ class Standing:
             ones that is not looked at, nor what is `missed`.
         missed: of those left, elements whose exact value is finite and in the format's range. reason: why, and where.
         ball: the reading it was held against; None for an output that is not floating.
-        placed: its elements in their accept sets; None for an output that is not floating.
+        in_sets: its elements in their accept sets; None for an output that is not floating.
     """
 
     wrong: Violation | None
@@ -57,7 +57,7 @@ class Standing:
     ball: Ball | None = None
     missed: int = 0
     reason: str = ""
-    placed: accept.Elements | None = None
+    in_sets: accept.Elements | None = None
 
     @property
     def elements(self) -> int:
@@ -67,7 +67,7 @@ class Standing:
     @property
     def is_outside(self) -> bool:
         """Whether a floating element is outside of its accept set."""
-        return self.placed is not None and not np.all(self.placed.accepted)
+        return self.in_sets is not None and not np.all(self.in_sets.accepted)
 
 
 def hold(
@@ -96,7 +96,7 @@ def hold(
         accepted, judged = _special(values, ball, native, elements, facts, order)
         elements = replace(elements, accepted=accepted, judged=judged)
     count = int(np.count_nonzero(elements.judged))
-    return Standing(None, count, elements.judged.size - count, ball=ball, placed=elements)
+    return Standing(None, count, elements.judged.size - count, ball=ball, in_sets=elements)
 
 
 def _mismatch(name: str, computed: Tensor, reading: Reading, native: Tensor | None) -> str:

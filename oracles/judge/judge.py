@@ -285,8 +285,8 @@ class Judge:
             facts = OperandFacts.FINITE if expected.finite else OperandFacts.UNKNOWN
             standings = [hold("", y, ball, facts) for y, ball in zip(computed, read, strict=True)]
             # An element that is not judged any more has not been accepted.
-            placed = standings[fault.output].placed
-            if placed is not None and placed.judged[fault.index] and not any(each.is_outside for each in standings):
+            elements = standings[fault.output].in_sets
+            if elements is not None and elements.judged[fault.index] and not any(each.is_outside for each in standings):
                 return f"it would be accepted if the declaration allowed {what}"
         return ""
 
@@ -357,7 +357,7 @@ class Judge:
         if standing.is_outside and exact is None and self._tells(expected, tensor):
             exact = evaluate(expected.formula, *expected.operands)[0][index]
             standing = hold(name, tensor, ball, facts, order, exact=exact)
-        elements, alone = standing.placed, None
+        elements, alone = standing.in_sets, None
         assert elements is not None, standing.wrong  # outputs along paths are floating
         if standing.is_outside and exact is None:
             with self.tally.clock("reference"):

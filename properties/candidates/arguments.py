@@ -46,14 +46,14 @@ class CallArguments:
         leaves, structure = pytree.tree_flatten(dict(args) if isinstance(args, Mapping) else tuple(args))
         return cls(tuple(leaves), structure)
 
-    def named(self, function: Any) -> CallArguments:
+    def with_names(self, function: Any) -> CallArguments:
         """The same, with names for the leaves by the parameters of the function that is called: "x", "cache['k']"."""
         args, in_order = self.args, [p.name for p in _parameters(function) if p.kind in _IN_ORDER]
         by_name = args if isinstance(args, dict) else dict(zip(in_order, args, strict=False))
         if len(by_name) < len(args):
             return self
-        paths = [path for path, _ in pytree.tree_flatten_with_path(by_name)[0]]
-        return replace(self, names=tuple(f"{first.key}{pytree.keystr(tuple(rest))}" for first, *rest in paths))  # type: ignore[attr-defined]
+        paths: Any = [path for path, _ in pytree.tree_flatten_with_path(by_name)[0]]
+        return replace(self, names=tuple(f"{first.key}{pytree.keystr(tuple(rest))}" for first, *rest in paths))
 
     @property
     def args(self) -> Args:
@@ -113,9 +113,8 @@ class CallArguments:
     def label(self, position: int) -> str:
         """What messages call the tensor at a position among the tensors."""
         if self.names:
-            return [name for name, leaf in zip(self.names, self.leaves, strict=True) if isinstance(leaf, Tensor)][
-                position
-            ]
+            pairs = zip(self.names, self.leaves, strict=True)
+            return [name for name, leaf in pairs if isinstance(leaf, Tensor)][position]
         return f"input {position}" if len(self.tensors) > 1 else "the input"
 
 

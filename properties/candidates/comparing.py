@@ -25,7 +25,7 @@ AS_WELL = "torch      its own evaluation of the spec is outside here as well"
 
 def _describe(name: str, computed: Tensor, terms: Terms, standing: Standing) -> Violation:
     """The card of an output with elements outside, by the worst of them."""
-    elements, ball = standing.placed, standing.ball
+    elements, ball = standing.in_sets, standing.ball
     assert elements is not None
     assert ball is not None
     at = tuple(map(int, elements.worst()))
@@ -57,11 +57,11 @@ def hold_all(
         wrong = one.wrong
         if one.is_outside:
             wrong = _describe(name, y, terms, one) if whole else Violation(Code.VALUE, f"{name} {_OUTSIDE}")
-        if one.placed is not None and one.ball is not None:
-            judged, fmt = one.placed.judged, format_of(y.dtype)
+        if one.in_sets is not None and one.ball is not None:
+            judged, fmt = one.in_sets.judged, format_of(y.dtype)
             missed, reason = _missed(name, one.ball, fmt, ~judged) if one.left else (0, "")
             one = replace(one, vacuous=_is_vacuous(one.ball, fmt, judged), missed=missed, reason=reason)
-        return replace(one, wrong=wrong, placed=None)  # which takes several times the memory of an output
+        return replace(one, wrong=wrong, in_sets=None)  # which takes several times the memory of an output
 
     like = [None] * len(read) if native is None else native
     return [standing(*row) for row in zip(names, computed, read, like, strict=True)]

@@ -71,7 +71,7 @@ def judge(
     draw = None
     if callable(inputs):
         draw = inputs if takes(inputs, 1) else functools.partial(call_seeded, inputs)
-    arguments = CallArguments.of(draw(seed) if draw is not None else inputs).named(spec)
+    arguments = CallArguments.of(draw(seed) if draw is not None else inputs).with_names(spec)
     host = CandidateHost(str(getattr(candidate, "__name__", type(candidate).__name__)), candidate)
     before = copied_state(host.state)
     part = part_of(read_spec, arguments, allowed)

@@ -160,3 +160,15 @@ def test_a_spec_without_any_backward_is_not_asked() -> None:
     found = _judged(torch.exp, spec, _normal(4))
     assert found.findings[-1].outcome is Outcome.UNSUPPORTED
     assert "modified by an inplace operation" in found.findings[-1].text
+
+
+def test_what_is_done_to_small_inputs_alone_shows_in_their_gradients() -> None:
+    def log_sum(x: Tensor) -> Tensor:
+        return torch.logsumexp(x, -1)
+
+    def flushing(x: Tensor) -> Tensor:
+        return log_sum(torch.where(x.abs() < 1e-4, torch.zeros_like(x), x))
+
+    found = judge(flushing, log_sum, (_normal(8, 32),))
+    assert [each.question for each in found.causes] == ["GRAD"], str(found)
+    assert "where      at other inputs" in str(found)
