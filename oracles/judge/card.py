@@ -88,23 +88,20 @@ def attribute(path: Path, expression: str, need: object) -> ScriptMaker:
     return functools.partial(of_equality, functools.partial(along_path, path), expression, need, path.name)
 
 
-def describe_shape(
+def require_shape(
     op: str, index: int, tensor: Tensor, ball: Ball, name: str, path: str, make_script: ScriptMaker | None
-) -> Violation:
-    """The violation of an output whose shape is not the formula's.
+) -> None:
+    """Raise a Violation unless an output has the shape of the formula's.
 
     Args:
         op: its name. index, tensor, ball, name: the number of the output, the output, its reading, its name.
         path: the name of the path. make_script: makes the lines of a program that computes the outputs, or None.
     """
-    lines = [f"got shape={tuple(tensor.shape)}, need {ball.shape}"]
-    violation = Violation(Code.ATTRIBUTE, f"{op} {path}: shape of {name}", lines, path)
-    if make_script is None:
-        return violation
-    expression = f"tuple(outputs[{index}].shape)"
-    return violation.showing(
-        functools.partial(of_equality, make_script, expression, tuple(ball.shape), violation.title)
-    )
+    got, need = tuple(tensor.shape), tuple(ball.shape)
+    if got != need:
+        title, expression = f"{op} {path}: shape of {name}", f"tuple(outputs[{index}].shape)"
+        show = make_script and functools.partial(of_equality, make_script, expression, need, title)
+        raise Violation(Code.ATTRIBUTE, title, [f"got shape={got}, need {need}"], path).showing(show)
 
 
 def describe_worst(

@@ -37,7 +37,7 @@ from ..programs.along import along_path, defer_script
 from ..programs.questions import of_equality, of_exception
 from ..verdicts.verdict import Code
 from ..verdicts.violation import Fault, Unsupported, Violation, raised
-from .card import attribute, describe_shape, describe_worst, find_worst_alone, worst_of
+from .card import attribute, describe_worst, find_worst_alone, require_shape, worst_of
 from .holding import OperandFacts, hold
 from .tally import LARGE, Tally
 
@@ -347,8 +347,7 @@ class Judge:
             tensor: the output. ball, exact: its readings; without an exact one, it is made once an element is refused.
         """
         name = expected.names[index]
-        if tuple(tensor.shape) != ball.shape:
-            raise describe_shape(self.op.name, index, tensor, ball, name, expected.path, expected.make_script)
+        require_shape(self.op.name, index, tensor, ball, name, expected.path, expected.make_script)
         facts = OperandFacts.FINITE if expected.finite else OperandFacts.UNKNOWN
         order, fmt = expected.order + self.op.promises.order, FORMATS[dtype_name(tensor.dtype)]
         standing = hold(name, tensor, ball, facts, order, exact=exact)
@@ -381,8 +380,7 @@ class Judge:
         """
         self._require_count(computed, read, path, make_script)
         for i, (tensor, ball) in enumerate(zip(computed, read, strict=True)):
-            if tuple(tensor.shape) != ball.shape:
-                raise describe_shape(self.op.name, i, tensor, ball, f"out[{i}]", path, make_script)
+            require_shape(self.op.name, i, tensor, ball, f"out[{i}]", path, make_script)
 
     def _require_count(
         self, computed: Sequence[Tensor], read: Sequence[Ball], path: str, make_script: ScriptMaker | None

@@ -21,12 +21,7 @@ from ....oracles.op.bits import same_bits, same_results
 from ....oracles.op.declaration import dtype_name, to_array
 from ....oracles.specs.storage import is_computed_in
 from ....oracles.verdicts.verdict import Code, Outcome
-from ..agreement import (
-    SpecBackward,
-    backward,
-    fault,
-    operands_of,
-)  # fmt: skip
+from ..agreement import SpecBackward, backward, fault, operands_of
 from ..arguments import CallArguments, Tensor
 from ..comparing import hold_in_turn, tell_of_torch
 from ..evidence import Evidence
