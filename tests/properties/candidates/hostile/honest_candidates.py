@@ -44,7 +44,9 @@ def candidate(x):
     return (x - most).exp() / total
 """
 HONEST = {
-    "compiles by inductor": _honest("fast = torch.compile(lambda x: x * 2)\ndef candidate(x):\n    return fast(x)\n"),
+    "compiles by inductor": _honest(
+        "fast = torch.compile(lambda x: x * 2)\ndef candidate(x):\n    return fast(x)\n", options=("--seconds", "300")
+    ),
     "compiles without a graph": _honest(
         "fast = torch.compile(lambda x: x * 2, backend='eager')\ndef candidate(x):\n    return fast(x)\n"
     ),
