@@ -343,7 +343,8 @@ _OF_CANDIDATES = (
         "rejected."),
     Property("LEFT", "nothing left running, no file written",
         "After the last call no thread or process is running that the candidate began, no file was "
-        "written, and no output was changed after it was returned."),
+        "written, nothing of torch is replaced, no output was changed after it was returned, and no call "
+        "wrote an input or gave it back."),
 )  # fmt: skip
 
 #: code -> property of an op; the order is the order of the report's columns.

@@ -53,7 +53,7 @@ def judge(
             What the candidate needs besides are destinations, one for each output of the spec: it writes into them.
         contract: as for `bound`. seed: of everything that is drawn.
         questions: codes of `table.TABLE`, or "ALL"; by default all of `table.QUESTIONS`, and no property of ops.
-        calls: that AGAIN makes in a row; None for as many as half a second takes, and 100 at most.
+        calls: that AGAIN makes in a row; None for as many as half a second takes, and 320 at most.
         total: seconds after which nothing more is asked, which the judgement names as a weakness.
 
     Raises:
