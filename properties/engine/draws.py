@@ -18,7 +18,7 @@ from hypothesis.database import InMemoryExampleDatabase, choices_to_bytes
 
 from ...oracles.judge.judge import Judge
 from ...oracles.judge.tally import LARGE, MORE, PLANNED, Tally, regimes_of
-from ...oracles.op.declaration import OWN, Draft, Sample
+from ...oracles.op.declaration import EXECUTED, OWN, Draft, Sample
 from ...oracles.verdicts.violation import Unsupported, Violation, same_failure
 from ..checks.determinism import SINGLE_SUM
 from ..declaring import strategies
@@ -33,6 +33,8 @@ from .limits import processor_seconds
 ORDINARY_MOST = 72
 #: The long axis of the first large samples is longer than this, the longest block that kernels usually work in.
 LONG = 4096
+#: The fewest elements that fill a block of most kernels, and of how many rows they are where the op has rows.
+FILLED, MIDDLING = 1024, 8
 #: From this many elements on torch shares the work among threads (at::internal::GRAIN_SIZE), which DET asks about.
 SHARED = 32_768
 #: How many drafts may be passed over in search of one of a starved regime.
@@ -132,6 +134,23 @@ class Large(Every):
         self.samples += 1
         most = self.count + (0 if self._judge.tally.mostly_judged(LARGE) else FURTHER)
         return self.samples < most
+
+
+class Filled(Large):
+    """Large drafts that fill the blocks of kernels and are no longer, of benign data first, then of other data.
+
+    What is wrong in a kernel may be wrong in the last thread's last element alone, which a small sample leaves empty.
+    """
+
+    def _suits(self, draft: Draft) -> bool:
+        size, (_, extent) = _size(draft), longest(draft)
+        is_thick = size >= MIDDLING * extent or len(draft.extents) == 1
+        suits = is_thick and ("benign" in regimes_of(draft.regime)) == (self.samples == 0)
+        return FILLED <= size <= self.most and (suits or self._passed >= PATIENCE)
+
+    def took(self, draft: Draft, sample: Sample) -> bool:
+        self.largest, self.samples = max(self.largest, largest_of(sample)), self.samples + 1
+        return self.samples < self.count
 
 
 def _band(extent: int) -> int:
@@ -310,13 +329,14 @@ def stages(judge: Judge, sampling: Sampling, examples: int, draw: Callable[[str,
     if sampling.kind == "sizes":
         _draw_sizes(judge, examples, draw)
         return
-    asks_large = sampling.kind == "large"
-    count = examples if asks_large else sampling.large_of(examples)
+    fills = judge.subject_name == EXECUTED and sampling.kind in ("ordinary", "large") and not sampling.slices
+    asks_large = sampling.kind == "large" and not fills
+    count = 2 * examples // 3 if fills else examples if asks_large else sampling.large_of(examples)
     reason = _without_large(judge, examples, count) if count or sampling.large else ""
     if reason:
         judge.tally.note(f"no large samples: {reason}")
         count = 0
-    kind = "ordinary" if asks_large else sampling.kind
+    kind = "ordinary" if sampling.kind == "large" else sampling.kind
     # A property that is about large samples is asked of ordinary ones only where the op offers no large ones.
     if sampling.ample:
         draw(kind, DRAFTS * examples, Ample(examples), AMPLE)
@@ -334,7 +354,8 @@ def stages(judge: Judge, sampling: Sampling, examples: int, draw: Callable[[str,
     if sampling.edges_of(examples) and edges.rounds_once_more(judge):
         draw(kind, sampling.edges_of(examples), Every(), EDGES)
     if count:
-        _draw_large(judge, Large(judge, count, sampling.most, shared=asks_large), draw)
+        choice = Filled(judge, count, sampling.most) if fills else Large(judge, count, sampling.most, shared=asks_large)
+        _draw_large(judge, choice, draw)
     if count and asks_large and judge.op.promises.arithmetic.steady and judge.subject_name == OWN:
         judge.tally.part = LARGE
         draw("sizes", DRAFTS, OneLong(SINGLE_SUM), "one long")
