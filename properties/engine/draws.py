@@ -26,15 +26,13 @@ from ..declaring.kinds import DeclarationError, drafts_of, largest_of
 from ..picking import edges
 from ..picking.drafting import DrawnDraft
 from ..table import Sampling
-from .draft_filters import PATIENCE, Ample, Every, OneLong, longest
+from .draft_filters import PATIENCE, Ample, Every, Filled, OneLong, longest, size_of
 from .limits import processor_seconds
 
 #: A sample is large if one of its tensors has more elements than any ordinary sample of the catalog.
 ORDINARY_MOST = 72
 #: The long axis of the first large samples is longer than this, the longest block that kernels usually work in.
 LONG = 4096
-#: The fewest elements that fill a block of most kernels, and of how many rows they are where the op has rows.
-FILLED, MIDDLING = 1024, 8
 #: From this many elements on torch shares the work among threads (at::internal::GRAIN_SIZE), which DET asks about.
 SHARED = 32_768
 #: How many drafts may be passed over in search of one of a starved regime.
@@ -106,7 +104,7 @@ class Large(Every):
         return suits
 
     def _suits(self, draft: Draft) -> bool:
-        size, (name, extent) = _size(draft), longest(draft)
+        size, (name, extent) = size_of(draft), longest(draft)
         if not ORDINARY_MOST < size <= self.most:
             return False
         # Every second sample of DET has so many elements that torch shares the work among threads, because the
@@ -134,23 +132,6 @@ class Large(Every):
         self.samples += 1
         most = self.count + (0 if self._judge.tally.mostly_judged(LARGE) else FURTHER)
         return self.samples < most
-
-
-class Filled(Large):
-    """Large drafts that fill the blocks of kernels and are no longer, of benign data first, then of other data.
-
-    What is wrong in a kernel may be wrong in the last thread's last element alone, which a small sample leaves empty.
-    """
-
-    def _suits(self, draft: Draft) -> bool:
-        size, (_, extent) = _size(draft), longest(draft)
-        is_thick = size >= MIDDLING * extent or len(draft.extents) == 1
-        suits = is_thick and ("benign" in regimes_of(draft.regime)) == (self.samples == 0)
-        return FILLED <= size <= self.most and (suits or self._passed >= PATIENCE)
-
-    def took(self, draft: Draft, sample: Sample) -> bool:
-        self.largest, self.samples = max(self.largest, largest_of(sample)), self.samples + 1
-        return self.samples < self.count
 
 
 def _band(extent: int) -> int:
@@ -216,7 +197,7 @@ class Starved(Every):
     def wants(self, draft: Draft) -> bool:
         # The more elements a draft has, the likelier it is that one of them overflows and takes all others of its sum
         # with it.
-        few = _size(draft) <= FEW
+        few = size_of(draft) <= FEW
         return any(few or self._remaining[pair] > FURTHER // 2 for pair in self._starved_pairs() & draft.values)
 
     def took(self, draft: Draft, sample: Sample) -> bool:
@@ -285,7 +266,7 @@ def simplify(
         if calls >= most or processor_seconds() > until:
             raise _Enough
         # What Hypothesis takes for simpler may be larger, as the first of many sizes need not be the smallest.
-        if _size(draft) > _size(failing[0]):
+        if size_of(draft) > _size(failing[0]):
             return
         calls += 1
         try:
@@ -311,10 +292,6 @@ def simplify(
     raise first
 
 
-def _size(draft: Draft) -> int:
-    return math.prod(draft.extents.values())
-
-
 def stages(judge: Judge, sampling: Sampling, examples: int, draw: Callable[[str, int, Every, str], None]) -> None:
     """All samples of a cell: those of the question's kind, large ones, and more of regimes that could not be judged.
 
@@ -329,9 +306,9 @@ def stages(judge: Judge, sampling: Sampling, examples: int, draw: Callable[[str,
     if sampling.kind == "sizes":
         _draw_sizes(judge, examples, draw)
         return
-    fills = judge.subject_name == EXECUTED and sampling.kind in ("ordinary", "large") and not sampling.slices
+    fills = judge.subject_name == EXECUTED and sampling.fills
     asks_large = sampling.kind == "large" and not fills
-    count = 2 * examples // 3 if fills else examples if asks_large else sampling.large_of(examples)
+    count = examples if asks_large or fills else sampling.large_of(examples)
     reason = _without_large(judge, examples, count) if count or sampling.large else ""
     if reason:
         judge.tally.note(f"no large samples: {reason}")
@@ -341,7 +318,7 @@ def stages(judge: Judge, sampling: Sampling, examples: int, draw: Callable[[str,
     if sampling.ample:
         draw(kind, DRAFTS * examples, Ample(examples), AMPLE)
     elif not (asks_large and count):
-        draw(kind, examples - count, Every(), "")
+        draw(kind, max(1, examples // 2) if fills else examples - count, Every(), "")
     # Where overflow has left most elements undecided, as many samples are drawn again. Compiled code gets no further
     # samples, because each one is compiled anew, which takes seconds.
     if not judge.tally.mostly_judged(PLANNED) and not judge.compiled:
@@ -354,7 +331,7 @@ def stages(judge: Judge, sampling: Sampling, examples: int, draw: Callable[[str,
     if sampling.edges_of(examples) and edges.rounds_once_more(judge):
         draw(kind, sampling.edges_of(examples), Every(), EDGES)
     if count:
-        choice = Filled(judge, count, sampling.most) if fills else Large(judge, count, sampling.most, shared=asks_large)
+        choice = Filled(count, sampling.most) if fills else Large(judge, count, sampling.most, shared=asks_large)
         _draw_large(judge, choice, draw)
     if count and asks_large and judge.op.promises.arithmetic.steady and judge.subject_name == OWN:
         judge.tally.part = LARGE
@@ -392,7 +369,7 @@ def _draw_sizes(judge: Judge, count: int, draw: Callable[[str, int, Every, str],
         judge.tally.note(f"{axis} of {', '.join(map(str, sorted(extents)))}" if extents else f"{axis} never long")
 
 
-def _draw_large(judge: Judge, choice: Large, draw: Callable[[str, int, Every, str], None]) -> None:
+def _draw_large(judge: Judge, choice: Large | Filled, draw: Callable[[str, int, Every, str], None]) -> None:
     """Judge large samples. The part stays LARGE where one fails, because that one is judged again in the same part."""
     judge.tally.part = LARGE
     draw("large", DRAFTS * choice.count, choice, "large")

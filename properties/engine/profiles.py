@@ -30,7 +30,7 @@ class Profile:
 
 
 PROFILES: dict[str, Profile] = {
-    "brief": Profile(20, 1, 7, 3, fixed=True, simpler=2),
+    "brief": Profile(20, 1, 7, 2, fixed=True, simpler=2),
     "dev": Profile(40, 1, 8, 3, fixed=False, simpler=4),
     "commit": Profile(80, 2, 20, 6, fixed=True, simpler=8),
     "nightly": Profile(1000, 10, 250, 60, fixed=False, simpler=8, inductor=True),

@@ -59,7 +59,10 @@ def mutate_command(**chosen: Any) -> int:
     score, of mutants that are not equivalent, is below what is needed; 2 where the table of equivalent ones is stale or
     wrong.
     """
-    ops, settings = require_ops(chosen["ops"]), campaigns.Settings(**{name: chosen[name] for name in campaigns.SETTINGS})
+    ops, settings = (
+        require_ops(chosen["ops"]),
+        campaigns.Settings(**{name: chosen[name] for name in campaigns.SETTINGS}),
+    )
     table = read_equivalents()
     _require_present(table)
     files = chosen["files"] or ("",)

@@ -30,7 +30,9 @@ _EVERY = 20.0
 
 
 @click.command("ptx-mutants")
-@click.option("--op", "ops", multiple=True, help="An op whose kernels are changed; may be repeated; one of each family.")
+@click.option(
+    "--op", "ops", multiple=True, help="An op whose kernels are changed; may be repeated; one of each family."
+)
 @click.option("--dtype", "dtypes", multiple=True, type=click.Choice(tuple(FORMATS)), default=("float32", "bfloat16"),
               show_default=True, help="Whose cells are asked; may be repeated.")  # fmt: skip
 @click.option("--most", type=click.IntRange(0), default=2, show_default=True,

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from opassay.oracles.machine.compiling import architecture
 from opassay.oracles.op.declaration import EXECUTED
 from opassay.oracles.verdicts.verdict import Cell, Outcome, Verdict
-from opassay.oracles.verdicts.violation import Unsupported
 from opassay.properties.engine.cells import judge_cell
 from opassay.properties.engine.guard import guard
 from opassay.properties.engine.samples import Settings as CellSettings

@@ -74,7 +74,8 @@ def mutants_of(family: str, program: str, text: str, entry: Listing, blocks: set
                 continue  # several statements, or registers of an inner scope
             for kind, change in KINDS.items():
                 mutants += [
-                    PtxMutant(family, entry.name, program, kind, instruction.line, line, new) for new in change(instruction)
+                    PtxMutant(family, entry.name, program, kind, instruction.line, line, new)
+                    for new in change(instruction)
                 ]
     return mutants
 
@@ -97,7 +98,9 @@ def disturb(mutant: PtxMutant, entry: Listing) -> PtxMutant | None:
     lines = [mutant.old]
     for name in targets_of(instruction, entry):
         bits = 8 * entry.registers[name]
-        change = f"not.pred {name}, {name};" if bits == 8 else f"xor.b{bits} {name}, {name}, {_NOISE % (1 << bits - 1)};"
+        change = (
+            f"not.pred {name}, {name};" if bits == 8 else f"xor.b{bits} {name}, {name}, {_NOISE % (1 << bits - 1)};"
+        )
         lines.append(guard + change)
     return replace(mutant, kind="disturbed", new="\n".join(lines))
 
@@ -226,7 +229,9 @@ def _change_constant(instruction: Instruction) -> Iterator[str]:
         elif _INTEGER.fullmatch(operand):
             new = str(int(operand, 0) + 1)
         if new:
-            yield from _known(instruction, operands=(*instruction.operands[:place], new, *instruction.operands[place + 1 :]))
+            yield from _known(
+                instruction, operands=(*instruction.operands[:place], new, *instruction.operands[place + 1 :])
+            )
 
 
 #: By kind, what it makes of an instruction: the texts that may replace it.

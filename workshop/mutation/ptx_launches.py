@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
+
 from opassay.oracles.machine.memory import bytes_of
 from opassay.oracles.machine.ptx.chunk import Chunk
 from opassay.oracles.machine.ptx.executable import Kernel
