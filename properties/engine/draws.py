@@ -266,7 +266,7 @@ def simplify(
         if calls >= most or processor_seconds() > until:
             raise _Enough
         # What Hypothesis takes for simpler may be larger, as the first of many sizes need not be the smallest.
-        if size_of(draft) > _size(failing[0]):
+        if size_of(draft) > size_of(failing[0]):
             return
         calls += 1
         try:
