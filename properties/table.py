@@ -120,7 +120,8 @@ _TABLE = (
     Property("FWD", "forward values",
         "The op is called, and every element of its outputs is held against the exact value of the formula.",
         "A sum of float16 numbers that is accumulated in float16 and not in float32.",
-        precedence=1, sampling=Sampling(large=LARGE, edges=EDGES, effort=1.25, fills=True), compiles=True, kernels=ON_KERNELS),
+        precedence=1, sampling=Sampling(large=LARGE, edges=EDGES, effort=1.25, fills=True), compiles=True,
+        kernels=ON_KERNELS),
     Property("VJP", "reverse mode, first order",
         "Gradients are taken in reverse mode, as `backward` does, with random cotangents, and every element is held"
         " against the exact derivative.",

@@ -62,7 +62,7 @@ def _of_float32(x: Array, y: Array, z: Array) -> Array:
 
 
 def _of_float64(x: Array, y: Array, z: Array) -> Array:
-    """By Boldo and Melquiond: the parts that product and sum lose are added to odd; scaled first at extreme exponents."""
+    """By Boldo and Melquiond: what product and sum lose is added to odd; at extreme exponents scaled first."""
     x, y, z = np.broadcast_arrays(x, y, z)
     with np.errstate(all="ignore"):
         product = x * y

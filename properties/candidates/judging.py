@@ -57,8 +57,8 @@ def judge(
         questions: codes of `table.TABLE`, or "ALL"; by default all of `table.QUESTIONS`, and no property of ops.
         calls: that AGAIN makes in a row; None for as many as half a second takes, and 100 at most.
         total: seconds after which nothing more is asked, which the judgement names as a weakness.
-        compiled: an architecture, "sm_90" say: Triton kernels that the candidate launches are compiled for it, and their
-            PTX is executed on tensors of the CPU, as `opassay judge --compiled` does. "" for launches as ever.
+        compiled: an architecture, "sm_90" say: Triton kernels that the candidate launches are compiled for it, and
+            their PTX is executed on tensors of the CPU, as `opassay judge --compiled` does. "" for launches as ever.
 
     Raises:
         TypeError: `inputs` are no arguments. ValueError: a code, a contract or an architecture that is none, a negative

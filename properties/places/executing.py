@@ -54,7 +54,7 @@ def execute_launches(compiled: str) -> Iterator[None]:
     """Within it this process executes Triton kernels that are launched in their own way, on tensors of the CPU.
 
     Args:
-        compiled: the architecture that they are compiled for, "sm_90" say; that of `opassay.cuda_kernel` meanwhile, too.
+        compiled: the architecture that they are compiled for, "sm_90" say; that of `opassay.cuda_kernel`, too.
 
     Raises:
         ValueError: it is no architecture that the machine knows. RuntimeError: Triton was imported as an interpreter.

@@ -1,4 +1,4 @@
-"""`compiled=`: the functions that judge somebody's kernel in the caller's process execute what a compiler made of it."""
+"""`compiled=`: somebody's kernel judged in the caller's process, where what a compiler made of it is executed."""
 
 from __future__ import annotations
 
@@ -42,7 +42,5 @@ def test_an_architecture_that_the_machine_has_not_is_refused() -> None:
 
 
 def test_compiled_kernels_are_those_of_the_cpu() -> None:
-    with pytest.raises(
-        ValueError, match=r"^device=cuda: got compiled='?sm_90'?, too, whose kernels are executed on the CPU$"
-    ):
+    with pytest.raises(ValueError, match=r"^device=cuda: got compiled=sm_90, too, whose kernels"):
         opassay.verify_kernel(_same, _same, {"x": ("n",)}, device="cuda", compiled="sm_90")

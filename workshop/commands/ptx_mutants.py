@@ -117,8 +117,9 @@ def _row(name: str, fates: Sequence[PtxFate]) -> tuple[str, ...]:
 def survivor_lines(fates: Sequence[PtxFate]) -> list[str]:
     """Every survivor with its place, and what was changed."""
     return [
-        f"{each.mutant.kernel} {each.mutant.program}, line {each.mutant.line} [{each.mutant.key}], {each.mutant.kind}:\n"
-        f"  {each.mutant.old}  ->  {each.mutant.new}\n  asked {each.questions} questions of {each.of} cells"
+        f"{each.mutant.kernel} {each.mutant.program}, line {each.mutant.line} [{each.mutant.key}]\n"
+        f"  {each.mutant.kind}: {each.mutant.old}  ->  {each.mutant.new}\n"
+        f"  asked {each.questions} questions of {each.of} cells"
         for each in fates
         if each.outcome == "survived"
     ]

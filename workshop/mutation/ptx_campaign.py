@@ -88,8 +88,8 @@ class PtxFate:
 
     Attributes:
         outcome: "killed"; "survived"; "allowed", where one rounding goes in another direction, bits differ, and every
-            result is within the bound; "equivalent", where the instruction gave other results, of which others hang, and
-            all bits stayed; "without effect", where it gave the same on all inputs, or no result hangs on it.
+            result is within the bound; "equivalent", where the instruction gave other results, on which others hang,
+            and all bits stayed; "without effect", where it gave the same on all inputs, or no result hangs on it.
         by, how: the property that refused it, and its verdict. why: of an equivalent one. questions, of: how many
             cells it was asked, and how many there are. seconds: of CPU.
     """

@@ -236,7 +236,8 @@ def _change_constant(instruction: Instruction) -> Iterator[str]:
 
 #: By kind, what it makes of an instruction: the texts that may replace it.
 KINDS: dict[str, Callable[[Instruction], Iterator[str]]] = {
-    "barrier dropped": _drop_barrier, "predicate dropped": _drop_predicate, "comparison off by one": _compare_off_by_one,
-    "ftz": _flush, "operands swapped": _swap, "rounding": _round_to_zero, "shuffle distance": _shuffle_elsewhere,
+    "barrier dropped": _drop_barrier, "predicate dropped": _drop_predicate,
+    "comparison off by one": _compare_off_by_one, "ftz": _flush, "operands swapped": _swap,
+    "rounding": _round_to_zero, "shuffle distance": _shuffle_elsewhere,
     "address": _move_address, "constant": _change_constant,
 }  # fmt: skip

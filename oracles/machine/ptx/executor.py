@@ -24,11 +24,11 @@ from ..memory import bytes_of, runs_of
 from ..poison import poisoned_tensor
 from . import hardware
 from .account import ACCOUNT
-from .chunk import WARP, Context, Extents, whole_warps
+from .chunk import Context, Extents, whole_warps
 from .executable import Kernel
 from .execution import execute
 from .hardware import ORDERS, Hardware
-from .space import Space
+from .space import WARP, Space
 from .windows import BASE
 
 #: Bytes around every operand; and addresses of operands are multiples of this but for their storage's own alignment.

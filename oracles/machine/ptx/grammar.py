@@ -42,7 +42,8 @@ _SUM_OF_HALVES = rf"{_SUM}|{_WITH_CARRY}|(rn\.)?{_HALF}(x2)?|rn\.f32\.{_HALF}|{_
 #: The modifiers of an instruction, by its name.
 _MODIFIERS = {
     "add": _SUM_OF_HALVES, "sub": _SUM_OF_HALVES, "fma": rf"{_ROUNDED}|{_DIRECTED}|rn\.{_HALF}(x2)?|{_PAIRS}",
-    "mul": rf"{_ROUNDED}|{_WITH_FTZ}|f64|{_PAIRS}|{_DIRECTED}|(rn\.)?{_HALF}(x2)?|(lo|hi)\.{_INTEGER}|wide\.[us](16|32)",
+    "mul": rf"{_ROUNDED}|{_WITH_FTZ}|f64|{_PAIRS}|{_DIRECTED}|(rn\.)?{_HALF}(x2)?|(lo|hi)\.{_INTEGER}"
+           r"|wide\.[us](16|32)",
     "mad": rf"{_ROUNDED}|(lo|hi)\.{_INTEGER}|wide\.[us](16|32)|(lo|hi)\.{_WITH_CARRY}",
     "madc": r"(lo|hi)(\.cc)?\.[us](32|64)", **dict.fromkeys(("addc", "subc"), r"(cc\.)?[us](32|64)"),
     **dict.fromkeys(("popc", "clz", "brev", "bfi"), "b(32|64)"), "lop3": "b32", "shf": r"[lr]\.(wrap|clamp)\.b32",

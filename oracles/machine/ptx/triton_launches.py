@@ -1,8 +1,8 @@
 """Triton kernels that are launched in their own way, `kernel[grid](...)`, compiled and executed as PTX.
 
 What is hard here: the names of Triton that all launches go through are replaced, so that a process that does this
-launches nothing on a GPU meanwhile. A tuner takes no times here: it takes the configuration that the account's variant says,
-so that whoever calls somebody's function again and again has all of them tried.
+launches nothing on a GPU meanwhile. A tuner takes no times here: it takes the configuration that the account's variant
+says, so that whoever calls somebody's function again and again has all of them tried.
 """
 
 from __future__ import annotations

@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 
 from .accesses import touch
-from .chunk import WARP, Chunk
+from .chunk import Chunk
 from .formats import NUMBERS, Lanes
 from .grammar import unknown
 from .listing import Instruction, Listing, Operand
 from .operands import Step, active, address, destination, elements, reader
+from .space import WARP
 
 _REDUCED: dict[str, Any] = {
     "max": np.maximum, "min": np.minimum, "add": np.add, "and": np.bitwise_and, "or": np.bitwise_or,
