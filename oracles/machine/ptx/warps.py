@@ -22,6 +22,8 @@ _REDUCED: dict[str, Any] = {
     "xor": np.bitwise_xor,
 }  # fmt: skip
 
+_EVERY_LANE = 0xFFFFFFFF
+
 
 def _members(chunk: Chunk, threads: Lanes | None, masks: Lanes, instruction: Instruction) -> Lanes:
     """The threads that are named by a mask of 32 bits, which those of a warp that come must agree on, and come all.
@@ -31,6 +33,8 @@ def _members(chunk: Chunk, threads: Lanes | None, masks: Lanes, instruction: Ins
         instruction: for messages.
     """
     come = np.ones(chunk.size, bool) if threads is None else threads
+    if threads is None and np.ndim(masks) == 0 and masks == _EVERY_LANE and chunk.alive.all():
+        return come
     rows, present = chunk.spread(masks).reshape(-1, WARP), come.reshape(-1, WARP)
     low, high = np.where(present, rows, np.uint32(0xFFFFFFFF)).min(1), np.where(present, rows, np.uint32(0)).max(1)
     if (present.any(1) & (low != high)).any():
