@@ -62,6 +62,8 @@ TRITON = (
     Case("matmul_masks_late", "matmul", "halves", "mask of the last product"),
     Case("attention", "attention", "heads", contract="flash"),
     Case("attention_keeps_the_old_scale", "attention", "heads", "no rescaling by the new maximum", "flash"),
+)
+MODELS = (
     Case("attention_backward", "attention_backward", "back", contract="flash"),
     Case("attention_backward_without_mean", "attention_backward", "back", "no mean is subtracted", "flash"),
     Case("attention_backward_unscaled", "attention_backward", "back", "no scale of the scores", "flash"),
@@ -108,7 +110,11 @@ CUDA = (
     Case("maximum_without_barrier", "maximum", "", "no barrier"),
 )
 
-CASES = [*(("triton_kernels.py", case) for case in TRITON), *(("cuda_kernels.py", case) for case in CUDA)]
+CASES = [
+    (file, case)
+    for file, cases in (("triton_kernels.py", TRITON), ("model_kernels.py", MODELS), ("cuda_kernels.py", CUDA))
+    for case in cases
+]
 
 
 def judged(file: str, case: Case) -> tuple[str, bool]:
