@@ -15,8 +15,7 @@ from typing import Any
 import msgspec
 import torch
 
-from ...oracles.bound.contract import EXP2, TRITON
-from ...oracles.bound.terms import CUT_TF32, Terms, TermsError, terms
+from ...oracles.bound.terms import Terms, TermsError, terms, terms_of_compiled
 from ...oracles.machine.allocator import keep_freed_memory
 from ...oracles.verdicts.data import RecordError, decode_verdict
 from ...oracles.verdicts.verdict import Cell, Code, Outcome, Verdict
@@ -250,8 +249,7 @@ def _without_gpu(named: str, judgement: Judgement, confinement: Confinement) -> 
 def _terms_of(contract: str | Terms, confinement: Confinement) -> Terms:
     """The terms of a contract, with what the way in which Triton's kernels run allows.
 
-    Its interpreter computes `tl.exp` and its like by NumPy. Its compiler makes `tl.exp(x)` of ex2.approx(x log2 e), `/`
-    of div.full, `tl.sqrt` of one that takes subnormal numbers for zero, and `tl.dot` of sums of tensor cores.
+    Its interpreter computes `tl.exp` and its like by NumPy; of its compiler see `terms_of_compiled`.
 
     Raises:
         GivenError: `contract` names no terms.
@@ -261,12 +259,7 @@ def _terms_of(contract: str | Terms, confinement: Confinement) -> Terms:
     except TermsError as err:
         raise GivenError(str(err)) from err
     if confinement.compiled:
-        functions = allowed.library or TRITON
-        factors = CUT_TF32 if allowed.factors == "tf32" else allowed.factors
-        return replace(
-            allowed, factors=factors, library=functions, flush=True,
-            algorithms=allowed.algorithms | {EXP2},
-        )  # fmt: skip
+        return terms_of_compiled(allowed)
     return replace(allowed, library="numpy") if confinement.interpret and not allowed.library else allowed
 
 
