@@ -121,7 +121,8 @@ def confine(rooms: Rooms) -> Isolation:
     _limit_tasks()
     if sys.platform != "linux" or len(os.listdir("/proc/self/task")) > 1:
         return Isolation()
-    alone = enter_namespace()  # afterwards no new one can be had
+    # Afterwards no new one can be had. Beside a GPU none is entered, because CUDA was never seen to begin in one.
+    alone = not _gpus() and enter_namespace()
     filtered = seccomp.refuse_calls()
     _drop_capabilities()
     return _isolation(landlock.restrict(_readable(rooms), [rooms.folder, *_devices()]), filtered, alone)
@@ -163,9 +164,13 @@ def _editable() -> list[str]:
 
 
 def _devices() -> list[str]:
-    """Device files, and where there is an NVIDIA GPU the threads of this process: CUDA begins by naming them there."""
+    """Device files, and beside an NVIDIA GPU the threads of this process: CUDA begins by naming them there."""
     paths = [path for name in _DEVICES for path in glob.glob(os.path.join("/dev", name))]
-    return [*paths, "/proc/self/task"] if any(path.startswith("/dev/nvidia") for path in paths) else paths
+    return [*paths, "/proc/self/task"] if _gpus() else paths
+
+
+def _gpus() -> list[str]:
+    return glob.glob("/dev/nvidia*")
 
 
 def _limit_tasks() -> None:
