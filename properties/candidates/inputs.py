@@ -129,8 +129,9 @@ def stand_in(arguments: CallArguments) -> CallArguments:
     def reverse(tensor: Tensor) -> Tensor:
         if not tensor.dtype.is_floating_point:
             return tensor
-        other = tensor.detach().reshape(-1).flip(0).reshape(tensor.shape)
-        return other.requires_grad_(tensor.requires_grad)
+        # Bytes are turned round, because torch has no flip of the small formats.
+        rows = tensor.detach().contiguous().reshape(-1).view(torch.uint8).reshape(tensor.numel(), tensor.itemsize)
+        return rows.flip(0).reshape(-1).view(tensor.dtype).reshape(tensor.shape).requires_grad_(tensor.requires_grad)
 
     return arguments.changed(reverse)
 
