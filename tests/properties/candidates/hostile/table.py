@@ -20,15 +20,15 @@ from .attack import Attack
 from .honest_candidates import HONEST
 from .test_hostile import EVERY, judgement
 
-#: A judge that is stopped never ends.
-_MOST_SECONDS = 120
+#: A judge that is stopped never ends; one whose right candidate runs a compiler may take minutes.
+_MOST_SECONDS = {False: 120, True: 300}
 
 
 def verdict_of(attack: Attack) -> tuple[str, str]:
     """The verdict on an attack and its first cause; of a judge that was ended how it was."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         try:
-            said, _ = judgement(Path(folder), attack, _MOST_SECONDS)
+            said, _ = judgement(Path(folder), attack, _MOST_SECONDS[attack.verdict == "accepted"])
         except subprocess.TimeoutExpired:
             return "no end", ""
         except ValueError as err:  # no line of JSON, or more lines than one
