@@ -121,8 +121,7 @@ def confine(rooms: Rooms) -> Isolation:
     _limit_tasks()
     if sys.platform != "linux" or len(os.listdir("/proc/self/task")) > 1:
         return Isolation()
-    # Afterwards no new one can be had. Beside a GPU none is entered, because CUDA was never seen to begin in one.
-    alone = not _gpus() and enter_namespace()
+    alone = enter_namespace()  # afterwards no new one can be had
     filtered = seccomp.refuse_calls()
     _drop_capabilities()
     return _isolation(landlock.restrict(_readable(rooms), [rooms.folder, *_devices()]), filtered, alone)
@@ -166,11 +165,7 @@ def _editable() -> list[str]:
 def _devices() -> list[str]:
     """Device files, and beside an NVIDIA GPU the threads of this process: CUDA begins by naming them there."""
     paths = [path for name in _DEVICES for path in glob.glob(os.path.join("/dev", name))]
-    return [*paths, "/proc/self/task"] if _gpus() else paths
-
-
-def _gpus() -> list[str]:
-    return glob.glob("/dev/nvidia*")
+    return [*paths, "/proc/self/task"] if any(path.startswith("/dev/nvidia") for path in paths) else paths
 
 
 def _limit_tasks() -> None:
