@@ -19,8 +19,10 @@ from ...reference.derivative import steps_stored, store_contributions
 from ...reference.dtypes import dtype_name
 from ...reference.formats import FORMATS
 from ...reference.missing import NoReadingError
+from ...reference.ranked import Ranked
 from ...reference.whole import Whole, integers, settle, truncate
 from .calls import UntraceableError
+from .decisions import Decisions
 from .integers import is_place, is_read_at, of_integers, read_at
 from .lines import is_constant, is_write, line_of
 from .rules import MOVES, REPEATING, RULES, Rule, truth_of
@@ -54,8 +56,10 @@ class Reader(torch.fx.Interpreter):
     computed of them alone is left to torch, whose integer arithmetic is exact.
     """
 
-    def __init__(self, graph: torch.fx.GraphModule) -> None:
+    def __init__(self, graph: torch.fx.GraphModule, decisions: Decisions | None = None) -> None:
         super().__init__(graph)
+        #: Which of several possible indices the reading takes.
+        self.decisions = decisions or Decisions()
         self.extra_traceback = False  # An error is to be told in one sentence, which names the line of the spec.
         self.reading: Any = None
         self.moving = moving_nodes(graph)
@@ -75,12 +79,13 @@ class Reader(torch.fx.Interpreter):
         self.reading = next((constant(a) for a in (*arrays, like) if isinstance(a, Array)), None)
         arrays = tuple(self._lift(a) if isinstance(a, np.ndarray) and a.dtype.kind == "f" else a for a in arrays)
         self.unrounded = {}
+        self.decisions.begin()
         for node, array in zip(self.graph.find_nodes(op="placeholder"), arrays, strict=False):
             store_contributions(array, self._format_of(node))
         results = super().run(*arrays, enable_io_processing=False, **kwargs)
         if self.taking and not self.marked and (self.reading is None or self.reading.is_repeatable):
             assert isinstance(self.module, torch.fx.GraphModule)
-            other = Reader(self.module)
+            other = Reader(self.module, self.decisions)
             other.marked = True
             if differ(results, other.run(*map(constant, arrays), like=like)):
                 raise UntraceableError(describe(self.taking))
@@ -103,11 +108,13 @@ class Reader(torch.fx.Interpreter):
         args, kwargs = self.fetch_args_kwargs_from_env(n)
         # Results of an operation that only moves elements are stored already, if their operands are.
         if _moves(n):
-            if n in self.last and any(each in self.unrounded for each in n.all_input_nodes):
-                self.unrounded[n] = self._move(n, *torch.fx.node.map_arg((n.args, n.kwargs), self._before_rounding))
             with steps_stored(self._format_of(n) if n.target in REPEATING else ""):
                 moved = self._move(n, args, kwargs)
             store_contributions(moved, self._format_of(n))
+            # Indices are chosen by what is stored, in which more elements may tie.
+            unrounded = any(each in self.unrounded for each in n.all_input_nodes)
+            if n in self.last and unrounded and _dtype_of(n) not in _INTEGERS:
+                self.unrounded[n] = self._move(n, *torch.fx.node.map_arg((n.args, n.kwargs), self._before_rounding))
             return moved
         with steps_stored(self._format_of(n)):
             result = self._evaluate(n, args, kwargs)
@@ -131,7 +138,7 @@ class Reader(torch.fx.Interpreter):
             assert isinstance(source, torch.fx.Node)
             # torch has no derivatives of the statistics that a norm gives beside its result.
             return constant(args[0][args[1]]) if source.target in _NORMS and args[1] else operator.getitem(*args)
-        result = self._by_rule(n, args, kwargs)
+        result = self.decisions.apply_to(n.name, self._by_rule(n, args, kwargs))
         if n.target is torch.ops.aten.where.self:
             self._leave_out(n, result, args)
         if n.target is _aten.signbit.default and n.args[0] in self.handed_on:
@@ -179,7 +186,10 @@ class Reader(torch.fx.Interpreter):
         return None, *pytree.tree_map(lambda x: x.lifted() if isinstance(x, Whole) else x, (args, kwargs))
 
     def _settle(self, value: Any) -> Any:
-        return settle(value, np.int64, self.reading) if isinstance(value, Choice) else value
+        if not isinstance(value, Choice):
+            return value
+        named = isinstance(value.source, Ranked) and value.source.name
+        return self.decisions.numbers(value) if named else settle(value, np.int64, self.reading)
 
     def _leave_out(self, node: torch.fx.Node, result: Any, args: Any) -> None:
         """Tell the reading of zeros, and of −∞, that a mask puts into a tensor whatever the inputs are."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,11 +16,13 @@ from ...oracles.judge.outlier import some_of
 from ...oracles.op.declaration import Tensor, dtype_name, is_float, to_array
 from ...oracles.specs.storage import format_of
 from ...oracles.verdicts.verdict import Code
+from ...reference.choice import Choice
 from ...reference.condition import EITHER, Condition, possibly, surely
-from ...reference.formats import EVERY_FORMAT, round_array
+from ...reference.formats import EVERY_FORMAT, Format, round_array
 from .arguments import OperandFacts
 from .bound_question import Reading
 from .card import Wrong, make_card, title_of
+from .open_readings import BEYOND, decide
 
 #: What a card says of an output that torch gets wrong as well.
 AS_WELL = "torch      its own evaluation of the spec is outside here as well"
@@ -34,6 +36,7 @@ class Held:
         wrong: what is wrong with it; None where all judged elements are accepted.
         judged, left: elements that were judged, and those that were not.
         missed: of these, elements whose exact value is finite and in the format's range. reason: why, and where.
+        taken: the choices that the candidate was seen to make where rounding leaves them open, see `Decided`.
         vacuous: whether half of the judged elements have a bound that is wider than the element itself.
         ball: the reading it was held against; None for an output that is not floating.
     """
@@ -45,6 +48,7 @@ class Held:
     ball: Ball | None = None
     missed: int = 0
     reason: str = ""
+    taken: Mapping[str, Any] | None = None
 
     @property
     def elements(self) -> int:
@@ -80,11 +84,7 @@ def hold(
         return _unlike(name, "dtype", dtype_name(computed.dtype), "a floating one")
     values, fmt = to_array(computed), format_of(computed.dtype)
     ball = ball if fmt.computes else before_cast(ball, fmt)
-    finite = given is OperandFacts.FINITE
-    elements = accept.place_in_accept_sets(values, fmt, ball, None, finite, order)
-    accepted, judged = np.array(elements.accepted), np.array(elements.judged)
-    if not finite:
-        accepted, judged = _special(values, ball, native, accepted, judged, given, order)
+    elements, accepted, judged = _place(values, fmt, ball, native, given, order)
     count = int(np.count_nonzero(judged))
     outcome = Held(None, count, values.size - count, _vacuous(ball, fmt, judged), ball)
     if outcome.left:
@@ -93,6 +93,34 @@ def hold(
         return outcome
     wrong = make_card(name, computed, elements, accepted, ball, terms) if told else Wrong(Code.VALUE, title_of(name))
     return replace(outcome, wrong=wrong)
+
+
+def _place(
+    values: Any, fmt: Format, ball: Ball, native: Tensor | None, given: OperandFacts, order: int
+) -> tuple[accept.Elements, Any, Any]:
+    """Where values lie in their accept sets, which of them are accepted, and which are judged."""
+    finite = given is OperandFacts.FINITE
+    elements = accept.place_in_accept_sets(values, fmt, ball, None, finite, order)
+    accepted, judged = np.array(elements.accepted), np.array(elements.judged)
+    if not finite:
+        accepted, judged = _special(values, ball, native, accepted, judged, given, order)
+    return elements, accepted, judged
+
+
+def are_right(computed: Tensor, reading: Reading, native: Tensor | None, given: OperandFacts, order: int) -> Any:
+    """Which elements of an output `hold` accepts, or does not judge; all where its dtype is another kind."""
+    if not isinstance(reading, Ball):
+        return _whole_right(computed, reading)[1]
+    if not is_float(computed) or dtype_name(computed.dtype) not in EVERY_FORMAT:
+        return np.ones(reading.shape, dtype=bool)
+    fmt = format_of(computed.dtype)
+    ball = reading if fmt.computes else before_cast(reading, fmt)
+    return _place(to_array(computed), fmt, ball, native, given, order)[1]
+
+
+def decide_by(computed: Sequence[Tensor], read: Sequence[Reading], given: OperandFacts) -> Sequence[Reading]:
+    """The readings with the choices that outputs show, where rounding leaves them open; others as they are."""
+    return decide(read, computed, lambda i, y, reading: are_right(y, reading, None, given, 0)).readings
 
 
 def _special(
@@ -144,28 +172,34 @@ def _unlike(name: str, what: str, got: object, need: object) -> Held:
 
 def _hold_whole(name: str, computed: Tensor, need: Reading) -> Held:
     """Hold an output of integers or truth values; of what rounding leaves open, anything that it allows is right."""
+    values, right, shown = _whole_right(computed, need)
+    not_judged = values.size - int(np.count_nonzero(need.judged())) if isinstance(need, Choice) else 0
+    wrong, is_open = None, False
+    if not right.all():
+        at = tuple(int(i) for i in np.argwhere(~right)[0])
+        why = need.explain(values) if isinstance(need, Choice) else ""
+        lines = [f"why        {why}"] if why else []
+        lines.append(f"outside    {np.count_nonzero(~right)} of {right.size} elements")
+        wrong = Wrong(Code.VALUE, f"{name}{list(at) or ''} is {values[at]}, need {shown[at]}", tuple(lines))
+    elif isinstance(need, Condition):
+        # A truth value that rounding leaves open is as wide as it can be.
+        is_open = 2 * int(np.count_nonzero(np.asarray(need) == EITHER)) > values.size
+    return Held(wrong, values.size - not_judged, not_judged, is_open)
+
+
+def _whole_right(computed: Tensor, need: Reading) -> tuple[Any, Any, Any]:
+    """Integers or truth values as an array, which of them are right, and what they are likely to be."""
     # NumPy has not all of torch's floating dtypes; float64 has all of their values.
     values = (computed.detach().double() if computed.dtype.is_floating_point else computed.detach()).cpu().numpy()
-    not_judged = 0
-    if hasattr(need, "accepts"):  # integers that hang on floating values
+    if isinstance(need, Choice):  # integers that hang on floating values
         right, shown = need.accepts(values), need.likely()
-        not_judged = values.size - int(np.count_nonzero(need.judged()))
     elif isinstance(need, Condition):
         shown = np.asarray(possibly(need))
         right = (values == shown) | (shown & ~np.asarray(surely(need)))
     else:
         shown = np.asarray(need)
         right = values == shown
-    right = np.asarray(right)
-    wrong, is_open = None, False
-    if not right.all():
-        at = tuple(int(i) for i in np.argwhere(~right)[0])
-        lines = (f"outside    {np.count_nonzero(~right)} of {right.size} elements",)
-        wrong = Wrong(Code.VALUE, f"{name}{list(at) or ''} is {values[at]}, need {shown[at]}", lines)
-    elif isinstance(need, Condition):
-        # A truth value that rounding leaves open is as wide as it can be.
-        is_open = 2 * int(np.count_nonzero(np.asarray(need) == EITHER)) > values.size
-    return Held(wrong, values.size - not_judged, not_judged, is_open)
+    return values, np.asarray(right), shown
 
 
 def _vacuous(ball: Ball, fmt: Any, judged: Any) -> bool:
@@ -195,8 +229,17 @@ def hold_all(
     if len(computed) != len(read):
         return [Held(Wrong(Code.ATTRIBUTE, f"got {len(computed)} outputs, need {len(read)}"), 0, 0)]
     like: Sequence[Tensor | None] = [None] * len(read) if native is None else native
-    rows = zip(names, computed, read, like, strict=True)
-    return [hold(name, y, ball, terms, its, given, order, told) for name, y, ball, its in rows]
+    decided = decide(read, computed, lambda i, y, reading: are_right(y, reading, like[i], given, order))
+    rows = zip(names, computed, decided.readings, like, strict=True)
+    outcomes = [
+        replace(hold(name, y, ball, terms, its, given, order, told), taken=decided.taken or None)
+        for name, y, ball, its in rows
+    ]
+    for i, beyond in decided.beyond.items():
+        count = int(np.count_nonzero(beyond))
+        at = [int(k) for k in np.argwhere(beyond)[0]]
+        outcomes[i] = replace(outcomes[i], missed=count, reason=f"{BEYOND}, at {names[i]}{at or ''}")
+    return outcomes
 
 
 def hold_in_turn(
@@ -231,7 +274,7 @@ def tell_of_torch(
 
 
 def _describe_disagreement(held: Held, own: Tensor, terms: Terms, given: OperandFacts, order: int) -> Held:
-    if held.wrong is None or held.ball is None:
+    if held.wrong is None or held.ball is None or held.taken:  # torch may have made another choice.
         return held
     (again,) = hold_all([""], [own], [held.ball], terms, None, given, order, told=False)
     if again.wrong is None:

@@ -38,6 +38,7 @@ from ...oracles.specs import (
     uncompiled,
 )
 from ...oracles.specs.calls import buffers_of
+from ...oracles.specs.decisions import Decisions
 from ...oracles.specs.lines import calls_spec
 from ...oracles.verdicts.violation import error_lines, error_name
 from ...reference.algorithms import algorithm_of, algorithms, declared
@@ -48,6 +49,7 @@ from ..catalog.loading import load_op
 from ..names import SelectionError
 from .arguments import Args, CallArguments, State, Tensor, call, call_with_state, copied_state, device_of
 from .bound_question import BoundQuestion, Reading
+from .open_readings import OpenChoices, OpenReading
 from .results import Result, SpecRun, homes_of, incomparable, result_of
 
 
@@ -162,6 +164,8 @@ class Specification:
     def read(self, arguments: CallArguments, state: State, terms: Terms, sharp: bool = False) -> tuple[Reading, ...]:
         """The outputs as balls; one that is not floating as an array, or as a `Condition` where it hangs on floats.
 
+        Where more is computed from indices that rounding leaves open, all are an `OpenReading`.
+
         Args:
             arguments, state: where the spec is read. terms: what an evaluation may do.
             sharp: whether elements that are exact in every order of evaluation shall have no radius.
@@ -169,37 +173,80 @@ class Specification:
         Raises:
             SpecError: an operation has no reading.
         """
-        with _reading(self.name):
-            return self._question(arguments, state, terms).read(sharp)
 
-    def drawn(self, arguments: CallArguments, state: State, terms: Terms, draws: np.random.Generator) -> Evaluations:
-        """The outputs of evaluations with random rounding errors, as arrays; arguments as for `read`."""
-        return self._question(arguments, state, terms).drawn(draws)
+        def read(decisions: Decisions) -> Sequence[Reading]:
+            with _reading(self.name):
+                return self._question(arguments, state, terms, decisions=decisions).read(sharp)
+
+        return self._with_choices(read, lambda: self.traced_at(arguments, state).graph)
+
+    def _with_choices(
+        self, read: Callable[[Decisions], Sequence[Reading]], graph: Callable[[], torch.fx.GraphModule | None],
+        taken: Callable[[], Mapping[str, Any]] = dict,
+    ) -> tuple[Reading, ...]:  # fmt: skip
+        """Readings, which hang on choices where rounding leaves open what more is computed from.
+
+        Args:
+            read: reads the spec. graph: of what is read, where it is known. taken: the choices that are known.
+        """
+        decisions = Decisions()
+        first = read(decisions)
+        if not decisions.open:
+            return tuple(first)
+        known = taken()
+        if known:
+            decisions = Decisions(known)
+            first = read(decisions)
+        return OpenChoices(read, first, decisions, graph()).readings
+
+    def drawn(
+        self, arguments: CallArguments, state: State, terms: Terms, draws: np.random.Generator,
+        taken: Mapping[str, Any] | None = None,
+    ) -> Evaluations:  # fmt: skip
+        """The outputs of evaluations with random rounding errors, as arrays; arguments as for `read`.
+
+        Args:
+            draws: of the errors. taken: the choices that they make, see `Decided`.
+        """
+        return self._question(arguments, state, terms, decisions=Decisions(taken or {})).drawn(draws)
 
     def gradients(
-        self, arguments: CallArguments, state: State, terms: Terms, wanted: Sequence[int], cotangents: Sequence[Tensor]
-    ) -> tuple[Reading, ...]:
+        self, arguments: CallArguments, state: State, terms: Terms, wanted: Sequence[int],
+        cotangents: Sequence[Tensor], outputs: Sequence[Tensor] = (),
+    ) -> tuple[Reading, ...]:  # fmt: skip
         """The balls of the gradients of the wanted operands.
 
         Args:
             arguments, state, terms: as for `read`.
             wanted: positions among the floating tensors of the state and then of the arguments.
             cotangents: one for each floating output.
+            outputs: of the call whose gradients are asked; indices among them say what was chosen there.
         """
-        with _reading(self.name):
-            return self._of_gradients(arguments, state, terms, wanted, cotangents).read()
+
+        def read(decisions: Decisions) -> Sequence[Reading]:
+            with _reading(self.name):
+                return self._of_gradients(arguments, state, terms, wanted, cotangents, decisions).read()
+
+        def named() -> Mapping[str, Any]:
+            first = self.read(arguments, state, terms)
+            open_ = next((y.choices for y in first if isinstance(y, OpenReading)), None)
+            return {} if open_ is None else open_.named_by(dict(enumerate(outputs)))
+
+        return self._with_choices(read, lambda: None, named)
 
     def drawn_gradients(
         self, arguments: CallArguments, state: State, terms: Terms, wanted: Sequence[int], cotangents: Sequence[Tensor],
-        draws: np.random.Generator,
+        draws: np.random.Generator, taken: Mapping[str, Any] | None = None,
     ) -> Evaluations:  # fmt: skip
         """`drawn` of the gradients; other arguments as for `gradients`."""
-        return self._of_gradients(arguments, state, terms, wanted, cotangents).drawn(draws)
+        decisions = Decisions(taken or {})
+        return self._of_gradients(arguments, state, terms, wanted, cotangents, decisions).drawn(draws)
 
     def _of_gradients(
-        self, arguments: CallArguments, state: State, terms: Terms, wanted: Sequence[int], cotangents: Sequence[Tensor]
-    ) -> BoundQuestion:
-        question = self._question(arguments, state, terms, order=1)
+        self, arguments: CallArguments, state: State, terms: Terms, wanted: Sequence[int],
+        cotangents: Sequence[Tensor], decisions: Decisions | None = None,
+    ) -> BoundQuestion:  # fmt: skip
+        question = self._question(arguments, state, terms, order=1, decisions=decisions)
         # What the spec writes comes behind its outputs, and has no cotangents.
         count = None if self.numpy else -len(self.traced_at(arguments, state).written_inputs) or None
         passive = [i for i in range(len(question.operands)) if i not in wanted]
@@ -221,13 +268,16 @@ class Specification:
             names = {dtype_name(dtype) for dtype in self.traced_at(arguments, state).dtypes}
         return min(names & set(FORMATS) or {"float32"}, key=lambda name: FORMATS[name].precision)
 
-    def _question(self, arguments: CallArguments, state: State, terms: Terms, order: int = 0) -> BoundQuestion:
+    def _question(
+        self, arguments: CallArguments, state: State, terms: Terms, order: int = 0, decisions: Decisions | None = None
+    ) -> BoundQuestion:
         """The spec as a function of arrays of its floating operands, to be differentiated `order` times."""
         operands = [*state.values(), *arguments.tensors]
         floating = [i for i, t in enumerate(operands) if is_float(t)]
         contract = terms.contract(self.dtype_of(arguments, state), device_of(operands), order)
         # A function of arrays in the places of the state and of the tensors among the arguments.
-        inner = with_algorithms(self.function, arguments) if self.numpy else self.traced_at(arguments, state)
+        inner: Any = with_algorithms(self.function, arguments) if self.numpy else self.traced_at(arguments, state)
+        inner = replace(inner, decisions=decisions) if isinstance(inner, Traced) else inner
         fixed = [None if i in floating else t.detach().cpu().numpy() for i, t in enumerate(operands)]
         casts = [terms.format_of_inputs(dtype_name(operands[i].dtype)) for i in floating]
         # What is computed of integers alone is rounded, too; an array that the spec does not see says by which reading.

@@ -155,7 +155,7 @@ def gradients_at(session: Session, at: CallArguments, drawn: str, place: Gradien
     spoiled = _spoiled(session, request, run, answer, cut.called) if part is None else None
     if spoiled is not None:
         return spoiled
-    finding = _held_answer(session, request, answer, place)
+    finding = _held_answer(session, replace(request, outputs=answer.outputs if part is None else ()), answer, place)
     if part is None:
         finding = _with_call(session, request, finding, elsewhere)
     return replace(finding, sampled=cut.told, left_out=request.describe_refusals())
@@ -269,9 +269,11 @@ def _held_gradients(session: Session, asked: GradientRequest, got: list[Tensor |
     def read(terms: Terms) -> Sequence[Reading]:
         # In other memory the gradients are the same, so that they are read once.
         known = session.readings if arguments is session.given and state is spec.state else {}
-        key = (terms, tuple(positions), *(to_array(g).tobytes() for g in asked.cotangents))
+        indices = [y for y in asked.outputs if not y.is_floating_point()]
+        key = (terms, tuple(positions), *(t.numpy(force=True).tobytes() for t in indices))
+        key += tuple(to_array(g).tobytes() for g in asked.cotangents)
         if key not in known:
-            known[key] = spec.gradients(arguments, state, terms, positions, asked.cotangents)
+            known[key] = spec.gradients(arguments, state, terms, positions, asked.cotangents, asked.outputs)
         return known[key]
 
     facts = operands_of(spec, arguments, state)
@@ -283,7 +285,9 @@ def _held_gradients(session: Session, asked: GradientRequest, got: list[Tensor |
             return not_asked("GRAD", _OTHER_BACKWARD)
         outcomes = tell_of_torch(outcomes, own.own, session.terms, facts, 1)
     if evident:
-        drawn = functools.partial(spec.drawn_gradients, arguments, state, session.terms, positions, asked.cotangents)
+        drawn = functools.partial(
+            spec.drawn_gradients, arguments, state, session.terms, positions, asked.cotangents, taken=outcomes[0].taken
+        )
         evidence = Evidence(
             "GRAD", tuple(titles), tuple(computed), tuple(outcomes), (None,) * len(titles), read, drawn,
             tuple(range(len(titles))), tuple(map(to_array, asked.cotangents)),

@@ -1,0 +1,83 @@
+"""Indices that rounding leaves open and that more is computed from: which of them a reading takes, and who asked.
+
+A spec that gathers by its own top-k has one value for each choice that an evaluation may make. A reading takes one
+choice: that of `taken`, or else the one that the centres give, and notes in `open` that there were others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from torch.utils import _pytree as pytree
+
+from ...reference.choice import Choice
+from ...reference.ranked import Ranked
+
+
+@dataclass
+class Decisions:
+    """What a reading takes for indices that are open.
+
+    Attributes:
+        taken: rows of indices (`Ranked.as_rows`), by the name of the operation that chooses.
+        open: the choices with several possible indices that more was computed from, in the order of the operations.
+    """
+
+    taken: Mapping[str, Any] = field(default_factory=dict)
+    open: dict[str, Ranked] = field(default_factory=dict)
+    _present: dict[str, Any] = field(default_factory=dict)
+
+    def begin(self) -> None:
+        """Begin a reading: what was decided in another one, of wider or narrower balls, is decided anew."""
+        self._present.clear()
+
+    def apply_to(self, name: str, result: Any) -> Any:
+        """The result of an operation that chooses, with the elements at the indices that are taken.
+
+        Args:
+            name: of the operation. result: what its rule gives.
+        """
+        leaves, structure = pytree.tree_flatten(result)
+        chosen = next((leaf for leaf in leaves if isinstance(leaf, Choice)), None)
+        if chosen is None or not isinstance(chosen.source, Ranked):
+            return result
+        ranked = chosen.source
+        ranked.name = name
+        if not ranked.ranks.ordered:  # Then values stand in the order of the indices, whatever that is.
+            self._of(ranked)
+        if name not in self.taken:
+            return result
+        # An operation may be read again, of operands before they are rounded: that decides nothing.
+        indices = self._of(ranked)
+        values = ranked.elements(indices)
+        if chosen is not ranked:
+            values = np.reshape(values, chosen.shape)
+        return pytree.tree_unflatten([leaf if leaf is chosen else values for leaf in leaves], structure)
+
+    def numbers(self, chosen: Choice) -> Any:
+        """The indices that a computation from a choice of `Ranked` ones goes on with."""
+        ranked = chosen.source
+        assert isinstance(ranked, Ranked)
+        indices = self._of(ranked)
+        return indices if chosen.places is None else indices.reshape(-1)[chosen.places]
+
+    def _of(self, ranked: Ranked) -> Any:
+        if ranked.name not in self._present:
+            self._present[ranked.name] = self._decide(ranked)
+        return self._present[ranked.name]
+
+    def _decide(self, ranked: Ranked) -> Any:
+        likely, sure = ranked.likely(), ranked.sure()
+        if np.all(sure) and ranked.ranks.ordered:
+            return likely
+        self.open.setdefault(ranked.name, ranked)
+        taken = self.taken.get(ranked.name)
+        if taken is None or np.size(taken) != np.size(likely):
+            return likely
+        # What no evaluation may have chosen is judged where it is an output; what follows is judged by what is right.
+        indices = ranked.of_table(taken)
+        right = np.all(ranked.as_rows(ranked.accepts(indices)), axis=-1, keepdims=True)
+        return ranked.of_table(np.where(right, taken, ranked.as_rows(likely)))

@@ -1,0 +1,275 @@
+"""Readings of a spec that computes from choices which rounding leaves open, and the choice that a candidate made.
+
+What this is for: a routed layer multiplies by the experts that its scores choose. Where two scores are too near for a
+decision, one kernel takes one expert and another the other, and each is right with its own. So the outputs are read
+given the candidate's choice. Where it gives the indices, they say which that is. Where it does not, all choices that an
+evaluation may make are tried, and one of them must explain all that hangs on it.
+
+What is hard here are many open choices at the same time. Those of rows that no element has in common are tried side by
+side (`oracles/specs/dependence.py`), others in every combination. After `MOST` readings nothing more is tried. Then
+what was right with none of them is not judged, which a verdict says.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+
+from ...oracles.bound.rounding import Ball
+from ...oracles.specs.decisions import Decisions
+from ...oracles.specs.dependence import Dependence
+from ...reference.choice import Choice
+from ...reference.ranked import Ranked
+from .arguments import Tensor
+from .bound_question import Reading
+
+#: So many readings are made of one spec at most, so that a candidate's choice is found.
+MOST = 32
+#: What is said of an element that is right with none of them.
+BEYOND = f"it is right with none of {MOST} choices of indices that were tried, and rounding leaves more of them open"
+#: More rows than these need not vary in turn: as many with two choices each have more combinations than `MOST`.
+_ROWS = MOST.bit_length()
+
+#: (position of an output, the output, its reading) -> which elements are right.
+Accepts = Callable[[int, Tensor, Reading], Any]
+
+
+@dataclass(frozen=True)
+class Decided:
+    """What is read of a spec given the choice of a candidate.
+
+    Attributes:
+        readings: of all outputs. taken: rows of indices, by the operation that chooses. tried: how many choices were.
+        beyond: by output, elements that are right with none of those tried, where there are more.
+    """
+
+    readings: Sequence[Reading]
+    taken: Mapping[str, Any]
+    tried: int = 1
+    beyond: Mapping[int, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class OpenReading:
+    """One output, or one gradient, that may hang on open choices.
+
+    Attributes:
+        choices: those of all outputs. position: of the output among them. first: its reading with the likely choice.
+    """
+
+    choices: OpenChoices
+    position: int
+    first: Reading
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.first.shape)
+
+
+class OpenChoices:
+    """The readings of a spec by the choices that an evaluation may make."""
+
+    def __init__(
+        self, read: Callable[[Decisions], Sequence[Reading]], first: Sequence[Reading], decisions: Decisions,
+        graph: torch.fx.GraphModule | None = None,
+    ) -> None:  # fmt: skip
+        """
+        Args:
+            read: reads the spec with decisions. first, decisions: what it gave, and for which decisions.
+            graph: of the spec, whose outputs are read; None where something else is read, as gradients are.
+        """
+        self._read, self._first, self._taken = read, first, decisions.taken
+        #: By output the group of choices that each element hangs on, and by choice that of each row; None for 0 in all.
+        self._labels: Sequence[Any] = [np.zeros(y.shape, dtype=np.int64) for y in first]
+        self._groups: Mapping[str, Any] | None = None
+        if graph is not None:
+            dependence = Dependence(graph, decisions.open)
+            self._labels = dependence.of_outputs()
+            self._groups = dependence.groups
+
+    @property
+    def readings(self) -> tuple[OpenReading, ...]:
+        return tuple(OpenReading(self, i, reading) for i, reading in enumerate(self._first))
+
+    def named_by(self, computed: Mapping[int, Tensor]) -> dict[str, Any]:
+        """The indices that outputs name, by the operation that chooses.
+
+        Args:
+            computed: outputs by their positions.
+        """
+        taken = {}
+        for position, output in computed.items():
+            chosen = self._first[position]
+            source = chosen.source if isinstance(chosen, Choice) else None
+            if not isinstance(source, Ranked) or tuple(output.shape) != chosen.shape or output.is_floating_point():
+                continue
+            indices = np.full(source.likely().size, -1)
+            places = slice(None) if chosen.places is None else chosen.places.reshape(-1)
+            indices[places] = output.detach().cpu().numpy().reshape(-1)
+            if (indices >= 0).all():
+                taken[source.name] = source.as_rows(indices.reshape(source.shape))
+        return taken
+
+    def decide(self, computed: Mapping[int, Tensor], accepts: Accepts) -> Decided:
+        """The readings with the choice that outputs name, or else with one that explains them.
+
+        Args:
+            computed: outputs by their positions. accepts: which of their elements are right by a reading.
+        """
+        labels = {i: self._labels[i] for i in computed if self._labels[i] is not None}
+        search, complete = _Search(labels, computed, accepts), False
+        tried = self._try({**self._taken, **self.named_by(computed)})
+        for readings, taken, is_known in tried:
+            search.look_at(readings, taken)
+            complete = is_known and (complete or search.tried == 1)
+            if search.explained or search.tried == MOST:
+                break
+        complete = search.explained or (complete and next(tried, None) is None)
+        taken = search.best(self._groups)
+        found = search.first if search.tried == 1 else self._read(Decisions(taken))
+        beyond = {} if complete else search.refused(found)
+        found = [_without(y, beyond[i]) if i in beyond else y for i, y in enumerate(found)]
+        return Decided(found, taken, search.tried, beyond)
+
+    def _try(self, taken: Mapping[str, Any]) -> Iterator[tuple[Sequence[Reading], Mapping[str, Any], bool]]:
+        """Readings by all choices, in turn, and the choices; and whether those rows are open that were so at first."""
+        decisions = Decisions(taken)
+        readings = self._read(decisions)
+        name = next((name for name in decisions.open if name not in taken), None)
+        if name is None:
+            yield readings, taken, True
+            return
+        ranked = decisions.open[name]
+        rows = ranked.open_rows()
+        groups = np.zeros(ranked.as_rows(ranked.likely()).shape[0], dtype=np.int64)
+        groups = groups if self._groups is None else self._groups.get(name, groups - 1)
+        is_known = bool(np.all(groups[rows] >= 0))
+        for indices in _side_by_side(ranked, rows, groups[rows]):
+            for each, others, were_known in self._try({**taken, name: indices}):
+                yield each, others, is_known and were_known
+
+
+def _side_by_side(ranked: Ranked, rows: Any, groups: Any) -> Iterator[Any]:
+    """All choices of every group of rows, those of several groups at the same time, until each has had all of its own.
+
+    Args:
+        ranked: the choice. rows: the numbers of its rows that are open. groups: of these rows.
+    """
+    likely = ranked.as_rows(ranked.likely())
+    ways = [_combinations(ranked, rows[groups == group].tolist()) for group in np.unique(groups)]
+    for chosen in itertools.zip_longest(*ways, fillvalue={}) if ways else [()]:
+        indices = likely.copy()
+        for row, sequence in (pair for each in chosen for pair in each.items()):
+            indices[row] = sequence
+        yield indices
+
+
+def _combinations(ranked: Ranked, rows: Sequence[int]) -> Iterator[dict[int, Any]]:
+    """Every combination of sequences of some rows; first some in which all rows have theirs of the same number."""
+    if len(rows) > 1:
+        for sequences in itertools.islice(zip(*map(ranked.sequences, rows), strict=False), 1, 4):
+            yield dict(zip(rows, sequences, strict=True))
+    yield from _products(ranked, rows[:_ROWS])
+
+
+def _products(ranked: Ranked, rows: Sequence[int]) -> Iterator[dict[int, Any]]:
+    if not rows:
+        yield {}
+        return
+    for sequence in ranked.sequences(rows[0]):
+        for others in _products(ranked, rows[1:]):
+            yield {rows[0]: sequence, **others}
+
+
+class _Search:
+    """How well readings by several choices explain outputs: for each group of rows the best choice so far."""
+
+    def __init__(self, labels: Mapping[int, Any], computed: Mapping[int, Tensor], accepts: Accepts) -> None:
+        self.tried = 0
+        self.first: Sequence[Reading] = ()
+        self._labels, self._computed, self._accepts = labels, computed, accepts
+        self._fewest = np.full(1 + max((label.max(initial=-1) for label in labels.values()), default=-1), np.inf)
+        self._taken: Mapping[str, Any] = {}
+        self._best: dict[int, Mapping[str, Any]] = {}
+
+    @property
+    def explained(self) -> bool:
+        """Whether nothing that hangs on a choice is wrong with the best one."""
+        return not self._fewest.any()
+
+    def look_at(self, readings: Sequence[Reading], taken: Mapping[str, Any]) -> None:
+        """Compare the outputs with readings by a choice."""
+        if not self.tried:
+            self.first, self._taken = readings, taken
+        self.tried += 1
+        counts = np.zeros(len(self._fewest))
+        for i, wrong in self.refused(readings).items():
+            counts += np.bincount(self._labels[i][wrong], minlength=len(counts))
+        self._best |= dict.fromkeys(np.flatnonzero(counts < self._fewest).tolist(), taken)
+        self._fewest = np.minimum(self._fewest, counts)
+
+    def refused(self, readings: Sequence[Reading]) -> dict[int, Any]:
+        """By output, the wrong elements that hang on a choice."""
+        wrong = {}
+        for i, label in self._labels.items():
+            mask = (label >= 0) & ~np.asarray(self._accepts(i, self._computed[i], readings[i]))
+            if mask.any():
+                wrong[i] = mask
+        return wrong
+
+    def best(self, groups: Mapping[str, Any] | None) -> Mapping[str, Any]:
+        """The indices of every row, from the choice that is best for its group; without groups there is one."""
+        if groups is None:
+            return self._best.get(0, self._taken)
+        best = dict(self._taken)
+        for name, indices in best.items():
+            of_rows = groups.get(name, np.zeros(0))
+            others = {group: self._best[group].get(name, indices) for group in self._best if group in of_rows}
+            for group, other in others.items():
+                indices = np.where((of_rows == group)[:, None], other, indices)
+            best[name] = indices
+        return best
+
+
+def _without(reading: Reading, beyond: Any) -> Reading:
+    """A reading of which some elements are not judged."""
+    if isinstance(reading, Ball):
+        ball = Ball(reading.centre, np.where(beyond, np.nan, reading.radii()), reading.contract, True)
+        ball.stray = reading.stray
+        return ball
+    return PartOfChoice(reading, beyond) if isinstance(reading, Choice) else reading
+
+
+class PartOfChoice(Choice):
+    """A choice of which some indices are not judged."""
+
+    def __init__(self, whole: Choice, beyond: Any) -> None:
+        self._beyond = beyond
+        super().__init__(whole.shape, lambda x: whole.accepts(x) | beyond, lambda: (whole.likely(), whole.sure()))
+
+    def judged(self) -> Any:
+        return ~self._beyond
+
+
+def decide(read: Sequence[Reading], computed: Sequence[Tensor], accepts: Accepts) -> Decided:
+    """Readings given the choice of who computed these outputs; readings that hang on no open choice as they are.
+
+    Args:
+        read: a reading for each output. computed: the outputs. accepts: as for `OpenChoices.decide`, by position here.
+    """
+    open_ = {i: each for i, each in enumerate(read) if isinstance(each, OpenReading)}
+    if not open_:
+        return Decided(read, {})
+    if any(tuple(computed[i].shape) != each.shape for i, each in open_.items()):
+        return Decided([each.first if isinstance(each, OpenReading) else each for each in read], {})
+    here = {each.position: i for i, each in open_.items()}
+    outputs = {each.position: computed[i] for i, each in open_.items()}
+    choices = next(iter(open_.values())).choices
+    found = choices.decide(outputs, lambda position, y, reading: accepts(here[position], y, reading))
+    readings = [found.readings[open_[i].position] if i in open_ else each for i, each in enumerate(read)]
+    return Decided(readings, found.taken, found.tried, {here[i]: mask for i, mask in found.beyond.items()})
