@@ -42,9 +42,9 @@ class Decisions:
         """
         leaves, structure = pytree.tree_flatten(result)
         chosen = next((leaf for leaf in leaves if isinstance(leaf, Choice)), None)
-        if chosen is None or not isinstance(chosen.source, Ranked):
+        ranked = None if chosen is None else chosen.source
+        if chosen is None or not isinstance(ranked, Ranked) or ranked.name:
             return result
-        ranked = chosen.source
         ranked.name = name
         if not ranked.ranks.ordered:  # Then values stand in the order of the indices, whatever that is.
             self._of(ranked)
@@ -77,7 +77,6 @@ class Decisions:
         taken = self.taken.get(ranked.name)
         if taken is None or np.size(taken) != np.size(likely):
             return likely
-        # What no evaluation may have chosen is judged where it is an output; what follows is judged by what is right.
-        indices = ranked.of_table(taken)
-        right = np.all(ranked.as_rows(ranked.accepts(indices)), axis=-1, keepdims=True)
-        return ranked.of_table(np.where(right, taken, ranked.as_rows(likely)))
+        # An index that no evaluation may have chosen is judged where it is an output, and what follows by it as well.
+        inside = np.all((taken >= 0) & (taken < ranked.ends[0].shape[-1]), axis=-1, keepdims=True)
+        return ranked.of_table(np.where(inside, taken, ranked.as_rows(likely)))

@@ -142,6 +142,11 @@ def _along_rule(node: torch.fx.Node, args: Any, kwargs: Any) -> Any:
         return _of_product(node, args)
     if target in _READS_ALONG | _WRITES_ALONG:
         return _at_index(node, args)
+    if target is torch.ops.aten.cat.default:
+        parts: Any = node.args[0]
+        dim = args[1] if len(args) > 1 else kwargs.get("dim", 0)
+        labels = [_label_of(each, label) for each, label in zip(parts, args[0], strict=True)]
+        return np.concatenate(labels, axis=1 + dim % (labels[0].ndim - 1))
     if target in _LOOK_UP and args[0] is None:
         return _looked_up(node, args)
     if len(shapes) == 1 and target in MOVES - _BY_VALUES:

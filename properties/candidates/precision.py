@@ -82,8 +82,8 @@ def _hold_under(evidence: Sequence[Evidence], terms: Terms) -> list[Held]:
             return []
         if any(outcome.wrong is not None for outcome in outcomes):
             return []
-    # Under terms by which no element is judged nothing is known.
-    return outcomes if any(outcome.judged for outcome in outcomes) else []
+    # Under terms by which less than half of the elements are judged nothing is known.
+    return outcomes if sum(one.judged for one in outcomes) > sum(one.left for one in outcomes) else []
 
 
 def _out_of_range(each: Evidence) -> bool:

@@ -197,7 +197,8 @@ class Specification:
         if known:
             decisions = Decisions(known)
             first = read(decisions)
-        return OpenChoices(read, first, decisions, graph()).readings
+        with _reading(self.name):
+            return OpenChoices(read, first, decisions, graph()).readings
 
     def drawn(
         self, arguments: CallArguments, state: State, terms: Terms, draws: np.random.Generator,
