@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from .choice import Choice
+from .decidable import Decidable
 from .ranks import places
 
 
@@ -40,18 +40,17 @@ class Ranks:
     nans_win: bool = False
 
 
-class Ranked(Choice):
+class Ranked(Decidable):
     """Indices of elements that hold some ranks of an order along axes.
 
     Attributes:
-        name: of the operation that chooses, where a reader has given it one.
+        x, axes, ranks: what is ordered, along which axes, and which ranks are asked for.
         order: the axes of `x` as they are put into rows: those that are counted through come last.
     """
 
     def __init__(self, x: Any, axes: tuple[int, ...], ranks: Ranks, keepdims: bool = True) -> None:
         """The elements of `x` are counted through along `axes`; without `keepdims` one rank leaves no axis."""
         self.x, self.axes, self.ranks = x, axes, ranks
-        self.name = ""
         rest = tuple(i for i in range(x.ndim) if i not in axes)
         self.order, self._rest = (*rest, *axes), tuple(x.shape[i] for i in rest)
         whole = tuple(ranks.count if i == axes[0] else 1 if i in axes else n for i, n in enumerate(x.shape))
@@ -75,12 +74,17 @@ class Ranked(Choice):
             return np.moveaxis(rows, -1, self.axes[0])
         return np.reshape(rows, self.shape)
 
-    def as_rows(self, indices: Any) -> Any:
-        """Indices, of the shape of this choice, as a table with a line for each row."""
-        return np.reshape(self.in_rows(indices), (-1, self.ranks.count))
+    @property
+    def is_ordered(self) -> bool:
+        return self.ranks.ordered
+
+    def as_rows(self, numbers: Any) -> Any:
+        return np.reshape(self.in_rows(numbers), (-1, self.ranks.count))
+
+    def can_take(self, table: Any) -> Any:
+        return np.all((table >= 0) & (table < self.ends[0].shape[-1]), axis=-1)
 
     def of_table(self, table: Any) -> Any:
-        """The inverse of `as_rows`."""
         return self.from_rows(np.reshape(table, (*self._rest, self.ranks.count)))
 
     def elements(self, indices: Any) -> Any:
@@ -197,7 +201,6 @@ class Ranked(Choice):
     # ------------------------------------------------------------------------------------------------ alternatives
 
     def open_rows(self) -> Any:
-        """The numbers of the rows in which more than one sequence of indices is possible."""
         return np.flatnonzero(~np.all(self.in_rows(self.sure()), axis=-1).reshape(-1))
 
     def sequences(self, row: int) -> Iterator[Any]:

@@ -14,6 +14,7 @@ import numpy as np
 from torch.utils import _pytree as pytree
 
 from ...reference.choice import Choice
+from ...reference.decidable import Decidable
 from ...reference.ranked import Ranked
 
 
@@ -27,7 +28,7 @@ class Decisions:
     """
 
     taken: Mapping[str, Any] = field(default_factory=dict)
-    open: dict[str, Ranked] = field(default_factory=dict)
+    open: dict[str, Decidable] = field(default_factory=dict)
     _present: dict[str, Any] = field(default_factory=dict)
 
     def begin(self) -> None:
@@ -43,10 +44,12 @@ class Decisions:
         leaves, structure = pytree.tree_flatten(result)
         chosen = next((leaf for leaf in leaves if isinstance(leaf, Choice)), None)
         ranked = None if chosen is None else chosen.source
-        if chosen is None or not isinstance(ranked, Ranked) or ranked.name:
+        if chosen is None or not isinstance(ranked, Decidable) or ranked.name:
             return result
         ranked.name = name
-        if not ranked.ranks.ordered:  # Then values stand in the order of the indices, whatever that is.
+        if not isinstance(ranked, Ranked):
+            return result
+        if not ranked.is_ordered:  # Then values stand in the order of the indices, whatever that is.
             self._of(ranked)
         if name not in self.taken:
             return result
@@ -58,25 +61,24 @@ class Decisions:
         return pytree.tree_unflatten([leaf if leaf is chosen else values for leaf in leaves], structure)
 
     def numbers(self, chosen: Choice) -> Any:
-        """The indices that a computation from a choice of `Ranked` ones goes on with."""
-        ranked = chosen.source
-        assert isinstance(ranked, Ranked)
-        indices = self._of(ranked)
-        return indices if chosen.places is None else indices.reshape(-1)[chosen.places]
+        """The integers that a computation from a choice with a name goes on with."""
+        source = chosen.source
+        assert isinstance(source, Decidable)
+        numbers = self._of(source)
+        return numbers if chosen.places is None else numbers.reshape(-1)[chosen.places]
 
-    def _of(self, ranked: Ranked) -> Any:
-        if ranked.name not in self._present:
-            self._present[ranked.name] = self._decide(ranked)
-        return self._present[ranked.name]
+    def _of(self, source: Decidable) -> Any:
+        if source.name not in self._present:
+            self._present[source.name] = self._decide(source)
+        return self._present[source.name]
 
-    def _decide(self, ranked: Ranked) -> Any:
-        likely, sure = ranked.likely(), ranked.sure()
-        if np.all(sure) and ranked.ranks.ordered:
+    def _decide(self, source: Decidable) -> Any:
+        likely, sure = source.likely(), source.sure()
+        if np.all(sure) and source.is_ordered:
             return likely
-        self.open.setdefault(ranked.name, ranked)
-        taken = self.taken.get(ranked.name)
+        self.open.setdefault(source.name, source)
+        taken = self.taken.get(source.name)
         if taken is None or np.size(taken) != np.size(likely):
             return likely
-        # An index that no evaluation may have chosen is judged where it is an output, and what follows by it as well.
-        inside = np.all((taken >= 0) & (taken < ranked.ends[0].shape[-1]), axis=-1, keepdims=True)
-        return ranked.of_table(np.where(inside, taken, ranked.as_rows(likely)))
+        # What no evaluation may have chosen is judged where it is an output, and what follows by it as well.
+        return source.of_table(np.where(source.can_take(taken)[:, None], taken, source.as_rows(likely)))

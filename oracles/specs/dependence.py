@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from torch.utils import _pytree as pytree
 
+from ...reference.decidable import Decidable
 from ...reference.ranked import Ranked
 from .rules import MOVES
 from .rules.table import overloads
@@ -42,7 +43,7 @@ class Dependence(torch.fx.Interpreter):
         is_whole: whether some element hangs on several groups, so that all rows are one group in truth.
     """
 
-    def __init__(self, graph: torch.fx.GraphModule, choices: Mapping[str, Ranked]) -> None:
+    def __init__(self, graph: torch.fx.GraphModule, choices: Mapping[str, Decidable]) -> None:
         super().__init__(graph)
         self.extra_traceback = False
         self.groups: dict[str, Any] = {}
@@ -70,8 +71,12 @@ class Dependence(torch.fx.Interpreter):
             return None if args[0] is None else args[0][args[1]]
         values = n.meta["val"]
         labelled = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, np.ndarray)]
-        if n.name in self._choices:
-            label = self._of_choice(n.name, n.args[0], labelled)
+        source = self._choices.get(n.name)
+        if isinstance(source, Ranked):
+            label = self._of_choice(n, _label_of(n.args[0], args[0]))
+        elif source is not None:
+            own = _along_rule(n, args, kwargs) if labelled else np.full((2, *source.shape), _NONE)
+            label = self._of_choice(n, np.array(_fitted(own, source.shape)))
         elif labelled:
             label = _along_rule(n, args, kwargs)
         else:
@@ -80,26 +85,29 @@ class Dependence(torch.fx.Interpreter):
             return [None if each is None else _fitted(label, each.shape) for each in values]
         return _fitted(label, values.shape)
 
-    def _of_choice(self, name: str, source: Any, labelled: Sequence[Any]) -> Any:
-        """What the rows of a choice hang on: on groups of earlier ones, or each open one on a group of its own."""
-        ranked = self._choices[name]
-        shape = source.meta["val"].shape
-        own = labelled[0] if labelled else np.full((2, *shape), _NONE)
-        rows = np.stack([ranked.rows_of(each).min(axis=-1) for each in own]).reshape(2, -1)
+    def _of_choice(self, node: torch.fx.Node, label: Any) -> Any:
+        """What the result of a choice hangs on: on groups of earlier ones, or each open row on a group of its own.
+
+        Args:
+            node: that chooses. label: of its operand where it ranks its elements, else of its elements.
+        """
+        source = self._choices[node.name]
+        rows = label.reshape(2, -1)
+        if isinstance(source, Ranked):
+            rows = np.stack([source.rows_of(each).min(axis=-1) for each in label]).reshape(2, -1)
         self.is_whole = self.is_whole or bool(_several(rows).any())
         fresh = np.zeros(rows.shape[1], dtype=bool)
-        fresh[ranked.open_rows()] = True
+        fresh[source.open_rows()] = True
         fresh &= rows[0] == _NONE
         numbers = self._count + np.arange(fresh.sum())
         self._count += len(numbers)
+        rows = rows.copy()
         rows[:, fresh] = numbers, -numbers
-        self.groups[name] = np.where(rows[0] == _NONE, -1, rows[0])
-        of_rows = np.stack([each.reshape((*ranked.in_rows(ranked.likely()).shape[:-1], 1)) for each in rows])
-        extent = ranked.rows_of(np.empty(shape)).shape
-        back = np.argsort(ranked.order)
-        spread = [np.broadcast_to(each, extent).reshape([shape[i] for i in ranked.order]) for each in of_rows]
-        whole = np.stack([np.transpose(each, back) for each in spread])
-        return _reduced(whole, ranked.axes)
+        self.groups[node.name] = np.where(rows[0] == _NONE, -1, rows[0])
+        if not isinstance(source, Ranked):
+            return rows.reshape(label.shape)
+        axes = [n for i, n in enumerate(label.shape[1:]) if i not in source.axes] + [1] * len(source.axes)
+        return np.stack([np.transpose(each.reshape(axes), np.argsort(source.order)) for each in rows])
 
 
 def _several(label: Any) -> Any:

@@ -15,14 +15,16 @@ from ...reference.algorithms import Inapplicable
 from ...reference.array import Array, attach, constant, store
 from ...reference.choice import Choice
 from ...reference.condition import Condition, condition, possibly, surely
+from ...reference.decidable import Decidable
 from ...reference.derivative import steps_stored, store_contributions
+from ...reference.drawn import Drawn
 from ...reference.dtypes import dtype_name
 from ...reference.formats import FORMATS
 from ...reference.missing import NoReadingError
-from ...reference.ranked import Ranked
 from ...reference.whole import Whole, integers, settle, truncate
 from .calls import UntraceableError
 from .decisions import Decisions
+from .drawing import as_numbers, decided_by_draw, drawing_nodes, drawn_by, draws
 from .integers import is_place, is_read_at, of_integers, read_at
 from .lines import is_constant, is_write, line_of
 from .rules import MOVES, REPEATING, RULES, Rule, truth_of
@@ -63,6 +65,8 @@ class Reader(torch.fx.Interpreter):
         self.extra_traceback = False  # An error is to be told in one sentence, which names the line of the spec.
         self.reading: Any = None
         self.moving = moving_nodes(graph)
+        #: Operations that draw random numbers, and those that compute from them.
+        self.drawing = drawing_nodes(graph)
         #: Nodes whose elements are those of inputs, at other places perhaps.
         self.handed_on = _handed_on(graph)
         #: Nodes that the results are made of by moving elements alone.
@@ -153,6 +157,8 @@ class Reader(torch.fx.Interpreter):
             result, args, kwargs = self._of_open_integers(node, args, kwargs)
             if result is not None:
                 return result
+        if draws(node):
+            return self._draw(node, args, kwargs)
         leaves = pytree.tree_leaves((args, kwargs))
         if not any(_is_floating(leaf) for leaf in leaves):
             if rule is None or not _gives_floating(node):
@@ -160,9 +166,27 @@ class Reader(torch.fx.Interpreter):
             # Integers that become floating numbers here are lifted first, so that the arithmetic counts as rounded.
             args, kwargs = pytree.tree_map(self._lift_integers, (args, dict(kwargs)))
         if rule is None:
-            random = torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
-            raise UntraceableError(f"it uses {_describe_node(node)}, which {_DRAWS if random else _NO_RULE}")
-        return _apply_rule(rule, args, kwargs)
+            raise UntraceableError(f"it uses {_describe_node(node)}, which {_NO_RULE}")
+        result = _apply_rule(rule, args, kwargs)
+        drawn = decided_by_draw(node, result) if node in self.drawing else None
+        return result if drawn is None else self._take(node, drawn)
+
+    def _draw(self, node: torch.fx.Node, args: Any, kwargs: Mapping[str, Any]) -> Any:
+        """What an operation that draws gives: of floating numbers their ends, and of integers those that are taken."""
+        drawn = drawn_by(node, args, kwargs, self.reading)
+        if drawn is None:
+            raise UntraceableError(f"it uses {_describe_node(node)}, which {_DRAWS}")
+        if not isinstance(drawn, Drawn):
+            return drawn
+        if _dtype_of(node) in _INTEGERS:  # Integers that are drawn may be what the spec gives.
+            return drawn
+        return self._take(node, drawn)
+
+    def _take(self, node: torch.fx.Node, drawn: Drawn) -> Any:
+        drawn.name = node.name
+        dtype = _dtype_of(node)
+        assert dtype is not None
+        return as_numbers(self.decisions.numbers(drawn), dtype, self.reading)
 
     def _of_open_integers(self, node: torch.fx.Node, args: Any, kwargs: Mapping[str, Any]) -> tuple[Any, Any, Any]:
         """The result of a node for operands that are open integers, or None if there is no rule for such; and its
@@ -188,7 +212,7 @@ class Reader(torch.fx.Interpreter):
     def _settle(self, value: Any) -> Any:
         if not isinstance(value, Choice):
             return value
-        named = isinstance(value.source, Ranked) and value.source.name
+        named = isinstance(value.source, Decidable) and value.source.name
         return self.decisions.numbers(value) if named else settle(value, np.int64, self.reading)
 
     def _leave_out(self, node: torch.fx.Node, result: Any, args: Any) -> None:
@@ -204,8 +228,6 @@ class Reader(torch.fx.Interpreter):
 
     def _by_torch(self, node: torch.fx.Node, args: Any, kwargs: Mapping[str, Any]) -> Any:
         """An operation of integers, truth values and constants alone: torch computes it."""
-        if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
-            raise UntraceableError(f"it uses {_describe_node(node)}, which {_DRAWS}")
         return pytree.tree_map(self._of_tensor, self._compute(node, args, kwargs, as_tensors=True))
 
     def _compute(self, node: torch.fx.Node, args: Any, kwargs: Mapping[str, Any], as_tensors: bool = False) -> Any:
@@ -279,7 +301,7 @@ def first_line(err: Exception) -> str:
 
 
 _NO_RULE = "has no rule; give a formula in NumPy"
-_DRAWS = "draws random numbers, so the spec has no one answer; put it in evaluation, or give a formula in NumPy"
+_DRAWS = "draws random numbers of a kind that is not known; put it in evaluation, or hand them in as an argument"
 
 
 def _is_within(node: torch.fx.Node) -> bool:

@@ -24,7 +24,7 @@ from ...oracles.bound.rounding import Ball
 from ...oracles.specs.decisions import Decisions
 from ...oracles.specs.dependence import Dependence
 from ...reference.choice import Choice
-from ...reference.ranked import Ranked
+from ...reference.decidable import Decidable
 from .arguments import Tensor
 from .bound_question import Reading
 
@@ -46,12 +46,14 @@ class Decided:
     Attributes:
         readings: of all outputs. taken: rows of indices, by the operation that chooses. tried: how many choices were.
         beyond: by output, elements that are right with none of those tried, where there are more.
+        unique: whether of those tried one alone explains the outputs.
     """
 
     readings: Sequence[Reading]
     taken: Mapping[str, Any]
     tried: int = 1
     beyond: Mapping[int, Any] = field(default_factory=dict)
+    unique: bool = True
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,7 +108,7 @@ class OpenChoices:
         for position, output in computed.items():
             chosen = self._first[position]
             source = chosen.source if isinstance(chosen, Choice) else None
-            if not isinstance(source, Ranked) or tuple(output.shape) != chosen.shape or output.is_floating_point():
+            if not isinstance(source, Decidable) or tuple(output.shape) != chosen.shape or output.is_floating_point():
                 continue
             indices = np.full(source.likely().size, -1)
             places = slice(None) if chosen.places is None else chosen.places.reshape(-1)
@@ -115,11 +117,12 @@ class OpenChoices:
                 taken[source.name] = source.as_rows(indices.reshape(source.shape))
         return taken
 
-    def decide(self, computed: Mapping[int, Tensor], accepts: Accepts) -> Decided:
+    def decide(self, computed: Mapping[int, Tensor], accepts: Accepts, every: bool = False) -> Decided:
         """The readings with the choice that outputs name, or else with one that explains them.
 
         Args:
             computed: outputs by their positions. accepts: which of their elements are right by a reading.
+            every: whether all choices are tried, though one explains the outputs.
         """
         labels = {i: self._labels[i] for i in computed if self._labels[i] is not None}
         search, complete = _Search(labels, computed, accepts), False
@@ -127,14 +130,14 @@ class OpenChoices:
         for readings, taken, is_known in tried:
             search.look_at(readings, taken)
             complete = is_known and (complete or search.tried == 1)
-            if search.explained or search.tried == MOST:
+            if (search.explained and not every) or search.tried == MOST:
                 break
         complete = search.explained or (complete and next(tried, None) is None)
         taken = search.best(self._groups)
         found = search.first if search.tried == 1 else self._read(Decisions(taken))
         beyond = {} if complete else search.refused(found)
         found = [_without(y, beyond[i]) if i in beyond else y for i, y in enumerate(found)]
-        return Decided(found, taken, search.tried, beyond)
+        return Decided(found, taken, search.tried, beyond, search.unique)
 
     def _try(self, taken: Mapping[str, Any]) -> Iterator[tuple[Sequence[Reading], Mapping[str, Any], bool]]:
         """Readings by all choices, in turn, and the choices; and whether those rows are open that were so at first."""
@@ -144,74 +147,93 @@ class OpenChoices:
         if name is None:
             yield readings, taken, True
             return
-        ranked = decisions.open[name]
-        rows = ranked.open_rows()
-        groups = np.zeros(ranked.as_rows(ranked.likely()).shape[0], dtype=np.int64)
+        source = decisions.open[name]
+        rows = source.open_rows()
+        groups = np.zeros(source.as_rows(source.likely()).shape[0], dtype=np.int64)
         groups = groups if self._groups is None else self._groups.get(name, groups - 1)
         is_known = bool(np.all(groups[rows] >= 0))
-        for indices in _side_by_side(ranked, rows, groups[rows]):
+        for indices in _side_by_side(source, rows, groups[rows]):
             for each, others, were_known in self._try({**taken, name: indices}):
                 yield each, others, is_known and were_known
 
 
-def _side_by_side(ranked: Ranked, rows: Any, groups: Any) -> Iterator[Any]:
+def _side_by_side(source: Decidable, rows: Any, groups: Any) -> Iterator[Any]:
     """All choices of every group of rows, those of several groups at the same time, until each has had all of its own.
 
     Args:
-        ranked: the choice. rows: the numbers of its rows that are open. groups: of these rows.
+        source: the choice. rows: the numbers of its rows that are open. groups: of these rows.
     """
-    likely = ranked.as_rows(ranked.likely())
-    ways = [_combinations(ranked, rows[groups == group].tolist()) for group in np.unique(groups)]
-    for chosen in itertools.zip_longest(*ways, fillvalue={}) if ways else [()]:
+    likely = source.as_rows(source.likely())
+    ordered = rows[np.argsort(groups, kind="stable")]
+    ends = np.cumsum(np.unique(groups, return_counts=True)[1])[:-1]
+    ways = [_combinations(source, own.tolist()) for own in np.split(ordered, ends)]
+    for chosen in itertools.zip_longest(*ways, fillvalue={}) if rows.size else [()]:
         indices = likely.copy()
-        for row, sequence in (pair for each in chosen for pair in each.items()):
-            indices[row] = sequence
+        pairs = [pair for each in chosen for pair in each.items()]
+        if pairs:
+            indices[[row for row, _ in pairs]] = [sequence for _, sequence in pairs]
         yield indices
 
 
-def _combinations(ranked: Ranked, rows: Sequence[int]) -> Iterator[dict[int, Any]]:
+def _combinations(source: Decidable, rows: Sequence[int]) -> Iterator[dict[int, Any]]:
     """Every combination of sequences of some rows; first some in which all rows have theirs of the same number."""
-    if len(rows) > 1:
-        for sequences in itertools.islice(zip(*map(ranked.sequences, rows), strict=False), 1, 4):
+    if len(rows) == 1:
+        yield from ({rows[0]: sequence} for sequence in source.sequences(rows[0]))
+        return
+    if rows:
+        for sequences in itertools.islice(zip(*map(source.sequences, rows), strict=False), 1, 4):
             yield dict(zip(rows, sequences, strict=True))
-    yield from _products(ranked, rows[:_ROWS])
+    yield from _products(source, rows[:_ROWS])
 
 
-def _products(ranked: Ranked, rows: Sequence[int]) -> Iterator[dict[int, Any]]:
+def _products(source: Decidable, rows: Sequence[int]) -> Iterator[dict[int, Any]]:
     if not rows:
         yield {}
         return
-    for sequence in ranked.sequences(rows[0]):
-        for others in _products(ranked, rows[1:]):
+    for sequence in source.sequences(rows[0]):
+        for others in _products(source, rows[1:]):
             yield {rows[0]: sequence, **others}
 
 
 class _Search:
-    """How well readings by several choices explain outputs: for each group of rows the best choice so far."""
+    """How well readings by several choices explain outputs: for each group of rows the best choice so far.
+
+    Attributes:
+        tried: how many readings were looked at. first: the first of them.
+    """
 
     def __init__(self, labels: Mapping[int, Any], computed: Mapping[int, Tensor], accepts: Accepts) -> None:
-        self.tried = 0
         self.first: Sequence[Reading] = ()
         self._labels, self._computed, self._accepts = labels, computed, accepts
-        self._fewest = np.full(1 + max((label.max(initial=-1) for label in labels.values()), default=-1), np.inf)
-        self._taken: Mapping[str, Any] = {}
-        self._best: dict[int, Mapping[str, Any]] = {}
+        count = 1 + max((label.max(initial=-1) for label in labels.values()), default=-1)
+        self._fewest, self._best = np.full(count, np.inf), np.zeros(count, dtype=np.int64)
+        self._explaining = np.zeros(count, dtype=np.int64)
+        self._taken: list[Mapping[str, Any]] = []
+
+    @property
+    def tried(self) -> int:
+        return len(self._taken)
 
     @property
     def explained(self) -> bool:
         """Whether nothing that hangs on a choice is wrong with the best one."""
         return not self._fewest.any()
 
+    @property
+    def unique(self) -> bool:
+        """Whether for every group one choice alone is right, of those tried."""
+        return bool((self._explaining == 1).all())
+
     def look_at(self, readings: Sequence[Reading], taken: Mapping[str, Any]) -> None:
         """Compare the outputs with readings by a choice."""
-        if not self.tried:
-            self.first, self._taken = readings, taken
-        self.tried += 1
+        self.first = self.first or readings
         counts = np.zeros(len(self._fewest))
         for i, wrong in self.refused(readings).items():
             counts += np.bincount(self._labels[i][wrong], minlength=len(counts))
-        self._best |= dict.fromkeys(np.flatnonzero(counts < self._fewest).tolist(), taken)
+        self._best[counts < self._fewest] = self.tried
+        self._explaining += counts == 0
         self._fewest = np.minimum(self._fewest, counts)
+        self._taken.append(taken)
 
     def refused(self, readings: Sequence[Reading]) -> dict[int, Any]:
         """By output, the wrong elements that hang on a choice."""
@@ -225,13 +247,16 @@ class _Search:
     def best(self, groups: Mapping[str, Any] | None) -> Mapping[str, Any]:
         """The indices of every row, from the choice that is best for its group; without groups there is one."""
         if groups is None:
-            return self._best.get(0, self._taken)
-        best = dict(self._taken)
+            return self._taken[self._best[0] if len(self._best) else 0]
+        best = dict(self._taken[0])
         for name, indices in best.items():
-            of_rows = groups.get(name, np.zeros(0))
-            others = {group: self._best[group].get(name, indices) for group in self._best if group in of_rows}
-            for group, other in others.items():
-                indices = np.where((of_rows == group)[:, None], other, indices)
+            if name not in groups or not len(self._best):
+                continue
+            of_rows = groups[name]
+            numbers = np.where(of_rows >= 0, self._best[np.minimum(of_rows, len(self._best) - 1)], 0)
+            for number in np.unique(numbers).tolist():
+                other = self._taken[number].get(name, indices)
+                indices = np.where((numbers == number)[:, None], other, indices)
             best[name] = indices
         return best
 
