@@ -38,6 +38,10 @@ class Decidable(Choice):
     def sequences(self, row: int) -> Iterator[Any]:
         """Every sequence that is possible in a row, the likely one first."""
 
+    def tables(self) -> Iterator[Any] | None:
+        """Tables of which the first has the first sequence of every row, and so on; None where none are at hand."""
+        return None
+
     @property
     def is_ordered(self) -> bool:
         """Whether values that stand beside the integers have one order."""

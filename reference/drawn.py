@@ -59,6 +59,21 @@ class Drawn(Decidable):
     def open_rows(self) -> Any:
         return np.flatnonzero(~self.sure().reshape(-1))
 
+    def tables(self) -> Iterator[Any] | None:
+        if self._possible is not None:
+            return None
+        steps = range(int(np.max(self.high - self.low, initial=0)) + 1)
+        return (np.maximum(self.high - step, self.low).reshape(-1, 1) for step in steps)
+
+    def explain(self, indices: Any) -> str:
+        wrong = np.argwhere(~self.accepts(indices))
+        if not len(wrong):
+            return ""
+        number = int(np.asarray(indices)[tuple(wrong[0])])
+        if not self.low.min() <= number <= self.high.max():
+            return f"{number} is not from {self.low.min()} to {self.high.max()}"
+        return f"{number} is drawn twice, or has no probability"
+
     def sequences(self, row: int) -> Iterator[Any]:
         low, high = self.low.reshape(-1)[row], self.high.reshape(-1)[row]
         numbers = np.arange(high, low - 1, -1)

@@ -22,7 +22,7 @@ from ...reference.formats import EVERY_FORMAT, Format, round_array
 from .arguments import OperandFacts
 from .bound_question import Reading
 from .card import Wrong, make_card, title_of
-from .open_readings import BEYOND, decide
+from .open_readings import BEYOND, Decided, decide
 
 #: What a card says of an output that torch gets wrong as well.
 AS_WELL = "torch      its own evaluation of the spec is outside here as well"
@@ -118,9 +118,9 @@ def are_right(computed: Tensor, reading: Reading, native: Tensor | None, given: 
     return _place(to_array(computed), fmt, ball, native, given, order)[1]
 
 
-def decide_by(computed: Sequence[Tensor], read: Sequence[Reading], given: OperandFacts) -> Sequence[Reading]:
-    """The readings with the choices that outputs show, where rounding leaves them open; others as they are."""
-    return decide(read, computed, lambda i, y, reading: are_right(y, reading, None, given, 0)).readings
+def decide_by(computed: Sequence[Tensor], read: Sequence[Reading], given: OperandFacts, every: bool = False) -> Decided:
+    """The readings with the choices that outputs show, where they are open; other arguments as for `decide`."""
+    return decide(read, computed, lambda i, y, reading: are_right(y, reading, None, given, 0), every)
 
 
 def _special(

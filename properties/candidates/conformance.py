@@ -64,7 +64,7 @@ def bound(spec: Any, *args: Any, contract: str | Terms = DEFAULT) -> Bound | tup
     rows = []
     # Where rounding leaves open what is chosen the bound is that of torch's choice.
     operands = operands_of(read_spec, arguments, read_spec.state)
-    chosen = decide_by(_tensors_asked(run), read, operands)
+    chosen = decide_by(_tensors_asked(run), read, operands).readings
     for ball, tensor in zip(chosen, _tensors_asked(run), strict=False):
         if isinstance(ball, Ball):
             rows.append(_bound(ball, ball.contract.stores.name if read_spec.numpy else dtype_name(tensor.dtype)))

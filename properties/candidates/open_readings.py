@@ -25,6 +25,7 @@ from ...oracles.specs.decisions import Decisions
 from ...oracles.specs.dependence import Dependence
 from ...reference.choice import Choice
 from ...reference.decidable import Decidable
+from ...reference.drawn import Drawn
 from .arguments import Tensor
 from .bound_question import Reading
 
@@ -86,6 +87,7 @@ class OpenChoices:
             graph: of the spec, whose outputs are read; None where something else is read, as gradients are.
         """
         self._read, self._first, self._taken = read, first, decisions.taken
+        self._open = dict(decisions.open)
         #: By output the group of choices that each element hangs on, and by choice that of each row; None for 0 in all.
         self._labels: Sequence[Any] = [np.zeros(y.shape, dtype=np.int64) for y in first]
         self._groups: Mapping[str, Any] | None = None
@@ -93,6 +95,11 @@ class OpenChoices:
             dependence = Dependence(graph, decisions.open)
             self._labels = dependence.of_outputs()
             self._groups = dependence.groups
+
+    @property
+    def are_drawn(self) -> bool:
+        """Whether some of the choices are draws."""
+        return any(isinstance(each, Drawn) for each in self._open.values())
 
     @property
     def readings(self) -> tuple[OpenReading, ...]:
@@ -163,6 +170,10 @@ def _side_by_side(source: Decidable, rows: Any, groups: Any) -> Iterator[Any]:
     Args:
         source: the choice. rows: the numbers of its rows that are open. groups: of these rows.
     """
+    tables = source.tables() if len(np.unique(groups)) == len(rows) else None
+    if tables is not None:
+        yield from tables
+        return
     likely = source.as_rows(source.likely())
     ordered = rows[np.argsort(groups, kind="stable")]
     ends = np.cumsum(np.unique(groups, return_counts=True)[1])[:-1]
@@ -281,11 +292,12 @@ class PartOfChoice(Choice):
         return ~self._beyond
 
 
-def decide(read: Sequence[Reading], computed: Sequence[Tensor], accepts: Accepts) -> Decided:
+def decide(read: Sequence[Reading], computed: Sequence[Tensor], accepts: Accepts, every: bool = False) -> Decided:
     """Readings given the choice of who computed these outputs; readings that hang on no open choice as they are.
 
     Args:
-        read: a reading for each output. computed: the outputs. accepts: as for `OpenChoices.decide`, by position here.
+        read: a reading for each output. computed: the outputs.
+        accepts, every: as for `OpenChoices.decide`, by position here.
     """
     open_ = {i: each for i, each in enumerate(read) if isinstance(each, OpenReading)}
     if not open_:
@@ -295,6 +307,8 @@ def decide(read: Sequence[Reading], computed: Sequence[Tensor], accepts: Accepts
     here = {each.position: i for i, each in open_.items()}
     outputs = {each.position: computed[i] for i, each in open_.items()}
     choices = next(iter(open_.values())).choices
-    found = choices.decide(outputs, lambda position, y, reading: accepts(here[position], y, reading))
+    found = choices.decide(outputs, lambda position, y, reading: accepts(here[position], y, reading), every)
     readings = [found.readings[open_[i].position] if i in open_ else each for i, each in enumerate(read)]
-    return Decided(readings, found.taken, found.tried, {here[i]: mask for i, mask in found.beyond.items()})
+    return Decided(
+        readings, found.taken, found.tried, {here[i]: mask for i, mask in found.beyond.items()}, found.unique
+    )

@@ -39,6 +39,7 @@ from ...oracles.specs import (
 )
 from ...oracles.specs.calls import buffers_of
 from ...oracles.specs.decisions import Decisions
+from ...oracles.specs.drawing import drawing_nodes
 from ...oracles.specs.lines import calls_spec
 from ...oracles.verdicts.violation import error_lines, error_name
 from ...reference.algorithms import algorithm_of, algorithms, declared
@@ -49,7 +50,7 @@ from ..catalog.loading import load_op
 from ..names import SelectionError
 from .arguments import Args, CallArguments, State, Tensor, call, call_with_state, copied_state, device_of
 from .bound_question import BoundQuestion, Reading
-from .open_readings import OpenChoices, OpenReading
+from .open_readings import OpenChoices
 from .results import Result, SpecRun, homes_of, incomparable, result_of
 
 
@@ -182,21 +183,17 @@ class Specification:
 
     def _with_choices(
         self, read: Callable[[Decisions], Sequence[Reading]], graph: Callable[[], torch.fx.GraphModule | None],
-        taken: Callable[[], Mapping[str, Any]] = dict,
+        taken: Mapping[str, Any] | None = None,
     ) -> tuple[Reading, ...]:  # fmt: skip
         """Readings, which hang on choices where rounding leaves open what more is computed from.
 
         Args:
             read: reads the spec. graph: of what is read, where it is known. taken: the choices that are known.
         """
-        decisions = Decisions()
+        decisions = Decisions(taken or {})
         first = read(decisions)
-        if not decisions.open:
+        if decisions.open.keys() <= decisions.taken.keys():
             return tuple(first)
-        known = taken()
-        if known:
-            decisions = Decisions(known)
-            first = read(decisions)
         with _reading(self.name):
             return OpenChoices(read, first, decisions, graph()).readings
 
@@ -213,7 +210,7 @@ class Specification:
 
     def gradients(
         self, arguments: CallArguments, state: State, terms: Terms, wanted: Sequence[int],
-        cotangents: Sequence[Tensor], outputs: Sequence[Tensor] = (),
+        cotangents: Sequence[Tensor], taken: Mapping[str, Any] | None = None,
     ) -> tuple[Reading, ...]:  # fmt: skip
         """The balls of the gradients of the wanted operands.
 
@@ -221,19 +218,14 @@ class Specification:
             arguments, state, terms: as for `read`.
             wanted: positions among the floating tensors of the state and then of the arguments.
             cotangents: one for each floating output.
-            outputs: of the call whose gradients are asked; indices among them say what was chosen there.
+            taken: the choices of the call whose gradients are asked, as far as they are known.
         """
 
         def read(decisions: Decisions) -> Sequence[Reading]:
             with _reading(self.name):
                 return self._of_gradients(arguments, state, terms, wanted, cotangents, decisions).read()
 
-        def named() -> Mapping[str, Any]:
-            first = self.read(arguments, state, terms)
-            open_ = next((y.choices for y in first if isinstance(y, OpenReading)), None)
-            return {} if open_ is None else open_.named_by(dict(enumerate(outputs)))
-
-        return self._with_choices(read, lambda: None, named)
+        return self._with_choices(read, lambda: None, taken)
 
     def drawn_gradients(
         self, arguments: CallArguments, state: State, terms: Terms, wanted: Sequence[int], cotangents: Sequence[Tensor],
@@ -311,6 +303,10 @@ class Specification:
         )
         integers = [t.numpy(force=True) for t in tensors if not t.is_floating_point()]
         return self._traces.at(form, integers, functools.partial(self._trace, arguments, state))
+
+    def is_random(self, arguments: CallArguments, state: State) -> bool:
+        """Whether the spec draws random numbers."""
+        return not self.numpy and bool(drawing_nodes(self.traced_at(arguments, state).graph))
 
     @property
     def reads_values(self) -> bool:

@@ -8,7 +8,7 @@ data (the cosines of a rotation, a mask, a target) or a gradient that is lost: t
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -26,15 +26,16 @@ from ..agreement import (
     fault,
     operands_of,
 )  # fmt: skip
-from ..arguments import CallArguments, Tensor
+from ..arguments import CallArguments, OperandFacts, Tensor
 from ..bound_question import Reading
-from ..comparing import hold_in_turn, tell_of_torch
+from ..comparing import decide_by, hold_in_turn, tell_of_torch
 from ..evidence import Evidence
 from ..finding import FailingBackward, FailingCall, Finding, held, not_asked, process_changed, raised, summed, wrong
 from ..host.calls import Answer, BackwardCall, Manner, floating
 from ..inputs import WAYS, altered
 from ..layouts import MemoryLayout, strides_of
 from ..layouts import place as place_in_memory
+from ..open_readings import OpenReading
 from ..results import SpecRun
 from ..row_sample import Part
 from ..session import Asking, Session
@@ -266,17 +267,20 @@ def _held_gradients(session: Session, asked: GradientRequest, got: list[Tensor |
     if not positions:
         return not_asked("GRAD", "no gradient is missed, and the candidate gives none")
 
+    facts = operands_of(spec, arguments, state)
+    taken = _choices_of(asked, session.read(arguments, state, session.terms), facts)
+    if taken is None:
+        return not_asked("GRAD", "the outputs do not show what was drawn, on which the gradients hang")
+
     def read(terms: Terms) -> Sequence[Reading]:
         # In other memory the gradients are the same, so that they are read once.
         known = session.readings if arguments is session.given and state is spec.state else {}
-        indices = [y for y in asked.outputs if not y.is_floating_point()]
-        key = (terms, tuple(positions), *(t.numpy(force=True).tobytes() for t in indices))
+        key = (terms, tuple(positions), *(table.tobytes() for table in taken.values()))
         key += tuple(to_array(g).tobytes() for g in asked.cotangents)
         if key not in known:
-            known[key] = spec.gradients(arguments, state, terms, positions, asked.cotangents, asked.outputs)
+            known[key] = spec.gradients(arguments, state, terms, positions, asked.cotangents, taken)
         return known[key]
 
-    facts = operands_of(spec, arguments, state)
     outcomes = hold_in_turn(titles, computed, read, session.terms, None, facts, order=1)
     if not spec.numpy and any(each.wrong is not None for each in outcomes):
         own = asked.evaluations(spec, operands)
@@ -294,6 +298,23 @@ def _held_gradients(session: Session, asked: GradientRequest, got: list[Tensor |
         )  # fmt: skip
         session.records.evidence.append(evidence)
     return summed("GRAD", outcomes, arguments)
+
+
+def _choices_of(asked: GradientRequest, read: Sequence[Reading], facts: OperandFacts) -> Mapping[str, Any] | None:
+    """The choices that the outputs of a call show; None where they do not show what was drawn.
+
+    Args:
+        asked: with the outputs. read: the readings of the outputs. facts: of the operands.
+    """
+    choices = next((each.choices for each in read if isinstance(each, OpenReading)), None)
+    if choices is None:
+        return {}
+    if not choices.are_drawn:
+        return choices.named_by(dict(enumerate(asked.outputs)))
+    if not asked.outputs:
+        return None
+    decided = decide_by(asked.outputs, read[: len(asked.outputs)], facts, every=True)
+    return decided.taken if decided.unique and not decided.beyond else None
 
 
 def _is_missed(session: Session, asked: GradientRequest, operand: int | str) -> bool:

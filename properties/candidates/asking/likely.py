@@ -18,6 +18,7 @@ from ..finding import Finding, held, not_asked
 from ..inputs import WAYS, altered
 from ..judge_draws import Draws
 from ..session import Asking, Session
+from .chance import frequencies
 from .gradients import gradients_at
 
 #: What one evaluation may cost (`Evaluations.work`), a tenth of a second on most machines; of a larger one the worst
@@ -32,8 +33,12 @@ class _TooLongError(Exception):
 def likely(session: Session) -> Finding:
     """LIKELY: suspect where an output lies within its bound and beyond what is likely, and again at a fresh draw.
 
-    It is wrong where the fresh draw shows an output outside its bound, as at any other question.
+    It is wrong where the fresh draw shows an output outside its bound, as at any other question. Of a spec that draws
+    random numbers it is asked how often what is drawn occurs.
     """
+    by_chance = frequencies(session)
+    if by_chance is not None:
+        return by_chance
     values = [each for each in session.records.evidence if each.question in OF_LIKELY]
     gradients = [each for each in session.records.evidence if each.question == "GRAD"]
     # Gradients come before values at further inputs, because not all may be looked at.

@@ -108,7 +108,7 @@ def test_several_rows_that_an_element_hangs_on_are_tried_in_combination() -> Non
         output = torch.where(mask, first, last).mean()
         (read,) = spec.read(arguments, {}, PRESETS["torch"])
         assert isinstance(read, OpenReading)
-        (ball,) = decide_by([output], [read], operands_of(spec, arguments, {}))
+        (ball,) = decide_by([output], [read], operands_of(spec, arguments, {})).readings
         assert abs(float(output) - ball.centre) <= ball.radii() + 2.0**-24
 
 
