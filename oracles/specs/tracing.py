@@ -35,7 +35,8 @@ from ...reference.dtypes import dtype_name
 from .calls import RESULT, Operand, SpecCall, UntraceableError, ValuesNeededError
 from .decisions import Decisions
 from .lines import Lines, line_of, line_of_error
-from .reader import READ, Reader, first_line, moving_nodes
+from .node_facts import moving_nodes
+from .reader import READ, Reader, first_line
 from .rules import DECOMPOSED, RULES
 from .rules.elementwise import recover_decimal
 from .rules.table import overloads

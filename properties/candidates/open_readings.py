@@ -312,3 +312,19 @@ def decide(read: Sequence[Reading], computed: Sequence[Tensor], accepts: Accepts
     return Decided(
         readings, found.taken, found.tried, {here[i]: mask for i, mask in found.beyond.items()}, found.unique
     )
+
+
+def with_choices(
+    read: Callable[[Decisions], Sequence[Reading]], graph: Callable[[], torch.fx.GraphModule | None],
+    taken: Mapping[str, Any] | None = None,
+) -> tuple[Reading, ...]:  # fmt: skip
+    """Readings of a spec; each an `OpenReading` where more is computed from choices that are open and not taken.
+
+    Args:
+        read: reads the spec. graph: of what is read, where it is known. taken: the choices that are known.
+    """
+    decisions = Decisions(taken or {})
+    first = read(decisions)
+    if decisions.open.keys() <= decisions.taken.keys():
+        return tuple(first)
+    return OpenChoices(read, first, decisions, graph()).readings

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -42,7 +41,7 @@ from ...oracles.specs.decisions import Decisions
 from ...oracles.specs.drawing import drawing_nodes
 from ...oracles.specs.lines import calls_spec
 from ...oracles.verdicts.violation import error_lines, error_name
-from ...reference.algorithms import algorithm_of, algorithms, declared
+from ...reference.algorithms import algorithm_of, algorithms
 from ...reference.array import Array, store
 from ...reference.formats import FORMATS
 from ...reference.missing import NoReadingError
@@ -50,19 +49,13 @@ from ..catalog.loading import load_op
 from ..names import SelectionError
 from .arguments import Args, CallArguments, State, Tensor, call, call_with_state, copied_state, device_of
 from .bound_question import BoundQuestion, Reading
-from .open_readings import OpenChoices
+from .numpy_specs import Formula, array_of, calls_numpy, name_of_function, with_algorithms
+from .open_readings import with_choices
 from .results import Result, SpecRun, homes_of, incomparable, result_of
 
 
 class SpecError(ValueError):
     """A spec that cannot be read; the text says why, and what to give instead."""
-
-
-@dataclass(frozen=True)
-class Formula:
-    """Marks a function as a NumPy formula; one that calls NumPy by a global name is known without it."""
-
-    function: Callable[..., Any]
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,7 +138,7 @@ class Specification:
     def called(self, state: State, args: Args) -> Any:
         """What the function gives for a state and arguments, which it may write."""
         if self.numpy:
-            arrays = pytree.tree_map_only(Tensor, _array_of, args)
+            arrays = pytree.tree_map_only(Tensor, array_of, args)
             with np.errstate(all="ignore"):
                 outputs = call(self.function, arrays)
             if not isinstance(outputs, (tuple, list)):
@@ -179,23 +172,8 @@ class Specification:
             with _reading(self.name):
                 return self._question(arguments, state, terms, decisions=decisions).read(sharp)
 
-        return self._with_choices(read, lambda: self.traced_at(arguments, state).graph)
-
-    def _with_choices(
-        self, read: Callable[[Decisions], Sequence[Reading]], graph: Callable[[], torch.fx.GraphModule | None],
-        taken: Mapping[str, Any] | None = None,
-    ) -> tuple[Reading, ...]:  # fmt: skip
-        """Readings, which hang on choices where rounding leaves open what more is computed from.
-
-        Args:
-            read: reads the spec. graph: of what is read, where it is known. taken: the choices that are known.
-        """
-        decisions = Decisions(taken or {})
-        first = read(decisions)
-        if decisions.open.keys() <= decisions.taken.keys():
-            return tuple(first)
         with _reading(self.name):
-            return OpenChoices(read, first, decisions, graph()).readings
+            return with_choices(read, lambda: self.traced_at(arguments, state).graph)
 
     def drawn(
         self, arguments: CallArguments, state: State, terms: Terms, draws: np.random.Generator,
@@ -225,7 +203,8 @@ class Specification:
             with _reading(self.name):
                 return self._of_gradients(arguments, state, terms, wanted, cotangents, decisions).read()
 
-        return self._with_choices(read, lambda: None, taken)
+        with _reading(self.name):
+            return with_choices(read, lambda: None, taken)
 
     def drawn_gradients(
         self, arguments: CallArguments, state: State, terms: Terms, wanted: Sequence[int], cotangents: Sequence[Tensor],
@@ -376,47 +355,15 @@ def specification(spec: Any) -> Specification:
     # What torch.compile made says what its original says.
     spec = getattr(spec, "_orig_mod", getattr(spec, "_torchdynamo_orig_callable", spec))
     if isinstance(spec, Formula):
-        return Specification(_function_name(spec.function), spec.function, numpy=True)
+        return Specification(name_of_function(spec.function), spec.function, numpy=True)
     if isinstance(spec, torch.nn.Module):
         state = {**dict(spec.named_parameters()), **buffers_of(spec)}
         copies = copied_state(state)
         trained = frozenset(name for name, value in spec.named_parameters() if value.requires_grad)
         return Specification(type(spec).__name__, spec, copies, trained)
     if callable(spec):
-        return Specification(_function_name(spec), spec, numpy=_calls_numpy(spec))
+        return Specification(name_of_function(spec), spec, numpy=calls_numpy(spec))
     raise SpecError(f"spec: got a {type(spec).__name__}, need a function, a module, or the name of an op")
-
-
-def _function_name(function: Any) -> str:
-    return str(getattr(function, "__name__", type(function).__name__))
-
-
-def _calls_numpy(function: Any) -> bool:
-    """Whether a function calls NumPy, and not torch, by the global names of its text."""
-    inner = getattr(function, "func", function)
-    code, names = getattr(inner, "__code__", None), getattr(inner, "__globals__", {})
-    if code is None:
-        return False
-    used = [names.get(name) for name in code.co_names]
-    modules = {m.__name__.partition(".")[0] for m in used if isinstance(m, types.ModuleType)}
-    return "numpy" in modules and "torch" not in modules
-
-
-def _array_of(tensor: Tensor) -> Any:
-    plain = tensor.detach().cpu()
-    return to_array(plain) if is_float(plain) else plain.numpy()
-
-
-def with_algorithms(formula: Callable[..., Any], arguments: CallArguments) -> Callable[..., Any]:
-    def filled(function: Callable[..., Any], *arrays: Any) -> Any:
-        outputs = call(function, arguments.with_tensors(arrays).args)
-        leaves = outputs if isinstance(outputs, (tuple, list)) else (outputs,)
-        return tuple(leaf for leaf in leaves if leaf is not None)
-
-    first = functools.partial(filled, formula)
-    for other in declared(formula):
-        algorithm_of(first, other.name)(functools.partial(filled, other.formula))
-    return first
 
 
 @contextlib.contextmanager
