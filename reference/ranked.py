@@ -20,7 +20,7 @@ from .ranks import places
 
 
 @dataclass(frozen=True)
-class Ranks:
+class RankRange:
     """Which ranks of an order indices are asked for.
 
     Attributes:
@@ -48,7 +48,7 @@ class Ranked(Decidable):
         order: the axes of `x` as they are put into rows: those that are counted through come last.
     """
 
-    def __init__(self, x: Any, axes: tuple[int, ...], ranks: Ranks, keepdims: bool = True) -> None:
+    def __init__(self, x: Any, axes: tuple[int, ...], ranks: RankRange, keepdims: bool = True) -> None:
         """The elements of `x` are counted through along `axes`; without `keepdims` one rank leaves no axis."""
         self.x, self.axes, self.ranks = x, axes, ranks
         rest = tuple(i for i in range(x.ndim) if i not in axes)
@@ -229,7 +229,7 @@ class Ranked(Decidable):
                     yield np.array(each)
 
 
-def _orders(low: Any, high: Any, ranks: Ranks, backwards: bool) -> Iterator[tuple[int, ...]]:
+def _orders(low: Any, high: Any, ranks: RankRange, backwards: bool) -> Iterator[tuple[int, ...]]:
     """Sequences of `ranks.count` numbers in which none comes before another that surely precedes it."""
     # What surely comes behind so many others that it has none of the ranks is left out.
     rest = places(low, high)[0] < ranks.count

@@ -34,7 +34,7 @@ _LAGS = (1, 2, 4, 8)
 
 
 @dataclass(frozen=True)
-class Difference:
+class FrequencyDifference:
     """What differs most between two samples.
 
     Attributes:
@@ -57,7 +57,7 @@ class Difference:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class SampleComparison:
     """Two samples, compared.
 
     Attributes:
@@ -66,13 +66,13 @@ class Comparison:
         visible_mean: the same of the share of elements above the middle, in one call.
     """
 
-    worst: Difference
+    worst: FrequencyDifference
     calls: int
     visible: float
     visible_mean: float
 
 
-def compare(computed: Sequence[Any], own: Sequence[Any], apart: Sequence[Any] = ()) -> Comparison:
+def compare(computed: Sequence[Any], own: Sequence[Any], apart: Sequence[Any] = ()) -> SampleComparison:
     """Compare the outputs of calls.
 
     Args:
@@ -92,9 +92,12 @@ def compare(computed: Sequence[Any], own: Sequence[Any], apart: Sequence[Any] = 
             some = np.unique(np.linspace(0, flat.shape[1] - 1, _ELEMENTS).astype(np.int64))
             tables.append((f"an element of {title}", flat[:, some], None))
         shares = events[0][1].reshape(2 * calls, -1).mean(1)
-        numbers = list(itertools.chain(*(_numbers(*each) for each in events[:2])))
-        if values.dtype.kind in "iub" and len(np.unique(values)) <= _NUMBERS:
+        numbers = [_share(*each) for each in events[:2]]
+        if values.dtype.kind in "iub":
+            numbers += _agreements(name, values)
             numbers.append((f"how often {name} has the number that it has", _typicality(values)))
+        else:
+            numbers += itertools.chain(*(_agreements(*each) for each in events[:2]))
         for words, each in numbers:
             tables.append((words, (each > np.median(each))[:, None], each))
     tests = 2 * sum(event.shape[1] for _, event, _ in tables)
@@ -102,7 +105,7 @@ def compare(computed: Sequence[Any], own: Sequence[Any], apart: Sequence[Any] = 
     least = _least_count(calls, tests)
     own_shares = np.sort(shares[calls:])
     shift = float(own_shares[min(least, calls - 1)] - np.median(own_shares)) if calls else math.nan
-    return Comparison(worst, calls, (2 * least - calls) / calls, shift)
+    return SampleComparison(worst, calls, (2 * least - calls) / calls, shift)
 
 
 def _events(name: str, values: Any, apart: Any) -> Iterator[tuple[str, Any]]:
@@ -120,6 +123,11 @@ def _events(name: str, values: Any, apart: Any) -> Iterator[tuple[str, Any]]:
         yield f"{name} is above its middle", _is_above_middle(values, apart)
         ranks = np.abs(np.arange(len(values) - 1) - len(values) / 2).reshape(-1, *(1,) * (values.ndim - 1))
         yield f"{name} is above its median", _is_above(values, apart, lambda middles: ranks)
+        distances = np.abs(values - np.median(values, axis=0))
+        yield (
+            f"{name} is farther from its median than half the times",
+            _is_above(distances, apart, lambda middles: ranks),
+        )
     if 2 < numbers.size <= _NUMBERS:
         for number in numbers:
             yield f"{name} is {number:.6g}", values == number
@@ -149,24 +157,27 @@ def _is_above(values: Any, apart: Any, distance: Callable[[Any], Any]) -> Any:
 
 def _typicality(values: Any) -> Any:
     """How often an element has the number that it has in a call, in all calls; the mean over elements."""
-    typical = np.zeros(values.shape)
-    for number in np.unique(values):
-        same = values == number
-        typical += same * same.mean(0)
-    return typical.reshape(len(values), -1).mean(1)
+    flat = values.reshape(len(values), -1)
+    places = np.broadcast_to(np.arange(flat.shape[1]), flat.shape)
+    keys = np.stack([places.ravel(), flat.ravel()], axis=1)
+    _, number, counts = np.unique(keys, axis=0, return_inverse=True, return_counts=True)
+    return (counts[number.reshape(flat.shape)] / len(flat)).mean(1)
 
 
-def _numbers(title: str, event: Any) -> Iterator[tuple[str, Any]]:
-    """Numbers of every call: how many elements have an event, and how many neighbours agree in it."""
-    calls = len(event)
-    yield f"the share of elements: {title}", event.reshape(calls, -1).mean(1)
-    for axis in range(1, event.ndim):
-        length = event.shape[axis]
+def _share(title: str, event: Any) -> tuple[str, Any]:
+    return f"the share of elements: {title}", event.reshape(len(event), -1).mean(1)
+
+
+def _agreements(title: str, values: Any) -> Iterator[tuple[str, Any]]:
+    """In which share of neighbours, and of the elements of two calls, values are equal: for each call, or pair."""
+    calls = len(values)
+    for axis in range(1, values.ndim):
+        length = values.shape[axis]
         for lag in (lag for lag in _LAGS if lag < length):
-            first, second = (np.take(event, range(start, length - lag + start), axis) for start in (0, lag))
+            first, second = (np.take(values, range(start, length - lag + start), axis) for start in (0, lag))
             agreement = (first == second).reshape(calls, -1).mean(1)
             yield f"the share of neighbours that agree, {lag} apart along axis {axis - 1}: {title}", agreement
-    blocks = event[: calls // 2], event[calls // 2 :]
+    blocks = values[: calls // 2], values[calls // 2 :]
     for gap in (gap for gap in _LAGS if 2 * gap <= len(blocks[0])):
         # Pairs of calls that have no call in common.
         first = [i for i in range(len(blocks[0]) - gap) if i // gap % 2 == 0]
@@ -175,7 +186,7 @@ def _numbers(title: str, event: Any) -> Iterator[tuple[str, Any]]:
         yield f"the share of elements in which two calls agree, {gap} apart: {title}", agreement
 
 
-def _difference(what: str, event: Any, values: Any, tests: int) -> Difference:
+def _difference(what: str, event: Any, values: Any, tests: int) -> FrequencyDifference:
     """The column of a table of events, one line for each call of both, whose calls are divided most unevenly."""
     half = len(event) // 2
     ones, total = event[:half].sum(0), event.sum(0)
@@ -183,7 +194,7 @@ def _difference(what: str, event: Any, values: Any, tests: int) -> Difference:
     at = int(np.argmin(risks))
     means = None if values is None else (float(values[:half].mean()), float(values[half:].mean()))
     share = float(ones[at]) / half, float(total[at] - ones[at]) / half
-    return Difference(what, *share, float(risks[at]), tests, means)
+    return FrequencyDifference(what, *share, float(risks[at]), tests, means)
 
 
 _TAILS: dict[int, Any] = {}

@@ -144,7 +144,7 @@ def _along_rule(node: torch.fx.Node, args: Any, kwargs: Any) -> Any:
     """What the elements of a result hang on, where some operand hangs on a choice."""
     target: Any = node.target
     shapes = [each.meta["val"].shape for each in node.all_input_nodes if isinstance(each.meta["val"], torch.Tensor)]
-    if torch.Tag.pointwise in target.tags:
+    if torch.Tag.pointwise in target.tags or target is torch.ops.aten._to_copy.default:
         return _of_elements(node, args)
     if target in _PRODUCTS:
         return _of_product(node, args)

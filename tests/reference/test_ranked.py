@@ -10,17 +10,17 @@ import pytest
 
 from opassay.oracles.bound.contract import contract
 from opassay.oracles.bound.rounding import Ball
-from opassay.reference.ranked import Ranked, Ranks
+from opassay.reference.ranked import Ranked, RankRange
 
 COUNT = 4
-#: Ranks of an order of four elements.
+#: RankRange of an order of four elements.
 ASKED = {
-    "largest": Ranks(),
-    "least": Ranks(descending=False, nans_first=True),
-    "best two": Ranks(0, 2),
-    "best two in any order": Ranks(0, 2, ordered=False),
-    "third": Ranks(2, 1, descending=False),
-    "order": Ranks(0, COUNT, descending=False),
+    "largest": RankRange(),
+    "least": RankRange(descending=False, nans_first=True),
+    "best two": RankRange(0, 2),
+    "best two in any order": RankRange(0, 2, ordered=False),
+    "third": RankRange(2, 1, descending=False),
+    "order": RankRange(0, COUNT, descending=False),
 }
 
 
@@ -29,7 +29,7 @@ def _reading(low: Any, high: Any) -> Ball:
     return Ball((low + high) / 2, (high - low) / 2, contract("float32"))
 
 
-def _possible(low: Any, high: Any, ranks: Ranks) -> set[tuple[int, ...]]:
+def _possible(low: Any, high: Any, ranks: RankRange) -> set[tuple[int, ...]]:
     """What sorting gives for some values between the ends, of ties in any order: by trying all of them."""
     sequences = set()
     for values in itertools.product(*(np.arange(a, b + 0.25, 0.5) for a, b in zip(low, high, strict=True))):
@@ -59,12 +59,12 @@ def test_the_sequences_are_those_that_some_values_give(name: str) -> None:
 
 
 def test_a_stable_order_keeps_the_order_of_equal_elements() -> None:
-    chosen = Ranked(_reading([2, 1, 2, 1], [2, 1, 2, 1]), (0,), Ranks(0, 4, descending=False, stable=True))
+    chosen = Ranked(_reading([2, 1, 2, 1], [2, 1, 2, 1]), (0,), RankRange(0, 4, descending=False, stable=True))
     assert [tuple(each.tolist()) for each in chosen.sequences(0)] == [(1, 3, 0, 2)]
     assert not chosen.accepts(np.array([3, 1, 0, 2])).all()
     assert "stable" in chosen.explain(np.array([3, 1, 0, 2]))
     # Elements that are only near may be equal in one evaluation, and in order in another.
-    near = Ranked(_reading([2, 1], [2, 2]), (0,), Ranks(0, 2, descending=False, stable=True))
+    near = Ranked(_reading([2, 1], [2, 2]), (0,), RankRange(0, 2, descending=False, stable=True))
     assert near.accepts(np.array([0, 1])).all()
     assert near.accepts(np.array([1, 0])).all()
 
@@ -72,10 +72,10 @@ def test_a_stable_order_keeps_the_order_of_equal_elements() -> None:
 def test_a_nan_is_the_largest_the_least_where_that_is_asked_and_a_median() -> None:
     values = [1.0, np.nan, np.inf, np.nan]
     for ranks, right in (
-        (Ranks(), {1, 3}),
-        (Ranks(descending=False, nans_first=True), {1, 3}),
-        (Ranks(1, 1, descending=False, nans_win=True), {1, 3}),
-        (Ranks(1, 1, descending=False), {2}),
+        (RankRange(), {1, 3}),
+        (RankRange(descending=False, nans_first=True), {1, 3}),
+        (RankRange(1, 1, descending=False, nans_win=True), {1, 3}),
+        (RankRange(1, 1, descending=False), {2}),
     ):
         chosen = Ranked(Ball(np.array(values), None, contract("float32")), (0,), ranks)
         assert {i for i in range(4) if chosen.accepts(np.array([i]))[0]} == right
@@ -92,13 +92,13 @@ def test_a_nan_is_the_largest_the_least_where_that_is_asked_and_a_median() -> No
     ],
 )
 def test_what_is_wrong_with_an_index_is_said(indices: list[int], words: str) -> None:
-    chosen = Ranked(_reading([0.5, 4, 2, 5], [1, 4, 3, 5]), (0,), Ranks(0, 2))
+    chosen = Ranked(_reading([0.5, 4, 2, 5], [1, 4, 3, 5]), (0,), RankRange(0, 2))
     assert words in chosen.explain(np.array(indices))
     assert chosen.explain(np.array([3, 1])) == ""
 
 
 def test_moved_indices_are_explained_by_what_they_come_from() -> None:
     rows = _reading([[0, 4], [2, 5]], [[0, 4], [2, 5]])
-    moved = Ranked(rows, (1,), Ranks()).moved(lambda indices: indices.reshape(-1)[::-1])
+    moved = Ranked(rows, (1,), RankRange()).moved(lambda indices: indices.reshape(-1)[::-1])
     assert moved.explain(np.array([1, 1])) == ""
     assert moved.explain(np.array([0, 1])) == "index 0 has 2; index 1, which is not chosen, has 5"

@@ -11,11 +11,11 @@ from ....reference.algorithms import Algorithm, Inapplicable, Reverse
 from ....reference.array import among, constant, extreme_at, scanned, sorting_order
 from ....reference.choice import Choice
 from ....reference.condition import Condition
-from ....reference.ranked import Ranks
+from ....reference.ranked import RankRange
 from .table import enter, enter_moves, may_store
 
 
-def _elements_at_places(x: Any, dim: int, ranks: Ranks) -> tuple[Any, Any]:
+def _elements_at_places(x: Any, dim: int, ranks: RankRange) -> tuple[Any, Any]:
     """The elements that have some ranks along a dim, and their indices."""
     dim %= max(np.ndim(x), 1)
     ordered = np.sort(x, axis=dim)
@@ -28,15 +28,15 @@ def _elements_at_places(x: Any, dim: int, ranks: Ranks) -> tuple[Any, Any]:
 def _sort(x: Any, dim: int = -1, descending: bool = False, stable: bool | None = None, **kwargs: Any) -> Any:
     if np.ndim(x) == 0:
         return x, np.zeros((), dtype=np.int64)
-    return _elements_at_places(x, dim, Ranks(0, np.shape(x)[dim], descending, stable=bool(stable)))
+    return _elements_at_places(x, dim, RankRange(0, np.shape(x)[dim], descending, stable=bool(stable)))
 
 
 def _topk(x: Any, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
-    return _elements_at_places(x, dim, Ranks(0, k, largest, sorted))
+    return _elements_at_places(x, dim, RankRange(0, k, largest, sorted))
 
 
 def _element_at_place(x: Any, place: int, dim: int, keepdim: bool, nans_win: bool = False) -> Any:
-    values, indices = _elements_at_places(x, dim, Ranks(place, 1, descending=False, nans_win=nans_win))
+    values, indices = _elements_at_places(x, dim, RankRange(place, 1, descending=False, nans_win=nans_win))
     return (values, indices) if keepdim else (np.squeeze(values, axis=dim), np.squeeze(indices, axis=dim))
 
 

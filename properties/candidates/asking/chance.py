@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ....oracles import process
-from ....oracles.bound.frequencies import RISK, Comparison, compare
+from ....oracles.bound.frequencies import RISK, SampleComparison, compare
 from ....oracles.bound.rounding import Ball
 from ....oracles.op.declaration import is_float, to_array
 from ....oracles.specs.storage import format_of
@@ -21,7 +21,7 @@ from ..open_readings import OpenReading
 from ..session import Session
 
 #: Seconds that the calls may take, of the spec and of the candidate together, and how many there are.
-_SECONDS, _LEAST, _MOST = 2.0, 64, 512
+_SECONDS, _LEAST, _MOST = 8.0, 64, 512
 #: Elements of all calls together at most.
 _ELEMENTS = 2**24
 
@@ -81,14 +81,14 @@ def _widths(session: Session, outputs: Sequence[Tensor]) -> list[Any]:
     return widths
 
 
-def _visible(comparison: Comparison) -> str:
+def _visible(comparison: SampleComparison) -> str:
     text = f"{comparison.calls} calls, which show a frequency of an element that is off by {comparison.visible:.2g}"
     return text + (
         f", and a share of elements off by {comparison.visible_mean:.2g}" if comparison.visible_mean > 0 else ""
     )
 
 
-def _card(comparison: Comparison) -> Wrong:
+def _card(comparison: SampleComparison) -> Wrong:
     worst = comparison.worst
     lines = [
         f"event      {worst.what}",

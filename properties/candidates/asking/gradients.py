@@ -282,7 +282,9 @@ def _held_gradients(session: Session, asked: GradientRequest, got: list[Tensor |
         return known[key]
 
     outcomes = hold_in_turn(titles, computed, read, session.terms, None, facts, order=1)
-    if not spec.numpy and any(each.wrong is not None for each in outcomes):
+    # torch draws for itself.
+    alike = not spec.numpy and not spec.is_random(arguments, state)
+    if alike and any(each.wrong is not None for each in outcomes):
         own = asked.evaluations(spec, operands)
         if fault(own, read(session.terms), session.terms) is not None:
             session.records.lost.append(_OTHER_BACKWARD)
