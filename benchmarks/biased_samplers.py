@@ -4,8 +4,8 @@
 
 Every right kernel of `tests/choices/drawers.py` is compared with its spec again and again, 1,000 times in all by
 default: 128 calls of each, by the tests that `LIKELY` makes of a spec that draws. Then every biased one is judged by
-the questions GIVEN and LIKELY; what found it is told, with the card. Last comes dropout whose share is off by ever less, up
-to what is not found any more. About five minutes on one core.
+GIVEN and LIKELY; what found it is told, with the card. Last comes dropout whose share is off by ever less, up to what
+is not found any more. About five minutes on one core.
 """
 
 from __future__ import annotations

@@ -180,9 +180,9 @@ def _agreements(title: str, values: Any) -> Iterator[tuple[str, Any]]:
     blocks = values[: calls // 2], values[calls // 2 :]
     for gap in (gap for gap in _LAGS if 2 * gap <= len(blocks[0])):
         # Pairs of calls that have no call in common.
-        first = [i for i in range(len(blocks[0]) - gap) if i // gap % 2 == 0]
-        pairs = [block[first] == np.roll(block, -gap, 0)[first] for block in blocks]
-        agreement = np.concatenate([pair.reshape(len(first), -1).mean(1) for pair in pairs])
+        starts = [i for i in range(len(blocks[0]) - gap) if i // gap % 2 == 0]
+        pairs = [block[starts] == np.roll(block, -gap, 0)[starts] for block in blocks]
+        agreement = np.concatenate([pair.reshape(len(starts), -1).mean(1) for pair in pairs])
         yield f"the share of elements in which two calls agree, {gap} apart: {title}", agreement
 
 
@@ -208,8 +208,8 @@ def _tails(calls: int) -> Any:
         rest = k - a
         possible = (rest >= 0) & (rest <= calls)
         rest = np.where(possible, rest, 0)
-        choose = lambda n, m: logs[n] - logs[m] - logs[n - m]  # noqa: E731
-        logarithm = choose(calls, a) + choose(calls, rest) - choose(2 * calls, k)
+        ways = logs[calls] - logs[a] - logs[calls - a] + logs[calls] - logs[rest] - logs[calls - rest]
+        logarithm = ways - (logs[2 * calls] - logs[k] - logs[2 * calls - k])
         # Sums of logarithms are off by some 1e-11; the tails are taken larger by far more.
         mass = np.where(possible, np.exp(logarithm), 0.0) * (1 + 1e-6)
         upper = np.cumsum(mass[:, ::-1], axis=1)[:, ::-1]

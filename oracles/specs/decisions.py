@@ -73,10 +73,9 @@ class Decisions:
         return self._present[source.name]
 
     def _decide(self, source: Decidable) -> Any:
-        likely, sure = source.likely(), source.sure()
-        if np.all(sure) and source.is_ordered:
-            return likely
-        self.open.setdefault(source.name, source)
+        likely = source.likely()
+        if not (np.all(source.sure()) and source.is_ordered):
+            self.open.setdefault(source.name, source)
         taken = self.taken.get(source.name)
         if taken is None or np.size(taken) != np.size(likely):
             return likely

@@ -295,7 +295,7 @@ class Session:
         if operands is OperandFacts.FINITE and fits and evident:
             torchs = tuple(native or [None] * len(names))
             again = functools.partial(self.spec.read, arguments, state)
-            drawn = functools.partial(self.spec.drawn, arguments, state, self.terms, taken=outcomes[0].taken)
+            drawn = functools.partial(self.spec.drawn, arguments, state, self.terms)
             called = (arguments, state)
             evidence = Evidence(question, names, computed, tuple(outcomes), torchs, again, drawn, which, call=called)
             self.records.evidence.append(evidence)

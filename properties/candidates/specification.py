@@ -175,16 +175,9 @@ class Specification:
         with _reading(self.name):
             return with_choices(read, lambda: self.traced_at(arguments, state).graph)
 
-    def drawn(
-        self, arguments: CallArguments, state: State, terms: Terms, draws: np.random.Generator,
-        taken: Mapping[str, Any] | None = None,
-    ) -> Evaluations:  # fmt: skip
-        """The outputs of evaluations with random rounding errors, as arrays; arguments as for `read`.
-
-        Args:
-            draws: of the errors. taken: the choices that they make, see `Decided`.
-        """
-        return self._question(arguments, state, terms, decisions=Decisions(taken or {})).drawn(draws)
+    def drawn(self, arguments: CallArguments, state: State, terms: Terms, draws: np.random.Generator) -> Evaluations:
+        """The outputs of evaluations with random rounding errors, as arrays; arguments as for `read`."""
+        return self._question(arguments, state, terms).drawn(draws)
 
     def gradients(
         self, arguments: CallArguments, state: State, terms: Terms, wanted: Sequence[int],
@@ -208,11 +201,10 @@ class Specification:
 
     def drawn_gradients(
         self, arguments: CallArguments, state: State, terms: Terms, wanted: Sequence[int], cotangents: Sequence[Tensor],
-        draws: np.random.Generator, taken: Mapping[str, Any] | None = None,
+        draws: np.random.Generator,
     ) -> Evaluations:  # fmt: skip
         """`drawn` of the gradients; other arguments as for `gradients`."""
-        decisions = Decisions(taken or {})
-        return self._of_gradients(arguments, state, terms, wanted, cotangents, decisions).drawn(draws)
+        return self._of_gradients(arguments, state, terms, wanted, cotangents).drawn(draws)
 
     def _of_gradients(
         self, arguments: CallArguments, state: State, terms: Terms, wanted: Sequence[int],

@@ -118,7 +118,8 @@ def _layer(top: Top, biased: bool = False, normed: bool = True) -> Callable[...,
         every = torch.zeros_like(scores).scatter(1, which, weights)
         total = torch.zeros(len(x), w.shape[2], dtype=x.dtype)
         for expert in range(len(w)):
-            total = total + every[:, expert, None] * (x @ w[expert])
+            part = every[:, expert, None] * (x @ w[expert])
+            total = torch.where((which == expert).any(-1, keepdim=True), total + part, total)
         return total
 
     return kernel

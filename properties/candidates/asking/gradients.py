@@ -291,9 +291,7 @@ def _held_gradients(session: Session, asked: GradientRequest, got: list[Tensor |
             return not_asked("GRAD", _OTHER_BACKWARD)
         outcomes = tell_of_torch(outcomes, own.own, session.terms, facts, 1)
     if evident:
-        drawn = functools.partial(
-            spec.drawn_gradients, arguments, state, session.terms, positions, asked.cotangents, taken=outcomes[0].taken
-        )
+        drawn = functools.partial(spec.drawn_gradients, arguments, state, session.terms, positions, asked.cotangents)
         evidence = Evidence(
             "GRAD", tuple(titles), tuple(computed), tuple(outcomes), (None,) * len(titles), read, drawn,
             tuple(range(len(titles))), tuple(map(to_array, asked.cotangents)),

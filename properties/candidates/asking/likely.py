@@ -64,7 +64,7 @@ def likely(session: Session) -> Finding:
         looked, work = looked + look.elements, work + look.work
         sides = _sum_leanings(sides, look.sides)
     if not looked:
-        return not_asked("LIKELY", "every output is exact, or wrong")
+        return not_asked("LIKELY", "every output is exact, or wrong, or hangs on a choice that is open")
     for name, leans in sides.items():
         if any(leans.beyond):
             return _leansagain(session, [row for row in asked_rows if row.question != "GRAD"], name, leans, looked)
@@ -99,7 +99,8 @@ def _looked_at(session: Session, row: Evidence) -> _Looked:
     # A cast to few bits leaves one number or two, of which neither is less likely.
     formats = [FORMATS.get(dtype_name(computed.dtype)) for computed in row.computed]
     pairs = zip(row.held, formats, strict=True)
-    balls = [one.ball if one.wrong is None and fmt is not None else None for one, fmt in pairs]
+    # Of the choices that explain an output, by their bounds, the candidate may have made another one.
+    balls = [one.ball if one.wrong is None and fmt is not None and not one.taken else None for one, fmt in pairs]
     runs = map(row.picked, itertools.chain([first], evaluations))
     spread = spreads(balls, formats, runs, cotangents=row.cotangents)
     looked, sides = 0, {}
