@@ -16,6 +16,7 @@ from ...reference.array import Array, constant
 from ...reference.condition import Condition, condition, possibly, surely
 from ...reference.drawn import Drawn
 from ...reference.whole import unbounded
+from .rules import RULES
 from .rules.table import overloads
 
 #: At most so many whole numbers are told apart where one is made of a floating number that was drawn.
@@ -24,8 +25,8 @@ _WHOLE_NUMBERS = set(overloads("floor ceil round trunc"))
 
 
 def draws(node: torch.fx.Node) -> bool:
-    """Whether an operation draws."""
-    return torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
+    """Whether an operation draws; one that has a rule is read as what it is in evaluation."""
+    return torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()) and node.target not in RULES
 
 
 def drawing_nodes(graph: torch.fx.GraphModule) -> set[torch.fx.Node]:

@@ -51,8 +51,6 @@ _OF_NUMPY: dict[object, str] = {np.matmul: "products", np.transpose: "structure"
 
 def _reason(said: str) -> str:
     """Of a refusal what does not depend on the call that was made."""
-    if "draws random" in said:
-        return "it draws random numbers"
     return "an operation of it has no rule" if "has no rule" in said else said
 
 
