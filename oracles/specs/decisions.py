@@ -1,7 +1,7 @@
 """Indices that rounding leaves open and that more is computed from: which of them a reading takes, and who asked.
 
 A spec that gathers by its own top-k has one value for each choice that an evaluation may make. A reading takes one
-choice: that of `taken`, or else the one that the centres give, and notes in `open` that there were others.
+choice: that of `picks`, or else the one that the centres give, and notes in `open` that there were others.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ class Decisions:
     """What a reading takes for indices that are open.
 
     Attributes:
-        taken: rows of indices (`Ranked.as_rows`), by the name of the operation that chooses.
+        picks: rows of indices (`Ranked.as_rows`), by the name of the operation that chooses.
         open: the choices with several possible indices that more was computed from, in the order of the operations.
     """
 
-    taken: Mapping[str, Any] = field(default_factory=dict)
+    picks: Mapping[str, Any] = field(default_factory=dict)
     open: dict[str, Decidable] = field(default_factory=dict)
     _present: dict[str, Any] = field(default_factory=dict)
 
@@ -36,7 +36,7 @@ class Decisions:
         self._present.clear()
 
     def apply_to(self, name: str, result: Any) -> Any:
-        """The result of an operation that chooses, with the elements at the indices that are taken.
+        """The result of an operation that chooses, with the elements at its indices of `picks`.
 
         Args:
             name: of the operation. result: what its rule gives.
@@ -51,7 +51,7 @@ class Decisions:
             return result
         if not ranked.is_ordered:  # Then values stand in the order of the indices, whatever that is.
             self._of(ranked)
-        if name not in self.taken:
+        if name not in self.picks:
             return result
         # An operation may be read again, of operands before they are rounded: that decides nothing.
         indices = self._of(ranked)
@@ -76,8 +76,8 @@ class Decisions:
         likely = source.likely()
         if not (np.all(source.sure()) and source.is_ordered):
             self.open.setdefault(source.name, source)
-        taken = self.taken.get(source.name)
-        if taken is None or np.size(taken) != np.size(likely):
+        picks = self.picks.get(source.name)
+        if picks is None or np.size(picks) != np.size(likely):
             return likely
         # What no evaluation may have chosen is judged where it is an output, and what follows by it as well.
-        return source.of_table(np.where(source.can_take(taken)[:, None], taken, source.as_rows(likely)))
+        return source.of_table(np.where(source.can_take(picks)[:, None], picks, source.as_rows(likely)))

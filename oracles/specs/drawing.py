@@ -1,7 +1,7 @@
 """Operations that draw random numbers: what each of them may give, whatever the generator is.
 
-Integers and truth values that are drawn are a `Drawn`, of which a reading takes one, as of indices that rounding leaves
-open. Of floating numbers that are drawn the ends are known; a comparison with one, or its floor, is a `Drawn` again.
+Integers and truth values that are drawn are a `Draw`, of which a reading takes one, as of indices that rounding leaves
+open. Of floating numbers that are drawn the ends are known; a comparison with one, or its floor, is a `Draw` again.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import torch
 
 from ...reference.array import Array, constant
 from ...reference.condition import Condition, condition, possibly, surely
-from ...reference.drawn import Drawn
+from ...reference.draw import Draw
 from ...reference.whole import unbounded
 from .rules import RULES
 from .rules.table import overloads
@@ -39,7 +39,7 @@ def drawing_nodes(graph: torch.fx.GraphModule) -> set[torch.fx.Node]:
 
 
 def drawn_by(node: torch.fx.Node, args: Any, kwargs: Any, reading: Any) -> Any:
-    """What an operation that draws may give: a `Drawn`, or an array of a reading; None where it is not known here.
+    """What an operation that draws may give: a `Draw`, or an array of a reading; None where it is not known here.
 
     Args:
         node, args, kwargs: the operation. reading: an array of the reading.
@@ -48,14 +48,14 @@ def drawn_by(node: torch.fx.Node, args: Any, kwargs: Any, reading: Any) -> Any:
     return None if rule is None else rule(tuple(node.meta["val"].shape), args, kwargs, reading)
 
 
-def decided_by_draw(node: torch.fx.Node, result: Any) -> Drawn | None:
+def decided_by_draw(node: torch.fx.Node, result: Any) -> Draw | None:
     """The integers or truth values that an operation makes of numbers that are drawn; None where they are no few.
 
     Args:
         node: the operation. result: by its rule.
     """
     if isinstance(result, Condition):
-        return Drawn(surely(result).astype(np.int64), possibly(result).astype(np.int64))
+        return Draw(surely(result).astype(np.int64), possibly(result).astype(np.int64))
     if node.target not in _WHOLE_NUMBERS or not isinstance(result, Array):
         return None
     low, high = constant(result).ends()
@@ -65,12 +65,12 @@ def decided_by_draw(node: torch.fx.Node, result: Any) -> Drawn | None:
     low, high = np.ceil(low), np.floor(high)
     if not ((high - low < _FEW) & (np.abs(low) < 2.0**53) & (np.abs(high) < 2.0**53)).all():
         return None
-    return Drawn(low.astype(np.int64), high.astype(np.int64))
+    return Draw(low.astype(np.int64), high.astype(np.int64))
 
 
-def _toss(shape: tuple[int, ...], args: Any, kwargs: Any, reading: Any) -> Drawn:
+def _toss(shape: tuple[int, ...], args: Any, kwargs: Any, reading: Any) -> Draw:
     share = float(args[1]) if len(args) > 1 else kwargs["p"]
-    return Drawn(np.full(shape, int(share >= 1.0)), np.full(shape, int(share > 0.0)))
+    return Draw(np.full(shape, int(share >= 1.0)), np.full(shape, int(share > 0.0)))
 
 
 def _uniform(shape: tuple[int, ...], args: Any, kwargs: Any, reading: Any) -> Any:
@@ -93,22 +93,22 @@ def _anything(shape: tuple[int, ...], args: Any, kwargs: Any, reading: Any) -> A
     return unbounded(reading, shape)
 
 
-def _integers(shape: tuple[int, ...], args: Any, kwargs: Any, reading: Any) -> Drawn:
+def _integers(shape: tuple[int, ...], args: Any, kwargs: Any, reading: Any) -> Draw:
     bounds = [x for x in args if isinstance(x, int)]
     low, high = bounds if len(bounds) == 2 else (0, bounds[0])
-    return Drawn(np.full(shape, low), np.full(shape, high - 1))
+    return Draw(np.full(shape, low), np.full(shape, high - 1))
 
 
-def _permutation(shape: tuple[int, ...], args: Any, kwargs: Any, reading: Any) -> Drawn:
+def _permutation(shape: tuple[int, ...], args: Any, kwargs: Any, reading: Any) -> Draw:
     possible = np.ones(shape, dtype=bool)
-    return Drawn(np.zeros(shape, np.int64), np.full(shape, shape[0] - 1), possible, distinct=True)
+    return Draw(np.zeros(shape, np.int64), np.full(shape, shape[0] - 1), possible, distinct=True)
 
 
-def _sample(shape: tuple[int, ...], args: Any, kwargs: Any, reading: Any) -> Drawn:
+def _sample(shape: tuple[int, ...], args: Any, kwargs: Any, reading: Any) -> Draw:
     weights, with_return = args[0], args[2] if len(args) > 2 else kwargs.get("replacement", False)
     _, high = constant(weights).ends() if isinstance(weights, Array) else (weights, weights)
     possible = np.asarray(high > 0)
-    return Drawn(np.zeros(shape, np.int64), np.full(shape, possible.shape[-1] - 1), possible, not with_return)
+    return Draw(np.zeros(shape, np.int64), np.full(shape, possible.shape[-1] - 1), possible, not with_return)
 
 
 _aten = torch.ops.aten

@@ -16,7 +16,7 @@ from ...reference.choice import Choice
 from ...reference.condition import Condition, condition, possibly, surely
 from ...reference.decidable import Decidable
 from ...reference.derivative import steps_stored, store_contributions
-from ...reference.drawn import Drawn
+from ...reference.draw import Draw
 from ...reference.dtypes import dtype_name
 from ...reference.formats import FORMATS
 from ...reference.missing import NoReadingError
@@ -185,13 +185,13 @@ class Reader(torch.fx.Interpreter):
         drawn = drawn_by(node, args, kwargs, self.reading)
         if drawn is None:
             raise UntraceableError(f"it uses {_describe_node(node)}, which {_DRAWS}")
-        if not isinstance(drawn, Drawn):
+        if not isinstance(drawn, Draw):
             return drawn
         if dtype_of(node) in _INTEGERS:  # Integers that are drawn may be what the spec gives.
             return drawn
         return self._take(node, drawn)
 
-    def _take(self, node: torch.fx.Node, drawn: Drawn) -> Any:
+    def _take(self, node: torch.fx.Node, drawn: Draw) -> Any:
         drawn.name = node.name
         dtype = dtype_of(node)
         assert dtype is not None

@@ -22,7 +22,7 @@ from ...reference.formats import EVERY_FORMAT, Format, round_array
 from .arguments import OperandFacts
 from .bound_question import Reading
 from .card import Wrong, make_card, title_of
-from .open_readings import BEYOND, Decided, decide
+from .open_readings import BEYOND, Decision, decide
 
 #: What a card says of an output that torch gets wrong as well.
 AS_WELL = "torch      its own evaluation of the spec is outside here as well"
@@ -36,7 +36,7 @@ class Held:
         wrong: what is wrong with it; None where all judged elements are accepted.
         judged, left: elements that were judged, and those that were not.
         missed: of these, elements whose exact value is finite and in the format's range. reason: why, and where.
-        taken: the choices that the candidate was seen to make where rounding leaves them open, see `Decided`.
+        picks: the choices that the candidate was seen to make where rounding leaves them open, see `Decision`.
         vacuous: whether half of the judged elements have a bound that is wider than the element itself.
         ball: the reading it was held against; None for an output that is not floating.
     """
@@ -48,7 +48,7 @@ class Held:
     ball: Ball | None = None
     missed: int = 0
     reason: str = ""
-    taken: Mapping[str, Any] | None = None
+    picks: Mapping[str, Any] | None = None
 
     @property
     def elements(self) -> int:
@@ -118,7 +118,9 @@ def are_right(computed: Tensor, reading: Reading, native: Tensor | None, given: 
     return _place(to_array(computed), fmt, ball, native, given, order)[1]
 
 
-def decide_by(computed: Sequence[Tensor], read: Sequence[Reading], given: OperandFacts, every: bool = False) -> Decided:
+def decide_by(
+    computed: Sequence[Tensor], read: Sequence[Reading], given: OperandFacts, every: bool = False
+) -> Decision:
     """The readings with the choices that outputs show, where they are open; other arguments as for `decide`."""
     return decide(read, computed, lambda i, y, reading: are_right(y, reading, None, given, 0), every)
 
@@ -229,13 +231,13 @@ def hold_all(
     if len(computed) != len(read):
         return [Held(Wrong(Code.ATTRIBUTE, f"got {len(computed)} outputs, need {len(read)}"), 0, 0)]
     like: Sequence[Tensor | None] = [None] * len(read) if native is None else native
-    decided = decide(read, computed, lambda i, y, reading: are_right(y, reading, like[i], given, order))
-    rows = zip(names, computed, decided.readings, like, strict=True)
+    decision = decide(read, computed, lambda i, y, reading: are_right(y, reading, like[i], given, order))
+    rows = zip(names, computed, decision.readings, like, strict=True)
     outcomes = [
-        replace(hold(name, y, ball, terms, its, given, order, told), taken=decided.taken or None)
+        replace(hold(name, y, ball, terms, its, given, order, told), picks=decision.picks or None)
         for name, y, ball, its in rows
     ]
-    for i, beyond in decided.beyond.items():
+    for i, beyond in decision.beyond.items():
         count = int(np.count_nonzero(beyond))
         at = [int(k) for k in np.argwhere(beyond)[0]]
         outcomes[i] = replace(outcomes[i], missed=count, reason=f"{BEYOND}, at {names[i]}{at or ''}")
@@ -274,7 +276,7 @@ def tell_of_torch(
 
 
 def _describe_disagreement(held: Held, own: Tensor, terms: Terms, given: OperandFacts, order: int) -> Held:
-    if held.wrong is None or held.ball is None or held.taken:  # torch may have made another choice.
+    if held.wrong is None or held.ball is None or held.picks:  # torch may have made another choice.
         return held
     (again,) = hold_all([""], [own], [held.ball], terms, None, given, order, told=False)
     if again.wrong is None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -25,11 +25,11 @@ from ...oracles.specs.decisions import Decisions
 from ...oracles.specs.dependence import Dependence
 from ...reference.choice import Choice
 from ...reference.decidable import Decidable
-from ...reference.drawn import Drawn
+from ...reference.draw import Draw
 from .arguments import Tensor
 from .bound_question import Reading
 
-#: So many readings are made of one spec at most, so that a candidate's choice is found.
+#: So many readings are made of one spec at most, so that a candidate's choice is decision.
 MOST = 32
 #: What is said of an element that is right with none of them.
 BEYOND = f"it is right with none of {MOST} choices of indices that were tried, and rounding leaves more of them open"
@@ -41,20 +41,20 @@ Accepts = Callable[[int, Tensor, Reading], Any]
 
 
 @dataclass(frozen=True)
-class Decided:
+class Decision:
     """What is read of a spec given the choice of a candidate.
 
     Attributes:
-        readings: of all outputs. taken: rows of indices, by the operation that chooses. tried: how many choices were.
+        readings: of all outputs. picks: rows of indices, by the operation that chooses. tried: how many choices were.
         beyond: by output, elements that are right with none of those tried, where there are more.
-        unique: whether of those tried one alone explains the outputs.
+        is_unique: whether of those tried one alone explains the outputs.
     """
 
     readings: Sequence[Reading]
-    taken: Mapping[str, Any]
+    picks: Mapping[str, Any]
     tried: int = 1
     beyond: Mapping[int, Any] = field(default_factory=dict)
-    unique: bool = True
+    is_unique: bool = True
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,7 +86,7 @@ class OpenChoices:
             read: reads the spec with decisions. first, decisions: what it gave, and for which decisions.
             graph: of the spec, whose outputs are read; None where something else is read, as gradients are.
         """
-        self._read, self._first, self._taken = read, first, decisions.taken
+        self._read, self._first, self._picks = read, first, decisions.picks
         self._open = dict(decisions.open)
         #: By output the group of choices that each element hangs on, and by choice that of each row; None for 0 in all.
         self._labels: Sequence[Any] = [np.zeros(y.shape, dtype=np.int64) for y in first]
@@ -99,7 +99,7 @@ class OpenChoices:
     @property
     def are_drawn(self) -> bool:
         """Whether some of the choices are draws."""
-        return any(isinstance(each, Drawn) for each in self._open.values())
+        return any(isinstance(each, Draw) for each in self._open.values())
 
     @property
     def readings(self) -> tuple[OpenReading, ...]:
@@ -111,7 +111,7 @@ class OpenChoices:
         Args:
             computed: outputs by their positions.
         """
-        taken = {}
+        picks = {}
         for position, output in computed.items():
             chosen = self._first[position]
             source = chosen.source if isinstance(chosen, Choice) else None
@@ -121,10 +121,10 @@ class OpenChoices:
             places = slice(None) if chosen.places is None else chosen.places.reshape(-1)
             indices[places] = output.detach().cpu().numpy().reshape(-1)
             if (indices >= 0).all():
-                taken[source.name] = source.as_rows(indices.reshape(source.shape))
-        return taken
+                picks[source.name] = source.as_rows(indices.reshape(source.shape))
+        return picks
 
-    def decide(self, computed: Mapping[int, Tensor], accepts: Accepts, every: bool = False) -> Decided:
+    def decide(self, computed: Mapping[int, Tensor], accepts: Accepts, every: bool = False) -> Decision:
         """The readings with the choice that outputs name, or else with one that explains them.
 
         Args:
@@ -133,26 +133,26 @@ class OpenChoices:
         """
         labels = {i: self._labels[i] for i in computed if self._labels[i] is not None}
         search, complete = _Search(labels, computed, accepts), False
-        tried = self._try({**self._taken, **self.named_by(computed)})
-        for readings, taken, is_known in tried:
-            search.look_at(readings, taken)
+        tried = self._try({**self._picks, **self.named_by(computed)})
+        for readings, picks, is_known in tried:
+            search.look_at(readings, picks)
             complete = is_known and (complete or search.tried == 1)
-            if (search.explained and not every) or search.tried == MOST:
+            if (search.explains and not every) or search.tried == MOST:
                 break
-        complete = search.explained or (complete and next(tried, None) is None)
-        taken = search.best(self._groups)
-        found = search.first if search.tried == 1 else self._read(Decisions(taken))
-        beyond = {} if complete else search.refused(found)
-        found = [_without(y, beyond[i]) if i in beyond else y for i, y in enumerate(found)]
-        return Decided(found, taken, search.tried, beyond, search.unique)
+        complete = search.explains or (complete and next(tried, None) is None)
+        picks = search.best(self._groups)
+        readings = search.first if search.tried == 1 else self._read(Decisions(picks))
+        beyond = {} if complete else search.refused(readings)
+        readings = [_without(y, beyond[i]) if i in beyond else y for i, y in enumerate(readings)]
+        return Decision(readings, picks, search.tried, beyond, search.is_unique)
 
-    def _try(self, taken: Mapping[str, Any]) -> Iterator[tuple[Sequence[Reading], Mapping[str, Any], bool]]:
+    def _try(self, picks: Mapping[str, Any]) -> Iterator[tuple[Sequence[Reading], Mapping[str, Any], bool]]:
         """Readings by all choices, in turn, and the choices; and whether those rows are open that were so at first."""
-        decisions = Decisions(taken)
+        decisions = Decisions(picks)
         readings = self._read(decisions)
-        name = next((name for name in decisions.open if name not in taken), None)
+        name = next((name for name in decisions.open if name not in picks), None)
         if name is None:
-            yield readings, taken, True
+            yield readings, picks, True
             return
         source = decisions.open[name]
         rows = source.open_rows()
@@ -160,7 +160,7 @@ class OpenChoices:
         groups = groups if self._groups is None else self._groups.get(name, groups - 1)
         is_known = bool(np.all(groups[rows] >= 0))
         for indices in _side_by_side(source, rows, groups[rows]):
-            for each, others, were_known in self._try({**taken, name: indices}):
+            for each, others, were_known in self._try({**picks, name: indices}):
                 yield each, others, is_known and were_known
 
 
@@ -218,33 +218,33 @@ class _Search:
         self._labels, self._computed, self._accepts = labels, computed, accepts
         count = 1 + max((label.max(initial=-1) for label in labels.values()), default=-1)
         self._fewest, self._best = np.full(count, np.inf), np.zeros(count, dtype=np.int64)
-        self._explaining = np.zeros(count, dtype=np.int64)
-        self._taken: list[Mapping[str, Any]] = []
+        self._explanations = np.zeros(count, dtype=np.int64)
+        self._picks: list[Mapping[str, Any]] = []
 
     @property
     def tried(self) -> int:
-        return len(self._taken)
+        return len(self._picks)
 
     @property
-    def explained(self) -> bool:
+    def explains(self) -> bool:
         """Whether nothing that hangs on a choice is wrong with the best one."""
         return not self._fewest.any()
 
     @property
-    def unique(self) -> bool:
+    def is_unique(self) -> bool:
         """Whether for every group one choice alone is right, of those tried."""
-        return bool((self._explaining == 1).all())
+        return bool((self._explanations == 1).all())
 
-    def look_at(self, readings: Sequence[Reading], taken: Mapping[str, Any]) -> None:
+    def look_at(self, readings: Sequence[Reading], picks: Mapping[str, Any]) -> None:
         """Compare the outputs with readings by a choice."""
         self.first = self.first or readings
         counts = np.zeros(len(self._fewest))
         for i, wrong in self.refused(readings).items():
             counts += np.bincount(self._labels[i][wrong], minlength=len(counts))
         self._best[counts < self._fewest] = self.tried
-        self._explaining += counts == 0
+        self._explanations += counts == 0
         self._fewest = np.minimum(self._fewest, counts)
-        self._taken.append(taken)
+        self._picks.append(picks)
 
     def refused(self, readings: Sequence[Reading]) -> dict[int, Any]:
         """By output, the wrong elements that hang on a choice."""
@@ -258,15 +258,15 @@ class _Search:
     def best(self, groups: Mapping[str, Any] | None) -> Mapping[str, Any]:
         """The indices of every row, from the choice that is best for its group; without groups there is one."""
         if groups is None:
-            return self._taken[self._best[0] if len(self._best) else 0]
-        best = dict(self._taken[0])
+            return self._picks[self._best[0] if len(self._best) else 0]
+        best = dict(self._picks[0])
         for name, indices in best.items():
             if name not in groups or not len(self._best):
                 continue
             of_rows = groups[name]
             numbers = np.where(of_rows >= 0, self._best[np.minimum(of_rows, len(self._best) - 1)], 0)
             for number in np.unique(numbers).tolist():
-                other = self._taken[number].get(name, indices)
+                other = self._picks[number].get(name, indices)
                 indices = np.where((numbers == number)[:, None], other, indices)
             best[name] = indices
         return best
@@ -292,7 +292,7 @@ class PartOfChoice(Choice):
         return ~self._beyond
 
 
-def decide(read: Sequence[Reading], computed: Sequence[Tensor], accepts: Accepts, every: bool = False) -> Decided:
+def decide(read: Sequence[Reading], computed: Sequence[Tensor], accepts: Accepts, every: bool = False) -> Decision:
     """Readings given the choice of who computed these outputs; readings that hang on no open choice as they are.
 
     Args:
@@ -301,30 +301,29 @@ def decide(read: Sequence[Reading], computed: Sequence[Tensor], accepts: Accepts
     """
     open_ = {i: each for i, each in enumerate(read) if isinstance(each, OpenReading)}
     if not open_:
-        return Decided(read, {})
+        return Decision(read, {})
     if any(tuple(computed[i].shape) != each.shape for i, each in open_.items()):
-        return Decided([each.first if isinstance(each, OpenReading) else each for each in read], {})
+        return Decision([each.first if isinstance(each, OpenReading) else each for each in read], {})
     here = {each.position: i for i, each in open_.items()}
     outputs = {each.position: computed[i] for i, each in open_.items()}
     choices = next(iter(open_.values())).choices
-    found = choices.decide(outputs, lambda position, y, reading: accepts(here[position], y, reading), every)
-    readings = [found.readings[open_[i].position] if i in open_ else each for i, each in enumerate(read)]
-    return Decided(
-        readings, found.taken, found.tried, {here[i]: mask for i, mask in found.beyond.items()}, found.unique
-    )
+    decision = choices.decide(outputs, lambda position, y, reading: accepts(here[position], y, reading), every)
+    readings = [decision.readings[open_[i].position] if i in open_ else each for i, each in enumerate(read)]
+    beyond = {here[i]: mask for i, mask in decision.beyond.items()}
+    return replace(decision, readings=readings, beyond=beyond)
 
 
 def with_choices(
     read: Callable[[Decisions], Sequence[Reading]], graph: Callable[[], torch.fx.GraphModule | None],
-    taken: Mapping[str, Any] | None = None,
+    picks: Mapping[str, Any] | None = None,
 ) -> tuple[Reading, ...]:  # fmt: skip
-    """Readings of a spec; each an `OpenReading` where more is computed from choices that are open and not taken.
+    """Readings of a spec; each an `OpenReading` where more is computed from choices that are open and not picked.
 
     Args:
-        read: reads the spec. graph: of what is read, where it is known. taken: the choices that are known.
+        read: reads the spec. graph: of what is read, where it is known. picks: the choices that are known.
     """
-    decisions = Decisions(taken or {})
+    decisions = Decisions(picks or {})
     first = read(decisions)
-    if decisions.open.keys() <= decisions.taken.keys():
+    if decisions.open.keys() <= decisions.picks.keys():
         return tuple(first)
     return OpenChoices(read, first, decisions, graph()).readings

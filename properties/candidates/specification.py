@@ -181,7 +181,7 @@ class Specification:
 
     def gradients(
         self, arguments: CallArguments, state: State, terms: Terms, wanted: Sequence[int],
-        cotangents: Sequence[Tensor], taken: Mapping[str, Any] | None = None,
+        cotangents: Sequence[Tensor], picks: Mapping[str, Any] | None = None,
     ) -> tuple[Reading, ...]:  # fmt: skip
         """The balls of the gradients of the wanted operands.
 
@@ -189,7 +189,7 @@ class Specification:
             arguments, state, terms: as for `read`.
             wanted: positions among the floating tensors of the state and then of the arguments.
             cotangents: one for each floating output.
-            taken: the choices of the call whose gradients are asked, as far as they are known.
+            picks: the choices of the call whose gradients are asked, as far as they are known.
         """
 
         def read(decisions: Decisions) -> Sequence[Reading]:
@@ -197,7 +197,7 @@ class Specification:
                 return self._of_gradients(arguments, state, terms, wanted, cotangents, decisions).read()
 
         with _reading(self.name):
-            return with_choices(read, lambda: None, taken)
+            return with_choices(read, lambda: None, picks)
 
     def drawn_gradients(
         self, arguments: CallArguments, state: State, terms: Terms, wanted: Sequence[int], cotangents: Sequence[Tensor],

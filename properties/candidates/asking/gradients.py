@@ -268,17 +268,17 @@ def _held_gradients(session: Session, asked: GradientRequest, got: list[Tensor |
         return not_asked("GRAD", "no gradient is missed, and the candidate gives none")
 
     facts = operands_of(spec, arguments, state)
-    taken = _choices_of(asked, session.read(arguments, state, session.terms), facts)
-    if taken is None:
+    picks = _choices_of(asked, session.read(arguments, state, session.terms), facts)
+    if picks is None:
         return not_asked("GRAD", "the outputs do not show what was drawn, on which the gradients hang")
 
     def read(terms: Terms) -> Sequence[Reading]:
         # In other memory the gradients are the same, so that they are read once.
         known = session.readings if arguments is session.given and state is spec.state else {}
-        key = (terms, tuple(positions), *(table.tobytes() for table in taken.values()))
+        key = (terms, tuple(positions), *(table.tobytes() for table in picks.values()))
         key += tuple(to_array(g).tobytes() for g in asked.cotangents)
         if key not in known:
-            known[key] = spec.gradients(arguments, state, terms, positions, asked.cotangents, taken)
+            known[key] = spec.gradients(arguments, state, terms, positions, asked.cotangents, picks)
         return known[key]
 
     outcomes = hold_in_turn(titles, computed, read, session.terms, None, facts, order=1)
@@ -313,8 +313,8 @@ def _choices_of(asked: GradientRequest, read: Sequence[Reading], facts: OperandF
         return choices.named_by(dict(enumerate(asked.outputs)))
     if not asked.outputs:
         return None
-    decided = decide_by(asked.outputs, read[: len(asked.outputs)], facts, every=True)
-    return decided.taken if decided.unique and not decided.beyond else None
+    decision = decide_by(asked.outputs, read[: len(asked.outputs)], facts, every=True)
+    return decision.picks if decision.is_unique and not decision.beyond else None
 
 
 def _is_missed(session: Session, asked: GradientRequest, operand: int | str) -> bool:

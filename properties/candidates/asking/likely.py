@@ -100,7 +100,7 @@ def _looked_at(session: Session, row: Evidence) -> _Looked:
     formats = [FORMATS.get(dtype_name(computed.dtype)) for computed in row.computed]
     pairs = zip(row.held, formats, strict=True)
     # Of the choices that explain an output, by their bounds, the candidate may have made another one.
-    balls = [one.ball if one.wrong is None and fmt is not None and not one.taken else None for one, fmt in pairs]
+    balls = [one.ball if one.wrong is None and fmt is not None and not one.picks else None for one, fmt in pairs]
     runs = map(row.picked, itertools.chain([first], evaluations))
     spread = spreads(balls, formats, runs, cotangents=row.cotangents)
     looked, sides = 0, {}

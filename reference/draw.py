@@ -14,7 +14,7 @@ import numpy as np
 from .decidable import Decidable
 
 
-class Drawn(Decidable):
+class Draw(Decidable):
     """Integers of which a draw gives any between two bounds; each is a row of its own.
 
     Attributes:
