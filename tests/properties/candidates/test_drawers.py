@@ -71,7 +71,7 @@ def test_gradients_of_dropout_are_those_of_its_own_mask(right: bool) -> None:
             (mask,), (g,) = context.saved_tensors, gradients
             return torch.where(mask, g / 0.7, 0.0)
 
-    kernel = lambda x: Dropping.apply(x)  # noqa: E731
+    kernel = lambda x: Dropping.apply(x)  # type: ignore[no-untyped-call]  # noqa: E731
     judgement = opassay.judge(kernel, dropout, (normal(8, 16),), questions=["GIVEN", "GRAD"], seed=0)
     assert judgement.verdict == ("accepted" if right else "rejected"), str(judgement)
     assert right or [cause.question for cause in judgement.causes] == ["GRAD"]
