@@ -12,6 +12,7 @@ what was right with none of them is not judged, which a verdict says.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -92,9 +93,10 @@ class OpenChoices:
         self._labels: Sequence[Any] = [np.zeros(y.shape, dtype=np.int64) for y in first]
         self._groups: Mapping[str, Any] | None = None
         if graph is not None:
-            dependence = Dependence(graph, decisions.open)
-            self._labels = dependence.of_outputs()
-            self._groups = dependence.groups
+            # What cannot be followed through the graph leaves everything to hang on everything.
+            with contextlib.suppress(Exception):
+                dependence = Dependence(graph, decisions.open)
+                self._labels, self._groups = dependence.of_outputs(), dependence.groups
 
     @property
     def are_drawn(self) -> bool:
