@@ -329,9 +329,9 @@ _OF_CANDIDATES = (
         "Memory that the candidate allocates and does not write reads as NaN."),
     Property("GRAD", "gradients of inputs and parameters",
         "The gradients of inputs and parameters are taken with random cotangents and held against the exact ones: "
-        "at the given inputs, by a second backward, at others with other parameters, and with operands and "
-        "cotangents that are not contiguous. The outputs of a call that records gradients are held, too, and the "
-        "inputs must be as before."),
+        "at the given inputs, by a second backward, at others of all magnitudes with other parameters, and with "
+        "operands and cotangents that are not contiguous. The outputs of a call that records gradients are held, too, "
+        "and the inputs must be as before."),
     Property("COMPILED", "values and gradients under torch.compile",
         "The candidate is traced by torch.compile, and the graph is run. A clear error is no fault."),
     Property("SIZES", "values: other sizes",

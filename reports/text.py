@@ -147,7 +147,8 @@ def _standing(subject: str, verdicts: tuple[Verdict, ...]) -> SubjectStanding:
     elif not verified + weak:
         tone, in_summary, summary = "open", frozenset[Outcome](), "nothing checked"
     else:
-        summary = f"all {verified} verified" if not weak else f"all {verified + weak} held, {weak} of them weakly"
+        every = f"all {verified + weak}" if verified + weak > 1 else "1"
+        summary = f"{every} held, {weak} of them weakly" if weak else f"{every} verified"
     rest = ", ".join(f"{count} {outcome}" for outcome, count in tally.items() if outcome not in in_summary)
     return SubjectStanding(one_line(subject, 60), summary, rest, tone, verdicts)
 

@@ -76,13 +76,9 @@ class Elements:
     of: Callable[[Any], Measures]
     edges: Callable[[tuple[int, ...]], Edges]
 
-    def worst(self, accepted: Any = None) -> tuple[Any, ...]:
-        """The index of the worst element that is not accepted.
-
-        Args:
-            accepted: a mask of the elements to leave out, in place of those that are accepted.
-        """
-        inside = np.reshape(self.accepted if accepted is None else accepted, -1)
+    def worst(self) -> tuple[Any, ...]:
+        """The index of the worst element that is not accepted."""
+        inside = np.reshape(self.accepted, -1)
         worst, at = -1.0, 0
         for part in _blocks(inside.size):
             if inside[part].all():

@@ -218,8 +218,8 @@ LADDER: tuple[tuple[Terms, str], ...] = (
     (PRESETS["tensor_core"], "TF32 products, sums in {sums}"),
     (replace(_TORCH, name="bfloat16_factors", factors="bfloat16"), "bfloat16 products, sums in {sums}"),
     (PRESETS["fast_math"], "fast functions, sums in {sums}"),
-    (replace(_TORCH, name="float16", accumulate="float16"), "float16"),
-    (replace(_TORCH, name="bfloat16", accumulate="bfloat16"), "bfloat16"),
+    (replace(_TORCH, name="float16", accumulate="float16"), "{dtype} wherever the spec has it, sums in float16"),
+    (replace(_TORCH, name="bfloat16", accumulate="bfloat16"), "{dtype} wherever the spec has it, sums in bfloat16"),
 )
 
 

@@ -26,7 +26,7 @@ from ..programs.along import along_path
 from ..programs.questions import of_element, of_equality
 from ..verdicts.verdict import Code, Worst
 from ..verdicts.violation import Fault, Violation
-from .outlier import describe_outlier, describe_width, make_outlier, measures_at, ulps_of
+from .outlier import describe_outside, measures_at, ulps_of
 
 #: The most elements of an output that are read by themselves, the worst first, until one is outside by its exact value.
 MOST = 4
@@ -88,23 +88,20 @@ def attribute(path: Path, expression: str, need: object) -> ScriptMaker:
     return functools.partial(of_equality, functools.partial(along_path, path), expression, need, path.name)
 
 
-def describe_shape(
+def require_shape(
     op: str, index: int, tensor: Tensor, ball: Ball, name: str, path: str, make_script: ScriptMaker | None
-) -> Violation:
-    """The violation of an output whose shape is not the formula's.
+) -> None:
+    """Raise a Violation unless an output has the shape of the formula's.
 
     Args:
         op: its name. index, tensor, ball, name: the number of the output, the output, its reading, its name.
         path: the name of the path. make_script: makes the lines of a program that computes the outputs, or None.
     """
-    lines = [f"got shape={tuple(tensor.shape)}, need {ball.shape}"]
-    violation = Violation(Code.ATTRIBUTE, f"{op} {path}: shape of {name}", lines, path)
-    if make_script is None:
-        return violation
-    expression = f"tuple(outputs[{index}].shape)"
-    return violation.showing(
-        functools.partial(of_equality, make_script, expression, tuple(ball.shape), violation.title)
-    )
+    got, need = tuple(tensor.shape), tuple(ball.shape)
+    if got != need:
+        title, expression = f"{op} {path}: shape of {name}", f"tuple(outputs[{index}].shape)"
+        show = make_script and functools.partial(of_equality, make_script, expression, need, title)
+        raise Violation(Code.ATTRIBUTE, title, [f"got shape={got}, need {need}"], path).showing(show)
 
 
 def describe_worst(
@@ -119,31 +116,24 @@ def describe_worst(
         tensor, elements: the output, and its elements in their accept sets. exact: its exact reading, if one was made.
         alone: the worst element, where it was read exactly by itself.
     """
-    refused, name, fmt = ~elements.accepted, expected.names[index], FORMATS[dtype_name(tensor.dtype)]
+    name, fmt = expected.names[index], FORMATS[dtype_name(tensor.dtype)]
     at = tuple(map(int, elements.worst() if alone is None else alone.at))
-    worst, values = worst_of(tensor, elements, exact, name, expected.path, at), to_array(tensor)
+    worst = worst_of(tensor, elements, exact, name, expected.path, at)
     here = measures_at(elements, at) if alone is None else measures_at(alone.elements, ())
     if alone is not None:
         value, ratio = libmp.to_str(alone.exact.values[()], 25), float(here.ratio[0])
         worst = replace(worst, exact=value, ulp=ulps_of(fmt, here, float(alone.elements.value)), ratio=ratio)
-    share = scale.share(values, fmt, elements, allowed.roundoff, expected.operands)
+    share = scale.share(to_array(tensor), fmt, elements, allowed.roundoff, expected.operands)
     worst = replace(worst, share=share, roundoffs=share / fmt.unit_roundoff)
     code = Code.SPECIAL if elements.special[at] or not math.isfinite(worst.ratio) else Code.VALUE
-    outlier = make_outlier(name, values, elements, refused, at, here)
-    lines = [
-        f"element    {worst.where}",
-        *describe_outlier(outlier, here, fmt, elements, refused, worst.exact),
-        f"format     {dtype_name(tensor.dtype)}, sums in {allowed.accumulate.name}",
-        describe_width(elements, here),
-    ]
-    if allowed.roundings > 1:
-        lines.append(f"bound      heuristic from second order on: {allowed.roundings:g} roundings per operation")
+    outlier, lines = describe_outside(name, tensor, elements, allowed, at, here, worst.exact)
     # The title shows no computed value, so that failures of one cause have one title in several samples.
     size = f", {worst.ratio:.4g}x bound" if math.isfinite(worst.ratio) else f": {_kind_text(worst)}"
     title = f"{op} {expected.path}: {name} outside its accept set{size}"
     edges = elements.edges(at) if alone is None else alone.elements.edges(())
     fault = Fault(index, at, worst.exact, edges)
-    violation = Violation(code, title, lines, expected.path, fault=fault, worst=worst)
+    lines = (f"element    {worst.where}", *lines)
+    violation = Violation(code, title, lines, expected.path, fault=fault, worst=worst, outlier=outlier)
     if expected.make_script is not None:
         violation.make_script = functools.partial(of_element, expected.make_script, fault, f"{op} {worst.where}")
     return violation

@@ -18,14 +18,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import torch
 
 from ...reference.algorithms import names_of
 from ...reference.exact import Exact, evaluate
 from ...reference.formats import FORMATS
 from .. import process
-from ..bound import accept, scale
+from ..bound import scale
 from ..bound.contract import EXP2, Contract, contract
 from ..bound.rounding import Ball, balls, balls_with_systematic, lengths
 from ..machine.ptx import approximations, hardware
@@ -38,7 +37,8 @@ from ..programs.along import along_path, defer_script
 from ..programs.questions import of_equality, of_exception
 from ..verdicts.verdict import Code
 from ..verdicts.violation import Fault, Unsupported, Violation, raised
-from .card import attribute, describe_shape, describe_worst, find_worst_alone, worst_of
+from .card import attribute, describe_worst, find_worst_alone, require_shape, worst_of
+from .holding import OperandFacts, hold
 from .tally import LARGE, Tally
 
 #: Above this many mpmath operations (elements x 4^order) the ball alone decides; it is a rigorous oracle by itself. The
@@ -282,12 +282,11 @@ class Judge:
             judge = Judge(op, self.subject_name, self.contract, self.device)
             expected = other.expected()
             read = judge.read(expected, computed)
-            standings = [
-                accept.place_in_accept_sets(to_array(y), FORMATS[dtype_name(y.dtype)], ball, None, expected.finite)
-                for y, ball in zip(computed, read, strict=True)
-            ]
+            facts = OperandFacts.FINITE if expected.finite else OperandFacts.UNKNOWN
+            standings = [hold("", y, ball, facts) for y, ball in zip(computed, read, strict=True)]
             # An element that is not judged any more has not been accepted.
-            if standings[fault.output].judged[fault.index] and all(np.all(each.accepted) for each in standings):
+            elements = standings[fault.output].in_sets
+            if elements is not None and elements.judged[fault.index] and not any(each.is_outside for each in standings):
                 return f"it would be accepted if the declaration allowed {what}"
         return ""
 
@@ -348,25 +347,23 @@ class Judge:
             tensor: the output. ball, exact: its readings; without an exact one, it is made once an element is refused.
         """
         name = expected.names[index]
-        if tuple(tensor.shape) != ball.shape:
-            raise describe_shape(self.op.name, index, tensor, ball, name, expected.path, expected.make_script)
-        computed = to_array(tensor)
-        fmt, order = FORMATS[dtype_name(tensor.dtype)], expected.order + self.op.promises.order
-        elements = accept.place_in_accept_sets(computed, fmt, ball, exact, expected.finite, order)
-        if not np.all(elements.accepted):
-            # The accept set around the exact value contains the one around the centre, because the distance of the two
-            # is added to the bound. So an element at the edge may still be accepted here.
-            if exact is None and self._tells(expected, tensor):
-                exact = evaluate(expected.formula, *expected.operands)[0][index]
-                elements = accept.place_in_accept_sets(computed, fmt, ball, exact, expected.finite, order)
-            alone = None
-            if exact is None:
-                with self.tally.clock("reference"):
-                    alone = find_worst_alone(expected, index, computed, fmt, ball, elements, order)
-            if not np.all(elements.accepted):
-                raise describe_worst(
-                    self.op.name, self.contract_of(expected.order), expected, index, tensor, elements, exact, alone
-                )
+        require_shape(self.op.name, index, tensor, ball, name, expected.path, expected.make_script)
+        facts = OperandFacts.FINITE if expected.finite else OperandFacts.UNKNOWN
+        order, fmt = expected.order + self.op.promises.order, FORMATS[dtype_name(tensor.dtype)]
+        standing = hold(name, tensor, ball, facts, order, exact=exact)
+        # The accept set around the exact value contains the one around the centre, because the distance of the two is
+        # added to the bound. So an element at the edge may still be accepted here.
+        if standing.is_outside and exact is None and self._tells(expected, tensor):
+            exact = evaluate(expected.formula, *expected.operands)[0][index]
+            standing = hold(name, tensor, ball, facts, order, exact=exact)
+        elements, alone = standing.in_sets, None
+        assert elements is not None, standing.wrong  # outputs along paths are floating
+        if standing.is_outside and exact is None:
+            with self.tally.clock("reference"):
+                alone = find_worst_alone(expected, index, to_array(tensor), fmt, ball, elements, order)
+        if standing.is_outside:
+            allowed = self.contract_of(expected.order)
+            raise describe_worst(self.op.name, allowed, expected, index, tensor, elements, exact, alone)
         worst = functools.partial(worst_of, tensor, elements, exact, name, expected.path)
         operands = expected.operands if self.tally.bins is not None else ()
         scaled = scale.scaled(fmt, elements, self.contract_of(expected.order).roundoff, operands)
@@ -383,8 +380,7 @@ class Judge:
         """
         self._require_count(computed, read, path, make_script)
         for i, (tensor, ball) in enumerate(zip(computed, read, strict=True)):
-            if tuple(tensor.shape) != ball.shape:
-                raise describe_shape(self.op.name, i, tensor, ball, f"out[{i}]", path, make_script)
+            require_shape(self.op.name, i, tensor, ball, f"out[{i}]", path, make_script)
 
     def _require_count(
         self, computed: Sequence[Tensor], read: Sequence[Ball], path: str, make_script: ScriptMaker | None

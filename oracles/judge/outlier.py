@@ -6,46 +6,21 @@ Every card of a wrong output has these lines, whoever asked.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ...reference.formats import Format
 from ..bound import accept, scale
+from ..bound.contract import Contract
+from ..bound.terms import Terms
+from ..op.declaration import Tensor, dtype_name, to_array
+from ..specs.storage import format_of
+from ..verdicts.violation import Outlier
 from .location import box_of, describe_place, describe_relation, draw_map
 
 #: Elements that say how wide bounds are.
 _LOOKED_AT = 2**17
-
-
-@dataclass(frozen=True)
-class Outlier:
-    """The worst of the elements of an output that are outside their accept sets, and where all of them lie.
-
-    Attributes:
-        output: its name. index: of the worst element.
-        computed, exact: its value and the exact one, float64. bound: the largest error that is accepted there.
-        ratio: its error over the bound.
-        outside, elements: how many elements are outside, of how many.
-        box: the first and the last index of these elements along every axis.
-        place, relation: where they lie and how they go with the right values, in words; empty where nothing short is
-            true of all.
-        share: the largest error as a share of the largest exact element; infinite where one of both is not finite.
-    """
-
-    output: str
-    index: tuple[int, ...]
-    computed: float
-    exact: float
-    bound: float
-    ratio: float
-    outside: int
-    elements: int
-    box: tuple[tuple[int, int], ...]
-    place: str
-    relation: str
-    share: float
 
 
 def measures_at(elements: accept.Elements, at: tuple[int, ...]) -> accept.Measures:
@@ -53,33 +28,25 @@ def measures_at(elements: accept.Elements, at: tuple[int, ...]) -> accept.Measur
     return elements.of([int(np.ravel_multi_index(at, elements.accepted.shape)) if at else 0])
 
 
-def make_outlier(
-    name: str, values: Any, elements: accept.Elements, outside: Any, at: tuple[int, ...], here: accept.Measures
-) -> Outlier:
-    """The outlier of an output.
+def describe_outside(
+    name: str, tensor: Tensor, elements: accept.Elements, contract: Contract, at: tuple[int, ...],
+    here: accept.Measures, exact: str = "", terms: Terms | None = None,
+) -> tuple[Outlier, tuple[str, ...]]:  # fmt: skip
+    """The outlier of an output, and the lines of its card: what was computed, how far off, how severe, where.
 
     Args:
-        name: of the output. values: it, float64. elements: in their accept sets.
-        outside: which of them are wrong, a bool array with a true element. at: the worst of these. here: its measures.
+        name, tensor: of the output. elements: in their accept sets, not all of which are accepted.
+        contract, terms: what was allowed; without terms it is not said. at: the worst element. here: its measures.
+        exact: the exact value with more digits than a float64 has, where it was read.
     """
-    return Outlier(
+    outside, values, fmt = ~elements.accepted, to_array(tensor), format_of(tensor.dtype)
+    outlier = Outlier(
         name, at, float(values[at]), float(elements.value[at]), float(here.bound[0]), float(here.ratio[0]),
         int(np.count_nonzero(outside)), outside.size, box_of(outside) if at else (), describe_place(outside),
         describe_relation(values, elements.value, outside), _share(values, elements.value, outside),
     )  # fmt: skip
-
-
-def describe_outlier(
-    outlier: Outlier, here: accept.Measures, fmt: Format, elements: accept.Elements, outside: Any, exact: str = ""
-) -> list[str]:
-    """The lines of a card: what was computed, how far off, how severe, and where.
-
-    Args:
-        outlier, here, elements, outside: as for `make_outlier`. fmt: of the output.
-        exact: the exact value with more digits than a float64 has, where it was read.
-    """
     where = "; ".join(text for text in (outlier.place, outlier.relation) if text)
-    return [
+    lines = (
         f"computed   {outlier.computed!r} ({outlier.computed.hex()})",
         f"exact      {exact or repr(outlier.exact)}",
         *_describe_error(outlier, ulps_of(fmt, here, outlier.exact), _largest(elements.value)),
@@ -87,10 +54,15 @@ def describe_outlier(
         f" ({outside.size - np.count_nonzero(elements.judged)} not judged)",
         *([f"where      {where}"] if where else []),
         *(f"{'' if i else 'map':<11}{line}" for i, line in enumerate(draw_map(outside))),
-    ]
+        *([] if terms is None else [f"allowed    {terms}"]),
+        f"format     {dtype_name(tensor.dtype)}, sums in {contract.accumulate.name}",
+        _describe_width(elements, here),
+    )
+    heuristic = f"bound      heuristic from second order on: {contract.roundings:g} roundings per operation"
+    return outlier, (*lines, heuristic) if contract.roundings > 1 else lines
 
 
-def describe_width(elements: accept.Elements, here: accept.Measures) -> str:
+def _describe_width(elements: accept.Elements, here: accept.Measures) -> str:
     """The line of a card about the smallest error that could have been seen: in most elements, and in the worst."""
     widths = elements.of(some_of(elements.accepted.size)).width
     widths = widths[np.isfinite(widths)]

@@ -35,11 +35,41 @@ class Fault:
     edges: Edges
 
 
-class Violation(AssertionError):
-    """A broken promise of the subject.
+@dataclass(frozen=True)
+class Outlier:
+    """The worst of the elements of an output that are outside their accept sets, and where all of them lie.
 
     Attributes:
-        fault: the wrong element, where the violation is about one. worst: the same element as the report shows it.
+        output: its name. index: of the worst element.
+        computed, exact: its value and the exact one, float64. bound: the largest error that is accepted there.
+        ratio: its error over the bound.
+        outside, elements: how many elements are outside, of how many.
+        box: the first and the last index of these elements along every axis.
+        place, relation: where they lie and how they go with the right values, in words; empty where nothing short is
+            true of all.
+        share: the largest error as a share of the largest exact element; infinite where one of both is not finite.
+    """
+
+    output: str
+    index: tuple[int, ...]
+    computed: float
+    exact: float
+    bound: float
+    ratio: float
+    outside: int
+    elements: int
+    box: tuple[tuple[int, int], ...]
+    place: str
+    relation: str
+    share: float
+
+
+class Violation(AssertionError):
+    """A broken promise of the subject; its text is the card.
+
+    Attributes:
+        code, title, lines: see `__init__`. outlier: what is outside, where the violation is about elements.
+        fault: the worst of these for a program. worst: the same element as the report shows it.
         sample: the input that showed the violation, where it is not the sample that the check began with.
         once: whether one observation is enough, because a violation that depends on earlier calls may not come again.
         allowance: () -> what a declaration would have to allow so that the outputs were accepted, "" if nothing does.
@@ -54,17 +84,28 @@ class Violation(AssertionError):
 
     def __init__(
         self, code: Code, title: str, lines: Sequence[str] = (), path: str = "",
-        *, fault: Fault | None = None, worst: Worst | None = None,
+        *, fault: Fault | None = None, worst: Worst | None = None, outlier: Outlier | None = None,
     ) -> None:  # fmt: skip
         """
         Args:
             code, title: what is broken, as a code and in a sentence. lines: details, one a line.
             path: the name of the path that showed it.
-            fault, worst: see the attributes.
+            fault, worst, outlier: see the attributes.
         """
         super().__init__(title)
-        self.code, self.title, self.path, self.fault, self.worst = code, title, path, fault, worst
+        self.code, self.title, self.lines, self.path = code, title, tuple(lines), path
+        self.fault, self.worst, self.outlier = fault, worst, outlier
         self.message = "\n".join([title, *(f"  {line}" for line in lines)])
+
+    def __str__(self) -> str:
+        return self.message
+
+    def with_lines(self, *lines: str) -> Violation:
+        """A violation of the same with more lines at its end."""
+        every = (*self.lines, *lines)
+        return Violation(
+            self.code, self.title, every, self.path, fault=self.fault, worst=self.worst, outlier=self.outlier
+        )
 
     def showing(self, make_script: ScriptMaker | None) -> Violation:
         """This violation with `make_script`, which makes the lines of a program that shows it; None for no program."""
@@ -76,7 +117,7 @@ class Violation(AssertionError):
 #: an error that is larger by orders of magnitude.
 _CLASSES = (4.0, 1024.0, math.inf)
 #: The parts of a path's name that belong to the sample and not to the path: numbers, and which arguments were batched.
-_OF_THE_SAMPLE = re.compile(r"(in|out)_dims=\([^)]*\)|\d+(\.\d+)?(e[+-]?\d+)?")
+_OF_THE_SAMPLE = re.compile(r"(in|out)_dims=\([^)]*\)|#?\d+(\.\d+)?(e[+-]?\d+)?")
 
 
 def kind_of(violation: Violation) -> tuple[object, ...]:

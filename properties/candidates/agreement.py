@@ -26,10 +26,10 @@ from torch.utils import _pytree as pytree
 from ...oracles.bound.rounding import Ball
 from ...oracles.bound.rounding.casts import cast_ball
 from ...oracles.bound.terms import Terms
+from ...oracles.judge.holding import OperandFacts, Reading
 from ...oracles.op.declaration import is_float, to_array
 from ...oracles.specs.storage import format_of, is_computed_in
-from .arguments import Args, CallArguments, OperandFacts, State, Tensor, copied_state
-from .bound_question import Reading
+from .arguments import Args, CallArguments, State, Tensor, copied_state
 from .comparing import hold_all
 from .host.calls import floating
 from .results import SpecRun, result_of
@@ -94,7 +94,7 @@ def fault(found: TorchEvaluations, balls: Sequence[Reading], terms: Terms) -> Di
     def are_outside(outputs: Sequence[Tensor] | None) -> bool | None:
         if outputs is None or len(outputs) != len(balls):
             return None
-        comparisons = hold_all([""] * len(balls), outputs, balls, terms, None, found.given, found.order, told=False)
+        comparisons = hold_all([""] * len(balls), outputs, balls, terms, None, found.given, found.order, whole=False)
         return any(each.wrong is not None for each in comparisons)
 
     if not are_outside(found.own):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 import inspect
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -16,6 +15,7 @@ from ...oracles.op.argument_text import describe_argument
 
 Tensor = torch.Tensor
 _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+_IN_ORDER = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 State = Mapping[str, Tensor]
 #: The arguments of a call: in order, or by name; and how a user gives them.
 Args = tuple[Any, ...] | dict[str, Any]
@@ -27,15 +27,6 @@ def device_of(values: Iterable[Any]) -> str:
     return "cuda" if any(isinstance(value, Tensor) and value.is_cuda for value in values) else "cpu"
 
 
-class OperandFacts(enum.Enum):
-    """What is known of the operands of a call, for what a NaN or an infinity in the output may be."""
-
-    FINITE = enum.auto()
-    WITH_NANS = enum.auto()  # and no infinity
-    WITH_INFINITIES = enum.auto()
-    IN_ONE_ORDER = enum.auto()  # some are not finite, and there is one order only to compute with them
-
-
 @dataclass(frozen=True)
 class CallArguments:
     """The arguments of one call, in order or by name.
@@ -43,15 +34,26 @@ class CallArguments:
     Attributes:
         leaves: tensors, numbers, texts and None, in order.
         structure: the tuples, lists and dictionaries around them; a dictionary where they have names.
+        names: what messages call the leaves; empty where the parameters that they go to are not known.
     """
 
     leaves: tuple[Any, ...]
     structure: pytree.TreeSpec
+    names: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, args: Inputs) -> CallArguments:
         leaves, structure = pytree.tree_flatten(dict(args) if isinstance(args, Mapping) else tuple(args))
         return cls(tuple(leaves), structure)
+
+    def with_names(self, function: Any) -> CallArguments:
+        """The same, with names for the leaves by the parameters of the function that is called: "x", "cache['k']"."""
+        args, in_order = self.args, [p.name for p in _parameters(function) if p.kind in _IN_ORDER]
+        by_name = args if isinstance(args, dict) else dict(zip(in_order, args, strict=False))
+        if len(by_name) < len(args):
+            return self
+        paths: Any = [path for path, _ in pytree.tree_flatten_with_path(by_name)[0]]
+        return replace(self, names=tuple(f"{first.key}{pytree.keystr(tuple(rest))}" for first, *rest in paths))
 
     @property
     def args(self) -> Args:
@@ -105,10 +107,14 @@ class CallArguments:
     @property
     def text(self) -> str:
         """One line: the dtype and the shape of every tensor, the values of a short one, and other values."""
-        return ", ".join(describe_argument(leaf) for leaf in self.leaves)
+        texts = map(describe_argument, self.leaves)
+        return "; ".join(map("{}: {}".format, self.names, texts)) if self.names else ", ".join(texts)
 
     def label(self, position: int) -> str:
         """What messages call the tensor at a position among the tensors."""
+        if self.names:
+            pairs = zip(self.names, self.leaves, strict=True)
+            return [name for name, leaf in pairs if isinstance(leaf, Tensor)][position]
         return f"input {position}" if len(self.tensors) > 1 else "the input"
 
 
@@ -133,12 +139,15 @@ def call_with_state(module: torch.nn.Module, state: dict[str, Tensor], args: Arg
 
 def parameters_of(function: Any) -> dict[str, bool]:
     """The parameters that have a name: whether a call must give them; none where Python cannot read them."""
+    return {p.name: p.default is p.empty for p in _parameters(function) if p.kind in _NAMED}
+
+
+def _parameters(function: Any) -> list[inspect.Parameter]:
     function = function.forward if isinstance(function, torch.nn.Module) else function
     try:
-        parameters = inspect.signature(function).parameters.values()
+        return list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):
-        return {}
-    return {p.name: p.default is p.empty for p in parameters if p.kind in _NAMED}
+        return []
 
 
 def lacking(parameters: Mapping[str, bool], args: Args) -> list[str]:

@@ -12,10 +12,8 @@ import numpy as np
 from ...oracles.bound.contract import Contract
 from ...oracles.bound.rounding import Ball, balls, joined
 from ...oracles.bound.rounding.chance import Evaluations
+from ...oracles.judge.holding import Reading
 from ...reference.algorithms import Inapplicable, algorithms
-
-#: An output as the rounding reading has it: a ball, or an array of integers or truth values.
-Reading = Any
 
 
 @dataclass(frozen=True)

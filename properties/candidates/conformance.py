@@ -11,12 +11,12 @@ import torch
 
 from ...oracles.bound.rounding import Ball
 from ...oracles.bound.terms import Terms, terms
+from ...oracles.judge.holding import Reading, Standing
 from ...oracles.op.declaration import dtype_name
 from ...reference.formats import EVERY_FORMAT
 from .agreement import disagreement, operands_of
 from .arguments import CallArguments, Tensor
-from .bound_question import Reading
-from .comparing import Held, decide_by, hold_in_turn
+from .comparing import decide_by, hold_in_turn
 from .results import SpecRun, result_of, unlike
 from .specification import SpecError, specification
 
@@ -128,7 +128,7 @@ def assert_conforms(candidate_output: Any, spec: Any, *args: Any, contract: str 
         raise AssertionError("\n".join([f"{read_spec.name}: {wrong[0]}", *wrong[1:]]))
 
 
-def _left(name: str, held: Held) -> str:
+def _left(name: str, held: Standing) -> str:
     """Of how many elements nothing is known, though something could be; empty for none."""
     if held.missed:
         return f"{name} is not known: {held.missed} of {held.elements} elements have no bound: {held.reason}"

@@ -10,9 +10,8 @@ import numpy as np
 
 from ...oracles.bound.rounding import Ball
 from ...oracles.bound.rounding.chance import Evaluations
+from ...oracles.judge.holding import Reading, Standing
 from .arguments import CallArguments, State, Tensor
-from .bound_question import Reading
-from .comparing import Held
 from .finding import Finding
 from .judgement import Covered
 
@@ -44,7 +43,7 @@ class Evidence:
     question: str
     names: tuple[str, ...]
     computed: tuple[Tensor, ...]
-    held: tuple[Held, ...]
+    held: tuple[Standing, ...]
     native: tuple[Tensor | None, ...]
     read: Callable[..., Sequence[Reading]]
     drawn: Callable[[np.random.Generator], Evaluations]
@@ -69,7 +68,7 @@ class OutputDigest:
 
     question: str
     names: tuple[str, ...]
-    outcomes: tuple[Held, ...]
+    outcomes: tuple[Standing, ...]
     meets: tuple[bool | None, ...]
 
 
@@ -90,7 +89,7 @@ class Records:
     lost: list[str] = field(default_factory=list)
     lacking: set[str] = field(default_factory=set)
 
-    def remember(self, question: str, names: Sequence[str], outcomes: Sequence[Held]) -> None:
+    def remember(self, question: str, names: Sequence[str], outcomes: Sequence[Standing]) -> None:
         """Keep a digest of outputs that were held."""
         if question in OF_ITSELF:
             return

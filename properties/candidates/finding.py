@@ -5,27 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from ...oracles.judge.holding import Standing
 from ...oracles.verdicts.verdict import FAILED, Code, Outcome, Verdict
+from ...oracles.verdicts.violation import Violation
 from .arguments import CallArguments, State, Tensor
-from .card import Wrong
-from .comparing import Held
 from .host.calls import Executed, Manner
 from .layouts import MemoryLayout
 
 #: What is wrong and no failure of an answer, because there was none, and its codes.
 _ENDS = {Outcome.TIMEOUT: Code.TIMED_OUT, Outcome.CRASH: Code.CRASHED}
-
-
-class FaultError(Exception):
-    """A call that launched a kernel at fault, or one that could not be executed.
-
-    Attributes:
-        wrong: what is said of it.
-    """
-
-    def __init__(self, wrong: Wrong) -> None:
-        super().__init__(wrong.title)
-        self.wrong = wrong
 
 
 def lines_of_variant(executed: Executed | None) -> list[str]:
@@ -44,11 +32,11 @@ def require_no_fault(executed: Executed | None) -> Executed | None:
     """Give how kernels were executed, where nothing was wrong with a launch, whatever the candidate has made of it.
 
     Raises:
-        FaultError: a launch was at fault, or could not be executed.
+        Violation: a launch was at fault, or could not be executed.
     """
     if executed is not None and executed.fault:
         title, *lines = executed.text
-        raise FaultError(Wrong(Code(executed.fault), title, (*map(str.strip, lines), *lines_of_variant(executed))))
+        raise Violation(Code(executed.fault), title, (*map(str.strip, lines), *lines_of_variant(executed)))
     return executed
 
 
@@ -99,7 +87,7 @@ class Finding:
 
     question: str
     outcome: Outcome
-    wrong: Wrong | None = None
+    wrong: Violation | None = None
     judged: int = 0
     sampled: str = ""
     left_out: str = ""
@@ -129,7 +117,7 @@ class Finding:
         return f"{scope}; {self.left_out}" if self.left_out else scope
 
 
-def summed(question: str, found: Sequence[Held], arguments: CallArguments) -> Finding:
+def summed(question: str, found: Sequence[Standing], arguments: CallArguments) -> Finding:
     """The finding of several outputs of a call: the first that is wrong decides."""
     judged, elements = sum(each.judged for each in found), sum(each.elements for each in found)
     wrong = next((each.wrong for each in found if each.wrong is not None), None)
@@ -144,16 +132,16 @@ def raised(question: str, text: str, refusable: bool = False) -> Finding:
     """The finding of an exception."""
     first, *more = text.splitlines() or [""]
     outcome = Outcome.REFUSED if refusable else Outcome.FAIL
-    return Finding(question, outcome, Wrong(Code.RAISED, f"raised {first}", tuple(more)))
+    return Finding(question, outcome, Violation(Code.RAISED, f"raised {first}", tuple(more)))
 
 
 def not_asked(question: str, why: str) -> Finding:
-    return Finding(question, Outcome.UNSUPPORTED, Wrong(Code.NOT_APPLICABLE, why))
+    return Finding(question, Outcome.UNSUPPORTED, Violation(Code.NOT_APPLICABLE, why))
 
 
 def wrong(question: str, code: Code, title: str, *lines: str) -> Finding:
     outcome = next((each for each, end in _ENDS.items() if end is code), Outcome.FAIL)
-    return Finding(question, outcome, Wrong(code, title, lines))
+    return Finding(question, outcome, Violation(code, title, lines))
 
 
 def process_changed(question: str, lines: Sequence[str]) -> Finding:
@@ -165,7 +153,7 @@ def of_property(verdict: Verdict) -> Finding:
     """The finding of a property."""
     measure = verdict.measure
     text, lines = verdict.reason, () if verdict.failure is None else tuple(s.strip() for s in verdict.failure.details())
-    why = None if verdict.held else Wrong(verdict.code, text, lines)
+    why = None if verdict.held else Violation(verdict.code, text, lines)
     elements = measure.judged + measure.not_judged
     return Finding(verdict.cell.property, verdict.outcome, why, measure.judged, elements=elements, verdict=verdict)
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from ...oracles.specs.storage import format_of
 from ...reference.formats import Format, bits_to_float64
 from .arguments import CallArguments, State, Tensor
 from .sequences import reorder_sequences
@@ -42,6 +43,13 @@ def _between(tensor: Tensor, rng: Any) -> Any:
         return flat.reshape(tuple(tensor.shape))
     low, high = (flat[rng.integers(flat.size, size=flat.size)] for _ in range(2))
     return (low + rng.random(flat.size) * (high - low)).reshape(tuple(tensor.shape))
+
+
+def of_all_magnitudes(tensor: Tensor, rng: Any) -> Any:
+    """Normal numbers, of which half are made smaller by a factor: any down to the least that a sum with 1 can show."""
+    values, size = _normal(tensor, rng), tuple(tensor.shape)
+    bits = format_of(tensor.dtype).precision * rng.random(size)
+    return values * np.where(rng.random(size) < 0.5, np.exp2(-bits), 1.0)
 
 
 #: How the floating tensors of a question are filled, by the question's code. SEEDS is of the given tensors' own range.

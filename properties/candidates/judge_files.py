@@ -118,7 +118,10 @@ def _read_problem(problem: SpecFile, draws: Draws, allowed: Terms) -> tuple[Spec
     Raises:
         SpecError: the spec cannot be read, or an argument cannot be sent.
     """
-    spec, arguments = specification(problem.spec), CallArguments.of(problem.draw(draws.inputs(0)))
+    spec, arguments = (
+        specification(problem.spec),
+        CallArguments.of(problem.draw(draws.inputs(0))).with_names(problem.spec),
+    )
     _require_sendable(arguments, CallArguments.of(problem.made))
     part = part_of(spec, arguments, allowed)
     spec.read(arguments if part is None else part.of(arguments, [0]), spec.state, allowed)

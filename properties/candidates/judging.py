@@ -13,12 +13,13 @@ import torch
 from ...oracles.bound.accept import ReadingError
 from ...oracles.bound.terms import Terms, terms
 from ...oracles.verdicts.verdict import Code, Outcome, Verdict
+from ...oracles.verdicts.violation import Violation
 from ..declaring.user_samples import call_seeded, takes
 from ..table import TABLE
 from .arguments import CallArguments, copied_state
 from .asking import ASKING
 from .conformance import DEFAULT
-from .finding import FaultError, Finding, not_asked, of_property, wrong
+from .finding import Finding, not_asked, of_property, wrong
 from .host.calls import GoneError, LateError
 from .host.host import CandidateHost
 from .judge_draws import Draws
@@ -70,7 +71,7 @@ def judge(
     draw = None
     if callable(inputs):
         draw = inputs if takes(inputs, 1) else functools.partial(call_seeded, inputs)
-    arguments = CallArguments.of(draw(seed) if draw is not None else inputs)
+    arguments = CallArguments.of(draw(seed) if draw is not None else inputs).with_names(spec)
     host = CandidateHost(str(getattr(candidate, "__name__", type(candidate).__name__)), candidate)
     before = copied_state(host.state)
     part = part_of(read_spec, arguments, allowed)
@@ -166,16 +167,16 @@ def _ask(
             return findings, f"{code}: {err}", []
         except LateError:
             return findings, "", [f"not asked: out of time: {', '.join(plan.order[number:])}"]
-        except FaultError as err:
-            if err.wrong.code is not Code.OPCODE:
-                findings.append(Finding(code, Outcome.FAIL, err.wrong))
-            elif code == "GIVEN":
-                return findings, err.wrong.title, []
-            else:
-                findings.append(Finding(code, Outcome.UNSUPPORTED, err.wrong))
+        except Violation as violation:  # of a kernel that was executed
+            if violation.code is Code.OPCODE and code == "GIVEN":
+                return findings, violation.title, []
+            outcome = Outcome.UNSUPPORTED if violation.code is Code.OPCODE else Outcome.FAIL
+            findings.append(Finding(code, outcome, violation.with_lines()))  # without the frames of the call
         except GoneError as err:
             text = "the candidate did not answer" if err.timed_out else "the candidate's process has ended"
             findings.append(wrong(code, Code.TIMED_OUT if err.timed_out else Code.CRASHED, f"{text}: {err}"))
+            # A process that has ended has no outputs any more, and is called no more.
+            session.history.staying, session.history.plain = [], None
             findings += [] if code == "LEFT" else [ASKING["LEFT"](session)]
             break
     return findings, "", []

@@ -22,13 +22,13 @@ import numpy as np
 import torch
 
 from ...oracles.bound.rounding import Ball
+from ...oracles.judge.holding import Reading
 from ...oracles.specs.decisions import Decisions
 from ...oracles.specs.dependence import Dependence
 from ...reference.choice import Choice
 from ...reference.decidable import Decidable
 from ...reference.draw import Draw
 from .arguments import Tensor
-from .bound_question import Reading
 
 #: So many readings are made of one spec at most, so that a candidate's choice is decision.
 MOST = 32

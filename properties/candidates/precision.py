@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 from ...oracles.bound.accept import ReadingError
 from ...oracles.bound.terms import LADDER, PRESETS, Terms, terms
+from ...oracles.judge.holding import OperandFacts, Standing
 from ...oracles.op.declaration import dtype_name
 from ...reference.formats import EVERY_FORMAT, FORMATS
-from .arguments import OperandFacts
-from .comparing import Held, hold_all
+from .comparing import hold_all
 from .conformance import DEFAULT
 from .evidence import OF_ARITHMETIC, Evidence
 from .session import Session
@@ -72,9 +72,9 @@ def accepting_contract(session: Session, kept: str, least: str = "") -> str:
     return ""
 
 
-def _hold_under(evidence: Sequence[Evidence], terms: Terms) -> list[Held]:
+def _hold_under(evidence: Sequence[Evidence], terms: Terms) -> list[Standing]:
     """All evidence held under some terms, an outcome for each output; empty if one is outside, or cannot be read."""
-    outcomes: list[Held] = []
+    outcomes: list[Standing] = []
     for each in evidence:
         try:
             outcomes += _hold_again(each, terms)
@@ -93,7 +93,7 @@ def _out_of_range(each: Evidence) -> bool:
     return not all(bool((y if y.is_complex() else y.double()).isfinite().all()) for y in wrong)
 
 
-def _hold_again(each: Evidence, terms: Terms) -> list[Held]:
+def _hold_again(each: Evidence, terms: Terms) -> list[Standing]:
     """The outputs of one question held under other terms.
 
     BITS has operands with exact products and sums in every order, unless the terms give sums or factors fewer digits.
@@ -101,4 +101,4 @@ def _hold_again(each: Evidence, terms: Terms) -> list[Held]:
     sharp = each.question == "BITS" and not terms.accumulate and not terms.factors
     read = each.picked(each.read(terms, sharp) if sharp else each.read(terms))
     order = int(each.cotangents is not None)
-    return hold_all(each.names, each.computed, read, terms, None, OperandFacts.FINITE, order, told=False)
+    return hold_all(each.names, each.computed, read, terms, None, OperandFacts.FINITE, order, whole=False)

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 import torch
 
-from ...oracles.judge.outlier import Outlier
 from ...oracles.op.script import NoProgram, ProgramTensor, Script, plain_source
 from ...oracles.programs.values import literal
 from ...oracles.programs.writing import assemble
+from ...oracles.verdicts.violation import Outlier
 from . import failing_call
 from .arguments import Tensor, device_of
 from .cases import JudgedCase, absolute, parts_of

@@ -23,12 +23,13 @@ import torch
 
 from ...oracles.bound.accept import ReadingError
 from ...oracles.bound.terms import Terms
+from ...oracles.judge.holding import OperandFacts
 from ...oracles.judge.location import ALL_ZERO
-from ...oracles.judge.outlier import Outlier
 from ...oracles.op.declaration import is_float, to_array
 from ...oracles.specs import Traced, UntraceableError, rewritten
 from ...oracles.specs.lines import line_of
-from .arguments import OperandFacts, Tensor
+from ...oracles.verdicts.violation import Outlier
+from .arguments import Tensor
 from .comparing import hold_all
 from .evidence import OF_DATA, Evidence
 from .finding import Finding
@@ -201,7 +202,7 @@ def _explains(reason: Reason, spec: Specification, traced: Traced, evidence: Seq
 def _accepted(each: Evidence, outputs: Sequence[Tensor], read: Sequence[Any], terms: Terms) -> bool:
     """Whether outputs are in the accept sets of readings; what is judged of the spec at usual data has to be there."""
     pairs = zip(
-        hold_all(each.names, outputs, read, terms, None, OperandFacts.FINITE, told=False), each.held, strict=True
+        hold_all(each.names, outputs, read, terms, None, OperandFacts.FINITE, whole=False), each.held, strict=True
     )
     usual = each.question in OF_DATA
     return all(own.wrong is None and (own.judged >= held.judged or not usual) for own, held in pairs)

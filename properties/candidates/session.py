@@ -11,11 +11,11 @@ import msgspec
 
 from ...oracles import process
 from ...oracles.bound.terms import Terms
+from ...oracles.judge.holding import OperandFacts, Reading
 from ...oracles.op.declaration import dtype_name
 from ...oracles.verdicts.verdict import Code
 from .agreement import disagreement, operands_of
-from .arguments import CallArguments, Inputs, OperandFacts, State, Tensor, lacking
-from .bound_question import Reading
+from .arguments import CallArguments, Inputs, State, Tensor, lacking
 from .comparing import hold_in_turn
 from .evidence import OF_ARITHMETIC, OF_DATA, OF_LIKELY, Evidence, Records
 from .finding import FailingCall, Finding, in_variant, raised, require_no_fault, summed, wrong

@@ -22,6 +22,7 @@ from torch.utils import _pytree as pytree
 from ...oracles.bound.accept import ReadingError
 from ...oracles.bound.rounding.chance import Evaluations
 from ...oracles.bound.terms import Terms
+from ...oracles.judge.holding import Reading
 from ...oracles.op.declaration import dtype_name, is_float, to_array
 from ...oracles.op.transforms import REFERENCE, along
 from ...oracles.specs import (
@@ -48,7 +49,7 @@ from ...reference.missing import NoReadingError
 from ..catalog.loading import load_op
 from ..names import SelectionError
 from .arguments import Args, CallArguments, State, Tensor, call, call_with_state, copied_state, device_of
-from .bound_question import BoundQuestion, Reading
+from .bound_question import BoundQuestion
 from .numpy_specs import Formula, array_of, calls_numpy, name_of_function, with_algorithms
 from .open_readings import with_choices
 from .results import Result, SpecRun, homes_of, incomparable, result_of

@@ -15,6 +15,7 @@ import torch
 
 from ...oracles.bound.rounding import Ball
 from ...oracles.bound.terms import PRESETS
+from ...oracles.specs.lines import line_of
 from ...reference.dtypes import HALF_TYPES
 from .arguments import CallArguments, Tensor
 from .host.module_files import problem_of
@@ -146,7 +147,8 @@ def _left_out(spec: Specification, arguments: CallArguments) -> Iterator[tuple[s
     for node in [node for node in graph.graph.nodes if node.op == "call_function"][:_MOST]:
         stand_ins = stand_ins_of(node)
         if stand_ins and _matters(node):
-            yield f"without {node.target}", functools.partial(_run_without, graph, node, stand_ins[0], operands, count)
+            run = functools.partial(_run_without, graph, node, stand_ins[0], operands, count)
+            yield f"without {node.target}{line_of(node)}", run
 
 
 def _matters(node: torch.fx.Node) -> bool:

@@ -76,6 +76,8 @@ def update_command(record: Path, budget: Path, allow_raise: tuple[str, ...], rea
     run = load_run(record)
     with as_usage(ValueError):
         after, changes = baseline.update(run, before, allow_raise=allow_raise, reason=reason)
+        if not after and not budget.exists():  # An empty file would block the gate of every later run.
+            return _say_changes(changes, f"no cell has held, so {budget} is not written")
         write_atomically(budget, baseline.dump_budget(after))
     return _say_changes(changes, f"{counted(len(changes), 'change')} in {budget}")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -106,7 +107,9 @@ def test_large_outputs_are_judged_by_blocks_as_small_ones_are(monkeypatch: pytes
     assert parts.worst() == whole.worst() == np.unravel_index(np.argmax(whole.ratio), (7, 9))
     beside = np.array(whole.accepted)
     beside[parts.worst()] = True  # The worst of the others is another one.
-    assert parts.worst(beside) == np.unravel_index(np.argmax(np.where(beside, -1.0, whole.ratio)), (7, 9))
+    assert replace(parts, accepted=beside).worst() == np.unravel_index(
+        np.argmax(np.where(beside, -1.0, whole.ratio)), (7, 9)
+    )
     some = [3, 40, 17]
     for one, of_all in zip(parts.of(some), whole._measures, strict=True):
         np.testing.assert_array_equal(one, of_all.reshape(-1)[some])

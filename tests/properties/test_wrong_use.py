@@ -139,5 +139,5 @@ def test_a_declaration_may_be_named_by_its_file(tmp_path: Path, monkeypatch: pyt
 def test_a_name_that_a_file_lacks_is_said_with_the_nearest(tmp_path: Path) -> None:
     file = tmp_path / "lacking.py"
     file.write_text("def kernel(x):\n    return x\n")
-    with pytest.raises(GivenError, match=r"has none of kernl \(did you mean 'kernel'\?\)"):
+    with pytest.raises(GivenError, match=r"has no kernl \(did you mean 'kernel'\?\)"):
         candidate_of(f"{file}:kernl", (), 0)

@@ -213,6 +213,9 @@ def test_a_case_cannot_name_code_to_run(opassay: Call, tmp_path: Path) -> None:
 def test_gate_and_baseline_on_files(opassay: Call, tmp_path: Path) -> None:
     record.save(tmp_path / "run.json", make_run(verdict(), verdict("JVP")))
     assert opassay("gate", "run.json").returncode == 0
+    record.save(tmp_path / "failed.json", make_run(failed()))
+    assert "budget.json is not written" in opassay("gate", "update", "failed.json").stdout
+    assert not (tmp_path / "budget.json").exists(), "without an entry it blocks every later run"
     assert opassay("gate", "update", "run.json").returncode == 0
     assert opassay("gate", "run.json").returncode == 0
     record.save(tmp_path / "run.json", make_run(verdict(ratio=0.75), failed()))

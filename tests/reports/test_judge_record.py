@@ -66,7 +66,7 @@ def test_the_card_of_the_record_says_where_elements_are_wrong(pair: Path) -> Non
     (verdict,) = load(pair / "report" / "run.json").verdicts
     assert verdict.failure is not None
     assert "only columns 24 to 31 (the last tile of 8); off by the factor 2" in verdict.failure.message
-    assert "input      float32[8, 32]" in verdict.failure.message
+    assert "input      x: float32[8, 32]" in verdict.failure.message
     assert verdict.measure.worst is not None
     assert verdict.measure.worst.ratio > 1
 

@@ -57,7 +57,9 @@ def bilinear(contract: Contract, product: _Product, a: Ball, b: Ball, terms: int
         grown = (1.0 + rounding.factors) ** len(lossy)
         relative = grown - 1.0 + relative * grown
         absolute += sum(_lost_below(contract) * (2.0 * reaches[1 - i] + 1.0) for i in lossy) * terms
-    narrow_sums = rounding.accumulators if _of_eight_bits(a) and _of_eight_bits(b) else None
+    # To look at every factor takes as long as the product of large ones.
+    of_eight = rounding.accumulators is not None and _of_eight_bits(a) and _of_eight_bits(b)
+    narrow_sums = rounding.accumulators if of_eight else None
     if narrow_sums is not None:
         relative += narrow_sums.share(terms) * (1.0 + relative)
     limit = contract.limit

@@ -14,8 +14,8 @@ from ....oracles.bound.rounding import Ball
 from ....oracles.op.declaration import is_float, to_array
 from ....oracles.specs.storage import format_of
 from ....oracles.verdicts.verdict import Code, Outcome
+from ....oracles.verdicts.violation import Violation
 from ..arguments import Tensor
-from ..card import Wrong
 from ..finding import Finding, held, not_asked, raised
 from ..open_readings import OpenReading
 from ..session import Session
@@ -88,7 +88,7 @@ def _visible(comparison: SampleComparison) -> str:
     )
 
 
-def _card(comparison: SampleComparison) -> Wrong:
+def _card(comparison: SampleComparison) -> Violation:
     worst = comparison.worst
     lines = [
         f"event      {worst.what}",
@@ -101,4 +101,4 @@ def _card(comparison: SampleComparison) -> Wrong:
         f"chance     {worst.risk:.2g} for so much by one test of {worst.tests}; all together have a risk of {RISK:g}",
         f"sees       {_visible(comparison)}",
     ]
-    return Wrong(Code.BIAS, f"what is drawn is distributed otherwise: {worst.what}", tuple(lines))
+    return Violation(Code.BIAS, f"what is drawn is distributed otherwise: {worst.what}", tuple(lines))

@@ -16,23 +16,18 @@ import msgspec
 import torch
 
 from ....oracles.bound.terms import Terms
+from ....oracles.judge.holding import OperandFacts, Reading
 from ....oracles.op.bits import same_bits, same_results
 from ....oracles.op.declaration import dtype_name, to_array
 from ....oracles.specs.storage import is_computed_in
 from ....oracles.verdicts.verdict import Code, Outcome
-from ..agreement import (
-    SpecBackward,
-    backward,
-    fault,
-    operands_of,
-)  # fmt: skip
-from ..arguments import CallArguments, OperandFacts, Tensor
-from ..bound_question import Reading
+from ..agreement import SpecBackward, backward, fault, operands_of
+from ..arguments import CallArguments, Tensor
 from ..comparing import decide_by, hold_in_turn, tell_of_torch
 from ..evidence import Evidence
 from ..finding import FailingBackward, FailingCall, Finding, held, not_asked, process_changed, raised, summed, wrong
 from ..host.calls import Answer, BackwardCall, Manner, floating
-from ..inputs import WAYS, altered
+from ..inputs import altered, of_all_magnitudes
 from ..layouts import MemoryLayout, strides_of
 from ..layouts import place as place_in_memory
 from ..open_readings import OpenReading
@@ -89,13 +84,14 @@ def gradients(session: Session) -> Finding:
 
 
 def _unlike(session: Session) -> CallArguments:
-    """Normal numbers as arguments, which require gradients where those given do.
+    """Normal numbers and smaller ones as arguments, which require gradients where those given do.
 
-    Other ranges would ask right formulas for what they do not have: around -100 the gradient of x / (1 + exp(-x)) is
-    NaN, and around 1 that of a log-sum-exp in pieces has other digits.
+    What is done to small inputs alone may be lost in the values, and shows in their gradients. Other ranges would ask
+    right formulas for what they do not have: around -100 the gradient of x / (1 + exp(-x)) is NaN, and around 1 that of
+    a log-sum-exp in pieces has other digits.
     """
     given = session.given.tensors
-    changed = session.filled(session.given, WAYS["SIGNS"], session.generator("GRAD elsewhere"))
+    changed = session.filled(session.given, of_all_magnitudes, session.generator("GRAD elsewhere"))
     pairs = zip(changed.tensors, given, strict=True)
     return changed.with_tensors([t.requires_grad_() if was.requires_grad else t for t, was in pairs])
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 from ....oracles.bound.rounding.likeness import RISK, RUNS, Leaning, Likeness, leaning, likeness, spreads
 from ....oracles.op.declaration import dtype_name, to_array
 from ....oracles.verdicts.verdict import Code, Outcome
+from ....oracles.verdicts.violation import Violation
 from ....reference.formats import FORMATS
 from ..arguments import CallArguments
-from ..card import Wrong
 from ..evidence import OF_LIKELY, Evidence, Records
 from ..finding import Finding, held, not_asked
 from ..inputs import WAYS, altered
@@ -80,7 +80,7 @@ def likely(session: Session) -> Finding:
 class _Looked:
     """What was seen of outputs: the first that is not likely, elements, the work of evaluations, and how each leans."""
 
-    wrong: Wrong | None
+    wrong: Violation | None
     elements: int
     work: int
     sides: Mapping[str, Leaning]
@@ -167,7 +167,7 @@ def _asked_again(session: Session, question: str) -> Finding:
 _SIDES = (("up", "down"), ("away from zero", "toward zero"))
 
 
-def _far(name: str, question: str, likeness: Likeness, draws: Draws) -> Wrong:
+def _far(name: str, question: str, likeness: Likeness, draws: Draws) -> Violation:
     at = f"{name}[{', '.join(map(str, likeness.at))}]" if likeness.at else name
     title = (
         f"{name} at {question}: {likeness.overall:.3g} standard deviations of rounding off,"
@@ -178,10 +178,10 @@ def _far(name: str, question: str, likeness: Likeness, draws: Draws) -> Wrong:
         f" {likeness.most[1]:.3g}",
         f"largest    {likeness.largest:.4g}, of {at}; suspect beyond {likeness.most[0]:.3g}",
     )
-    return Wrong(Code.BIAS, title, (*lines, *_model(draws)))
+    return Violation(Code.BIAS, title, (*lines, *_model(draws)))
 
 
-def _leansto(name: str, leans: Leaning, draws: Draws) -> Wrong:
+def _leansto(name: str, leans: Leaning, draws: Draws) -> Violation:
     sides = " and ".join(side[int(by < 0)] for side, by in zip(_SIDES, leans.beyond, strict=True) if by)
     means, torchs = leans.computed / leans.elements, leans.native / leans.elements
     lines = (
@@ -190,7 +190,7 @@ def _leansto(name: str, leans: Leaning, draws: Draws) -> Wrong:
         f"away       {means[1]:.3g} half-widths, the same with the signs of the results; {torchs[1]:.3g} of torch's",
         f"beyond     what is likely by {max(map(abs, leans.beyond)):.3g}",
     )
-    return Wrong(Code.BIAS, f"{name} is rounded {sides} more often than to nearest", (*lines, *_model(draws)))
+    return Violation(Code.BIAS, f"{name} is rounded {sides} more often than to nearest", (*lines, *_model(draws)))
 
 
 def _model(draws: Draws) -> tuple[str, str]:

@@ -37,15 +37,15 @@ def left(session: Session) -> Finding:
 
 
 def _changes_of_outputs(session: Session) -> list[str]:
-    """A line for each output that is another in the end than when it was returned; none of a process that ended.
+    """A line for each output that is another in the end than when it was returned.
 
     Of an output that may share memory with an argument nothing is said: later calls write that.
+
+    Raises:
+        GoneError: the process does not give them, so that nobody knows what has become of them.
     """
     calls, native = session.history.staying, session.native
-    try:
-        now = iter(session.candidate.review().earlier if calls else [])
-    except GoneError:
-        return []
+    now = iter(session.candidate.review().earlier if calls else [])
     lines = []
     for number, outputs in enumerate(calls, 1):
         for i, was in enumerate(outputs):

@@ -21,7 +21,7 @@ from ...places.lifeline import began_with, children, end_all, program_name, runn
 from ...places.process import AnswerError, EndedError
 from .calls import Answer, CandidateCall, GoneError, LateError, Making
 from .exchange import Loaded, loaded
-from .isolation import Isolation
+from .isolation import Isolation, writable
 from .module_files import GivenError
 from .operations import Operations
 from .quarters import Confinement, Quarters
@@ -150,8 +150,8 @@ class CandidateApart:
         """The answer to a question, as the process reads it; `call`: that it is about, if it is about one."""
         self._process.ask({**question, "answer": self._exchange.place()})
         size = 0 if call is None else sum(t.nbytes for t in call.arguments.tensors)
-        # A backward pass is a call of its own.
-        times = 0 if call is None else call.times + (call.backward is not None)
+        # A backward pass is a call of its own; what is fetched of earlier calls takes no longer than one.
+        times = 1 if call is None else call.times + (call.backward is not None)
         self._said(times * self._seconds + _OWN + size / _RATE)
         return self._exchange.answer(call)
 
@@ -186,7 +186,7 @@ class CandidateApart:
         self._process.kill()
         lines = [f"a process was left running: {program_name(pid) or 'ended by now'}" for pid in self._started()]
         end_all(self._started)
-        return [*lines, *self._watch.changes()]
+        return [*lines, *self._watch.changes(writable(self._exchange.own, self._quarters.isolation))]
 
     def _started(self) -> list[int]:
         """The processes that it started and that are still running, now that it has ended."""

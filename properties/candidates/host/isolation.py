@@ -113,8 +113,15 @@ def confine(rooms: Rooms) -> Isolation:
     return _isolation(landlock.restrict(_readable(rooms), [rooms.folder, *_devices()]), filtered)
 
 
+def writable(folder: str, isolation: Isolation | None) -> list[str]:
+    """Where a candidate's process may write: its folder and device files, or anywhere if files are not kept from it."""
+    kept_off = isolation is not None and "files" in isolation.holds
+    return [os.path.realpath(path) for path in (folder, *_devices())] if kept_off else ["/"]
+
+
 def _isolation(abi: int, filtered: bool) -> Isolation:
-    holds = {"files": abi >= 1, "memory": abi >= 1, "signals": abi >= 6, "network": filtered}
+    # Before version 3 a process could still empty a file.
+    holds = {"files": abi >= 3, "memory": abi >= 1, "signals": abi >= 6, "network": filtered}
     return Isolation(f"landlock-{abi}" if abi else "none", [guard for guard in GUARDS if holds[guard]])
 
 

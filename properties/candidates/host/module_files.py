@@ -214,8 +214,9 @@ def _first_of(module: ModuleType, address: str, names: Sequence[str]) -> Any:
             value = getattr(home, op or name, None)
         if value is not None:
             return value
-    near = nearest_of(names[0], [*vars(module)]) if len(names) == 1 else ""
-    raise GivenError(f"{address}: has none of {', '.join(names)}{near}")
+    if len(names) == 1:
+        raise GivenError(f"{address}: has no {names[0]}{nearest_of(names[0], [*vars(module)])}")
+    raise GivenError(f"{address}: has none of {', '.join(names)}")
 
 
 def _drawing(draw: Any, address: str, given: dict[str, Any], names: Collection[str]) -> Callable[[int], Inputs]:

@@ -1,8 +1,10 @@
 """Files that a candidate must not write, compared before and after: those of the judge, of the spec and its own.
 
-What is hard here: other programs may write beside a spec at the same time. So what is looked at is what could be taken
-for a part of a judgement, this one or a later one: the judged files and what they import, anything beside a spec that
-Python could import, and bytecode. Bytecode that is what its source compiles to may be anybody's.
+What is hard here: other programs may write the same files at the same time. So nothing is said of a file that the
+candidate's process could not write, but of its rights, which an isolated process can change as well. And what is looked
+at is what could be taken for a part of a judgement, this one or a later one: the judged files and what they import,
+anything beside a spec that Python could import, and bytecode. Bytecode that is what its source compiles to may be
+anybody's.
 """
 
 from __future__ import annotations
@@ -12,9 +14,10 @@ import importlib.util
 import os
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
+from typing import NamedTuple
 
 #: Where the folders of this package are, and which.
 _OURS = Path(__file__).resolve().parents[3]
@@ -47,8 +50,12 @@ for line in sys.stdin:
     print(int(fine), flush=True)
 """
 
-#: What a write would change of a file: the time of its last change of status, which no program can set, and more.
-_Stamp = tuple[int, int, int]
+
+class _Stamp(NamedTuple):
+    """A file as it is: what a write would change, the time of the last change of status and more; and its rights."""
+
+    state: tuple[int, int, int]
+    rights: tuple[int, int, int]
 
 
 class Watch:
@@ -64,16 +71,28 @@ class Watch:
         self._folders = list(dict.fromkeys([*folders, *sorted(within)]))
         self._before = self._now()
 
-    def changes(self) -> list[str]:
-        """A line for each file that has been written, has appeared or is gone."""
-        now = self._now()
-        changed = [path for path in {**self._before, **now} if now.get(path) != self._before.get(path)]
+    def changes(self, writable: Iterable[str] = ("/",)) -> list[str]:
+        """A line for each file that has been written, has appeared or is gone, and for each with other rights.
+
+        Args:
+            writable: paths below which files could be written; elsewhere their rights alone could be changed.
+        """
+        now, places = self._now(), tuple(writable)
+        changed = [path for path in {**self._before, **now} if self._is_changed(path, now, places)]
         fine = set(_compiled([path for path in changed if path.parent.name == _CACHE and path in now]))
         return [f"{self._what(path, now)}: {path}" for path in changed if path not in fine]
 
-    def _what(self, path: Path, now: dict[Path, _Stamp]) -> str:
+    def _is_changed(self, path: Path, now: Mapping[Path, _Stamp], writable: Iterable[str]) -> bool:
+        was, stamp = self._before.get(path), now.get(path)
+        if was == stamp or any(path.resolve().is_relative_to(place) for place in writable):
+            return was != stamp
+        return was is not None and stamp is not None and was.rights != stamp.rights
+
+    def _what(self, path: Path, now: Mapping[Path, _Stamp]) -> str:
         if path not in now:
             return "a file is gone"
+        if path in self._before and self._before[path].rights != now[path].rights:
+            return "the rights of a file were changed"
         return "a file was written" if path in self._before else "a file appeared"
 
     def _now(self) -> dict[Path, _Stamp]:
@@ -82,9 +101,10 @@ class Watch:
         for path in dict.fromkeys([*self._files, *listed]):
             with contextlib.suppress(OSError):
                 status = path.stat()
-                stamps[path] = (status.st_ctime_ns, status.st_size, status.st_ino)
+                state = (status.st_ctime_ns, status.st_size, status.st_ino)
                 if path.is_dir():  # of a package that appears or goes; what is in it changes the folder, too
-                    stamps[path] = (0, 0, status.st_ino)
+                    state = (0, 0, status.st_ino)
+                stamps[path] = _Stamp(state, (status.st_mode, status.st_uid, status.st_gid))
         return stamps
 
 

@@ -33,7 +33,7 @@ from .over_ranks import promises_of
 Tensor = torch.Tensor
 MOMENTA = (0.1, 0.1, 0.1, 0.3, 0.0, 1.0)
 RUNNING = ("running_mean", "running_var")
-#: On CUDA shorter lines of positions, of so many samples, are taken side by side (`impl.norms.kernels_cuda.batch_norm`).
+#: On CUDA shorter lines of positions, of so many samples, are taken side by side (`impl/norms/kernels_cuda`).
 _SHORT, _MANY = 32, 64
 #: The names under which parts of the structure are chosen, where the names differ.
 _CHOSEN = {"running": "running statistics"}
@@ -184,8 +184,8 @@ def _refusals(signature: Signature, strict: bool) -> tuple[refusals.Mistake, ...
 def _channels_apart(own: int, device: str, **named: Any) -> Slices | None:
     """Every channel has statistics of its own; `own` outputs stand before the running statistics.
 
-    None on CUDA where channels lie side by side in memory: Triton deals the elements of a tile out to threads by whether
-    the number of channels is a multiple of 16, and with it the order of a channel's sums changes.
+    None on CUDA where channels lie side by side in memory: Triton deals the elements of a tile out to threads by
+    whether the number of channels is a multiple of 16, and with it the order of a channel's sums changes.
 
     Raises:
         Unsupported: on the CPU.

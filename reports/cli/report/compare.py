@@ -99,7 +99,9 @@ def _print_changes(console: Console, comparison: Comparison, most: int) -> None:
             console.print(f"  and {len(changes) - most} more {kind}; --most {len(changes)} shows all", soft_wrap=True)
     before, now = (sum(getattr(time, name) for time in comparison.times) for name in ("before", "now"))
     if comparison.times:
-        pace = "" if math.isnan(comparison.pace) else f"; a typical cell took {number(comparison.pace)} times as long"
+        ratio = number(comparison.pace)
+        pace = "as long as before" if ratio == "1" else f"{ratio} times as long"
+        pace = "" if math.isnan(comparison.pace) else f"; a typical cell took {pace}"
         console.print(f"time    {duration(before)} -> {duration(now)} for the cells that both checked{pace}")
 
 

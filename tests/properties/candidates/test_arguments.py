@@ -40,3 +40,16 @@ def test_autocast_is_entered_where_the_tensors_are(monkeypatch: pytest.MonkeyPat
     assert CandidateHost("mm", torch.mm).ask(call).outputs[0].dtype is torch.bfloat16
     assert device_of((2.0, *operands)) == "cpu"
     assert device_of((2.0, operands[0], DeviceTensor(operands[1]))) == "cuda"
+
+
+def test_leaves_have_the_names_of_the_parameters_that_they_go_to() -> None:
+    def attend(q: torch.Tensor, /, cache: dict[str, torch.Tensor], *, scale: float = 1.0) -> torch.Tensor:
+        return q @ cache["k"] * scale
+
+    q, k = torch.ones(5, 3), torch.ones(3, 9)
+    arguments = CallArguments.of((q, {"k": k})).with_names(attend)
+    assert [arguments.label(i) for i in range(2)] == ["q", "cache['k']"]
+    assert arguments.changed(torch.neg).text == "q: float32[5, 3]; cache['k']: float32[3, 9]"
+    assert CallArguments.of({"cache": {"k": k}, "q": q}).with_names(attend).label(1) == "q"
+    assert CallArguments.of((q, k)).with_names(lambda *args: args[0]).label(1) == "input 1"
+    assert CallArguments.of((q, k)).with_names(torch.matmul).label(1) == "input 1", "whose parameters nobody can read"

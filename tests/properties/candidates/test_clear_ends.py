@@ -12,7 +12,10 @@ from torch import Tensor
 
 import opassay
 from opassay.oracles.specs import rules
+from opassay.oracles.verdicts.verdict import Code
 from opassay.properties.candidates import judge_files
+from opassay.properties.candidates.host.calls import GoneError
+from opassay.properties.candidates.host.host import CandidateHost
 from opassay.properties.candidates.judgement import Ruling
 from opassay.properties.candidates.judging import judge
 from opassay.reports.cli.main import main
@@ -71,3 +74,13 @@ def test_a_fault_of_the_judge_is_a_line_of_json_too(
     said = json.loads(line)
     assert said["verdict"] == "error"
     assert said["error"] == "internal error, KeyError: 'planted'"
+
+
+def test_outputs_that_are_not_shown_again_are_not_taken_for_what_they_were(monkeypatch: pytest.MonkeyPatch) -> None:
+    def late(_: CandidateHost) -> None:
+        raise GoneError("after 65 s: no answer", True)
+
+    monkeypatch.setattr(CandidateHost, "review", late)
+    found = judge(torch.relu, torch.relu, (_normal(4, 8),), questions=["GIVEN", "LEFT"])
+    assert found.verdict is Ruling.REJECTED, str(found)
+    assert [(each.question, each.wrong and each.wrong.code) for each in found.causes] == [("LEFT", Code.TIMED_OUT)]

@@ -10,7 +10,8 @@ import torch
 
 import opassay
 from opassay.oracles.bound.terms import Terms, terms
-from opassay.properties.candidates.arguments import CallArguments, OperandFacts
+from opassay.oracles.judge.holding import OperandFacts
+from opassay.properties.candidates.arguments import CallArguments
 from opassay.properties.candidates.comparing import hold_in_turn
 from opassay.properties.candidates.specification import specification
 

@@ -224,6 +224,7 @@ def test_an_audit_names_the_trivial_programs_that_a_check_accepts(
     assert "all of it in torch.bfloat16" in passing
     assert audit_task(spec, 0.0, 10.0).passing[0].name == "all zeros"
     assert any("softmax" in row.name and not row.passes for row in loose.rows)
+    assert any(row.name.startswith("without aten") and " in line " in row.name for row in loose.rows)
     assert main(["audit-task", spec, "--rtol", "0", "--atol", "0", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["passing"] == []
 

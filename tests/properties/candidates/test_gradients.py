@@ -77,8 +77,8 @@ def test_a_gradient_that_may_be_owed_is_a_weakness_where_no_input_says_so() -> N
     found = _judged(_rotation, rotated, _normal(2, 5, 8), *_angles())
     assert found.verdict is Ruling.WEAK, str(found)
     assert [text.partition(";")[0] for text in found.weaknesses] == [
-        "the candidate gives no gradient of input 1",
-        "the candidate gives no gradient of input 2",
+        "the candidate gives no gradient of c",
+        "the candidate gives no gradient of s",
     ]
 
 
@@ -93,7 +93,7 @@ def _without_weight(x: Tensor, w: Tensor) -> Tensor:
 def test_a_gradient_that_is_required_and_lost_is_wrong() -> None:
     found = _judged(_without_weight, product, _normal(3, 4, needs=True), _normal(4, 5, needs=True))
     (cause,) = found.causes
-    assert cause.text.startswith("gradient of input 1 (none, so zeros)[")
+    assert cause.text.startswith("gradient of w (none, so zeros)[")
     assert _judged(_without_weight, product, _normal(3, 4, needs=True), _normal(4, 5)).verdict is Ruling.ACCEPTED
 
 
@@ -160,3 +160,15 @@ def test_a_spec_without_any_backward_is_not_asked() -> None:
     found = _judged(torch.exp, spec, _normal(4))
     assert found.findings[-1].outcome is Outcome.UNSUPPORTED
     assert "modified by an inplace operation" in found.findings[-1].text
+
+
+def test_what_is_done_to_small_inputs_alone_shows_in_their_gradients() -> None:
+    def log_sum(x: Tensor) -> Tensor:
+        return torch.logsumexp(x, -1)
+
+    def flushing(x: Tensor) -> Tensor:
+        return log_sum(torch.where(x.abs() < 1e-4, torch.zeros_like(x), x))
+
+    found = judge(flushing, log_sum, (_normal(8, 32),))
+    assert [each.question for each in found.causes] == ["GRAD"], str(found)
+    assert "where      at other inputs" in str(found)

@@ -175,6 +175,22 @@ def test_what_could_be_imported_later_is_watched(change: Callable[[Path], object
     assert found.startswith(said.format(tmp_path))
 
 
+def test_what_a_candidate_could_not_write_is_no_finding_but_for_rights(tmp_path: Path) -> None:
+    """A commit in the checkout of judge or spec writes such files while a candidate is judged."""
+    watch, own = _watched(tmp_path), tmp_path / "elsewhere"
+    (tmp_path / "spec.py").write_text("other\n")
+    (tmp_path / "tabulate.py").touch()
+    (tmp_path / "neighbour.py").unlink()
+    assert watch.changes([str(own)]) == []
+    assert len(watch.changes()) == 3
+    (tmp_path / "spec.py").chmod(0o600)
+    (own / "candidate.py").write_text("other\n")
+    assert watch.changes([str(own)]) == [
+        f"the rights of a file were changed: {tmp_path}/spec.py",
+        f"a file was written: {own}/candidate.py",
+    ]
+
+
 def _watched(folder: Path) -> Watch:
     (folder / "elsewhere").mkdir()
     for name in ("spec.py", "neighbour.py", "elsewhere/candidate.py"):
