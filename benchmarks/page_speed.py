@@ -1,11 +1,11 @@
 """The page of a large run in a real browser: its size, the time to write it, and the time to its first paint.
 
-    python benchmarks/page_speed.py [run.json] [--cells 4000] [--loads 7]
+    python benchmarks/page_speed.py [run.json] [--cells 4000] [--apart] [--failing] [--loads 7]
 
-The run is made of copies of a record's verdicts under other names of ops; without a record, of three ops that are
-judged first, which takes a minute. Chromium is spoken to over its debugging pipe, and tells itself when it first
-painted something (`first-contentful-paint`), which counts from the navigation on. Without Chromium the paint is
-"not run".
+The run is made of copies of a record's verdicts under other names of ops, `--apart` each under a name of its own,
+`--failing` of those that failed alone; without a record, of three ops that are judged first, which takes a minute.
+Chromium is spoken to over its debugging pipe, and tells itself when it first painted something
+(`first-contentful-paint`), which counts from the navigation on. Without Chromium the paint is "not run".
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from opassay.reports import record
 from opassay.reports.page.html import render
 from opassay.reports.record import Run, plan_digest
 
-#: What a page of 4,000 cells may have at most.
-MOST_BYTES, MOST_SECONDS = 2_000_000, 1.0
+#: What a page of so many cells may have at most: bytes, seconds of the processor to write it, and to its first paint.
+MOST = {4_000: (3_000_000, 2.0, 1.0), 20_000: (20_000_000, 10.0, 10.0)}
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 _TOLD = """new Promise((tell) => requestAnimationFrame(() => setTimeout(() => {
   const paint = performance.getEntriesByName("first-contentful-paint")[0];
@@ -39,13 +39,19 @@ _TOLD = """new Promise((tell) => requestAnimationFrame(() => setTimeout(() => {
 }, 300)))"""
 
 
-def copied(run: Run, cells: int) -> Run:
-    """A run of so many cells: the verdicts again and again, each time under other names of ops."""
-    found = [
-        replace(verdict, cell=replace(verdict.cell, op=f"{verdict.cell.op}_{turn}"))
-        for turn in range(1 + cells // len(run.verdicts))
-        for verdict in run.verdicts
-    ][:cells]
+def copied(run: Run, cells: int, apart: bool = False, failing: bool = False) -> Run:
+    """A run of so many cells: the verdicts again and again, each time under other names of ops.
+
+    Args:
+        run: whose verdicts. cells: how many. apart: whether each cell has an op of its own.
+        failing: whether only verdicts with a failure are copied.
+    """
+    every = [verdict for verdict in run.verdicts if verdict.failure is not None or not failing]
+    found = []
+    for number in range(cells):
+        turn, place = divmod(number, len(every))
+        name = f"{every[place].cell.op}_{number if apart else turn}"
+        found.append(replace(every[place], cell=replace(every[place].cell, op=name)))
     return replace(run, verdicts=tuple(found), plan_digest=plan_digest(verdict.cell for verdict in found))
 
 
@@ -128,24 +134,30 @@ def painted(program: str, page: Path, loads: int, folder: Path) -> list[dict[str
     return found
 
 
+def _place(value: float, most: float) -> str:
+    return "within" if value <= most else "more than"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("record", nargs="?", type=Path)
     parser.add_argument("--cells", type=int, default=4000)
+    parser.add_argument("--apart", action="store_true")
+    parser.add_argument("--failing", action="store_true")
     parser.add_argument("--loads", type=int, default=7)
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        run = copied(record.load(asked.record or judged(folder)), asked.cells)
+        run = copied(record.load(asked.record or judged(folder)), asked.cells, asked.apart, asked.failing)
         start = time.process_time()
         content = render(run).encode()
         seconds = time.process_time() - start
         page = folder / "report.html"
         page.write_bytes(content)
-        said = "within" if len(content) <= MOST_BYTES else "more than"
+        size, writing, painting = next((most for cells, most in MOST.items() if asked.cells <= cells), MOST[20_000])
         print(f"cells          {len(run.verdicts)}")
-        print(f"size           {len(content)} bytes, {said} {MOST_BYTES}")
-        print(f"rendering      {seconds:.2f} s of CPU")
+        print(f"size           {len(content)} bytes, {_place(len(content), size)} {size}")
+        print(f"rendering      {seconds:.2f} s of CPU, {_place(seconds, writing)} {writing:g}")
         program = next((path for path in map(shutil.which, _BROWSERS) if path), None)
         if program is None:
             print("first paint    not run: no Chromium on PATH")
@@ -153,10 +165,8 @@ def main() -> None:
         loads = painted(program, page, asked.loads, folder)
         paints = [load["paint"] for load in loads if load["paint"] is not None]
         median = statistics.median(paints)
-        said = "within" if median <= MOST_SECONDS else "more than"
-        print(
-            f"first paint    {median:.2f} s, {said} {MOST_SECONDS:g} s; from {min(paints):.2f} to {max(paints):.2f} s"
-        )
+        said = f"{_place(median, painting)} {painting:g} s; from {min(paints):.2f} to {max(paints):.2f} s"
+        print(f"first paint    {median:.2f} s, {said}")
         print(f"loaded         {statistics.median(load['load'] for load in loads):.2f} s")
         print(f"elements       {loads[0]['elements']}")
         print(f"load average   {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")

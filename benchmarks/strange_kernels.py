@@ -63,6 +63,28 @@ TRITON = (
     Case("attention", "attention", "heads", contract="flash"),
     Case("attention_keeps_the_old_scale", "attention", "heads", "no rescaling by the new maximum", "flash"),
 )
+MODELS = (
+    Case("attention_backward", "attention_backward", "back", contract="flash"),
+    Case("attention_backward_without_mean", "attention_backward", "back", "no mean is subtracted", "flash"),
+    Case("attention_backward_unscaled", "attention_backward", "back", "no scale of the scores", "flash"),
+    Case("attention_backward_untransposed", "attention_backward", "back", "keys get the gradient of queries", "flash"),
+    Case("top_k", "top_k", "few"),
+    Case("top_k_pads_by_zeros", "top_k", "few", "zeros behind the row"),
+    Case("top_k_drops_ties", "top_k", "few", "equal numbers count once"),
+    Case("layer_norm", "layer_norm", "scaled"),
+    Case("layer_norm_masks_nothing", "layer_norm", "scaled", "the variance of what is behind the row, too"),
+    Case("layer_norm_by_squares", "layer_norm", "scaled", "mean of squares less square of mean"),
+    Case("swiglu", "swiglu", "pair"),
+    Case("swiglu_of_the_other", "swiglu", "pair", "sigmoid of the other operand"),
+    Case("log_sum_exp", "log_sum_exp"),
+    Case("log_sum_exp_forgets", "log_sum_exp", fault="no rescaling by the new maximum"),
+    Case("variance", "variance"),
+    Case("variance_divides_by_n", "variance", fault="divided by n"),
+    Case("difference", "difference"),
+    Case("difference_reads_before", "difference", fault="a predicate of the first load"),
+    Case("transpose", "transpose"),
+    Case("transpose_by_columns", "transpose", fault="another row's address"),
+)
 CUDA = (
     Case("norm", "norm", ""),
     Case("norm_without_barrier", "norm", "", "no barrier"),
@@ -74,10 +96,25 @@ CUDA = (
     Case("softmax", "softmax", ""),
     Case("softmax_with_offsets_of_eight_bits", "softmax", "", "offsets in 8 bits"),
     Case("softmax_of_sixteen_lanes", "softmax", "", "a shuffle short"),
+    Case("matmul", "matmul", ""),
+    Case("matmul_without_barrier", "matmul", "", "no barrier behind the products"),
+    Case("matmul_masks_late", "matmul", "", "mask <= k"),
+    Case("scan", "scan", ""),
+    Case("scan_of_sixteen_lanes", "scan", "", "a shuffle short"),
+    Case("scan_keeps_the_last", "scan", "", "the carry of one step alone"),
+    Case("gelu", "gelu", ""),
+    Case("gelu_by_sigmoid", "gelu", "", "another approximation"),
+    Case("gelu_writes_one_more", "gelu", "", "mask <= n"),
+    Case("maximum", "maximum", ""),
+    Case("maximum_from_one", "maximum", "", "begins with 1"),
+    Case("maximum_without_barrier", "maximum", "", "no barrier"),
 )
 
-
-CASES = [*(("triton_kernels.py", case) for case in TRITON), *(("cuda_kernels.py", case) for case in CUDA)]
+CASES = [
+    (file, case)
+    for file, cases in (("triton_kernels.py", TRITON), ("model_kernels.py", MODELS), ("cuda_kernels.py", CUDA))
+    for case in cases
+]
 
 
 def judged(file: str, case: Case) -> tuple[str, bool]:

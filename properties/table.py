@@ -52,6 +52,7 @@ class Sampling:
         slices: how many further samples of the same structure the check needs for batches.
         others: how many further samples of other structures the check calls the op with, in turn with the sample.
         effort: the number of samples relative to the profile's number.
+        fills: whether kernels as PTX are asked it at samples that fill their blocks, too.
     """
 
     kind: str = "ordinary"
@@ -62,6 +63,7 @@ class Sampling:
     slices: int = 0
     others: int = 0
     effort: float = 1.0
+    fills: bool = False
 
     def large_of(self, examples: int) -> int:
         """How many of `examples` samples are large: at least one, but none of two or fewer."""
@@ -118,17 +120,18 @@ _TABLE = (
     Property("FWD", "forward values",
         "The op is called, and every element of its outputs is held against the exact value of the formula.",
         "A sum of float16 numbers that is accumulated in float16 and not in float32.",
-        precedence=1, sampling=Sampling(large=LARGE, edges=EDGES, effort=1.25), compiles=True, kernels=ON_KERNELS),
+        precedence=1, sampling=Sampling(large=LARGE, edges=EDGES, effort=1.25, fills=True), compiles=True,
+        kernels=ON_KERNELS),
     Property("VJP", "reverse mode, first order",
         "Gradients are taken in reverse mode, as `backward` does, with random cotangents, and every element is held"
         " against the exact derivative.",
         "A backward pass that forgets the term of the mean in the gradient of a norm.",
-        precedence=2, sampling=Sampling(large=LARGE, effort=0.9), compiles=True, kernels=ON_KERNELS),
+        precedence=2, sampling=Sampling(large=LARGE, effort=0.9, fills=True), compiles=True, kernels=ON_KERNELS),
     Property("JVP", "forward mode, first order",
         "Derivatives are taken in forward mode, as `torch.func.jvp` does, with random tangents, and every element is"
         " held against the exact derivative.",
         "A forward-mode rule that ignores the tangent of the weight.",
-        precedence=3, sampling=Sampling(large=LARGE, effort=0.9), compiles=True, kernels=ON_KERNELS),
+        precedence=3, sampling=Sampling(large=LARGE, effort=0.9, fills=True), compiles=True, kernels=ON_KERNELS),
     Property("ORD2", "second order: jvp∘jvp, jvp∘vjp, vjp∘jvp, vjp∘vjp",
         "Second derivatives are taken in all four orders of forward and reverse mode.",
         "A backward pass that treats a saved statistic as a constant, so that second derivatives lack a term.",
@@ -177,7 +180,7 @@ _TABLE = (
         "NaN, infinities, zeros, subnormals and the largest numbers are planted in every argument, cotangent and"
         " tangent.",
         "A maximum that drops a NaN, or a square that overflows where the exact result is moderate.",
-        precedence=5, sampling=Sampling(effort=0.15), compiles=True, kernels=ON_KERNELS),
+        precedence=5, sampling=Sampling(effort=0.15, fills=True), compiles=True, kernels=ON_KERNELS),
     Property("EMPTY", "zero-size inputs",
         "The op is called with tensors that have no elements, and its gradients are taken.",
         "A mean over zero rows that raises, or a grid of zero blocks that is launched.",
@@ -207,7 +210,7 @@ _TABLE = (
         "The same call gives the same bits every time, and, where deterministic algorithms are asked for, with any"
         " number of threads.",
         "A sum by atomic additions, whose order changes from run to run.",
-        precedence=28, sampling=Sampling(kind="large", effort=0.12), kernels=("ptx",)),
+        precedence=28, sampling=Sampling(kind="large", effort=0.12, fills=True), kernels=("ptx",)),
     Property("SIZE", "sizes where kernels change their ways, at every alignment",
         "Values and gradients are judged at sizes where kernels change their ways, at every alignment in memory, and"
         " beyond the numbers to which a half type counts. But for brief cells, independent slices are repeated until"
@@ -344,7 +347,8 @@ _OF_CANDIDATES = (
         "of the spec; what is not is rejected, at a risk of 1e-9."),
     Property("LEFT", "nothing left running, no file written",
         "After the last call no thread or process is running that the candidate began, no file was "
-        "written, and no output was changed after it was returned."),
+        "written, nothing of torch is replaced, no output was changed after it was returned, and no call "
+        "wrote an input or gave it back."),
 )  # fmt: skip
 
 #: code -> property of an op; the order is the order of the report's columns.

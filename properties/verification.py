@@ -7,13 +7,16 @@ place; so neither imports the other.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import torch
 
-from ..oracles.op.declaration import KERNELS, Op
+from ..oracles.bound.terms import terms, terms_of_compiled
+from ..oracles.machine.ptx.account import ACCOUNT
+from ..oracles.op.declaration import EXECUTED, KERNELS, OWN, Op
 from ..oracles.verdicts.case import CaseError as CaseError
 from ..oracles.verdicts.case import load_case
 from ..oracles.verdicts.verdict import Cell, Verdict, charged
@@ -30,6 +33,7 @@ from .functions.kernel import KERNEL_PROPERTIES, asked_of, custom_kernel, replac
 from .functions.offer import Offer
 from .functions.user import custom_function
 from .names import SUBJECTS, require_known
+from .places.executing import execute_launches
 from .places.gathering import OnRanks
 from .places.here import Here, Place
 from .places.kernels import kernel_place
@@ -162,6 +166,7 @@ def verify_kernel(
     dtypes: Sequence[str | torch.dtype] = ("float32",),
     device: str = "cpu",
     settings: Settings | str | None = None,
+    compiled: str = "",
 ) -> list[Verdict]:
     """Verdicts on a kernel, one per property and dtype, as `verify` gives them.
 
@@ -174,9 +179,12 @@ def verify_kernel(
             "unsupported", and no failure.
         properties, dtypes, device: codes of properties, dtypes or their names, "cpu" or "cuda".
         settings: profile, seed and examples, or the name of a profile; "brief" by default.
+        compiled: an architecture, "sm_90" say: Triton kernels that are launched are compiled for it, and their PTX is
+            executed on tensors of the CPU, under the questions of subject "ptx". "" for launches as ever.
 
     Raises:
-        TypeError, ValueError: as `custom_kernel` and `verify`.
+        TypeError, ValueError: as `custom_kernel` and `verify`; or `compiled` is no architecture, or `device` is "cuda"
+            beside it. RuntimeError: kernels were to be compiled, and Triton was imported as an interpreter.
     """
     samples = {"shapes": shapes, "constants": constants, "sizes": sizes, "regimes": regimes}
     if isinstance(reference, (str, Op)):
@@ -191,4 +199,28 @@ def verify_kernel(
             kernel, reference, shapes, constants=constants, sizes=sizes,
             regimes=MODERATE if regimes is None else regimes, offer=offer,
         )  # fmt: skip
-    return verify(op, "opassay", asked_of(op, properties), dtypes, device, Settings.of(settings, "brief"))
+    asked, chosen = asked_of(op, properties), Settings.of(settings, "brief")
+    if not compiled:
+        return verify(op, "opassay", asked, dtypes, device, chosen)
+    if device != "cpu":
+        raise ValueError(f"device={device}: got compiled={compiled}, too, whose kernels are executed on the CPU")
+    asked = [code for code in asked if properties is not KERNEL_PROPERTIES or EXECUTED in PROPERTIES[code].kernels]
+    op = _executed(op)
+    with execute_launches(compiled):
+        cells = cells_of(op.name, asked, dtypes, device, EXECUTED)
+        return charged([guard(cell, functools.partial(judge_cell, cell, chosen, op)) for cell in cells])
+
+
+def _executed(op: Op) -> Op:
+    """The op of somebody's kernel as subject "ptx": a fault of a launch is one, whatever the kernel made of it."""
+    kernel = op.subjects[OWN]
+
+    def call(*args: Any) -> Any:
+        ACCOUNT.begin()
+        result = kernel(*args)
+        if ACCOUNT.fault is not None:
+            raise ACCOUNT.fault
+        return result
+
+    allowed = terms_of_compiled(terms("torch"))
+    return replace(op, subjects={**op.subjects, OWN: call}).changed(kernels=True, terms=allowed)

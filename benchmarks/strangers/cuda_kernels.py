@@ -48,6 +48,59 @@ __global__ void softmax(const float* x, float* y, int n) {
     for (int k = threadIdx.x; k < n; k += 32) y[at + k] = expf(x[at + k] - top) / s;
 }
 """
+_MATMUL = r"""
+__global__ void matmul(const float* a, float* c, int m, int k) {  // c = a a^T
+    __shared__ float left[16][17], right[16][17];
+    int i = blockIdx.y * 16 + threadIdx.y, j = blockIdx.x * 16 + threadIdx.x;
+    float s = 0.f;
+    for (int first = 0; first < k; first += 16) {
+        int p = first + threadIdx.x;
+        left[threadIdx.y][threadIdx.x] = i < m && p < k ? a[i * k + p] : 0.f;
+        int row = blockIdx.x * 16 + threadIdx.y;
+        right[threadIdx.y][threadIdx.x] = row < m && INSIDE ? a[row * k + p] : 0.f;
+        __syncthreads();
+        for (int t = 0; t < 16; ++t) s += left[threadIdx.y][t] * right[threadIdx.x][t];
+        BARRIER
+    }
+    if (i < m && j < m) c[i * m + j] = s;
+}
+"""
+_SCAN = r"""
+__global__ void scan(const float* x, float* y, int n) {
+    int lane = threadIdx.x;
+    const float* row = x + (size_t)blockIdx.x * n;
+    float carry = 0.f;
+    for (int first = 0; first < n; first += 32) {
+        float s = first + lane < n ? row[first + lane] : 0.f;
+        for (int d = 1; d < WIDTH; d <<= 1) {
+            float before = __shfl_up_sync(0xffffffffu, s, d);
+            if (lane >= d) s += before;
+        }
+        if (first + lane < n) y[(size_t)blockIdx.x * n + first + lane] = s + carry;
+        CARRY __shfl_sync(0xffffffffu, s, 31);
+    }
+}
+"""
+_GELU = r"""
+__global__ void gelu(const float* x, float* y, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (INSIDE) { float v = x[i]; y[i] = VALUE; }
+}
+"""
+_MAXIMUM = r"""
+__global__ void maximum(const float* x, float* y, int n) {
+    __shared__ float part[64];
+    float top = FIRST;
+    for (int k = threadIdx.x; k < n; k += 64) { float v = x[(size_t)blockIdx.x * n + k]; if (!(v <= top)) top = v; }
+    part[threadIdx.x] = top;
+    for (int d = 32; d > 0; d >>= 1) {
+        BARRIER
+        if (threadIdx.x < d && !(part[threadIdx.x + d] <= part[threadIdx.x]) && part[threadIdx.x] == part[threadIdx.x])
+            part[threadIdx.x] = part[threadIdx.x + d];
+    }
+    if (threadIdx.x == 0) y[blockIdx.x] = part[0];
+}
+"""
 
 
 def _with(source, **words):
@@ -91,13 +144,50 @@ def _sum(add):
     return candidate
 
 
+def _of_rows(source, name, block=32, results=torch.empty_like, **words):
+    """A kernel with a block for each row; `results` makes what it writes."""
+    kernel = opassay.cuda_kernel(_with(source, **words), name, grid=lambda x, *_: x.shape[0], block=block)
+
+    def candidate(x):
+        x = x.contiguous()
+        y = results(x)
+        kernel(x, y, x.shape[1])
+        return y
+
+    return candidate
+
+
 def _softmax(offset="size_t", last="0"):
-    source = _with(_SOFTMAX, OFFSET=offset, LAST=last)
-    kernel = opassay.cuda_kernel(source, "softmax", grid=lambda x, *_: x.shape[0], block=32)
+    return _of_rows(_SOFTMAX, "softmax", OFFSET=offset, LAST=last)
+
+
+def _scan(width="32", carry="carry +="):
+    return _of_rows(_SCAN, "scan", WIDTH=width, CARRY=carry)
+
+
+def _maximum(first="-INFINITY", barrier="__syncthreads();"):
+    return _of_rows(_MAXIMUM, "maximum", 64, lambda x: torch.empty(x.shape[0]), FIRST=first, BARRIER=barrier)
+
+
+def _matmul(inside="p < k", barrier="__syncthreads();"):
+    tiles = {"grid": lambda a, c, m, k: (-(-m // 16), -(-m // 16)), "block": (16, 16)}
+    kernel = opassay.cuda_kernel(_with(_MATMUL, INSIDE=inside, BARRIER=barrier), "matmul", **tiles)
+
+    def candidate(a):
+        a, c = a.contiguous(), torch.empty(a.shape[0], a.shape[0])
+        kernel(a, c, *a.shape)
+        return c
+
+    return candidate
+
+
+def _gelu(inside="i < n", value="0.5f * v * (1.f + erff(v * 0.70710678f))"):
+    source = _with(_GELU, INSIDE=inside, VALUE=value)
+    kernel = opassay.cuda_kernel(source, "gelu", grid=lambda x, y, n: -(-n // 128), block=128)
 
     def candidate(x):
         x, y = x.contiguous(), torch.empty(x.shape)
-        kernel(x, y, x.shape[1])
+        kernel(x, y, x.numel())
         return y
 
     return candidate
@@ -109,6 +199,11 @@ add_columns = _sum("atomicAdd(&y[j], x[blockIdx.x * columns + j]);")
 add_columns_races = _sum("y[j] += x[blockIdx.x * columns + j];")
 softmax, softmax_with_offsets_of_eight_bits = _softmax(), _softmax(offset="unsigned char")
 softmax_of_sixteen_lanes = _softmax(last="1")
+matmul, matmul_without_barrier, matmul_masks_late = _matmul(), _matmul(barrier=""), _matmul(inside="p <= k")
+scan, scan_of_sixteen_lanes, scan_keeps_the_last = _scan(), _scan(width="16"), _scan(carry="carry =")
+gelu, gelu_by_sigmoid = _gelu(), _gelu(value="v / (1.f + expf(-1.702f * v))")
+gelu_writes_one_more = _gelu(inside="i <= n")
+maximum, maximum_from_one, maximum_without_barrier = _maximum(), _maximum("1.f"), _maximum(barrier="")
 
 
 def norm_reference(x):
@@ -125,6 +220,22 @@ def columns_reference(x):
 
 def softmax_reference(x):
     return torch.softmax(x, -1)
+
+
+def matmul_reference(x):
+    return x @ x.T
+
+
+def scan_reference(x):
+    return x.cumsum(-1)
+
+
+def gelu_reference(x):
+    return torch.nn.functional.gelu(x)
+
+
+def maximum_reference(x):
+    return x.amax(-1)
 
 
 def inputs():

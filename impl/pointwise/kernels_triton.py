@@ -20,11 +20,15 @@ def log_sigmoid_forward(X, Y, n, DOUBLE: tl.constexpr, BLOCK: tl.constexpr):
 
 @triton.jit
 def log_sigmoid_backward(G, X, D, n, DOUBLE: tl.constexpr, BLOCK: tl.constexpr):
-    """g / (1 + e^x) by z = e^-|x|, which never overflows: g z / (1 + z), and g / (1 + z) where x < 0."""
+    """g / (1 + e^x) by z = e^-|x|, which never overflows: g (z / (1 + z)), and g / (1 + z) where x < 0.
+
+    There the quotient is the last rounding: as a factor of g it would be one rounding more than the contract allows.
+    """
     ACC: tl.constexpr = tl.float64 if DOUBLE else tl.float32
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     g = tl.load(G + at, mask=at < n, other=0.0).to(ACC)
     x = tl.load(X + at, mask=at < n, other=0.0).to(ACC)
     z = exp(-tl.abs(x))
-    d = g * divide(tl.where(x < 0.0, 1.0, z), 1.0 + z)
+    quotient = divide(tl.where(x < 0.0, g, z), 1.0 + z)
+    d = tl.where(x < 0.0, quotient, g * quotient)
     tl.store(D + at, d.to(D.dtype.element_ty), mask=at < n)

@@ -223,6 +223,18 @@ LADDER: tuple[tuple[Terms, str], ...] = (
 )
 
 
+def terms_of_compiled(allowed: Terms) -> Terms:
+    """The same terms, with what Triton's compiler makes of functions.
+
+    `tl.exp(x)` is ex2.approx(x log2 e), `/` is div.full, `tl.sqrt` takes subnormal numbers for zero, and `tl.dot` sums
+    as tensor cores do.
+    """
+    factors = CUT_TF32 if allowed.factors == "tf32" else allowed.factors
+    return replace(
+        allowed, factors=factors, library=allowed.library or TRITON, flush=True, algorithms=allowed.algorithms | {EXP2}
+    )
+
+
 def terms(named: str | Terms) -> Terms:
     """Terms by name: a preset, or one with allowances after it, "strict+tf32+flush".
 

@@ -1,13 +1,15 @@
 """Triton as a compiler alone: for an architecture, in a process without that GPU.
 
-What is hard here: Triton asks its driver which GPU there is, so the driver is replaced, for good. So a process that
-compiles here must launch nothing, and its Triton must not be set to interpret kernels.
+What is hard here: Triton asks its driver which GPU there is, so the driver is replaced. So a process that compiles here
+must launch nothing meanwhile, and its Triton must not be set to interpret kernels.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 #: The architectures that kernels are compiled for, by name.
@@ -24,9 +26,17 @@ def architecture() -> str:
     Raises:
         ValueError: it is none of `CAPABILITIES`.
     """
-    name = os.environ.get(ARCHITECTURE, "sm_90")
+    return require_architecture(ARCHITECTURE, os.environ.get(ARCHITECTURE, "sm_90"))
+
+
+def require_architecture(what: str, name: str) -> str:
+    """The name of an architecture; `what` has it, in the message.
+
+    Raises:
+        ValueError: it is none of `CAPABILITIES`.
+    """
     if name not in CAPABILITIES:
-        raise ValueError(f"{ARCHITECTURE}={name}: need one of {', '.join(CAPABILITIES)}")
+        raise ValueError(f"{what}={name}: need one of {', '.join(CAPABILITIES)}")
     return name
 
 
@@ -66,6 +76,18 @@ def compile_for(capability: int) -> None:
     from triton.runtime import driver
 
     driver.set_active(_Driver(capability))
+
+
+@contextmanager
+def compiling_alone() -> Iterator[None]:
+    """Within it Triton may be set to compile for any architecture; afterwards it has the driver that it had before."""
+    from triton.runtime import driver
+
+    before = driver._active
+    try:
+        yield
+    finally:
+        driver._active = before
 
 
 def compiled(kernel: Any, grid: tuple[int, ...], operands: tuple[object, ...], constants: Any, warps: int) -> Any:

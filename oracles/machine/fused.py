@@ -16,6 +16,9 @@ Array = npt.NDArray[np.floating[Any]]
 
 #: Up to this exponent no part of a product or of its halves over- or underflows.
 _MODERATE = 480
+#: A power of two below every digit of a product of two numbers in [1/2, 1).
+_BELOW = 200
+_SMALLEST_NORMAL = 2.0**-1022
 #: binary64 with its subnormal numbers: gmpy2 counts exponents of mantissas in [1/2, 1).
 _BINARY64 = {"precision": 53, "emin": -1073, "emax": 1024, "subnormalize": True}
 
@@ -59,22 +62,43 @@ def _of_float32(x: Array, y: Array, z: Array) -> Array:
 
 
 def _of_float64(x: Array, y: Array, z: Array) -> Array:
-    """By Boldo and Melquiond: the parts that product and sum lose are added to odd; exactly at extreme exponents."""
+    """By Boldo and Melquiond: what product and sum lose is added to odd; at extreme exponents scaled first."""
     x, y, z = np.broadcast_arrays(x, y, z)
     with np.errstate(all="ignore"):
         product = x * y
-        first, second = _two_sum(z, _lost_by_product(x, y, product))
-        high, low = _two_sum(product, first)
-        results = np.asarray(high + _odd_sum(second, low))
+        results = _moderate(x, y, z, product)
         plain = (product == 0) & ((x == 0) | (y == 0)) | ~np.isfinite(x) | ~np.isfinite(y) | ~np.isfinite(z)
         # A finite product that float64 cannot hold does not meet an infinite term.
         results[plain] = np.where(np.isinf(z) & np.isfinite(x) & np.isfinite(y), z, product + z)[plain]
         reach = np.max([np.abs(np.frexp(each)[1]) for each in (x, y, z, product)], axis=0)
-    exactly = np.flatnonzero((reach > _MODERATE) & ~plain)
-    if exactly.size:
-        with gmpy2.context(**_BINARY64):
-            results.flat[exactly] = _OF_NUMBERS(x.flat[exactly], y.flat[exactly], z.flat[exactly])
+        extreme = np.flatnonzero((reach > _MODERATE) & ~plain)
+        if extreme.size:
+            results.flat[extreme] = _scaled(x.flat[extreme], y.flat[extreme], z.flat[extreme])
     return results
+
+
+def _moderate(x: Array, y: Array, z: Array, product: Array) -> Array:
+    """x * y + z where no part over- or underflows; `product` is x * y, rounded."""
+    first, second = _two_sum(z, _lost_by_product(x, y, product))
+    high, low = _two_sum(product, first)
+    return np.asarray(high + _odd_sum(second, low))
+
+
+def _scaled(x: Array, y: Array, z: Array) -> Array:
+    """x * y + z of finite numbers, neither x nor y zero, as 2^k times a result of moderate numbers."""
+    (a, of_a), (b, of_b) = np.frexp(x), np.frexp(y)
+    power = of_a + of_b
+    away = np.where(z == 0, 0, np.frexp(z)[1] - power)
+    # So far below the product that it only says on which side of a number of float64, or of a middle, the sum lies.
+    term = np.where(away < -_MODERATE, np.copysign(2.0**-_BELOW, z), np.ldexp(z, -power))
+    results = np.ldexp(_moderate(a, b, np.where(away > _MODERATE, 0.0, term), a * b), power)
+    results = np.where(away > _MODERATE, z, results)  # the product is far below the last digit of z
+    # A subnormal number, which was rounded twice, and its neighbour above are computed exactly.
+    small = np.flatnonzero((np.abs(results) <= _SMALLEST_NORMAL) & (away <= _MODERATE))
+    if small.size:
+        with gmpy2.context(**_BINARY64):
+            results[small] = _OF_NUMBERS(x[small], y[small], z[small])
+    return np.asarray(results)
 
 
 def _two_sum(a: Array, b: Array) -> tuple[Array, Array]:

@@ -7,6 +7,7 @@ import cmath
 import math
 import os
 import sys
+import time
 from typing import Any
 
 import numpy as np
@@ -14,10 +15,12 @@ import torch
 
 from .settings import QUIET
 
-#: The modules and classes whose attributes are compared: every op that is judged after a subject uses them.
+#: The modules and classes whose attributes are compared: every op that is judged after a subject uses them, or whoever
+#: compares its outputs and measures its time.
 OWNERS: tuple[Any, ...] = (
     torch, torch.Tensor, torch.nn.functional, torch.nn.Module, torch.autograd, torch.autograd.Function, torch.func,
-    torch.linalg, torch.special, torch.fft, math, cmath, builtins, np, np.linalg, np.random,
+    torch.linalg, torch.special, torch.fft, math, cmath, builtins, np, np.linalg, np.random, time,
+    torch.testing,
 )  # fmt: skip
 #: Where torch's compiler lives, which replaces some methods of torch when it is first used, and for good.
 _COMPILER = ("torch._dynamo", "torch._inductor", "torch._functorch")

@@ -33,7 +33,7 @@ class JudgedCase(
 
     candidate: str
     spec: str
-    seed: int | Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{32}$")]
+    seed: int | Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{40}$")]
     contract: str
     given: tuple[str, ...] = ()
     dtype: str = ""

@@ -119,6 +119,22 @@ def filled(arguments: CallArguments, way: Way, rng: Any, of_sequences: bool = Fa
     return arguments.changed(lambda t: filled_tensor(t, way, rng) if t.dtype.is_floating_point else _shuffled(t, rng))
 
 
+def stand_in(arguments: CallArguments) -> CallArguments:
+    """Arguments at which a spec does what it does at these, and gives something else: floating ones end to front.
+
+    What is asked hangs on shapes of a spec's outputs, and on whether it takes some arguments; their values must not be
+    computed before the candidate has answered.
+    """
+
+    def reverse(tensor: Tensor) -> Tensor:
+        if not tensor.dtype.is_floating_point:
+            return tensor
+        other = tensor.detach().reshape(-1).flip(0).reshape(tensor.shape)
+        return other.requires_grad_(tensor.requires_grad)
+
+    return arguments.changed(reverse)
+
+
 def _as(like: Tensor, values: Any) -> Tensor:
     return torch.from_numpy(np.asarray(values, dtype=np.float64)).to(like.device, like.dtype)
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 #: Bytes of a secret, and bits of what it gives as seeds to functions of others, which take no more.
 _BYTES, _BITS = 16, 31
+#: Digits of a seed and of a secret, as a verdict has them.
+_OF_SEED, _OF_SECRET = 8, 2 * _BYTES
 
 
 @dataclass(frozen=True)
@@ -18,8 +20,8 @@ class Draws:
     """What a judgement draws from.
 
     Attributes:
-        seed: as a user gives it; of a secret, that of parameters, which the candidate is told.
-        secret: 128 bits in hexadecimal digits; empty where all follows from `seed`.
+        seed: as a user gives it; beside a secret that of parameters, which the candidate is told.
+        secret: 128 bits in hexadecimal digits; empty where all follows from `seed`, or where it is not drawn yet.
     """
 
     seed: int
@@ -27,20 +29,36 @@ class Draws:
 
     @classmethod
     def of(cls, chosen: int | str | None) -> Draws:
-        """Those of a seed, of the digits of a secret that was told, or of a new secret.
+        """Those of a seed, of the digits that a verdict told, or of a new secret.
 
         Raises:
             ValueError: a seed below 0, or other digits.
+        """
+        return cls.public(chosen).draw_secret(chosen)
+
+    @classmethod
+    def public(cls, chosen: int | str | None) -> Draws:
+        """What of them is drawn before a candidate is loaded; the rest, `draw_secret`, when it has been.
+
+        Raises:
+            ValueError: as of `of`.
         """
         if isinstance(chosen, int):
             if chosen < 0:
                 raise ValueError(f"seed={chosen}: need a whole number from 0 on")
             return cls(chosen)
-        # These are no random numbers without a seed: the verdict has them, and they can be given again.
-        secret = os.urandom(_BYTES).hex() if chosen is None else chosen.lower()
-        if len(secret) != 2 * _BYTES or set(secret) - set("0123456789abcdef"):
-            raise ValueError(f"draws={chosen!r}: need {2 * _BYTES} hexadecimal digits")
-        return cls(_derive(secret, "parameters") >> (256 - _BITS), secret)
+        if chosen is None:
+            # These are no random numbers without a seed: the verdict has them, and they can be given again.
+            return cls(int.from_bytes(os.urandom(_OF_SEED // 2), "big") >> 32 - _BITS)
+        if len(chosen) != _OF_SEED + _OF_SECRET or set(chosen.lower()) - set("0123456789abcdef"):
+            raise ValueError(f"draws={chosen!r}: need {_OF_SEED + _OF_SECRET} hexadecimal digits")
+        return cls(int(chosen[:_OF_SEED], 16))
+
+    def draw_secret(self, chosen: int | str | None) -> Draws:
+        """The same with the secret that belongs to `chosen`: see `of`."""
+        if isinstance(chosen, int):
+            return self
+        return replace(self, secret=os.urandom(_BYTES).hex() if chosen is None else chosen[_OF_SEED:].lower())
 
     def generator(self, question: str) -> Any:
         """NumPy's generator for a question; who knows that of one knows nothing of another."""
@@ -52,12 +70,17 @@ class Draws:
         return _derive(self.secret, f"inputs {number}") >> (256 - _BITS) if self.secret else self.seed + number
 
     @property
+    def digits(self) -> str:
+        """The seed and the secret in hexadecimal digits; empty where there is no secret."""
+        return f"{self.seed:0{_OF_SEED}x}{self.secret}" if self.secret else ""
+
+    @property
     def chosen(self) -> int | str:
         """What gives the same again: see `of`."""
-        return self.secret or self.seed
+        return self.digits or self.seed
 
     def __str__(self) -> str:
-        return f"draws {self.secret}" if self.secret else f"seed {self.seed}"
+        return f"draws {self.digits}" if self.secret else f"seed {self.seed}"
 
 
 def _derive(secret: str, use: str) -> int:

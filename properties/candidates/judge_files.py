@@ -15,8 +15,7 @@ from typing import Any
 import msgspec
 import torch
 
-from ...oracles.bound.contract import EXP2, TRITON
-from ...oracles.bound.terms import CUT_TF32, Terms, TermsError, terms
+from ...oracles.bound.terms import Terms, TermsError, terms, terms_of_compiled
 from ...oracles.machine.allocator import keep_freed_memory
 from ...oracles.verdicts.data import RecordError, decode_verdict
 from ...oracles.verdicts.verdict import Cell, Code, Outcome, Verdict
@@ -73,26 +72,34 @@ def judge_file(
         # Before the spec is read, because a candidate must find nothing of it in its process.
         quarters = stack.enter_context(contextlib.closing(_quarters(confinement, candidate, spec, seed, folder)))
         before = frozenset(sources().digests)
-        draws = _draws_of(seed)
-        words: dict[str, Any] = {"spec": spec, "candidate": candidate, "seed": draws.seed, "given": dict(given or {})}
+        public = _public_draws(seed)
+        words: dict[str, Any] = {"spec": spec, "candidate": candidate, "seed": public.seed, "given": dict(given or {})}
         words |= {"dtype": plan.dtype, "device": plan.device}
         named, pair = candidate, open_pair(**words, folder=Path(folder))
         problem, candidate = pair.problem, pair.candidate
         _require_python(pair.contents)
         digests = {"candidate": "", "spec": _digest(problem.path)}
         try:
-            read, arguments, part = _read_problem(problem, draws, allowed)
+            # A spec that cannot be read says nothing of any candidate, whatever becomes of that.
+            read, arguments, part = _read_problem(problem, public, allowed)
         except SpecError as err:
-            return Judgement(Assignment(named, spec, str(allowed), draws, sha256=digests), Ruling.ERROR, error=str(err))
+            return _leave_open(Assignment(named, spec, str(allowed), public, sha256=digests), err)
         contents = {**pair.contents, **_candidate_contents(candidate)}
         digests["candidate"] = next((sha256(each).hexdigest() for each in contents.values()), "")
         watch = _watch(problem.path, before, contents)
-        make = functools.partial(_apart, candidate, problem.made, draws.seed, confinement, watch, contents, plan)
+        make = functools.partial(_apart, candidate, problem.made, public.seed, confinement, watch, contents, plan)
         try:
             apart = stack.enter_context(make(quarters))
         except CandidateError as err:
             called = (arguments.dtype, digests, quarters.isolation, arguments.device)
-            return _reject(Assignment(named, read.name, str(allowed), draws, *called), str(err))
+            return _reject(Assignment(named, read.name, str(allowed), public, *called), str(err))
+        # Now that all of the candidate's own text has run, which could keep what it saw.
+        draws = public.draw_secret(seed)
+        if draws.secret:
+            try:
+                read, arguments, part = _read_problem(problem, draws, allowed, read)
+            except SpecError as err:
+                return _leave_open(Assignment(named, spec, str(allowed), draws, sha256=digests), err)
         session = Session(read, apart, allowed, draws, arguments, problem.draw, part)
         session.history.in_a_row = plan.calls
         apart.until = time.monotonic() + plan.total
@@ -110,22 +117,29 @@ def judge_file(
         return replace(judgement, assignment=of, timing=_measure(make_again, words) if is_timed else None)
 
 
-def _read_problem(problem: SpecFile, draws: Draws, allowed: Terms) -> tuple[Specification, CallArguments, Part | None]:
-    """The spec, the given arguments, and how these are cut.
+def _read_problem(
+    problem: SpecFile, draws: Draws, allowed: Terms, known: Specification | None = None
+) -> tuple[Specification, CallArguments, Part | None]:
+    """The spec, the given arguments that draws give, and how these are cut.
 
-    The spec is read once before the candidate runs, because one that cannot be read says nothing of any candidate.
+    Args:
+        problem: of the spec's file. draws, allowed: see `Session`. known: the spec, where it has been read already.
 
     Raises:
         SpecError: the spec cannot be read, or an argument cannot be sent.
     """
-    spec, arguments = (
-        specification(problem.spec),
-        CallArguments.of(problem.draw(draws.inputs(0))).with_names(problem.spec),
-    )
+    spec = known or specification(problem.spec)
+    arguments = CallArguments.of(problem.draw(draws.inputs(0))).with_names(problem.spec)
     _require_sendable(arguments, CallArguments.of(problem.made))
     part = part_of(spec, arguments, allowed)
-    spec.read(arguments if part is None else part.of(arguments, [0]), spec.state, allowed)
+    if known is None:
+        spec.read(arguments if part is None else part.of(arguments, [0]), spec.state, allowed)
     return spec, arguments, part
+
+
+def _leave_open(of: Assignment, err: SpecError) -> Judgement:
+    """The judgement where nothing can be said, because of the spec."""
+    return Judgement(of, Ruling.ERROR, error=str(err))
 
 
 def _reject(of: Assignment, text: str) -> Judgement:
@@ -163,9 +177,9 @@ def _quarters(confinement: Confinement, candidate: str, spec: str, seed: int | s
     return quarters
 
 
-def _draws_of(seed: int | str | None) -> Draws:
+def _public_draws(seed: int | str | None) -> Draws:
     try:
-        return Draws.of(seed)
+        return Draws.public(seed)
     except ValueError as err:
         raise GivenError(str(err)) from err
 
@@ -235,8 +249,7 @@ def _without_gpu(named: str, judgement: Judgement, confinement: Confinement) -> 
 def _terms_of(contract: str | Terms, confinement: Confinement) -> Terms:
     """The terms of a contract, with what the way in which Triton's kernels run allows.
 
-    Its interpreter computes `tl.exp` and its like by NumPy. Its compiler makes `tl.exp(x)` of ex2.approx(x log2 e), `/`
-    of div.full, `tl.sqrt` of one that takes subnormal numbers for zero, and `tl.dot` of sums of tensor cores.
+    Its interpreter computes `tl.exp` and its like by NumPy; of its compiler see `terms_of_compiled`.
 
     Raises:
         GivenError: `contract` names no terms.
@@ -246,12 +259,7 @@ def _terms_of(contract: str | Terms, confinement: Confinement) -> Terms:
     except TermsError as err:
         raise GivenError(str(err)) from err
     if confinement.compiled:
-        functions = allowed.library or TRITON
-        factors = CUT_TF32 if allowed.factors == "tf32" else allowed.factors
-        return replace(
-            allowed, factors=factors, library=functions, flush=True,
-            algorithms=allowed.algorithms | {EXP2},
-        )  # fmt: skip
+        return terms_of_compiled(allowed)
     return replace(allowed, library="numpy") if confinement.interpret and not allowed.library else allowed
 
 

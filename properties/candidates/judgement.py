@@ -130,7 +130,7 @@ class Judgement:
             },
             "executed": [clean(line)[:2000] for line in self.execution],
             "seed": of.draws.seed,
-            "draws": of.draws.secret,
+            "draws": of.draws.digits,
             "isolation": isolation.by,
             "isolated": list(isolation.holds),
             "seconds": round(self.seconds, 3),
@@ -181,7 +181,7 @@ class Judgement:
         lines += [f"  time: {self.timing}"] if self.timing is not None else []
         of = self.assignment
         lines += [f"  isolation: {of.isolation}"] if of.isolation is not None and of.isolation.lacks else []
-        lines += [f"  drawn anew: --draws {of.draws.secret} draws the same"] if of.draws.secret else []
+        lines += [f"  drawn anew: --draws {of.draws.digits} draws the same"] if of.draws.secret else []
         return clean("\n".join(lines))
 
     def _because(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 import time
@@ -11,10 +12,11 @@ from typing import Any
 import torch
 
 from ...oracles.bound.accept import ReadingError
-from ...oracles.bound.terms import Terms, terms
+from ...oracles.bound.terms import Terms, terms, terms_of_compiled
 from ...oracles.verdicts.verdict import Code, Outcome, Verdict
 from ...oracles.verdicts.violation import Violation
 from ..declaring.user_samples import call_seeded, takes
+from ..places.executing import execute_launches
 from ..table import TABLE
 from .arguments import CallArguments, copied_state
 from .asking import ASKING
@@ -41,7 +43,7 @@ ALL = QuestionPlan()
 
 def judge(
     candidate: Callable[..., Any], spec: Any, inputs: Any, *, contract: str | Terms = DEFAULT, seed: int = 0,
-    questions: Sequence[str] = (), calls: int | None = None, total: float = math.inf,
+    questions: Sequence[str] = (), calls: int | None = None, total: float = math.inf, compiled: str = "",
 ) -> Judgement:  # fmt: skip
     """Judge a candidate in this process, by a spec.
 
@@ -53,16 +55,19 @@ def judge(
             What the candidate needs besides are destinations, one for each output of the spec: it writes into them.
         contract: as for `bound`. seed: of everything that is drawn.
         questions: codes of `table.TABLE`, or "ALL"; by default all of `table.QUESTIONS`, and no property of ops.
-        calls: that AGAIN makes in a row; None for as many as half a second takes, and 100 at most.
+        calls: that AGAIN makes in a row; None for as many as half a second takes, and 320 at most.
         total: seconds after which nothing more is asked, which the judgement names as a weakness.
+        compiled: an architecture, "sm_90" say: Triton kernels that the candidate launches are compiled for it, and
+            their PTX is executed on tensors of the CPU, as `opassay judge --compiled` does. "" for launches as ever.
 
     Raises:
-        TypeError: `inputs` are no arguments. ValueError: a code or a contract that is none, a negative seed, or fewer
-            than two calls.
+        TypeError: `inputs` are no arguments. ValueError: a code, a contract or an architecture that is none, a negative
+            seed, or fewer than two calls. RuntimeError: kernels were to be compiled, and Triton was imported as an
+            interpreter.
     """
     plan = QuestionPlan(questions, calls=calls, total=total)
     draws = Draws.of(seed)
-    allowed = terms(contract)
+    allowed = terms_of_compiled(terms(contract)) if compiled else terms(contract)
     if not callable(inputs) and (isinstance(inputs, str) or not isinstance(inputs, Sequence | Mapping)):
         shape = f" of shape {tuple(inputs.shape)}" if isinstance(inputs, torch.Tensor) else ""
         need = "need the arguments of a call, as (x,) or {'x': x}"
@@ -78,7 +83,8 @@ def judge(
     session = Session(read_spec, host, allowed, draws, arguments, draw, part)
     session.history.in_a_row = plan.calls
     try:
-        return judged(session, plan, ask_property=_asking_here(session, host))
+        with execute_launches(compiled) if compiled else contextlib.nullcontext():
+            return judged(session, plan, ask_property=_asking_here(session, host))
     finally:
         host.set_state(before)
 

@@ -16,12 +16,12 @@ from ...oracles.op.declaration import dtype_name
 from ...oracles.verdicts.verdict import Code
 from .agreement import disagreement, operands_of
 from .arguments import CallArguments, Inputs, State, Tensor, lacking
+from .call_history import CallHistory
 from .comparing import hold_in_turn
 from .evidence import OF_ARITHMETIC, OF_DATA, OF_LIKELY, Evidence, Records
 from .finding import FailingCall, Finding, in_variant, raised, require_no_fault, summed, wrong
-from .host.calls import WRITTEN, Answer, Answering, CandidateCall, Executed, Manner, Writes, stays
-from .host.operations import Operations
-from .inputs import WAYS, Way, filled
+from .host.calls import WRITTEN, Answer, Answering, BackwardCall, CandidateCall, Manner, Sequel, Writes, stays
+from .inputs import WAYS, Way, filled, stand_in
 from .judge_draws import Draws
 from .layouts import MemoryLayout, own_strides, strides_of
 from .results import Result, SpecRun, unlike
@@ -31,6 +31,8 @@ from .specification import Specification
 #: Before and after so many calls the process is compared, which takes a while; what a first call replaces, a second may
 #: find replaced.
 _WATCHED = 2
+#: Bytes of arguments that are looked at after every call; to look at more of them takes longer than the call.
+_FEW_BYTES = 2**18
 #: How a call is made that hangs on calls before it.
 _AFTER_OTHERS = (Manner.SAME, Manner.REBORN)
 
@@ -49,34 +51,6 @@ class ProblemCut:
     held: CallArguments
     rows: list[int] | None
     told: str
-
-
-@dataclass
-class CallHistory:
-    """How the calls of a candidate have gone so far.
-
-    Attributes:
-        calls: how many there were. changed: what they changed in its process.
-        in_a_row: how many AGAIN makes; None for as many as half a second takes.
-        alike: whether the last one was answered, and at tensors of the shapes of those given.
-        strayed: whether an output was wrong so far. Then it is likely to be wrong again, where several questions in
-            one call would not tell which one it is.
-        erring: whether one was wrong when outputs were held last. operations: what `plain` runs, where known.
-        gradients: of the candidate at the given inputs, by operand. executed: kernels as PTX; None where none was.
-        staying: outputs of calls of which `stays` is true. plain: the last plain call at the given inputs.
-    """
-
-    calls: int = 0
-    in_a_row: int | None = None
-    changed: list[str] = field(default_factory=list)
-    alike: bool = False
-    strayed: bool = False
-    erring: bool = False
-    gradients: dict[int | str, Tensor | None] = field(default_factory=dict)
-    executed: Executed | None = None
-    staying: list[Sequence[Tensor]] = field(default_factory=list)
-    plain: CandidateCall | None = None
-    operations: Operations | None = None
 
 
 @dataclass
@@ -131,14 +105,14 @@ class Session:
 
     def call(
         self, arguments: CallArguments, state: State | None = None, manner: Manner = Manner.PLAIN, *,
-        layout: MemoryLayout | None = None, **asked: Any,
+        layout: MemoryLayout | None = None, backward: BackwardCall | None = None, watched: bool = False, **sequel: Any,
     ) -> Answer:  # fmt: skip
         """The candidate's answer.
 
         Args:
             arguments: of the call. state: parameters and buffers that are set before; None for those of the spec.
             manner: see `Manner`. layout: of the tensor arguments; None for their own.
-            asked: further attributes of `CandidateCall`.
+            backward, watched: see `CandidateCall`. sequel: attributes of `Sequel`.
         """
         tensors = self.spec.state if state is None else state
         self.history.calls += 1
@@ -146,30 +120,37 @@ class Session:
         stored = arguments is self.given and not self.share
         strides = own_strides(arguments.tensors) if manner is Manner.PLAIN else []
         strides = strides if layout is None else [strides_of(layout, t.shape) for t in arguments.tensors]
-        usual = {"watched": self.history.calls <= _WATCHED, "stored": stored, "strides": strides}
+        row, alike = sequel.get("times", 1) > 1, arguments.shapes == self.given.shapes
+        if sum(t.nbytes for t in arguments.tensors) <= _FEW_BYTES:
+            sequel["writes"] = msgspec.structs.replace(sequel.get("writes", Writes()), after=True)
         places = self._destinations(arguments, tensors)
-        if places is not None:
-            outputs = [(y.shape, dtype_name(y.dtype)) for y in places.tensors]
-            asked["writes"] = msgspec.structs.replace(asked.get("writes", Writes()), destinations=outputs)
-        call = CandidateCall.of(arguments, {n: tensors[n] for n in self.shared}, manner=manner, **(usual | asked))
+        call = CandidateCall.of(
+            arguments, {n: tensors[n] for n in self.shared}, manner=manner, strides=strides, stored=stored,
+            destinations=[] if places is None else [(y.shape, dtype_name(y.dtype)) for y in places.tensors],
+            watched=self.history.calls <= _WATCHED or (watched and not row), backward=backward,
+            sequel=Sequel(**sequel, watched=watched and row),
+        )  # fmt: skip
         self.history.plain = call if arguments is self.given and manner is Manner.PLAIN else self.history.plain
         answer = self.candidate.ask(call)
+        if not answer.raised and self.part is None:
+            usual = alike and layout is None and manner is Manner.PLAIN
+            self.history.note(arguments, answer, self.native, usual)
         if not answer.raised and stays(call, answer.outputs, len(self.history.staying)):
             self.history.staying.append(answer.outputs)
-        if places is not None and answer.form == WRITTEN:
-            answer = msgspec.structs.replace(answer, form=places.form, plain=list(places.plain))
+        if places is None and answer.form == WRITTEN:  # a type that has this name
+            answer = msgspec.structs.replace(answer, form=f"?{WRITTEN}")
         self.history.executed = answer.executed or self.history.executed
         require_no_fault(answer.executed)
         faults = [line for line in answer.changed if line not in self.changed_by_spec]
         answer = msgspec.structs.replace(answer, changed=faults)
         self.history.changed += [line for line in answer.changed if line not in self.history.changed]
-        self.history.alike = not answer.raised and arguments.shapes == self.given.shapes
+        self.history.alike = not answer.raised and alike
         return answer
 
     def _destinations(self, arguments: CallArguments, state: State) -> Result | None:
-        """What the spec gives, where the candidate has a parameter for each of its outputs besides the arguments."""
+        """What the spec gives for other values, where the candidate has a parameter for each of its outputs."""
         count = len(lacking(self.candidate.parameters, arguments.args))
-        result = self.spec.run(arguments, state).result if count else None
+        result = self.spec.run(stand_in(arguments), state).result if count else None
         return result if result is not None and len(result.tensors) == count else None
 
     def cut_for(self, question: str, arguments: CallArguments, *, alone: bool = True) -> ProblemCut:
@@ -212,8 +193,9 @@ class Session:
             if answer.raised:
                 return raised(question, answer.raised, refusable)
             return self.held_in_part(question, arguments, tensors, answer, cut.rows, sharp)
+        answer = self.call(cut.called, tensors, manner, layout=layout, writes=self.writes_at(cut.held, tensors))
+        # The candidate is asked first: what is not computed yet cannot be found. What the spec refuses, it may refuse.
         run = self.spec.run(cut.held, tensors)
-        answer = self.call(cut.called, tensors, manner, layout=layout, writes=self.writes_of(run))
         call = FailingCall(cut.called, tensors, layout, manner)
         if answer.raised:
             return self.shown_by(call, raised(question, answer.raised, refusable))
@@ -271,7 +253,8 @@ class Session:
             question, arguments, state, sharp: as for `values`.
             run: what torch computes of the spec there. answer: of the candidate.
         """
-        other_form = unlike(answer.form, answer.plain, run.result) or self._elsewhere(run, answer)
+        form = "" if answer.form == WRITTEN else unlike(answer.form, answer.plain, run.result)
+        other_form = form or self._elsewhere(run, answer)
         if other_form:
             self.history.erring = self.history.strayed = True
             return wrong(question, Code.ATTRIBUTE, other_form)
@@ -309,24 +292,25 @@ class Session:
         others = (f"{name} is on {y.device}, need {own.device}" for name, y, own in pairs if y.device != own.device)
         return next(others, "")
 
-    def writes_of(self, run: SpecRun) -> Writes:
+    def writes_at(self, arguments: CallArguments, state: State) -> Writes:
         """What a call is asked for so that what the spec writes can be held."""
-        positions = [place for place in run.written if isinstance(place, int)]
-        return Writes(self._shared_of(run), positions, bool(positions))
+        places = self.spec.written(arguments, state)
+        positions = [place for place in places if isinstance(place, int)]
+        return Writes(self._shared_of(places), positions, bool(positions))
 
-    def _shared_of(self, run: SpecRun) -> list[str]:
-        return [place for place in run.written if isinstance(place, str) and place in self.shared]
+    def _shared_of(self, places: Sequence[str | int]) -> list[str]:
+        return [place for place in places if isinstance(place, str) and place in self.shared]
 
     def to_be_held(self, run: SpecRun, answer: Answer) -> tuple[tuple[str, ...], tuple[Tensor, ...], tuple[int, ...]]:
         """The names and the tensors of an answer that are held, and which of the spec's they are.
 
         Args:
-            run: of the spec. answer: to a call that is asked for `writes_of` it.
+            run: of the spec. answer: to a call that is asked for `writes_at` it.
         """
         count = len(run.outputs)
         if len(answer.outputs) != count:
             return run.names[:count], tuple(answer.outputs), tuple(range(count))
-        values: dict[str | int, Any] = dict(zip(self._shared_of(run), answer.written.buffers, strict=False))
+        values: dict[str | int, Any] = dict(zip(self._shared_of(run.written), answer.written.buffers, strict=False))
         values |= dict(enumerate(answer.written.after))
         rows = [(i, values.get(place)) for i, place in enumerate(run.written, count)]
         self.records.lacking |= {run.names[i] for i, value in rows if value is None}

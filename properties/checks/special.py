@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from ...oracles.judge.judge import Judge
+from ...oracles.judge.tally import LARGE
 from ...oracles.op.declaration import EXECUTED, Sample, Stream, Tensor, dtype_name
 from ...oracles.op.paths import Problem
 from ...oracles.op.transforms import Word
@@ -44,28 +45,29 @@ def check_special_values(judge: Judge, sample: Sample) -> None:
     rng = sample.seeded(Stream.SPECIAL)
     problem = Problem(judge.op, sample.args)
     subnormal = judge.subject_name == EXECUTED
+    # Of a sample that fills the blocks of kernels, subnormal numbers show what one value at one site does not.
+    count = 0 if subnormal and judge.tally.part == LARGE else VALUES
     # An op without gradients has no differentiable operands, so its values are judged in all of its operands.
     for i in (*(problem.wrt if judge.op.differentiable else problem.fixed), *judge.op.written(sample.args)):
         # Three samples in a row have all values in each argument. The arguments of one sample begin with different
         # values, so that it has more than three.
-        for planted in _plant(sample.args[i], VALUES * (sample.turn + i), VALUES, rng, subnormal):
+        for planted in _plant(sample.args[i], VALUES * (sample.turn + i), count, rng, subnormal):
             laced = sample.with_args([*sample.args[:i], planted, *sample.args[i + 1 :]])
             judge.hold(laced, ())
             if judge.op.differentiable:
                 judge.hold(laced, ("vjp",), "eager")
     if judge.op.differentiable:
-        _judge_directions(judge, sample, rng)
+        _judge_directions(judge, sample, min(count, 1 if judge.light else VALUES), rng)
 
 
-def _judge_directions(judge: Judge, sample: Sample, rng: Any) -> None:
-    """Special values in every cotangent of reverse mode, and in every tangent of forward mode.
+def _judge_directions(judge: Judge, sample: Sample, count: int, rng: Any) -> None:
+    """Special values, `count` of them, in every cotangent of reverse mode, and in every tangent of forward mode.
 
     A derivative is linear in its direction. So an infinity or a NaN in it must not be lost, nor reach a result that
     does not depend on it.
     """
     with torch.no_grad():
         primal = judge.primal(sample)
-    count = 1 if judge.light else VALUES
     for word in _MODES if "jvp" not in judge.op.promises.without else _MODES[:1]:
         path = judge.path(sample, word, primal, "eager")
         # Each direction gets another value than its neighbour, and over nine samples in a row every value.
@@ -84,8 +86,9 @@ def _plant(tensor: Tensor, first: int, count: int, rng: Any, subnormal: bool) ->
 
     Args:
         tensor, rng: what is copied, and the generator of sites. first, count: the numbers of the special values.
-        subnormal: whether there is another copy, all of subnormal numbers: instructions of PTX with `.ftz` lose them,
-            and beside a normal number nobody would see it.
+        subnormal: whether there are two more copies, for instructions of PTX with `.ftz`: one all of subnormal numbers,
+            because beside a normal number nobody would see that they are lost, and one of numbers the exponentials of
+            whose differences are subnormal, a few of them so large that without those they would overflow.
     """
     if not tensor.numel():
         return
@@ -98,5 +101,7 @@ def _plant(tensor: Tensor, first: int, count: int, rng: Any, subnormal: bool) ->
         yield planted
     if subnormal:
         smallest = FORMATS[dtype_name(tensor.dtype)].smallest_normal
-        numbers = np.asarray(rng.uniform(-0.5, 0.5, tuple(tensor.shape)) * smallest)
-        yield torch.from_numpy(numbers).to(tensor.dtype)
+        numbers = np.asarray(rng.uniform(-0.5, 0.5, tuple(tensor.shape)))
+        yield torch.from_numpy(np.asarray(numbers * smallest)).to(tensor.dtype)
+        few = np.where(rng.random(numbers.shape) < 1 / 16, 4.0, 1.0)
+        yield torch.from_numpy(np.asarray(numbers * few * -math.log(smallest) * 1.15)).to(tensor.dtype)

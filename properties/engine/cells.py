@@ -47,7 +47,7 @@ REPETITIONS = 3
 #: The most elements of a large sample for kernels on a CPU, each of whose programs takes milliseconds.
 KERNELS_MOST = 20_000
 #: The same for kernels as PTX, which DET executes warp by warp.
-EXECUTED_MOST = 1_000
+EXECUTED_MOST = 4_200
 #: How many different refusals the reason of a verdict names.
 REFUSALS = 2
 #: Added to the run's seed for the second draw of a cell whose errors lean to one side.

@@ -7,9 +7,12 @@ from collections.abc import Iterable
 
 from ...oracles.judge.tally import regimes_of
 from ...oracles.op.declaration import Draft, Sample
+from ..declaring.kinds import largest_of
 
 #: How many drafts may be passed over in search of one that suits.
 PATIENCE = 160
+#: The fewest elements that fill a block of most kernels, and of how many rows they are where the op has rows.
+FILLED, MIDDLING = 1024, 8
 
 
 class Every:
@@ -29,6 +32,40 @@ def longest(draft: Draft) -> tuple[str, int]:
     return max(draft.extents.items(), key=lambda item: item[1])
 
 
+def size_of(draft: Draft) -> int:
+    """Its elements, all axes multiplied."""
+    return math.prod(draft.extents.values())
+
+
+class Filled(Every):
+    """Large drafts that fill the blocks of kernels and are no longer, of benign data first, then of other data.
+
+    What is wrong in a kernel may be wrong in the last thread's last element alone, which a small sample leaves empty.
+
+    Attributes:
+        largest, samples: elements of the largest floating tensor that was judged, and how many drafts were.
+
+    Args:
+        count: how many drafts. most: the most elements of a draft.
+    """
+
+    def __init__(self, count: int, most: int) -> None:
+        self.count, self.most = count, most
+        self.largest = self.samples = self._passed = 0
+
+    def wants(self, draft: Draft) -> bool:
+        size = size_of(draft)
+        is_thick = len(draft.extents) < 2 or size >= MIDDLING * longest(draft)[1]
+        is_next = ("benign" in regimes_of(draft.regime)) == (self.samples == 0)
+        suits = FILLED <= size <= self.most and ((is_thick and is_next) or self._passed >= PATIENCE)
+        self._passed = 0 if suits else self._passed + 1
+        return suits
+
+    def took(self, draft: Draft, sample: Sample) -> bool:
+        self.largest, self.samples = max(self.largest, largest_of(sample)), self.samples + 1
+        return self.samples < self.count
+
+
 class OneLong(Every):
     """For each axis one draft in which that axis is long, as far as there is one.
 
@@ -44,7 +81,7 @@ class OneLong(Every):
 
     def wants(self, draft: Draft) -> bool:
         self._axes |= draft.extents.keys()
-        size = math.prod(draft.extents.values())
+        size = size_of(draft)
         name, extent = longest(draft) if draft.extents else ("", 0)
         return extent in self._extents and name not in self._long and (extent == size or not self._alone)
 

@@ -18,7 +18,7 @@ from hypothesis.database import InMemoryExampleDatabase, choices_to_bytes
 
 from ...oracles.judge.judge import Judge
 from ...oracles.judge.tally import LARGE, MORE, PLANNED, Tally, regimes_of
-from ...oracles.op.declaration import OWN, Draft, Sample
+from ...oracles.op.declaration import EXECUTED, OWN, Draft, Sample
 from ...oracles.verdicts.violation import Unsupported, Violation, same_failure
 from ..checks.determinism import SINGLE_SUM
 from ..declaring import strategies
@@ -26,7 +26,7 @@ from ..declaring.kinds import DeclarationError, drafts_of, largest_of
 from ..picking import edges
 from ..picking.drafting import DrawnDraft
 from ..table import Sampling
-from .draft_filters import PATIENCE, Ample, Every, OneLong, longest
+from .draft_filters import PATIENCE, Ample, Every, Filled, OneLong, longest, size_of
 from .limits import processor_seconds
 
 #: A sample is large if one of its tensors has more elements than any ordinary sample of the catalog.
@@ -104,7 +104,7 @@ class Large(Every):
         return suits
 
     def _suits(self, draft: Draft) -> bool:
-        size, (name, extent) = _size(draft), longest(draft)
+        size, (name, extent) = size_of(draft), longest(draft)
         if not ORDINARY_MOST < size <= self.most:
             return False
         # Every second sample of DET has so many elements that torch shares the work among threads, because the
@@ -197,7 +197,7 @@ class Starved(Every):
     def wants(self, draft: Draft) -> bool:
         # The more elements a draft has, the likelier it is that one of them overflows and takes all others of its sum
         # with it.
-        few = _size(draft) <= FEW
+        few = size_of(draft) <= FEW
         return any(few or self._remaining[pair] > FURTHER // 2 for pair in self._starved_pairs() & draft.values)
 
     def took(self, draft: Draft, sample: Sample) -> bool:
@@ -266,7 +266,7 @@ def simplify(
         if calls >= most or processor_seconds() > until:
             raise _Enough
         # What Hypothesis takes for simpler may be larger, as the first of many sizes need not be the smallest.
-        if _size(draft) > _size(failing[0]):
+        if size_of(draft) > size_of(failing[0]):
             return
         calls += 1
         try:
@@ -292,10 +292,6 @@ def simplify(
     raise first
 
 
-def _size(draft: Draft) -> int:
-    return math.prod(draft.extents.values())
-
-
 def stages(judge: Judge, sampling: Sampling, examples: int, draw: Callable[[str, int, Every, str], None]) -> None:
     """All samples of a cell: those of the question's kind, large ones, and more of regimes that could not be judged.
 
@@ -310,18 +306,19 @@ def stages(judge: Judge, sampling: Sampling, examples: int, draw: Callable[[str,
     if sampling.kind == "sizes":
         _draw_sizes(judge, examples, draw)
         return
-    asks_large = sampling.kind == "large"
-    count = examples if asks_large else sampling.large_of(examples)
+    fills = judge.subject_name == EXECUTED and sampling.fills
+    asks_large = sampling.kind == "large" and not fills
+    count = examples if asks_large or fills else sampling.large_of(examples)
     reason = _without_large(judge, examples, count) if count or sampling.large else ""
     if reason:
         judge.tally.note(f"no large samples: {reason}")
         count = 0
-    kind = "ordinary" if asks_large else sampling.kind
+    kind = "ordinary" if sampling.kind == "large" else sampling.kind
     # A property that is about large samples is asked of ordinary ones only where the op offers no large ones.
     if sampling.ample:
         draw(kind, DRAFTS * examples, Ample(examples), AMPLE)
     elif not (asks_large and count):
-        draw(kind, examples - count, Every(), "")
+        draw(kind, max(1, examples // 2) if fills else examples - count, Every(), "")
     # Where overflow has left most elements undecided, as many samples are drawn again. Compiled code gets no further
     # samples, because each one is compiled anew, which takes seconds.
     if not judge.tally.mostly_judged(PLANNED) and not judge.compiled:
@@ -334,7 +331,8 @@ def stages(judge: Judge, sampling: Sampling, examples: int, draw: Callable[[str,
     if sampling.edges_of(examples) and edges.rounds_once_more(judge):
         draw(kind, sampling.edges_of(examples), Every(), EDGES)
     if count:
-        _draw_large(judge, Large(judge, count, sampling.most, shared=asks_large), draw)
+        choice = Filled(count, sampling.most) if fills else Large(judge, count, sampling.most, shared=asks_large)
+        _draw_large(judge, choice, draw)
     if count and asks_large and judge.op.promises.arithmetic.steady and judge.subject_name == OWN:
         judge.tally.part = LARGE
         draw("sizes", DRAFTS, OneLong(SINGLE_SUM), "one long")
@@ -371,7 +369,7 @@ def _draw_sizes(judge: Judge, count: int, draw: Callable[[str, int, Every, str],
         judge.tally.note(f"{axis} of {', '.join(map(str, sorted(extents)))}" if extents else f"{axis} never long")
 
 
-def _draw_large(judge: Judge, choice: Large, draw: Callable[[str, int, Every, str], None]) -> None:
+def _draw_large(judge: Judge, choice: Large | Filled, draw: Callable[[str, int, Every, str], None]) -> None:
     """Judge large samples. The part stays LARGE where one fails, because that one is judged again in the same part."""
     judge.tally.part = LARGE
     draw("large", DRAFTS * choice.count, choice, "large")

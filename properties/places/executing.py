@@ -1,8 +1,11 @@
-"""The preparation of the process of subject "ptx": once, before its first question, it begins to execute PTX."""
+"""Where PTX is executed: in the process of subject "ptx" for good, and in the caller's for somebody's kernels."""
 
 from __future__ import annotations
 
 import importlib.util
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -44,3 +47,37 @@ def install_for_others() -> None:
     from ...oracles.machine.ptx.triton_launches import TritonLaunches
 
     TritonLaunches(architecture()).install()
+
+
+@contextmanager
+def execute_launches(compiled: str) -> Iterator[None]:
+    """Within it this process executes Triton kernels that are launched in their own way, on tensors of the CPU.
+
+    Args:
+        compiled: the architecture that they are compiled for, "sm_90" say; that of `opassay.cuda_kernel`, too.
+
+    Raises:
+        ValueError: it is no architecture that the machine knows. RuntimeError: Triton was imported as an interpreter.
+    """
+    from ...oracles.machine.compiling import ARCHITECTURE, compiling_alone, prepare_to_compile, require_architecture
+
+    before = os.environ.get(ARCHITECTURE)
+    os.environ[ARCHITECTURE] = require_architecture("compiled", compiled)
+    try:
+        if importlib.util.find_spec("triton") is None:
+            yield  # kernels of CUDA C++ are executed in any process
+            return
+        prepare_to_compile()
+        from ...oracles.machine.ptx.triton_launches import TritonLaunches
+
+        with compiling_alone():
+            launches = TritonLaunches(compiled)
+            launches.install()
+            try:
+                yield
+            finally:
+                launches.uninstall()
+    finally:
+        os.environ.pop(ARCHITECTURE)
+        if before is not None:
+            os.environ[ARCHITECTURE] = before

@@ -23,9 +23,14 @@ def end_with(owner: int) -> None:
 
     An owner that is killed can tell nobody to stop, so a helper process that waits for a message would stay for good.
     """
-    _prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
+    end_with_parent()
     if os.getppid() != owner:  # the owner ended before the kernel was told
         os._exit(1)
+
+
+def end_with_parent() -> None:
+    """Have the kernel kill this process when its parent ends from now on."""
+    _prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
 
 
 def adopt_orphans(on: bool) -> None:
@@ -78,17 +83,18 @@ def program_name(pid: int) -> str:
 
 def children(parent: int) -> list[int]:
     """Process ids of the direct children of a process that are running."""
-    pids = []
-    for pid in running():
-        try:
-            status = Path(f"/proc/{pid}/stat").read_bytes()
-        except OSError:  # the process ended between the listing and the reading
-            continue
-        # The name of the program stands in parentheses and may itself hold parentheses and spaces.
-        fields = status[status.rfind(b")") + 2 :].split()
-        if int(fields[1]) == parent and fields[0] != b"Z":  # one that has ended stays in the table until it is asked
-            pids.append(pid)
-    return pids
+    return [pid for pid in running() if parent_of(pid) == parent]
+
+
+def parent_of(pid: int) -> int | None:
+    """The parent of a process; None of one that has ended."""
+    try:
+        status = Path(f"/proc/{pid}/stat").read_bytes()
+    except OSError:
+        return None
+    # The name of the program stands in parentheses and may itself hold parentheses and spaces.
+    fields = status[status.rfind(b")") + 2 :].split()
+    return None if fields[0] == b"Z" else int(fields[1])  # one that has ended stays in the table until it is asked
 
 
 def end_orphans(mark: str) -> list[str]:

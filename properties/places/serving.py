@@ -47,10 +47,10 @@ def serve(prepare: Callable[[Json], Json], answer: Callable[[Json], Json]) -> No
         signal.signal(signal.SIGINT, signal.SIG_IGN)
     # An op that looks at the command line must not find the owner's pipes there and take them for arguments.
     sys.argv[1:] = []
-    status, pid = _BROKEN, os.getpid()
+    status = _BROKEN
     try:
         with os.fdopen(int(questions), "rb") as lines:
-            ready = prepare(json.loads(lines.readline()))
+            ready, pid = prepare(json.loads(lines.readline())), os.getpid()
             set_imports_aside()
             _send(int(answers), pid, {"ready": ready})
             while line := lines.readline():

@@ -29,7 +29,7 @@ def doctor_command(as_json: bool) -> int:
     isolation, unguarded = _isolation()
     environment = {**environment, "isolation": isolation}
     notes = [*surroundings.untested(environment), *_lacks(environment, missing), *_kernels(environment, missing)]
-    notes += [f"candidates may reach {unguarded}, and `judge --isolation required` ends with 2"] if unguarded else []
+    notes += unguarded
     ready = not missing and all(map(is_installed, EXTRA))
     if as_json:
         click.echo(json.dumps({"environment": environment, "notes": notes, "ready": ready}))
@@ -42,14 +42,19 @@ def doctor_command(as_json: bool) -> int:
     return exit_codes.USAGE if missing else exit_codes.OK
 
 
-def _isolation() -> tuple[str, str]:
-    """By what the process of a candidate is isolated here, and what it may reach all the same, in words."""
+def _isolation() -> tuple[str, list[str]]:
+    """By what the process of a candidate is isolated here, and sentences on what it may reach all the same."""
     if not is_installed("msgspec"):
-        return "not known without msgspec", ""
+        return "not known without msgspec", []
     from ...properties.candidates.host.isolation import offer
 
     isolation = offer()
-    return isolation.by, ", ".join(isolation.lacks)
+    lacks, notes = ", ".join(isolation.lacks), []
+    if lacks:
+        notes.append(f"candidates may reach {lacks}, and `judge --isolation required` ends with 2")
+    if not isolation.has_namespace:
+        notes.append("candidates have no pid namespace: they see other processes, and what they leave is looked for")
+    return isolation.by, notes
 
 
 def _without_gpu(environment: dict[str, str]) -> bool:

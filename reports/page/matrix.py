@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ...oracles.verdicts.verdict import CHECKED, Outcome, Verdict
@@ -49,6 +50,10 @@ class Square:
         return self.anchor if self.listed else f"code-{self.verdict.code}"
 
 
+#: Squares with 1, and None with the number of properties in a row without one: a page of many ops is mostly of these.
+Spans = tuple[tuple[Square | None, int], ...]
+
+
 @dataclass(frozen=True)
 class Group:
     """The grid of one op and property: one line per subject and device, one square per dtype."""
@@ -64,7 +69,7 @@ class MatrixRow:
 
     op: str
     groups: tuple[Group | None, ...]
-    lines: tuple[tuple[int, str, tuple[Square | None, ...]], ...]  # place of the series, dtype, squares by property
+    lines: tuple[tuple[int, str, Spans], ...]  # place of the series, dtype, squares by property
 
 
 @dataclass(frozen=True)
@@ -149,12 +154,20 @@ def make_matrix(squares: Sequence[Square], ops: Sequence[str]) -> Matrix:
     for op in ops:
         groups = tuple(_group(op, name, words, place, series, dtypes) for name, words in titles.items())
         lines = [
-            (at, dtype, tuple(place.get((op, name, line, dtype)) for name in titles))
+            (at, dtype, _spans(place.get((op, name, line, dtype)) for name in titles))
             for at, line in enumerate(series)
             for dtype in dtypes
         ]
-        rows.append(MatrixRow(op, groups, tuple(line for line in lines if any(line[2]))))
+        rows.append(MatrixRow(op, groups, tuple(line for line in lines if any(square for square, _ in line[2]))))
     return Matrix(tuple(titles.items()), dtypes, labels, tuple(rows), len(ops) <= _SPREAD)
+
+
+def _spans(squares: Iterable[Square | None]) -> Spans:
+    spans: list[tuple[Square | None, int]] = []
+    for is_gap, run in itertools.groupby(squares, lambda square: square is None):
+        mine = list(run)
+        spans += [(None, len(mine))] if is_gap else [(square, 1) for square in mine]
+    return tuple(spans)
 
 
 def _group(

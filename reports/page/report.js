@@ -15,7 +15,8 @@
     const cell = node.closest("td"), row = cell.parentNode, around = node.closest("[data-p]");
     const table = node.closest("table"), op = node.closest("[data-op]").dataset.op;
     const head = table.tHead.rows[0].cells;
-    const at = row.cells.length - cell.cellIndex;
+    // Properties of which there is no cell share one, so places are counted from the end.
+    const at = Array.from(row.cells).slice(cell.cellIndex).reduce((sum, each) => sum + each.colSpan, 0);
     const property = around ? around.dataset.p : head[head.length - at].textContent;
     const dtype = around ? head[cell.cellIndex].textContent : row.dataset.d;
     const subject = around ? row.cells[0].textContent : row.dataset.s;
@@ -41,7 +42,7 @@
 
   function collected() {
     return items || (items = [
-      ...all("#matrix td > .k", square), ...all(".cells.all tbody tr", line), ...all("[data-f]", marked),
+      ...all("#matrix td > .k", square), ...all(".cells.all tr[id]", line), ...all("[data-f]", marked),
     ].filter((item) => item.words));
   }
 

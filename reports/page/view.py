@@ -38,6 +38,8 @@ _FEWER_CARDS = 40  # on the page of a larger run
 _INPUTS, _FEWER_INPUTS = 2_000_000, 50_000  # characters of programs and inputs on the cards, the gravest causes first
 _CARDS = 250  # failure cards on the page
 _TEXTS = 150_000  # characters of texts for issues, the gravest causes first; `opassay report causes` writes all of them
+_OPEN_OPS = 1000  # a page of more ops has one table of all their cells, no plots, and so many lines of accuracy
+_BARS = 100  # the longest times
 _SHOWN_CASE = 4000  # characters of a case on the page; the whole stands in cases/
 
 
@@ -129,6 +131,16 @@ class View:
     detailed: bool  # whether the tables tell of the worst element; a page of thousands of cells leaves it out
     squares: Mapping[str, Square]  # by key of the cell
 
+    @property
+    def one_table(self) -> bool:
+        """Whether all ops share one table."""
+        return len(self.ops) > _OPEN_OPS
+
+    @property
+    def lines(self) -> tuple[Line, ...]:
+        """Those of the accuracy that are shown."""
+        return self.accuracy[:_OPEN_OPS] if self.one_table else self.accuracy
+
 
 def make_view(run: Run, gated: Gated | None, histories: Mapping[str, str]) -> View:
     """The page of a run, with the marks of a gate if there was one; arguments as for `html.render`."""
@@ -153,13 +165,14 @@ def make_view(run: Run, gated: Gated | None, histories: Mapping[str, str]) -> Vi
         cards=_cards([by_cell[key] for key in bad if key in carded], _INPUTS if detailed else _FEWER_INPUTS, histories),
         uncarded=len(bad) - len(carded),
     )
+    one_table = len(by_op) > _OPEN_OPS
     return View(
         shares=tuple(_verdict_share(standing, marks) for standing in standings(run.verdicts)),
         devices=_unique(cell.device for cell in cells),
         subjects=_unique(cell.subject for cell in cells),
         matrix=make_matrix(squares, tuple(by_op)),
         accuracy=accuracy(run.verdicts),
-        ops=tuple(_op_part(op, mine, series, dtypes) for op, mine in by_op.items()),
+        ops=tuple(_op_part(op, mine, series, dtypes, one_table) for op, mine in by_op.items()),
         failures=failures,
         gaps=_gaps(squares),
         op_times=_bars((op, sum(s.verdict.seconds for s in mine)) for op, mine in by_op.items()),
@@ -190,8 +203,15 @@ def _cause_rows(run: Run, causes: Sequence[Cause], squares: Mapping[str, Square]
     return tuple(rows)
 
 
-def _op_part(op: str, squares: Sequence[Square], series: Sequence[str], dtypes: Sequence[str]) -> OpPart:
-    """What the page shows of one op; `series`, subjects on devices, and `dtypes` are those of the page, in order."""
+def _op_part(
+    op: str, squares: Sequence[Square], series: Sequence[str], dtypes: Sequence[str], one_table: bool
+) -> OpPart:  # fmt: skip
+    """What the page shows of one op.
+
+    Args:
+        op, squares: the op and its cells. series, dtypes: subjects on devices, and dtypes of the page, in order.
+        one_table: whether there is no room for plots.
+    """
     verdicts = [square.verdict for square in squares]
     # A cell that judged nothing has the ratio 0 of a perfect one, so it must not be shown as the worst.
     measured = [verdict for verdict in verdicts if is_measured(verdict)]
@@ -203,8 +223,8 @@ def _op_part(op: str, squares: Sequence[Square], series: Sequence[str], dtypes: 
         ratio=number(worst.measure.max_ratio) if worst else "",
         worst_cell=f"{cell.property} {short_dtype(cell.dtype)} {series_name(cell)}" if cell else "",
         seconds=duration(sum(verdict.seconds for verdict in verdicts)),
-        plot=accuracy_plot(verdicts, series),
-        figures=figures(verdicts, dtypes),
+        plot=None if one_table else accuracy_plot(verdicts, series),
+        figures=() if one_table else figures(verdicts, dtypes),
         rows=tuple(square for square in squares if square.listed),
     )
 
@@ -281,7 +301,7 @@ def _bars(items: Iterable[tuple[str, float]]) -> tuple[Bar, ...]:
     most = max((value for _, value in ranked), default=0.0)
     if most <= 0:
         return ()
-    return tuple(Bar(label, duration(value), round(100 * value / most, 2)) for label, value in ranked)
+    return tuple(Bar(label, duration(value), round(100 * value / most, 2)) for label, value in ranked[:_BARS])
 
 
 def _splits(squares: Iterable[Square]) -> tuple[Bar, ...]:

@@ -17,18 +17,25 @@ from types import ModuleType
 import msgspec
 import pytest
 
+from opassay.properties.candidates.host import isolation
 from opassay.properties.candidates.host.isolation import GUARDS, Isolation, Rooms, confine, offer
 from opassay.properties.places import lifeline
 
 #: The signals and the network are kept from a candidate by a kernel of this version of Landlock or a later one.
-_WHOLE = not offer().lacks
+OFFER = offer()
+_WHOLE = not OFFER.lacks
 needs_all = pytest.mark.skipif(not _WHOLE, reason="the kernel cannot isolate: opassay doctor says what it lacks")
 
 
 def confined(
-    run: Callable[[], object], folder: Path, *, readable: list[str] | None = None, wanted: str = "auto"
-) -> str:
-    """What a function raises in a confined copy of this process, by its type; empty for nothing."""
+    run: Callable[[], object], folder: Path, *, readable: list[str] | None = None, wanted: str = "auto",
+    namespace: bool = True,
+) -> str:  # fmt: skip
+    """What a function raises in a confined copy of this process, by its type; empty for nothing.
+
+    Args:
+        run: the function. folder: for the copy. readable, wanted: as for `Rooms`. namespace: whether it may have one.
+    """
     own = folder / "shared" / "own"
     own.mkdir(parents=True, exist_ok=True)
     reading, writing = os.pipe()
@@ -36,8 +43,10 @@ def confined(
     if not pid:
         said = b""
         try:
-            isolation = confine(Rooms(str(own), readable or [], wanted))
-            assert wanted == "none" or isolation == offer(), isolation
+            if not namespace:
+                isolation.enter_namespace = lambda: False
+            result = confine(Rooms(str(own), readable or [], wanted))
+            assert wanted == "none" or [*result.holds, *["processes"] * (not namespace)] == OFFER.holds, result
             run()
         except BaseException as err:
             said = type(err).__name__.encode()
@@ -92,7 +101,8 @@ REFUSED: dict[str, Callable[[], object]] = {
 @needs_all
 @pytest.mark.parametrize("what", REFUSED)
 def test_what_would_reach_the_judge_is_refused(what: str, tmp_path: Path) -> None:
-    assert confined(REFUSED[what], tmp_path) in ("PermissionError", "OSError")
+    assert confined(REFUSED[what], tmp_path, namespace=False) in ("PermissionError", "OSError")
+    assert confined(REFUSED[what], tmp_path)
     assert Path(__file__).is_file()
 
 
@@ -161,7 +171,7 @@ def test_a_package_that_is_installed_to_be_edited_can_be_read(tmp_path: Path, mo
 
 
 def test_the_judge_tells_which_guards_are_lacking() -> None:
-    assert Isolation().lacks == list(GUARDS)
+    assert Isolation().lacks == [guard for guard in GUARDS if guard != "processes"]
     assert str(Isolation("landlock-4", ["files", "memory", "network"])) == "landlock-4; the candidate may reach signals"
     assert msgspec.convert(msgspec.to_builtins(offer()), Isolation) == offer()
 
@@ -181,3 +191,20 @@ def _hide() -> None:
 
 def test_a_process_hides_the_words_of_its_command_line(tmp_path: Path) -> None:
     assert confined(_hide, tmp_path, wanted="none") == ""
+
+
+def test_beside_a_gpu_a_process_may_name_its_threads_and_enters_no_namespace(monkeypatch: pytest.MonkeyPatch) -> None:
+    """CUDA writes to /proc/self/task/*/comm before it does anything, and gives up where it may not."""
+    assert "/proc/self/task" not in isolation._devices()
+    entered = []
+    monkeypatch.setattr(isolation.glob, "glob", lambda pattern: ["/dev/nvidia0"] if "nvidia" in pattern else [])
+    monkeypatch.setattr(isolation, "enter_namespace", lambda: bool(entered.append(1)))
+    assert isolation._devices() == ["/dev/nvidia0", "/proc/self/task"]
+    monkeypatch.setattr(isolation.landlock, "restrict", lambda readable, writable: 0)
+    monkeypatch.setattr(isolation.seccomp, "refuse_calls", lambda: False)
+    for name in ("_limit_tasks", "_drop_capabilities"):
+        monkeypatch.setattr(isolation, name, lambda: None)
+    monkeypatch.setattr(isolation, "_make_folders", lambda folder: None)
+    monkeypatch.setattr(isolation.resource, "setrlimit", lambda *limits: None)
+    isolation.confine(isolation.Rooms("/nowhere"))
+    assert entered == []

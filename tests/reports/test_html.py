@@ -309,3 +309,21 @@ def test_the_page_of_a_large_run_shows_the_gravest_failures_and_stays_small() ->
     assert f"f-{grave.cell.id}" in cards
     assert "and 321 more in run.json and cases/" in page.text
     assert {value[1:] for value in _hrefs(page)} <= {value for name, value in page.attributes if name == "id"}
+
+
+def test_ops_of_a_page_of_very_many_share_a_table_and_each_square_says_what_it_is_about() -> None:
+    """1,200 cells of an op each: 20,000 of them stay below 20 MB if one takes less than a kilobyte."""
+    names = [f"P{i % 33}" for i in range(1200)]
+    items = [verdict(name, op=f"op{i}") for i, name in enumerate(names)]
+    text = render(make_run(*items))
+    assert len(text) < 1200 * 1000
+    page = Page(text)
+    assert page.tags.count("svg") < 200, "no plot of an op, and no bar of each"
+    assert "and 200 more in run.json" in page.text
+    assert {value[1:] for value in _hrefs(page)} <= {value for name, value in page.attributes if name == "id"}
+    # The script finds the property of a square by its place from the end of its row.
+    for i, row in enumerate(re.findall(r'<tr data-s="[^"]*" data-d="[^"]*">(.*?)</tr>', text)):
+        spans = [int(span or 1) for span in re.findall(r'<td(?: colspan="(\d+)")?>', row)]
+        place = next(at for at, cell in enumerate(row.split("<td")[1:]) if "aria-label" in cell)
+        assert sum(spans) == 33
+        assert sum(spans[:place]) == i % 33

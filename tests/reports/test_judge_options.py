@@ -116,13 +116,15 @@ def test_many_calls_show_a_rare_fault(noise: float) -> None:
     def reference(x: torch.Tensor) -> torch.Tensor:
         return torch.softmax(x, -1)
 
-    assert judge(_faulty_after(250, noise), reference, (X,), questions=["AGAIN"]).verdict is Ruling.ACCEPTED
-    judgement = judge(_faulty_after(250, noise), reference, (X,), questions=["AGAIN"], calls=400)
+    if not noise:  # else every call is held, which half a second may not suffice for
+        assert judge(_faulty_after(250), reference, (X,), questions=["AGAIN"]).verdict is Ruling.REJECTED
+    assert judge(_faulty_after(400, noise), reference, (X,), questions=["AGAIN"]).verdict is Ruling.ACCEPTED
+    judgement = judge(_faulty_after(400, noise), reference, (X,), questions=["AGAIN"], calls=600)
     (cause,) = judgement.causes
     assert cause.wrong is not None
     # One call was made before those in a row.
-    assert cause.wrong.lines[-1] == "call       250 in a row"
-    assert judge(_faulty_after(900, noise), reference, (X,), questions=["AGAIN"], calls=400).verdict is Ruling.ACCEPTED
+    assert cause.wrong.lines[-1] == "call       400 in a row"
+    assert judge(_faulty_after(900, noise), reference, (X,), questions=["AGAIN"], calls=600).verdict is Ruling.ACCEPTED
     with pytest.raises(ValueError, match="calls=1"):
         judge(reference, reference, (X,), calls=1)
 

@@ -59,7 +59,10 @@ def mutate_command(**chosen: Any) -> int:
     score, of mutants that are not equivalent, is below what is needed; 2 where the table of equivalent ones is stale or
     wrong.
     """
-    ops, settings = _ops(chosen["ops"]), campaigns.Settings(**{name: chosen[name] for name in campaigns.SETTINGS})
+    ops, settings = (
+        require_ops(chosen["ops"]),
+        campaigns.Settings(**{name: chosen[name] for name in campaigns.SETTINGS}),
+    )
     table = read_equivalents()
     _require_present(table)
     files = chosen["files"] or ("",)
@@ -89,7 +92,8 @@ def _require_present(table: Sequence[Equivalent]) -> None:
         raise Stop(exit_codes.USAGE, f"equivalent_changes: {place} has no more {gone[0].old!r} -> {gone[0].new}")
 
 
-def _ops(names: Sequence[str]) -> tuple[str, ...]:
+def require_ops(names: Sequence[str]) -> tuple[str, ...]:
+    """The ops of these names, all without names; Stop where there is no such op."""
     try:
         every = op_names()
     except PluginError as err:

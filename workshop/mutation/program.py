@@ -21,16 +21,14 @@ import torch
 from opassay.oracles.verdicts.verdict import Cell, Outcome
 from opassay.properties import worlds
 from opassay.properties.catalog.loading import load_op
-from opassay.properties.engine.samples import Settings
 from opassay.properties.places.serving import Json, serve
-from opassay.properties.verification import run_cell
 
 from .asking import APART, BY_OTHERS, COMPILED, Line, Reach
-from .graph import Place, graph_mutants, note_places
+from .graph import Place, change_graph, graph_mutants, note_places
 from .mutants import Mutant
-from .planting import remember, source
+from .planting import plant_mutant, remember, source
 from .reach import note_lines
-from .trial import FEW, Trial, begin, in_copy, wait_for_trial
+from .trial import FEW, Asking, Trial, begin, in_copy, judge_brief, wait_for_trial
 
 _REACH = Reach()
 _PLACES: dict[Place, set[tuple[str, str]]] = {}
@@ -56,7 +54,7 @@ def answer(question: Json) -> Json:
     if "begin" in question:
         return _begin_trial(Mutant.of(question["begin"]), question["seconds"])
     trial, outcome = wait_for_trial(_TRIALS)
-    return {"key": trial.mutant.key, **outcome}
+    return {"key": trial.asking.key, **outcome}
 
 
 def _note_reach(cell: Cell, graph: bool) -> Json:
@@ -75,7 +73,7 @@ def _judge_cell(cell: Cell) -> Json:
     # What runs when the op is imported is done before there is a mutant, so it is none of the lines that a cell runs.
     load_op(cell.op)
     with contextlib.nullcontext() if cell.property == COMPILED else note_lines(lines):
-        verdict = run_cell(cell, Settings("brief", max_examples=FEW, simpler=False))
+        verdict = judge_brief(cell, FEW)
     return {"outcome": str(verdict.outcome), "reason": verdict.reason, "lines": sorted(lines)}
 
 
@@ -91,7 +89,8 @@ def _begin_trial(mutant: Mutant, seconds: float) -> Json:
     _prepare_to_copy()
     if not mutant.in_graph:
         source(mutant.file)
-    _TRIALS.append(begin(mutant, _REACH.cells(mutant), seconds))
+    plant = change_graph if mutant.in_graph else plant_mutant
+    _TRIALS.append(begin(Asking(mutant.key, _REACH.cells(mutant), functools.partial(plant, mutant), seconds)))
     return {"begun": mutant.key}
 
 

@@ -14,6 +14,7 @@ import select
 import signal
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,9 +23,7 @@ from opassay.oracles.verdicts.verdict import Cell, Outcome, Verdict
 from opassay.properties.engine.samples import Settings
 from opassay.properties.verification import run_cell
 
-from .graph import change_graph
-from .mutants import Mutant
-from .planting import SameProgramError, plant_mutant
+from .planting import SameProgramError
 
 #: Examples per cell of the first round; in the second each cell has those of the brief profile.
 FEW = 8
@@ -38,41 +37,64 @@ REFUSED = (Outcome.FAIL, Outcome.UNSTABLE, Outcome.ERROR, Outcome.CRASH, Outcome
 Answer = dict[str, Any]
 
 
+def judge_brief(cell: Cell, examples: int | None) -> Verdict:
+    """The verdict of a cell in the brief profile, on so many examples; None for all of the profile's."""
+    return run_cell(cell, Settings("brief", max_examples=examples, simpler=False))
+
+
+@dataclass(frozen=True)
+class Asking:
+    """How one mutant is asked.
+
+    Attributes:
+        key: its name. cells: its questions, in their order.
+        plant: the context within which the process has the mutant.
+        seconds: of CPU after which no further question is begun. limit: of CPU that one question may take.
+        judge: (cell, how many examples; None for all) -> the verdict.
+        rounds: examples per cell of each round. All questions get a few before any gets more, because most mistakes
+            show in a few.
+        conclude: what else is reported of a mutant that survived.
+    """
+
+    key: str
+    cells: Sequence[Cell]
+    plant: Callable[[], AbstractContextManager[None]]
+    seconds: float
+    limit: int = LIMIT
+    judge: Callable[[Cell, int | None], Verdict] = judge_brief
+    rounds: Sequence[int | None] = (FEW, None)
+    conclude: Callable[[], Answer] = dict
+
+
 @dataclass
 class Trial:
     """A mutant that is being asked.
 
     Attributes:
-        mutant, cells: what is asked, and of what. pid, handle: its process, and the pipe by which that reports.
+        asking: what is asked. pid, handle: its process, and the pipe by which that reports.
         heard: when it last reported something, of `time.monotonic`. output: what it has reported so far.
     """
 
-    mutant: Mutant
-    cells: Sequence[Cell]
+    asking: Asking
     pid: int
     handle: int
     heard: float = field(default_factory=time.monotonic)
     output: bytes = b""
 
 
-def begin(mutant: Mutant, cells: Sequence[Cell], seconds: float) -> Trial:
-    """Start to ask a mutant, in a copy of this process.
-
-    Args:
-        mutant: what is changed. cells: its questions, in their order.
-        seconds: of CPU after which no further question is begun.
-    """
+def begin(asking: Asking) -> Trial:
+    """Start to ask a mutant, in a copy of this process."""
     theirs, ours = os.pipe()
     pid = process.fork()
     if pid:
         os.close(ours)
         os.set_blocking(theirs, False)
-        return Trial(mutant, cells, pid, theirs)
+        return Trial(asking, pid, theirs)
     status = 1
     try:
         os.close(theirs)
         _be_quiet()
-        _ask(mutant, cells, seconds, ours)
+        _ask(asking, ours)
         status = 0
     finally:
         os._exit(status)
@@ -128,7 +150,7 @@ def _end_trial(trials: list[Trial], trial: Trial) -> tuple[Trial, Answer]:
         signalled = os.WIFSIGNALED(status) and os.WTERMSIG(status) in (signal.SIGXCPU, signal.SIGKILL)
         how = str(Outcome.TIMEOUT if signalled else Outcome.CRASH)
         last = {**last, "outcome": "killed", "how": how, "code": ""}
-    return trial, {**last, "of": len(trial.cells), "seconds": round(used.ru_utime + used.ru_stime, 2)}
+    return trial, {**last, "of": len(trial.asking.cells), "seconds": round(used.ru_utime + used.ru_stime, 2)}
 
 
 # --------------------------------------------------------------------------------------------------- in the copy
@@ -144,31 +166,30 @@ def _be_quiet() -> None:
     resource.setrlimit(resource.RLIMIT_DATA, (used + MEMORY, resource.RLIM_INFINITY))
 
 
-def _ask(mutant: Mutant, cells: Sequence[Cell], seconds: float, handle: int) -> None:
+def _ask(asking: Asking, handle: int) -> None:
     count = 0
     try:
-        with change_graph(mutant) if mutant.in_graph else plant_mutant(mutant):
-            # All questions get a few samples before any gets more, because most mistakes show in a few.
-            for examples in (FEW, None):
-                for cell in cells:
-                    if time.process_time() > seconds:
+        with asking.plant():
+            for examples in asking.rounds:
+                for cell in asking.cells:
+                    if time.process_time() > asking.seconds:
                         break
                     _tell(handle, asked=count, cell=cell.key, by=cell.property)
-                    verdict = _judge_cell(cell, examples)
+                    _limit_question(asking.limit)
+                    verdict = asking.judge(cell, examples)
                     count += 1
                     if verdict.outcome in REFUSED:
                         how = {"how": str(verdict.outcome), "code": str(verdict.code), "reason": verdict.reason[:200]}
                         _tell(handle, outcome="killed", cell=cell.key, by=cell.property, asked=count, **how)
                         return
-        _tell(handle, outcome="survived", asked=count)
+            _tell(handle, outcome="survived", asked=count, **asking.conclude())
     except SameProgramError:
         _tell(handle, outcome="same", asked=0)
 
 
-def _judge_cell(cell: Cell, examples: int | None) -> Verdict:
+def _limit_question(seconds: int) -> None:
     used = resource.getrusage(resource.RUSAGE_SELF)
-    resource.setrlimit(resource.RLIMIT_CPU, (int(used.ru_utime + used.ru_stime) + LIMIT, resource.RLIM_INFINITY))
-    return run_cell(cell, Settings("brief", max_examples=examples, simpler=False))
+    resource.setrlimit(resource.RLIMIT_CPU, (int(used.ru_utime + used.ru_stime) + seconds, resource.RLIM_INFINITY))
 
 
 def _tell(handle: int, **message: Any) -> None:

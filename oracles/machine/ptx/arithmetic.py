@@ -23,6 +23,8 @@ from .listing import Instruction
 from .windows import WINDOWS
 
 Compute = Callable[..., Any]
+#: Roundings down, up and towards zero.
+_DIRECTIONS = frozenset({"rm", "rp", "rz"})
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,10 @@ def _sum(function: Compute) -> Callable[[Instruction], Operation]:
     """
 
     def make(instruction: Instruction) -> Operation:
-        kind = instruction.kind
+        kind, how = instruction.kind, instruction.modifiers[0]
+        if how in _DIRECTIONS:
+            sign = np.float32(function(0, 1))
+            return _of(2, lambda a, b: _directed(how, b, sign, a))(instruction)
         if kind not in TO_HALF:
             return _of(2, function)(instruction)
         wide, narrow = FROM_HALF[kind], TO_HALF[kind]
@@ -98,6 +103,8 @@ def _product(instruction: Instruction) -> Operation:
     kind, first = instruction.kind, instruction.modifiers[0]
     if kind in TO_HALF:  # float32 has the digits of any product of halves
         return _sum(lambda a, b: a * b)(instruction)
+    if first in _DIRECTIONS:  # a zero of the product's sign leaves it as it is
+        return _of(2, lambda a, b: _directed(first, a, b, np.copysign(np.float32(0), a * b)))(instruction)
     if first == "hi":
         return Operation(integers.upper_product(kind), (kind, kind))
     if first != "wide":
@@ -108,7 +115,7 @@ def _product(instruction: Instruction) -> Operation:
 
 def _product_and_sum(instruction: Instruction) -> Operation:
     kind, first = instruction.kind, instruction.modifiers[0]
-    if first in ("rm", "rp", "rz"):
+    if first in _DIRECTIONS:
         return _of(3, functools.partial(_directed, first))(instruction)
     if kind in ("f32", "f64"):
         return _of(3, fma)(instruction)

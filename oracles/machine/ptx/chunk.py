@@ -15,9 +15,8 @@ from ...verdicts.verdict import Code
 from ...verdicts.violation import Violation
 from .formats import BITS, Lanes
 from .listing import Listing
-from .space import Access, Space
+from .space import WARP, Access, Space
 
-WARP = 32
 #: Sizes along x, y and z.
 Extents: TypeAlias = tuple[int, int, int]
 #: Which lanes, of all, the masks of a lane name.
@@ -187,6 +186,12 @@ class Chunk:
             first = int(np.flatnonzero(missing)[0])
             thread = f"thread {int(self.within[first])} of block {int(self.blocks[self.block[first]])}"
             raise Violation(Code.DIVERGENT, f"{where}: {thread} does not come with the other threads of its warp")
+
+    def pass_warp_barrier(self, active: Lanes | None) -> None:
+        """Warps pass a barrier of their own: those of the active threads, whole warps."""
+        first = self.chosen(active)[::WARP]
+        self.shared.pass_warp_barrier(self.lanes[first] // WARP)
+        self.context.memory.pass_warp_barrier(self.numbers[first] // WARP)
 
     def pass_barrier(self, blocks: Lanes) -> None:
         """Blocks of this chunk pass a barrier."""

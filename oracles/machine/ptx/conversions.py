@@ -7,10 +7,22 @@ from typing import Any
 
 import numpy as np
 
-from .formats import NUMBERS, Lanes, canonical, flush, from_bfloat16, from_float16, to_bfloat16, to_float16
+from .formats import (
+    NUMBERS,
+    Lanes,
+    canonical,
+    cut_to_bfloat16,
+    cut_to_float16,
+    flush,
+    from_bfloat16,
+    from_float16,
+    to_bfloat16,
+    to_float16,
+)
 from .listing import Instruction
 
 TO_HALF = {"bf16": to_bfloat16, "f16": to_float16}
+_CUT_TO_HALF = {"bf16": cut_to_bfloat16, "f16": cut_to_float16}
 FROM_HALF = {"bf16": from_bfloat16, "f16": from_float16}
 _TO_WHOLE: dict[str, Any] = {"rni": np.rint, "rzi": np.trunc, "rmi": np.floor, "rpi": np.ceil}
 
@@ -18,11 +30,9 @@ _TO_WHOLE: dict[str, Any] = {"rni": np.rint, "rzi": np.trunc, "rmi": np.floor, "
 def conversion(instruction: Instruction) -> tuple[Callable[..., Any], tuple[str, ...]]:
     """The function of a cvt, and the types of its sources: two for a pair of halves, else one."""
     *modifiers, to, source = instruction.modifiers
-    if to in ("bf16x2", "f16x2"):
-        half = TO_HALF[to[:-2]]
-        return lambda high, low: _pair(half(high), half(low)), ("f32", "f32")
-    if to in TO_HALF:
-        return TO_HALF[to], ("f32",)
+    half = (_CUT_TO_HALF if "rz" in modifiers else TO_HALF).get(to.removesuffix("x2"))
+    if half is not None:
+        return (half, ("f32",)) if to in TO_HALF else (lambda high, low: _pair(half(high), half(low)), ("f32", "f32"))
     if source in FROM_HALF:
         return FROM_HALF[source], ("b16",)
     whole = next((_TO_WHOLE[name] for name in modifiers if name in _TO_WHOLE), None)

@@ -10,9 +10,10 @@ from __future__ import annotations
 import numpy as np
 
 from .accesses import complete
-from .chunk import WARP, Chunk, Context
+from .chunk import Chunk, Context
 from .executable import Kernel
 from .formats import Lanes
+from .space import WARP
 
 #: Threads of a chunk, about: a step of fewer costs as much, for Python takes as long as NumPy.
 _CHUNK = 1 << 14

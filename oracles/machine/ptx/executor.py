@@ -24,11 +24,11 @@ from ..memory import bytes_of, runs_of
 from ..poison import poisoned_tensor
 from . import hardware
 from .account import ACCOUNT
-from .chunk import WARP, Context, Extents, whole_warps
+from .chunk import Context, Extents, whole_warps
 from .executable import Kernel
 from .execution import execute
 from .hardware import ORDERS, Hardware
-from .space import Space
+from .space import WARP, Space
 from .windows import BASE
 
 #: Bytes around every operand; and addresses of operands are multiples of this but for their storage's own alignment.
@@ -80,14 +80,18 @@ class Executor:
         Raises:
             Violation, Unsupported: as `launch`.
         """
-        program = self._kernels.get(binary.hash)
-        if program is None:
-            text = binary.asm["ptx"]
-            program = self._kernels[binary.hash] = Kernel(self._edit(text) if self._edit else text)
+        program = self.program(binary)
         arguments = [(kind, values[name], name) for name, kind in binary.src.signature.items() if kind != "constexpr"]
         metadata = binary.metadata
         geometry = Geometry(metadata.name, three_extents(grid), (WARP * metadata.num_warps, 1, 1), metadata.shared)
         PlacedLaunch(geometry, program, arguments).run()
+
+    def program(self, binary: Any) -> Kernel:
+        """What Triton compiled, ready to be executed; each binary is read once."""
+        if binary.hash not in self._kernels:
+            text = binary.asm["ptx"]
+            self._kernels[binary.hash] = Kernel(self._edit(text) if self._edit else text)
+        return self._kernels[binary.hash]
 
 
 def three_extents(sizes: Sequence[int]) -> Extents:

@@ -50,7 +50,9 @@ def barrier(instruction: Instruction, entry: Listing) -> Step:
     def step(chunk: Chunk) -> None:
         threads = where(chunk)
         chunk.require_whole_warps(threads, str(instruction))
-        if not warp:
+        if warp:
+            chunk.pass_warp_barrier(threads)
+        else:
             chunk.waiting = np.ones(chunk.size, bool) if threads is None else threads
 
     return step

@@ -68,6 +68,11 @@ def to_bfloat16(x: Lanes) -> Lanes:
     return np.where(np.isnan(x), _CANONICAL_HALF, ((bits + up) >> np.uint32(16)).astype(np.uint16))
 
 
+def cut_to_bfloat16(x: Lanes) -> Lanes:
+    """Bits of bfloat16 next to float32 numbers, towards zero."""
+    return np.where(np.isnan(x), _CANONICAL_HALF, (np.asarray(x).view(np.uint32) >> np.uint32(16)).astype(np.uint16))
+
+
 def from_bfloat16(bits: Lanes) -> Lanes:
     """float32 numbers of bits of bfloat16, exactly."""
     return (np.asarray(bits).astype(np.uint32) << np.uint32(16)).view(np.float32)
@@ -81,3 +86,10 @@ def from_float16(bits: Lanes) -> Lanes:
 def to_float16(x: Lanes) -> Lanes:
     """Bits of float16 nearest to float32 numbers, ties to even."""
     return np.where(np.isnan(x), _CANONICAL_HALF, np.asarray(x).astype(np.float16).view(np.uint16))
+
+
+def cut_to_float16(x: Lanes) -> Lanes:
+    """Bits of float16 next to float32 numbers, towards zero."""
+    nearest = to_float16(x)
+    above = np.abs(from_float16(nearest)) > np.abs(x)
+    return np.where(above, nearest - np.uint16(1), nearest)

@@ -35,13 +35,15 @@ _CHANGED = (
 _MATRIX = r"sync\.aligned\.m8n8\.x[124](\.trans)?\.shared\.b16"
 _HALF = "(bf16|f16)"
 _PAIRS = r"rn\.(ftz\.)?f32x2"
+_DIRECTED = rf"r[mpz]\.{_WITH_FTZ}"
 _WITH_CARRY = "cc\\.[us](32|64)"
-_SUM_OF_HALVES = rf"{_SUM}|{_WITH_CARRY}|(rn\.)?{_HALF}(x2)?|rn\.f32\.{_HALF}|{_PAIRS}"
+_SUM_OF_HALVES = rf"{_SUM}|{_WITH_CARRY}|(rn\.)?{_HALF}(x2)?|rn\.f32\.{_HALF}|{_PAIRS}|{_DIRECTED}"
 
 #: The modifiers of an instruction, by its name.
 _MODIFIERS = {
-    "add": _SUM_OF_HALVES, "sub": _SUM_OF_HALVES, "fma": rf"{_ROUNDED}|r[mpz]\.f32|rn\.{_HALF}(x2)?|{_PAIRS}",
-    "mul": rf"{_ROUNDED}|{_WITH_FTZ}|f64|{_PAIRS}|(rn\.)?{_HALF}(x2)?|(lo|hi)\.{_INTEGER}|wide\.[us](16|32)",
+    "add": _SUM_OF_HALVES, "sub": _SUM_OF_HALVES, "fma": rf"{_ROUNDED}|{_DIRECTED}|rn\.{_HALF}(x2)?|{_PAIRS}",
+    "mul": rf"{_ROUNDED}|{_WITH_FTZ}|f64|{_PAIRS}|{_DIRECTED}|(rn\.)?{_HALF}(x2)?|(lo|hi)\.{_INTEGER}"
+           r"|wide\.[us](16|32)",
     "mad": rf"{_ROUNDED}|(lo|hi)\.{_INTEGER}|wide\.[us](16|32)|(lo|hi)\.{_WITH_CARRY}",
     "madc": r"(lo|hi)(\.cc)?\.[us](32|64)", **dict.fromkeys(("addc", "subc"), r"(cc\.)?[us](32|64)"),
     **dict.fromkeys(("popc", "clz", "brev", "bfi"), "b(32|64)"), "lop3": "b32", "shf": r"[lr]\.(wrap|clamp)\.b32",
@@ -54,7 +56,7 @@ _MODIFIERS = {
     **dict.fromkeys(("ex2", "lg2", "sin", "cos"), rf"approx\.{_WITH_FTZ}"),
     "mov": _PLAIN, "selp": "[bus](16|32|64)|f32|f64",
     "setp": rf"{_COMPARED}(\.ftz)?\.f32|{_COMPARED}\.(f64|b?f16(x2)?|[bus](16|32|64))",
-    "cvt": rf"sat\.f32\.f32|rna\.tf32\.f32|rn\.{_HALF}(x2\.f32|\.f32)|f32\.{_HALF}|f64\.f32|rn\.(ftz\.)?f32\.f64"
+    "cvt": rf"sat\.f32\.f32|rna\.tf32\.f32|r[nz]\.{_HALF}(x2\.f32|\.f32)|f32\.{_HALF}|f64\.f32|rn\.(ftz\.)?f32\.f64"
            rf"|r[nzmp]i\.(ftz\.)?f32\.f32"
            rf"|r[nzmp]i\.f64\.f64|rn\.f(32|64)\.[us](8|16|32|64)|r[nzmp]i\.(ftz\.)?[us](16|32|64)\.f32"
            rf"|r[nzmp]i\.[us](16|32|64)\.f64|[us](8|16|32|64)\.[us](8|16|32|64)",

@@ -1,10 +1,10 @@
 """A state space, global memory or the shared memory of several blocks, with a shadow that knows who touched what.
 
 What this is for: executed on a CPU, threads come one after the other, so a race that goes wrong on a GPU goes right.
-Here every element knows the thread that wrote it last and one that read it, and at which epoch: the number of barriers
-that the block had passed. Two threads of one block race if nothing but the order of execution lies between them, that
-is, in one epoch; threads of two blocks race in any. Equal values that are written twice are no race, because no order
-shows in them.
+Here every element knows the thread that wrote it last and one that read it, and at which epoch: the numbers of barriers
+that the block and the thread's warp had passed. Two threads of one block race if nothing but the order of execution
+lies between them, that is, in one epoch of the block, and of the warp if they are of one; threads of two blocks race in
+any. Equal values that are written twice are no race, because no order shows in them.
 
 What is hard here: one number stands for all readers of an element. Two numbers above all others say that several
 threads, or threads of several blocks, have read it.
@@ -23,7 +23,11 @@ from ...verdicts.verdict import Code
 from ...verdicts.violation import Violation
 from .formats import BITS, Lanes
 
+#: Threads of a warp.
+WARP = 32
 _NOBODY, _SEVERAL = -1, -2
+#: An epoch has the barriers of the block above this bit, and those of the thread's warp alone below it.
+_OF_BLOCK = 32
 
 
 @dataclass(frozen=True)
@@ -45,6 +49,11 @@ class Access:
     def choose(self, chosen: Any) -> Access:
         """The access of some of the threads."""
         return Access(self.addresses[chosen], self.threads[chosen], self.width, self.count, self.where)
+
+
+def _is_open(epochs: Lanes, now: Lanes, alike: Lanes) -> Lanes:
+    """Whether no barrier lies between epochs and the present ones; `alike` says where the threads are of one warp."""
+    return (epochs >> _OF_BLOCK == now >> _OF_BLOCK) & (~alike | (epochs == now))
 
 
 class BlockOrder:
@@ -109,8 +118,10 @@ class Space:
         self.undefined, self.shared_updates = 0, False
         self.doubt: Violation | None = None
         self._epochs = np.zeros(blocks, np.int64)
-        #: By the first byte of an element: a thread and its block's epoch; of readers the block, too.
-        self._writer, self._written, self._reader, self._read, self._reading = np.full((5, count), _NOBODY, np.int64)
+        self._warp_epochs = np.zeros(blocks * threads // WARP + 1, np.int64)
+        #: By the first byte of an element: a thread and its epoch; of readers the block and the warp, too.
+        arrays = np.full((6, count), _NOBODY, np.int64)
+        self._writer, self._written, self._reader, self._read, self._reading, self._warp = arrays
         self._operands: list[tuple[int, int, str]] = []
         self._atomic = np.zeros(count, bool)
         #: When an element was touched last, by the clock of the order of blocks.
@@ -129,6 +140,15 @@ class Space:
         """Blocks pass a barrier: what their threads did before it comes before what they do from now on."""
         self._epochs[blocks] += 1
 
+    def pass_warp_barrier(self, warps: Lanes) -> None:
+        """Warps pass a barrier of their own, by their numbers: the same among the threads of each."""
+        self._warp_epochs[warps] += 1
+
+    def _now(self, access: Access) -> Lanes:
+        """The epoch of every thread."""
+        epochs = self._epochs[access.threads // self._threads] << _OF_BLOCK
+        return epochs | self._warp_epochs[access.threads // WARP]
+
     def load(self, access: Access, strong: bool = False) -> list[Lanes]:
         """The bits of every element, by its place in a row.
 
@@ -140,13 +160,13 @@ class Space:
         """
         self._check(access)
         blocks = access.threads // self._threads
-        now = self._epochs[blocks]
+        now = self._now(access)
         loaded = []
         for number in range(access.count):
             at = access.addresses + number * access.width
             self.undefined += int(np.count_nonzero(~self.defined[at]))
             wrote = self._writer[at]
-            racing = self._recent(wrote, self._written[at], blocks, now)
+            racing = self._recent(wrote, self._written[at], access, now)
             if strong:
                 racing = racing & ~self._atomic[at]
             within = racing & (wrote // self._threads == blocks) & (not self._apart)
@@ -170,7 +190,7 @@ class Space:
         """
         self._check(access)
         blocks = access.threads // self._threads
-        now = self._epochs[blocks]
+        now = self._now(access)
         cells = self._views[access.width]
         for number, value in enumerate(values):
             at = access.addresses + number * access.width
@@ -200,7 +220,7 @@ class Space:
         """
         self._check(access)
         blocks = access.threads // self._threads
-        now = self._epochs[blocks]
+        now = self._now(access)
         cells = self._views[access.width]
         before_each = []
         for number in range(access.count):
@@ -227,7 +247,7 @@ class Space:
     def _require_ordered(self, access: Access, at: Lanes, blocks: Lanes, now: Lanes, changed: Lanes) -> None:
         """Require that what others did with elements that are written comes before."""
         wrote = self._writer[at]
-        racing = self._recent(wrote, self._written[at], blocks, now) & changed
+        racing = self._recent(wrote, self._written[at], access, now) & changed
         self._require_no_race(access, at, wrote, racing, ("writes", "wrote"), self._written_when)
         within, across = self._readers(at, access, blocks, now)
         reader, words = self._reader[at], ("writes", "read")
@@ -240,26 +260,31 @@ class Space:
         for byte in range(access.width):
             self.defined[at + byte] = True
 
-    def _recent(self, others: Lanes, epochs: Lanes, blocks: Lanes, now: Lanes) -> Lanes:
+    def _recent(self, others: Lanes, epochs: Lanes, access: Access, now: Lanes) -> Lanes:
         """Where another thread did something with no barrier since; of another block, ever."""
         there = others != _NOBODY
         if not there.any():
             return there
-        same = others // self._threads == blocks
-        return there & (~same | (epochs == now))
+        same = others // self._threads == access.threads // self._threads
+        return there & (~same | _is_open(epochs, now, others // WARP == access.threads // WARP))
 
     def _readers(self, at: Lanes, access: Access, blocks: Lanes, now: Lanes) -> tuple[Lanes, Lanes]:
         """Where another thread of the block has read in this epoch, and where one of another block ever has."""
         reader, block = self._reader[at], self._reading[at]
-        here = (reader != _NOBODY) & (reader != access.threads) & (self._read[at] == now) & (block == blocks)
+        here = (reader != _NOBODY) & (reader != access.threads) & (block == blocks)
+        here &= _is_open(self._read[at], now, self._warp[at] == access.threads // WARP)
         return here, (block != _NOBODY) & (block != blocks)
 
     def _note_reader(self, at: Lanes, threads: Lanes, blocks: Lanes, now: Lanes) -> None:
         block = self._reading[at]
         several = (block != _NOBODY) & (block != blocks)
-        again = (self._reader[at] != _NOBODY) & (self._reader[at] != threads) & (self._read[at] == now)
+        warps = threads // WARP
+        alike = self._warp[at] == warps
+        again = (self._reader[at] != _NOBODY) & (self._reader[at] != threads) & _is_open(self._read[at], now, alike)
         self._reader[at] = np.where(again, _SEVERAL, threads)
+        self._warp[at] = np.where(again & ~alike, _SEVERAL, warps)
         self._reader[at[self._reader[at] != threads]] = _SEVERAL  # threads that read one element at once
+        self._warp[at[self._warp[at] != warps]] = _SEVERAL
         self._reading[at] = np.where(several, _SEVERAL, blocks)
         self._read_when[at] = self._order.clock
         if not self._apart:

@@ -19,12 +19,13 @@ from typing import Any
 import numpy as np
 
 from . import approximations, hardware
-from .chunk import WARP, Chunk
+from .chunk import Chunk
 from .conversions import FROM_HALF
 from .formats import Lanes, canonical
 from .grammar import unknown
 from .listing import Instruction, Listing
 from .operands import Step, active, destination, elements, reader
+from .space import WARP
 
 _SHAPE = re.compile(r"m16n8k(\d+)")
 #: Digits of a sum, and bits that an H100 keeps of an addend behind the leading one of the largest.

@@ -1,8 +1,8 @@
 """Triton kernels that are launched in their own way, `kernel[grid](...)`, compiled and executed as PTX.
 
-What is hard here: the names of Triton that all launches go through are replaced, for good, so that a process that does
-this launches nothing on a GPU. A tuner takes no times here: it takes the configuration that the account's variant says,
-so that whoever calls somebody's function again and again has all of them tried.
+What is hard here: the names of Triton that all launches go through are replaced, so that a process that does this
+launches nothing on a GPU meanwhile. A tuner takes no times here: it takes the configuration that the account's variant
+says, so that whoever calls somebody's function again and again has all of them tried.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class TritonLaunches:
         from triton.runtime.autotuner import Autotuner
         from triton.runtime.jit import JITFunction
 
-        self._compile, self._tuner = JITFunction.run, Autotuner
+        self._compile, self._tune_and_run = JITFunction.run, Autotuner.run
         launches = self
 
         def run(function: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
@@ -43,6 +43,13 @@ class TritonLaunches:
             return launches._run_tuned(tuner, args, kwargs)
 
         JITFunction.run, Autotuner.run = run, run_tuned
+
+    def uninstall(self) -> None:
+        """Have launches be those of Triton again."""
+        from triton.runtime.autotuner import Autotuner
+        from triton.runtime.jit import JITFunction
+
+        JITFunction.run, Autotuner.run = self._compile, self._tune_and_run
 
     def _run(self, function: Any, args: tuple[Any, ...], grid: Any, warmup: bool, kwargs: dict[str, Any]) -> Any:
         """In place of `JITFunction.run`."""

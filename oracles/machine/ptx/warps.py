@@ -10,16 +10,19 @@ from typing import Any
 import numpy as np
 
 from .accesses import touch
-from .chunk import WARP, Chunk
+from .chunk import Chunk
 from .formats import NUMBERS, Lanes
 from .grammar import unknown
 from .listing import Instruction, Listing, Operand
 from .operands import Step, active, address, destination, elements, reader
+from .space import WARP
 
 _REDUCED: dict[str, Any] = {
     "max": np.maximum, "min": np.minimum, "add": np.add, "and": np.bitwise_and, "or": np.bitwise_or,
     "xor": np.bitwise_xor,
 }  # fmt: skip
+
+_EVERY_LANE = 0xFFFFFFFF
 
 
 def _members(chunk: Chunk, threads: Lanes | None, masks: Lanes, instruction: Instruction) -> Lanes:
@@ -30,6 +33,8 @@ def _members(chunk: Chunk, threads: Lanes | None, masks: Lanes, instruction: Ins
         instruction: for messages.
     """
     come = np.ones(chunk.size, bool) if threads is None else threads
+    if threads is None and np.ndim(masks) == 0 and masks == _EVERY_LANE and chunk.alive.all():
+        return come
     rows, present = chunk.spread(masks).reshape(-1, WARP), come.reshape(-1, WARP)
     low, high = np.where(present, rows, np.uint32(0xFFFFFFFF)).min(1), np.where(present, rows, np.uint32(0)).max(1)
     if (present.any(1) & (low != high)).any():

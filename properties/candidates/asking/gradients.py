@@ -27,7 +27,7 @@ from ..comparing import decide_by, hold_in_turn, tell_of_torch
 from ..evidence import Evidence
 from ..finding import FailingBackward, FailingCall, Finding, held, not_asked, process_changed, raised, summed, wrong
 from ..host.calls import Answer, BackwardCall, Manner, floating
-from ..inputs import altered, of_all_magnitudes
+from ..inputs import altered, of_all_magnitudes, stand_in
 from ..layouts import MemoryLayout, strides_of
 from ..layouts import place as place_in_memory
 from ..open_readings import OpenReading
@@ -102,7 +102,9 @@ def gradients_at(session: Session, at: CallArguments, drawn: str, place: Gradien
     state = spec.state if elsewhere.state is None else elsewhere.state
     cut = session.cut_for("GRAD", at)
     part, arguments = None if cut.rows is None else session.part, cut.held
-    run = spec.run(arguments, state)
+    # What is asked hangs on what the spec gives; its values are computed when the candidate has answered.
+    others = stand_in(arguments)
+    run = spec.run(others, state)
     outputs = floating(run.outputs)
     few = [t.dtype for t in (*outputs, *floating(arguments.tensors)) if not is_computed_in(t.dtype)]
     if few:
@@ -124,21 +126,15 @@ def gradients_at(session: Session, at: CallArguments, drawn: str, place: Gradien
         cotangents = [g.to(dtype) for g, dtype in zip(cotangents, dtypes, strict=True)]
         own = SpecBackward({operand: torch.ones(()) for operand in operands})
     else:
-        own = backward(spec, arguments, state, operands, cotangents)
+        own = backward(spec, others, state, operands, cotangents)
     owed = [operand for operand in operands if operand not in own.refused]
     request = GradientRequest(arguments, state, cotangents, owed, own, marked)
     if not owed:
         return not_asked("GRAD", f"torch gives no gradients of the spec: {next(iter(own.refused.values()))}")
-    # Of a large problem the other rows have no cotangent; so all gradients are those of the spec at these rows alone.
-    rows = cut.rows or []
-    padded = cotangents if part is None else [_among_zeros(g, part, rows) for g in cotangents]
-    having = [] if part is None else [part.having[i] for i in request.inputs]
-    strides = [] if elsewhere.cotangents is None else [strides_of(elsewhere.cotangents, g.shape) for g in padded]
-    writes = msgspec.structs.replace(session.writes_of(run), after=part is None)
+    writes = msgspec.structs.replace(session.writes_at(arguments, state), after=part is None)
     answer = session.call(
         cut.called, state, elsewhere.manner, layout=elsewhere.operands, writes=writes, fetched=part is not None,
-        watched=place is None,
-        backward=BackwardCall(request.inputs, request.names, padded, strides, rows, having),
+        watched=place is None, backward=_backward_call(request, part, cut.rows or [], elsewhere.cotangents),
     )  # fmt: skip
     if answer.raised:
         refusable = elsewhere.operands is not None or elsewhere.manner is Manner.COMPILED
@@ -149,6 +145,9 @@ def gradients_at(session: Session, at: CallArguments, drawn: str, place: Gradien
         if marked:
             session.records.lost.append("inputs require gradients, and no output of the candidate does")
         return not_asked("GRAD", "the candidate's outputs require no gradient")
+    run = spec.run(arguments, state)
+    if not spec.numpy:
+        request = replace(request, own=backward(spec, arguments, state, operands, cotangents))
     spoiled = _spoiled(session, request, run, answer, cut.called) if part is None else None
     if spoiled is not None:
         return spoiled
@@ -235,6 +234,19 @@ def _spoiled(
     if finding.wrong is None:
         return None
     return replace(finding, question="GRAD", wrong=finding.wrong.with_lines("call       that records gradients"))
+
+
+def _backward_call(
+    asked: GradientRequest, part: Part | None, rows: list[int], layout: MemoryLayout | None
+) -> BackwardCall:  # fmt: skip
+    """What the candidate is asked; `layout`: of the cotangents, where it is another than contiguous.
+
+    Of a large problem the other rows have no cotangent; so all gradients are those of the spec at these rows alone.
+    """
+    padded = asked.cotangents if part is None else [_among_zeros(g, part, rows) for g in asked.cotangents]
+    having = [] if part is None else [part.having[i] for i in asked.inputs]
+    strides = [] if layout is None else [strides_of(layout, g.shape) for g in padded]
+    return BackwardCall(asked.inputs, asked.names, padded, strides, rows, having)
 
 
 def _among_zeros(cotangent: Tensor, part: Part, rows: list[int]) -> Tensor:

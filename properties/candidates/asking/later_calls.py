@@ -21,7 +21,7 @@ from ..session import Asking, Session
 from .output_values import bits_in_turn, of_packed_ways
 
 #: Calls in a row: as many as take this many seconds, but so many at least and at most.
-_SECONDS, _LEAST, _MOST = 0.5, 4, 100
+_SECONDS, _LEAST, _MOST = 0.5, 4, 320
 #: Calls in a row of a large problem.
 _OF_LARGE = 2
 
@@ -43,6 +43,7 @@ def untouched(session: Session) -> Finding:
     spared = session.native.written
     for i, (before, after) in enumerate(zip(session.given.tensors, answer.written.after, strict=True)):
         if i not in spared and not same_bits(before, after):
+            session.history.beside = None
             return wrong("UNTOUCHED", Code.MUTATED, f"{session.given.label(i)} was written")
     for name, now in zip(session.shared, answer.written.buffers, strict=False):
         before = session.spec.state[name]
@@ -57,10 +58,12 @@ def fresh(session: Session) -> Finding:
     names = native.names
     for name, home, allowed in zip(names, first.aliases.shared, native.shared, strict=False):
         if home >= 0 and home != allowed:
+            session.history.beside = None
             return wrong("FRESH", Code.ALIASED, f"{name} shares memory with {session.given.label(home)}")
     theirs = overlaps(native.outputs)
     for later, earlier in first.aliases.overlaps:
         if later < len(native.outputs) and (later, earlier) not in theirs:
+            session.history.beside = None
             return wrong("FRESH", Code.ALIASED, f"{names[later]} shares memory with {names[earlier]}")
     return held("FRESH")
 
@@ -165,7 +168,7 @@ def again(session: Session) -> Finding:
     times = max(_LEAST, variants) if variants and not session.history.in_a_row else times
     # Where every call has other bits all are held, for as long as the calls alone may take, if nobody asks for more.
     until = math.inf if session.history.in_a_row or variants else time.monotonic() + _SECONDS
-    writes, done = session.writes_of(session.native), 0
+    writes, done = session.writes_at(session.given_rows, session.spec.state), 0
     while True:
         # A call with other bits ends a row, and the next row begins behind it.
         answer = session.call(

@@ -13,9 +13,12 @@ from ....oracles.verdicts.verdict import Code
 from ..agreement import operands_of
 from ..comparing import hold_all
 from ..finding import FailingCall, Finding, held, not_asked, process_changed, raised, summed, wrong
-from ..host.calls import GoneError, Manner, Writes
+from ..host.calls import Answer, GoneError, Manner, Writes
 from ..session import Asking, Session
 from ..specification import SpecError
+
+#: Lines of what calls did besides.
+_LINES = 3
 
 
 def process(session: Session) -> Finding:
@@ -25,10 +28,10 @@ def process(session: Session) -> Finding:
 
 
 def left(session: Session) -> Finding:
-    """LEFT: no process is left running, no file of the judge, the spec or the candidate was written, and all outputs of
-    earlier calls are as they were.
+    """LEFT: no process is left running, no file of the judge, the spec or the candidate was written, all outputs of
+    earlier calls are as they were, and no call did what UNTOUCHED and FRESH ask of some.
     """
-    lines = _changes_of_outputs(session)
+    lines = [*(session.history.beside or [])[:_LINES], *_changes_since(session)]
     if session.history.plain is not None:
         with contextlib.suppress(GoneError):
             session.history.operations = session.candidate.operations(session.history.plain)
@@ -36,8 +39,9 @@ def left(session: Session) -> Finding:
     return wrong("LEFT", Code.MUTATED, lines[0], *lines[1:]) if lines else held("LEFT")
 
 
-def _changes_of_outputs(session: Session) -> list[str]:
-    """A line for each output that is another in the end than when it was returned.
+def _changes_since(session: Session) -> list[str]:
+    """A line for each output that is another in the end than when it was returned, and for what is replaced in the
+    process.
 
     Of an output that may share memory with an argument nothing is said: later calls write that.
 
@@ -45,8 +49,8 @@ def _changes_of_outputs(session: Session) -> list[str]:
         GoneError: the process does not give them, so that nobody knows what has become of them.
     """
     calls, native = session.history.staying, session.native
-    now = iter(session.candidate.review().earlier if calls else [])
-    lines = []
+    answer = session.candidate.review() if calls or session.history.plain is not None else Answer()
+    now, lines = iter(answer.earlier), [f"the process was changed: {line}" for line in answer.changed]
     for number, outputs in enumerate(calls, 1):
         for i, was in enumerate(outputs):
             own = len(outputs) != len(native.outputs) or (native.own[i] and native.shared[i] < 0)
@@ -62,7 +66,7 @@ def autocast(session: Session) -> Finding:
     if spec.numpy or not any(t.dtype == torch.float32 for t in arguments.tensors):
         return not_asked("AUTOCAST", "autocast changes nothing for this spec")
     cut = session.cut_for("AUTOCAST", arguments)
-    writes = Writes() if cut.rows is not None else session.writes_of(session.native)
+    writes = Writes() if cut.rows is not None else session.writes_at(cut.held, session.spec.state)
     answer = session.call(cut.called, manner=Manner.AUTOCAST, fetched=cut.rows is not None, writes=writes)
     if answer.raised:
         return raised("AUTOCAST", answer.raised, True)

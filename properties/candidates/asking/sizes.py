@@ -17,7 +17,7 @@ from ...engine.limits import processor_seconds
 from ..arguments import CallArguments, Tensor
 from ..finding import Finding, held, not_asked, raised
 from ..host.calls import Manner
-from ..inputs import WAYS
+from ..inputs import WAYS, stand_in
 from ..layouts import MemoryLayout
 from ..row_sample import drawn, part_of
 from ..sequences import sizes_of_values
@@ -52,7 +52,7 @@ def sizes(session: Session) -> Finding:
     judged = refused = 0
     for arguments in itertools.chain(_resized(session), _farthest(session)):
         try:
-            session.spec.run(arguments, session.spec.state)
+            session.spec.run(stand_in(arguments), session.spec.state)
         except SpecError:
             continue
         finding = session.values("SIZES", arguments, refusable=True)
@@ -152,7 +152,7 @@ def _is_short(session: Session, arguments: CallArguments, most: int) -> bool:
     """Whether the spec takes some arguments, with at most so many operations."""
     try:
         with _Counter(most):
-            session.spec.outputs(arguments, session.spec.state)
+            session.spec.outputs(stand_in(arguments), session.spec.state)
     except SpecError:
         return False
     return True
@@ -163,12 +163,9 @@ def _farthest(session: Session) -> Iterator[CallArguments]:
     distances: list[tuple[float, int, CallArguments]] = []
     most = _most_operations(session)
     for arguments in _at_branches(session):
-        try:
-            with _Counter(most):
-                outputs = session.spec.outputs(arguments, session.spec.state)
-        except SpecError:
+        if not _is_short(session, arguments, most):
             continue
-        answer = session.call(arguments)
+        answer, outputs = session.call(arguments), session.spec.outputs(arguments, session.spec.state)
         if not answer.raised and len(answer.outputs) == len(outputs):
             distances.append((max(map(_distance, answer.outputs, outputs), default=0.0), len(distances), arguments))
     for distance, _, arguments in sorted(distances, reverse=True)[:_FARTHEST]:

@@ -17,9 +17,9 @@ from typing import Any
 
 import msgspec
 
-from ...places.lifeline import began_with, children, end_all, program_name, running
+from ...places.lifeline import began_with, children, end_all, parent_of, program_name, running
 from ...places.process import AnswerError, EndedError
-from .calls import Answer, CandidateCall, GoneError, LateError, Making
+from .calls import Answer, CandidateCall, GoneError, LateError, Making, Sequel
 from .exchange import Loaded, loaded
 from .isolation import Isolation, writable
 from .module_files import GivenError
@@ -27,7 +27,7 @@ from .operations import Operations
 from .quarters import Confinement, Quarters
 from .timing import Timing
 from .watching import Watch
-from .weighing import watch_load
+from .weighing import descendants, watch_load
 
 #: Seconds that the start of the process may take, besides those that the candidate is given.
 _START = 60.0
@@ -102,17 +102,24 @@ class CandidateApart:
 
     def ask(self, call: CandidateCall) -> Answer:
         """See `calls.Answering`."""
-        message = msgspec.structs.replace(call, leaves=[]) if call.stored and self._stores else call
+        # What is asked besides is told when the candidate has returned, which could look for it.
+        message = msgspec.structs.replace(call, sequel=Sequel())
+        message = msgspec.structs.replace(message, leaves=[]) if call.stored and self._stores else message
         self._stores = self._stores or call.stored
-        return self._answered({"call": self._exchange.write(message)}, call)
+        self._process.ask({"call": self._exchange.write(message)})
+        size = sum(t.nbytes for t in call.arguments.tensors) / _RATE
+        # A backward pass is a call of its own.
+        self._said((1 + (call.backward is not None)) * self._seconds + _OWN + size)
+        again = (call.sequel.times - 1) * self._seconds
+        return self._answered({"sequel": msgspec.to_builtins(call.sequel)}, again + size, call)
 
     def fetch(self, rows: Sequence[int], earlier: bool = False) -> Answer:
         """See `calls.Answering`."""
-        return self._answered({"fetch": list(rows), "earlier": earlier})
+        return self._answered({"fetch": list(rows), "earlier": earlier}, self._seconds)
 
     def review(self) -> Answer:
         """See `calls.Answering`."""
-        return self._answered({"review": True})
+        return self._answered({"review": True}, self._seconds)
 
     def operations(self, call: CandidateCall) -> Operations:
         """See `calls.Answering`."""
@@ -146,13 +153,10 @@ class CandidateApart:
         self._process.ask({"property": question})
         return self._said(_START + _CALLS * self._seconds)
 
-    def _answered(self, question: dict[str, Any], call: CandidateCall | None = None) -> Answer:
-        """The answer to a question, as the process reads it; `call`: that it is about, if it is about one."""
+    def _answered(self, question: dict[str, Any], more: float, call: CandidateCall | None = None) -> Answer:
+        """The answer to a question of a call; `more`: seconds that it may take besides those of the process."""
         self._process.ask({**question, "answer": self._exchange.place()})
-        size = 0 if call is None else sum(t.nbytes for t in call.arguments.tensors)
-        # A backward pass is a call of its own; what is fetched of earlier calls takes no longer than one.
-        times = 1 if call is None else call.times + (call.backward is not None)
-        self._said(times * self._seconds + _OWN + size / _RATE)
+        self._said(_OWN + more)
         return self._exchange.answer(call)
 
     def _said(self, seconds: float) -> dict[str, Any]:
@@ -183,16 +187,23 @@ class CandidateApart:
 
     def left_behind(self) -> list[str]:
         """See `calls.Answering`."""
+        # In a namespace all of them end with the process.
+        names = {pid: program_name(pid) for pid in descendants(self._process.pid) if self._is_apart(pid)}
         self._process.kill()
-        lines = [f"a process was left running: {program_name(pid) or 'ended by now'}" for pid in self._started()]
+        names |= {pid: program_name(pid) for pid in self._started() if pid not in names}
+        lines = [f"a process was left running: {name or 'ended by now'}" for name in names.values()]
         end_all(self._started)
         return [*lines, *self._watch.changes(writable(self._exchange.own, self._quarters.isolation))]
 
     def _started(self) -> list[int]:
         """The processes that it started and that are still running, now that it has ended."""
         pids = children(os.getpid()) if self._quarters.adopts else _marked(self._process.mark)
-        # All of a candidate's own group were killed with it, and some may not have ended yet.
-        return [pid for pid in pids if _group_of(pid) not in (None, *_RUNNING)]
+        return [pid for pid in pids if self._is_apart(pid)]
+
+    @staticmethod
+    def _is_apart(pid: int) -> bool:
+        """Whether a process is running that is in no candidate's own group: all of that end together."""
+        return parent_of(pid) is not None and _group_of(pid) not in (None, *_RUNNING)
 
     def close(self) -> None:
         """End the process, and what it started."""

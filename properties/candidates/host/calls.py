@@ -45,7 +45,7 @@ class Manner(enum.StrEnum):
 #: Of how many calls outputs are looked at again in the end, and of how many elements each at most.
 _STAYING, _LARGE = 24, 2**18
 
-#: The form of a result that stands in destinations (`Writes.destinations`).
+#: The form of a result that stands in destinations (`CandidateCall.destinations`).
 WRITTEN = "destinations"
 
 
@@ -57,13 +57,11 @@ class Writes(msgspec.Struct, frozen=True):
         restored: positions of the tensor arguments that get their values again before each call in a row, as all of
             `CandidateCall.state` does that `buffers` names.
         after: whether the arguments as they are after the call are asked for.
-        destinations: shape and dtype of what it writes its outputs into, where it is to.
     """
 
     buffers: list[str] = []
     restored: list[int] = []
     after: bool = False
-    destinations: list[tuple[list[int], str]] = []
 
 
 class BackwardCall(msgspec.Struct, frozen=True):
@@ -84,16 +82,32 @@ class BackwardCall(msgspec.Struct, frozen=True):
     having: list[bool] = []
 
 
+class Sequel(msgspec.Struct, frozen=True):
+    """What is asked of a call once the candidate has returned, so that nothing in its process tells of it before.
+
+    Attributes:
+        times: how often it is called in a row, the first time included. writes: see `Writes`.
+        earlier: whether the outputs of the call before are asked for, as they are now.
+        fetched: whether the outputs are left where they are, for `Answering.fetch`.
+        watched: whether the process is compared before and after the further calls.
+    """
+
+    times: int = 1
+    writes: Writes = Writes()
+    earlier: bool = False
+    fetched: bool = False
+    watched: bool = False
+
+
 class CandidateCall(msgspec.Struct, frozen=True):
     """One call of the candidate.
 
     Attributes:
         leaves, structure: of the arguments. state: parameters and buffers to be written first, by name.
         manner: see `Manner`. strides: of each tensor argument, where one comes in other memory than contiguous.
-        times: how often it is called in a row. writes: see `Writes`. backward: the gradients asked for; None for none.
+        destinations: shape and dtype of what it writes its outputs into, where it is to.
+        backward: the gradients asked for; None for none. sequel: see `Sequel`.
         watched: whether the process is compared before and after, which takes a while.
-        earlier: whether the outputs of the call before are asked for, as they are now.
-        fetched: whether the outputs are left where they are, for `Answering.fetch`.
         stored: whether the leaves are those of every other call that says so; they need to come once.
     """
 
@@ -102,12 +116,10 @@ class CandidateCall(msgspec.Struct, frozen=True):
     state: dict[str, Any] = {}
     manner: Manner = Manner.PLAIN
     strides: list[list[int]] = []
-    times: int = 1
-    writes: Writes = Writes()
+    destinations: list[tuple[list[int], str]] = []
     backward: BackwardCall | None = None
+    sequel: Sequel = Sequel()
     watched: bool = False
-    earlier: bool = False
-    fetched: bool = False
     stored: bool = False
 
     @classmethod
@@ -250,7 +262,8 @@ class Answering(Protocol):
         """
 
     def review(self) -> Answer:
-        """As `Answer.earlier`, the outputs of all calls that `stays` is true of, one after the other, as they are now.
+        """As `Answer.earlier`, the outputs of all calls that `stays` is true of, one after the other, as they are now;
+        as `Answer.changed`, what was replaced in a process of the candidate's own.
 
         Raises:
             GoneError: as `ask` does.
@@ -291,7 +304,7 @@ def stays(call: CandidateCall, outputs: Sequence[Any], count: int) -> bool:
 
     Judge and host ask this of the same calls. They are more than a candidate has buffers that it fills by turns.
     """
-    return not call.fetched and count < _STAYING and sum(y.numel() for y in outputs) <= _LARGE
+    return not call.sequel.fetched and count < _STAYING and sum(y.numel() for y in outputs) <= _LARGE
 
 
 def overwrite(file: BinaryIO, said: CandidateCall | Making | Answer) -> None:

@@ -184,11 +184,11 @@ def check(answer: Answer, call: CandidateCall | None) -> None:
 def _require_of_call(answer: Answer, call: CandidateCall) -> None:
     """Require the counts that follow from what was asked."""
     tensors = call.arguments.tensors
-    outputs = answer.shapes if call.fetched else answer.outputs
+    outputs = answer.shapes if call.sequel.fetched else answer.outputs
     shared, overlaps, differs = answer.aliases.shared, answer.aliases.overlaps, answer.repeat.differs
     _require_count("shared", shared, len(outputs))
-    _require_count("buffers", answer.written.buffers, len(call.writes.buffers))
-    _require_count("after", answer.written.after, len(tensors) if call.writes.after else 0)
+    _require_count("buffers", answer.written.buffers, len(call.sequel.writes.buffers))
+    _require_count("after", answer.written.after, len(tensors) if call.sequel.writes.after else 0)
     leaves = 0 if call.backward is None else len(call.backward.moving) + len(call.backward.wanted)
     for name, values in (("gradients", answer.pulled.gradients), ("again", answer.pulled.again)):
         if values:
@@ -197,8 +197,8 @@ def _require_of_call(answer: Answer, call: CandidateCall) -> None:
         raise ValueError(f"got shared={shared}, need numbers of {len(tensors)} arguments, or -1")
     if any(not 0 <= i < len(outputs) for pair in overlaps for i in pair):
         raise ValueError(f"got overlaps={overlaps}, need pairs of {len(outputs)} outputs")
-    if not 0 <= differs <= call.times:
-        raise ValueError(f"got differs={differs}, need one of {call.times} calls, or 0")
+    if not 0 <= differs <= call.sequel.times:
+        raise ValueError(f"got differs={differs}, need one of {call.sequel.times} calls, or 0")
 
 
 def _require_count(name: str, values: Sequence[Any], need: int) -> None:

@@ -12,7 +12,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
@@ -28,17 +28,18 @@ from ..arguments import CallArguments, State, Tensor, device_of, lacking, parame
 from ..arguments import call as called
 from ..layouts import place
 from ..results import Result, homes_of, overlaps, result_of
+from .backward import pull
 from .calls import (
     DTYPES,
     WRITTEN,
     Aliases,
     Answer,
-    BackwardCall,
     CandidateCall,
     Executed,
     Manner,
     Pulled,
     Repeat,
+    Sequel,
     Writes,
     Written,
     floating,
@@ -46,13 +47,36 @@ from .calls import (
 )
 from .module_files import frames_of
 from .operations import Operations, record
+from .surroundings import surrounding
 
+#: Elements of outputs that are copied as soon as the candidate returns; to copy more takes a while, and of large ones
+#: few rows are asked for.
+_FEW = 2**22
+#: What a first call replaces, a second may find replaced; what later ones replace is told in the end.
+_BASELINE_CALL = 2
 #: How many objects are made in search of one with the identity of an object that is gone.
 _REBIRTHS = 32
 
 
+@dataclass
+class _OpenCall:
+    """A call that was made, and what is known of it: what the candidate gave, copies of that, seconds, gradients."""
+
+    call: CandidateCall
+    arguments: CallArguments
+    result: Any = None
+    copies: list[Tensor] = field(default_factory=list)
+    seconds: float = 0.0
+    pulled: Pulled = field(default_factory=Pulled)
+    answer: Answer = field(default_factory=Answer)
+    changed: list[str] = field(default_factory=list)
+
+
 class CandidateHost:
     """A candidate in this process.
+
+    Args:
+        alone: whether nothing but the candidate changes this process, which is compared in the end then, too.
 
     Attributes:
         name, parameters: see `calls.Answering`. shapes: of its parameters and buffers, by name; state: these, as it
@@ -60,8 +84,11 @@ class CandidateHost:
         changed: what its making changed in the process, a line each. function: itself.
     """
 
-    def __init__(self, name: str, function: Callable[..., Any], changed: Sequence[str] = ()) -> None:
+    def __init__(
+        self, name: str, function: Callable[..., Any], changed: Sequence[str] = (), alone: bool = False
+    ) -> None:
         process.settle()
+        self._alone = alone
         self.name = name
         self.changed: Sequence[str] = tuple(changed)
         self.function: Any = function
@@ -78,38 +105,61 @@ class CandidateHost:
         self._stored: list[Any] = []
         self._latest: list[Tensor] = []
         self._staying: list[Sequence[Tensor]] = []
+        self._open: _OpenCall | None = None
+        self._baseline: Any = None
 
     def ask(self, call: CandidateCall) -> Answer:
         """The answer to a call; whatever the candidate raises is an answer, too."""
+        self.begin(call)
+        return self.finish(call.sequel)
+
+    def begin(self, call: CandidateCall) -> None:
+        """Make a call, of which `finish` tells what came; what its sequel says is no matter yet."""
         if call.stored:
             self._stored = call.leaves or self._stored
             call = msgspec.structs.replace(call, leaves=self._stored)
         arguments = self._placed(call)
         self.set_state(call.state)
         self._calls += 1
+        self._open = current = _OpenCall(call, arguments)
+        ACCOUNT.begin()
+        self._attempt(current, self._run, call.watched)
+
+    def finish(self, sequel: Sequel) -> Answer:
+        """The answer to the call that was begun last."""
+        current = self._open
+        assert current is not None
+        if not current.answer.raised:
+            self._attempt(current, functools.partial(self._answer, sequel=sequel), sequel.watched)
+        answer = current.answer
+        if ACCOUNT.launches:
+            answer = msgspec.structs.replace(answer, executed=_executed())
+        if self._alone and self._calls == _BASELINE_CALL:
+            self._baseline = process.DEEP.read()
+        return msgspec.structs.replace(answer, changed=current.changed) if current.changed else answer
+
+    def _attempt(self, current: _OpenCall, act: Callable[[_OpenCall], None], watched: bool) -> None:
+        """Do something of a call in its surroundings; an exception becomes its answer, and changes are noted."""
+        call = current.call
         # A first call may compile, load and open things that are kept for good.
         tiers = (process.DEEP, process.LEFTOVERS) if self._calls > 1 else (process.DEEP,)
-        answer, device = Answer(), device_of((*arguments.tensors, *self.state.values()))
-        ACCOUNT.begin()
+        device = device_of((*current.arguments.tensors, *self.state.values()))
         # The surroundings are outermost, because they set modes back that the candidate may have left changed. A new
         # object reads the settings, because the one of a cell gives the values that the cell began with.
         with (
-            _surrounding(call.manner, device), on_variant(self._calls - 1),
+            surrounding(call.manner, device), on_variant(self._calls - 1),
             torch.set_grad_enabled(call.backward is not None),
-            process.seeded(self._calls) if call.watched else contextlib.nullcontext(),
-            process.watched(*((process.SampleSettings(),) if call.watched else ())) as settings,
-            process.watched(*(tiers if call.watched else ())) as changed,
+            process.seeded(self._calls) if watched else contextlib.nullcontext(),
+            process.watched(*((process.SampleSettings(),) if watched else ())) as settings,
+            process.watched(*(tiers if watched else ())) as changed,
         ):  # fmt: skip
             try:
-                answer = self._answer(call, arguments)
+                act(current)
             except BaseException as err:
                 interrupt.reraise()
                 text = ": ".join([error_name(err), *error_lines(err)[:3]])
-                answer = Answer(raised="\n".join([text, *frames_of(err)]))
-            if ACCOUNT.launches:
-                answer = msgspec.structs.replace(answer, executed=_executed())
-        changes = [*settings, *(line for line in changed if _counts_against(line))]
-        return answer if not changes else msgspec.structs.replace(answer, changed=changes)
+                current.answer = Answer(raised="\n".join([text, *frames_of(err)]))
+        current.changed += [*settings, *(line for line in changed if _counts_against(line))]
 
     @functools.cached_property
     def _compiled(self) -> Callable[..., Any]:
@@ -131,7 +181,9 @@ class CandidateHost:
 
     def review(self) -> Answer:
         """See `calls.Answering`."""
-        return Answer(earlier=_copies([y for outputs in self._staying for y in outputs]))
+        changed = [] if self._baseline is None else process.DEEP.restored(self._baseline, True)
+        earlier = _copies([y for outputs in self._staying for y in outputs])
+        return Answer(earlier=earlier, changed=list(filter(_counts_against, changed)))
 
     def operations(self, call: CandidateCall) -> Operations:
         """See `calls.Answering`."""
@@ -144,7 +196,8 @@ class CandidateHost:
         """See `calls.Answering`; of its own process nobody can say what the candidate left there."""
         return []
 
-    def _answer(self, call: CandidateCall, arguments: CallArguments) -> Answer:
+    def _run(self, current: _OpenCall) -> None:
+        call, arguments = current.call, current.arguments
         backward, inputs = call.backward, floating(arguments.tensors)
         leaves = [] if backward is None else [inputs[i] for i in backward.moving]
         leaves += [] if backward is None else [self.state[name] for name in backward.wanted]
@@ -152,51 +205,58 @@ class CandidateHost:
             leaf.requires_grad_(True)
         start = time.perf_counter()
         function = self._compiled if call.manner is Manner.COMPILED else self.function
-        result = _result_of(function, call, arguments)
-        outputs = _require_plain_outputs(result.tensors)
+        current.result = _result_of(function, call, arguments)
+        outputs = _require_plain_outputs(current.result.tensors)
         process.await_work(device_of(outputs))
-        seconds = time.perf_counter() - start
+        current.seconds = time.perf_counter() - start
+        # At once, because a thread of the candidate may go on; and before a backward, which may write them.
+        if backward is not None or sum(y.numel() for y in outputs) <= _FEW:
+            current.copies = _copies(outputs)
+        if backward is not None:
+            current.pulled = pull(outputs, leaves, backward)
+
+    def _answer(self, current: _OpenCall, sequel: Sequel) -> None:
+        call, arguments, result = current.call, current.arguments, current.result
+        outputs, writes = result.tensors, sequel.writes
         # What is fetched later is fetched before anything runs that could write it; only a copy of rows is needed.
-        later = call.times > 1 or backward is not None or not call.fetched
-        first = [y.detach().clone() if later else y.detach() for y in outputs]
-        pulled = Pulled() if backward is None else _pull(outputs, leaves, backward)
-        differs, last = self._again(call, arguments, replace(result, tensors=tuple(first)))
-        earlier = _copies(self._kept) if call.earlier else []
+        later = sequel.times > 1 or not sequel.fetched
+        first = current.copies or ([y.detach().clone() for y in outputs] if later else [y.detach() for y in outputs])
+        differs, last = self._again(current, sequel, replace(result, tensors=tuple(first)))
+        earlier = _copies(self._kept) if sequel.earlier else []
         self._before, self._kept, self._latest = self._kept, list(outputs), first
-        if stays(call, outputs, len(self._staying)):
+        if stays(msgspec.structs.replace(call, sequel=sequel), outputs, len(self._staying)):
             self._staying.append([y.detach() for y in outputs])
-        buffers = [
-            None if (value := self._now(name)) is None else value.detach().clone() for name in call.writes.buffers
-        ]
-        return Answer(
-            [] if call.fetched else first,
+        buffers = [None if (value := self._now(name)) is None else value.detach().clone() for name in writes.buffers]
+        current.answer = Answer(
+            [] if sequel.fetched else first,
             last.form,
             list(last.plain),
-            Written(buffers, _copies(arguments.tensors) if call.writes.after else []),
+            Written(buffers, _copies(arguments.tensors) if writes.after else []),
             Aliases(homes_of(outputs, arguments.tensors), overlaps(outputs)),
-            Repeat(differs, list(last.tensors) if differs else [], seconds),
-            pulled,
+            Repeat(differs, list(last.tensors) if differs else [], current.seconds),
+            current.pulled,
             earlier,
-            shapes=[tuple(y.shape) for y in first] if call.fetched else [],
+            shapes=[tuple(y.shape) for y in first] if sequel.fetched else [],
         )
 
-    def _again(self, call: CandidateCall, arguments: CallArguments, first: Result) -> tuple[int, Result]:
+    def _again(self, current: _OpenCall, sequel: Sequel, first: Result) -> tuple[int, Result]:
         """Which of several calls in a row has other bits than the first, and its result; 0 and the first for none.
 
-        Every call starts from the same arguments, parameters and buffers, as far as the call names them.
+        Every call starts from the same arguments, parameters and buffers, as far as the sequel names them.
         """
-        was = self._written(call.writes, arguments) if call.times > 1 else []
-        for number in range(2, call.times + 1):
-            self.set_state({name: call.state[name] for name in call.writes.buffers if name in call.state})
+        call, arguments, writes = current.call, current.arguments, sequel.writes
+        was = self._written(writes, arguments) if sequel.times > 1 else []
+        for number in range(2, sequel.times + 1):
+            self.set_state({name: call.state[name] for name in writes.buffers if name in call.state})
             with torch.no_grad():
-                for i in call.writes.restored:
+                for i in writes.restored:
                     arguments.tensors[i].copy_(call.arguments.tensors[i])
             with on_variant(self._calls + number - 2):
                 result = _result_of(self.function, call, arguments)
             _require_plain_outputs(result.tensors)
             same = (result.form, result.plain) == (first.form, first.plain)
             same = same and all(map(same_results, result.tensors, first.tensors))
-            if not same or not all(map(same_results, self._written(call.writes, arguments), was)):
+            if not same or not all(map(same_results, self._written(writes, arguments), was)):
                 return number, replace(result, tensors=tuple(_copies(result.tensors)))
         return 0, first
 
@@ -269,7 +329,7 @@ def _executed() -> Executed:
 def _result_of(function: Callable[..., Any], call: CandidateCall, arguments: CallArguments) -> Result:
     """What a candidate gives, or writes into destinations, which hold NaN before; then what it returns says nothing."""
     device = arguments.tensors[0].device if arguments.tensors else None
-    shapes = call.writes.destinations
+    shapes = call.destinations
     places = [torch.zeros(shape, dtype=getattr(torch, dtype), device=device) for shape, dtype in shapes]
     for y in floating(places):
         y.fill_(math.nan)
@@ -287,12 +347,16 @@ def _require_plain_outputs(outputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
     """The outputs of a call, which must be tensors of numbers in memory.
 
     Raises:
-        TypeError: one is of a class of its own, quantized, nested, sparse, on device meta, or of a dtype of bits.
+        TypeError: one is of a class of its own, or has methods of its own, or is quantized, nested, sparse, on device
+            meta, or of a dtype of bits.
     """
     for y in outputs:
         # Before a method of it is called, which a class of its own may have written.
         if type(y) not in (torch.Tensor, torch.nn.Parameter):
             raise TypeError(f"the output is a {type(y).__name__}, need a torch.Tensor")
+        methods = sorted(name for name in vars(y) if hasattr(torch.Tensor, name))
+        if methods:
+            raise TypeError(f"the output has its own {methods[0]}, need those of torch.Tensor")
         if y.is_quantized or y.is_nested or y.layout is not torch.strided or y.is_meta or y.dtype not in DTYPES:
             kind = f"dtype {y.dtype}, layout {y.layout}, device {y.device}{', nested' * y.is_nested}"
             raise TypeError(f"the output has {kind}, need a tensor of numbers in memory")
@@ -309,60 +373,8 @@ def _born_again(storage: Any, gone: int, like: Tensor, strides: tuple[int, ...])
     return tensors[-1]
 
 
-def _pull(outputs: Sequence[Tensor], leaves: Sequence[Tensor], asked: BackwardCall) -> Pulled:
-    """The gradients, and those of a second backward through the same graph."""
-    cotangents = asked.cotangents
-    if asked.strides:
-        cotangents = [place(g, strides) for g, strides in zip(cotangents, asked.strides, strict=True)]
-    pairs = zip(floating(outputs), cotangents, strict=False)
-    tracked = [(y, g) for y, g in pairs if y.requires_grad]
-    if not tracked or not leaves:
-        return Pulled()
-    targets, weights = [y for y, _ in tracked], [g for _, g in tracked]
-    marks = [*asked.having, *(False for _ in asked.wanted)] if asked.rows else [False] * len(leaves)
-
-    def take(keeps: bool) -> list[Any]:
-        gradients = torch.autograd.grad(targets, list(leaves), weights, retain_graph=keeps, allow_unused=True)
-        copies = [None if g is None else g.detach().clone() for g in gradients]
-        return [g[asked.rows] if has and g is not None else g for g, has in zip(copies, marks, strict=True)]
-
-    try:
-        first = take(True)
-    except RuntimeError:  # a graph that torch.compile has made may refuse to be kept
-        return Pulled(take(False))
-    try:
-        second = take(False)
-    except Exception as err:
-        return Pulled(first, spent=": ".join([error_name(err), *error_lines(err)[:1]]))
-    same = all((a is None and b is None) or same_results(a, b) for a, b in zip(first, second, strict=True))
-    return Pulled(first, [] if same else second)
-
-
 def _copies(tensors: Sequence[Tensor]) -> list[Tensor]:
     return [t.detach().clone() for t in tensors]
-
-
-@contextlib.contextmanager
-def _surrounding(manner: Manner, device: str) -> Iterator[None]:
-    """What surrounds a call of a manner with tensors on a device."""
-    if manner is Manner.AUTOCAST:
-        with torch.autocast(device, dtype=torch.bfloat16):
-            yield
-        return
-    if manner is not Manner.POISONED:
-        yield
-        return
-    before, warns = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
-    # The switch is a property of the module's class, which its annotations do not show.
-    switch: Any = torch.utils.deterministic
-    fill = switch.fill_uninitialized_memory
-    torch.use_deterministic_algorithms(True, warn_only=True)
-    switch.fill_uninitialized_memory = True
-    try:
-        yield
-    finally:
-        torch.use_deterministic_algorithms(before, warn_only=warns)
-        switch.fill_uninitialized_memory = fill
 
 
 def _counts_against(line: str) -> bool:

@@ -16,6 +16,7 @@ import glob
 import os
 import resource
 import struct
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -24,10 +25,13 @@ import msgspec
 
 from ...places import landlock, seccomp
 from ...places.lifeline import running
+from ...places.namespaces import enter_namespace, offers_namespace
 
 #: What a process may be kept from: to read and write files of others, to reach into other processes, to signal them,
-#: and to open sockets of the network.
-GUARDS = ("files", "memory", "signals", "network")
+#: to open sockets of the network; and to see other processes, or have its own go on after its end.
+GUARDS = ("files", "memory", "signals", "network", "processes")
+#: What systems without namespaces for everybody cannot keep it from.
+_DISPENSABLE = "processes"
 #: Where installed software and the kernel's files are; those of Python and of the environment are found besides.
 _SYSTEM = (
     "/usr",
@@ -84,8 +88,13 @@ class Isolation(msgspec.Struct, frozen=True):
     holds: list[str] = []
 
     @property
+    def has_namespace(self) -> bool:
+        """Whether it has a pid namespace, which is not required of any system."""
+        return _DISPENSABLE in self.holds
+
+    @property
     def lacks(self) -> list[str]:
-        return [guard for guard in GUARDS if guard not in self.holds]
+        return [guard for guard in GUARDS if guard not in (*self.holds, _DISPENSABLE)]
 
     def __str__(self) -> str:
         return f"{self.by}; the candidate may reach {', '.join(self.lacks)}" if self.lacks else self.by
@@ -93,13 +102,17 @@ class Isolation(msgspec.Struct, frozen=True):
 
 def offer() -> Isolation:
     """What the kernel of this machine offers."""
-    return _isolation(landlock.version(), seccomp.knows_machine())
+    # A process with several threads cannot try it.
+    words = f"import sys; from {offers_namespace.__module__} import offers_namespace as offer; sys.exit(not offer())"
+    alone = subprocess.run([sys.executable, "-c", words], check=False, capture_output=True).returncode == 0
+    return _isolation(landlock.version(), seccomp.knows_machine(), alone)
 
 
 def confine(rooms: Rooms) -> Isolation:
     """Give up, for this process, all that a candidate need not have; what has been given up.
 
-    A rule holds for the thread that makes it, so a process with several threads gives up nothing of that.
+    It returns in another process where this one can have a namespace: see `namespaces.enter_namespace`. A rule holds
+    for the thread that makes it, so a process with several threads gives up nothing of that.
     """
     _make_folders(rooms.folder)
     if rooms.wanted == "none":
@@ -108,9 +121,11 @@ def confine(rooms: Rooms) -> Isolation:
     _limit_tasks()
     if sys.platform != "linux" or len(os.listdir("/proc/self/task")) > 1:
         return Isolation()
+    # Afterwards no new one can be had. Beside a GPU none is entered, because CUDA was never seen to begin in one.
+    alone = not _gpus() and enter_namespace()
     filtered = seccomp.refuse_calls()
     _drop_capabilities()
-    return _isolation(landlock.restrict(_readable(rooms), [rooms.folder, *_devices()]), filtered)
+    return _isolation(landlock.restrict(_readable(rooms), [rooms.folder, *_devices()]), filtered, alone)
 
 
 def writable(folder: str, isolation: Isolation | None) -> list[str]:
@@ -119,9 +134,9 @@ def writable(folder: str, isolation: Isolation | None) -> list[str]:
     return [os.path.realpath(path) for path in (folder, *_devices())] if kept_off else ["/"]
 
 
-def _isolation(abi: int, filtered: bool) -> Isolation:
+def _isolation(abi: int, filtered: bool, alone: bool) -> Isolation:
     # Before version 3 a process could still empty a file.
-    holds = {"files": abi >= 3, "memory": abi >= 1, "signals": abi >= 6, "network": filtered}
+    holds = {"files": abi >= 3, "memory": abi >= 1, "signals": abi >= 6, "network": filtered, "processes": alone}
     return Isolation(f"landlock-{abi}" if abi else "none", [guard for guard in GUARDS if holds[guard]])
 
 
@@ -149,9 +164,13 @@ def _editable() -> list[str]:
 
 
 def _devices() -> list[str]:
-    """Device files, and where there is an NVIDIA GPU the threads of this process: CUDA begins by naming them there."""
+    """Device files, and beside an NVIDIA GPU the threads of this process: CUDA begins by naming them there."""
     paths = [path for name in _DEVICES for path in glob.glob(os.path.join("/dev", name))]
-    return [*paths, "/proc/self/task"] if any(path.startswith("/dev/nvidia") for path in paths) else paths
+    return [*paths, "/proc/self/task"] if _gpus() else paths
+
+
+def _gpus() -> list[str]:
+    return glob.glob("/dev/nvidia*")
 
 
 def _limit_tasks() -> None:

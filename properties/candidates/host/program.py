@@ -4,7 +4,8 @@ The first line says `{"memory": bytes, "interpret": whether Triton's kernels are
 PTX is executed, "rooms": where it may read and write}`, answered by what isolates the process. Then comes
 `{"load": address, "made": path, "seed": number}`, answered by
 `{"loaded": name, "shapes": {...}, "parameters": {...}, "changed": [...]}` or `{"refused": why}`; then any number of
-`{"call": path, "answer": path}`, `{"fetch": rows, "earlier": false, "answer": path}` and `{"review": true, "answer":
+`{"call": path}`, answered by `{"done": true}`, and then `{"sequel": what else is asked of it, "answer": path}`;
+`{"fetch": rows, "earlier": false, "answer": path}` and `{"review": true, "answer":
 path}`, answered by `{"done": true}`; and `{"operations": path}`, answered by what a call runs.
 Tensors go through these files (`calls.py`). A process that is asked nothing else may be asked `{"time": arguments of
 "open_pair"}`, answered by a `Timing`, or `{"property": question}`, answered by a verdict: it loads the spec then.
@@ -58,20 +59,25 @@ def _answer_to(question: dict[str, Any]) -> dict[str, Any]:
         from ..property_cells import verdict_of
 
         return verdict_of(question["property"], _HOSTS[0])
-    from .calls import CandidateCall, read_message, write
+    from .calls import CandidateCall, Sequel, read_message, write
 
     (host,), pid = _HOSTS, os.getpid()
     if "operations" in question:
         ran = host.operations(read_message(Path(question["operations"]), CandidateCall))
         return dict(msgspec.to_builtins(ran))
+    answer = None
     if "review" in question:
         answer = host.review()
     elif "fetch" in question:
         answer = host.fetch(question["fetch"], question["earlier"])
+    elif "sequel" in question:
+        answer = host.finish(msgspec.convert(question["sequel"], Sequel))
     else:
-        answer = host.ask(read_message(Path(question["call"]), CandidateCall))
+        host.begin(read_message(Path(question["call"]), CandidateCall))
     if os.getpid() != pid:
         os._exit(1)  # a copy of this process that the candidate made
+    if answer is None:
+        return {"done": True}
     write(Path(question["answer"]), answer)
     return {"done": True}
 
@@ -99,7 +105,7 @@ def _loaded(question: dict[str, Any]) -> dict[str, Any]:
         return {"lacks": str(err)}
     except BaseException as err:
         return {"refused": ": ".join([error_name(err), *error_lines(err)[:3]])}
-    _HOSTS[:] = [CandidateHost(name, function, changed)]
+    _HOSTS[:] = [CandidateHost(name, function, changed, alone=True)]
     return {"loaded": name, "shapes": {n: list(s) for n, s in _HOSTS[0].shapes.items()},
             "parameters": _HOSTS[0].parameters, "changed": changed}  # fmt: skip
 

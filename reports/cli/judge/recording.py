@@ -74,7 +74,7 @@ def record_of(judgement: Judgement, case: JudgedCase, store: Callable[[str, byte
     command, verdicts = case.words, verdicts_of(judgement, case, store)
     commit, dirty = read_commit()
     digests = {f"sha256 of the {name}": digest for name, digest in of.sha256.items() if digest}
-    drawn = {"draws": of.draws.secret} if of.draws.secret else {}
+    drawn = {"draws": of.draws.digits} if of.draws.secret else {}
     first, *more = judgement.summary.splitlines()
     code = CODES[str(judgement.verdict)]
     return Run(

@@ -14,7 +14,7 @@ from opassay.properties.candidates.host.temporary import TemporaryFolder
 from opassay.properties.candidates.judge_draws import Draws
 from opassay.reports.cli.main import main
 
-SECRET = "00112233445566778899aabbccddeeff"
+DIGITS = "0123456700112233445566778899aabbccddeeff"
 
 
 def test_a_seed_draws_what_it_drew_ever() -> None:
@@ -35,7 +35,7 @@ def test_a_secret_is_another_each_time_and_draws_the_same_again() -> None:
     assert all(0 <= seed < 2**31 for seed in (one.inputs(0), one.seed))
 
 
-@pytest.mark.parametrize("chosen", [-1, "", "12", SECRET[:-1] + "x", SECRET + "0"])
+@pytest.mark.parametrize("chosen", [-1, "", "12", DIGITS[:-1] + "x", DIGITS + "0"])
 def test_other_digits_are_refused(chosen: int | str) -> None:
     with pytest.raises(ValueError, match="need"):
         Draws.of(chosen)
@@ -61,9 +61,9 @@ def _mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("_mine")
 def test_draws_that_are_none_are_a_wrong_command_line(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([*WORDS, "--draws", SECRET, "--seed", "1", "--json"]) == 2
+    assert main([*WORDS, "--draws", DIGITS, "--seed", "1", "--json"]) == 2
     assert main([*WORDS, "--draws", "12", "--json"]) == 2
-    assert "need 32 hexadecimal digits" in capsys.readouterr().out
+    assert "need 40 hexadecimal digits" in capsys.readouterr().out
 
 
 @pytest.mark.slow
@@ -71,7 +71,7 @@ def test_draws_that_are_none_are_a_wrong_command_line(capsys: pytest.CaptureFixt
 def test_the_verdict_tells_its_draws_and_they_can_be_given_again(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*WORDS, "--json"]) == 1
     said = json.loads(capsys.readouterr().out)
-    assert len(said["draws"]) == 32
+    assert len(said["draws"]) == 40
     assert main([*WORDS, "--json", "--draws", said["draws"]]) == 1
     again = json.loads(capsys.readouterr().out)
     assert (again["causes"], again["draws"]) == (said["causes"], said["draws"])

@@ -26,7 +26,7 @@ EDITS = {
     "subnormal numbers flushed": (
         "softmax_backward_data", ("SPECIAL",), r"\b(mul|sub)\.rn\.f32\b", r"\1.rn.ftz.f32", 0,
     ),
-    "another rounding": ("softmax", ("FWD",), r"add\.rn\.f32", "add.rz.f32", 1),
+    "an unknown rounding": ("softmax", ("FWD",), r"add\.rn\.f32", "add.rna.f32", 1),
 }  # fmt: skip
 
 

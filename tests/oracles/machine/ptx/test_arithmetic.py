@@ -40,12 +40,12 @@ def _chosen(a: Any, b: Any, truth: bool) -> Any:
     return a if truth else b
 
 
-def _directed(rounding: Any) -> Callable[..., float]:
-    """A product and a sum of MPFR, rounded in one direction."""
+def _directed(name: str, rounding: Any, kind: str = "f32") -> Callable[..., float]:
+    """An operation of MPFR, rounded in one direction."""
 
-    def result(a: float, b: float, c: float) -> float:
-        with gmpy2.context(CONTEXTS["f32"], round=rounding):
-            return float(gmpy2.fma(gmpy2.mpfr(a), gmpy2.mpfr(b), gmpy2.mpfr(c)))
+    def result(*numbers: float) -> float:
+        with gmpy2.context(CONTEXTS[kind], round=rounding) as context:
+            return float(getattr(context, name)(*map(gmpy2.mpfr, numbers)))
 
     return result
 
@@ -71,7 +71,8 @@ def _floats() -> dict[str, Row]:
         rows[f"neg.{kind}"] = (kind,), kind, operator.neg
         rows[f"selp.{kind}"] = (kind, kind, "pred"), kind, _chosen
     for how, rounding in (("rm", gmpy2.RoundDown), ("rp", gmpy2.RoundUp), ("rz", gmpy2.RoundToZero)):
-        rows[f"fma.{how}.f32"] = ("f32",) * 3, "f32", _directed(rounding)
+        for name, count in (("fma", 3), ("add", 2), ("sub", 2), ("mul", 2)):
+            rows[f"{name}.{how}.f32"] = ("f32",) * count, "f32", _directed(name, rounding)
     rows["cvt.sat.f32.f32"] = ("f32",), "f32", lambda x: min(x, 1.0) if x > 0 else 0.0
     rows["abs.ftz.f32"] = ("f32",), "f32", lambda a: abs(flushed(a))
     rows["abs.bf16"] = ("bf16",), "bf16", abs
@@ -197,6 +198,7 @@ def _conversions() -> dict[str, Row]:
     rows: dict[str, Row] = {}
     for half in ("f16", "bf16"):
         rows[f"cvt.rn.{half}.f32"] = ("f32",), half, rounded("plus", half)
+        rows[f"cvt.rz.{half}.f32"] = ("f32",), half, _directed("plus", gmpy2.RoundToZero, half)
         rows[f"cvt.f32.{half}"] = (half,), "f32", float
     rows["cvt.f64.f32"], rows["cvt.rn.f32.f64"] = (("f32",), "f64", float), (("f64",), "f32", rounded("plus", "f32"))
     for to, source in itertools.product(("f32", "f64"), ("s32", "u32", "s64")):

@@ -147,6 +147,30 @@ def test_what_a_gpu_traps_on_is_a_violation(body: str, code: Code, machine: hard
     assert error.value.code is code
 
 
+_EXCHANGE = """
+    mov.b32 %r3, buffer;
+    mad.lo.s32 %r3, %t, 4, %r3;
+    st.shared.b32 [%r3], %t;
+    {barrier}
+    xor.b32 %r4, %t, {distance};
+    mov.b32 %r5, buffer;
+    mad.lo.s32 %r5, %r4, 4, %r5;
+    ld.shared.b32 %r1, [%r5];
+    {barrier}
+    st.shared.b32 [%r3], %r1;
+"""
+
+
+def test_a_barrier_of_a_warp_orders_what_its_threads_do_to_memory() -> None:
+    body = _EXCHANGE.format(barrier="bar.warp.sync -1;", distance=1)
+    outside = {"outside": ".shared .align 4 .b8 buffer[256];\n"}
+    assert _integers(body, warps=2, **outside) == [thread ^ 1 for thread in range(64)]
+    for barrier, distance in (("", 1), ("bar.warp.sync -1;", 32)):
+        with pytest.raises(Violation) as error:
+            _integers(_EXCHANGE.format(barrier=barrier, distance=distance), warps=2, **outside)
+        assert error.value.code is Code.RACE
+
+
 def test_an_undefined_value_that_reaches_no_result_is_none() -> None:
     assert _integers("add.s32 %r2, %r9, 1;\nand.b32 %r2, %r2, 0;\nadd.s32 %r1, %r2, 3;") == [3] * 32
 

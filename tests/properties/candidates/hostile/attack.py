@@ -28,8 +28,20 @@ SPECS = {
         ("pair", "x * 2, x + 1, 7", "4, 8"),
         ("large", "torch.softmax(x, -1)", "2048, 2048"),
         ("product", "x @ x.T", "16, 64"),
+        ("copy", "x.clone()", "16, 32"),
+        ("wide", "x * 2", "600, 600"),
     )
 }
+SPECS["scaled"] = """
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.w = torch.nn.Parameter(torch.ones(32))
+    def forward(self, x):
+        return x * self.w
+def get_inputs():
+    return [torch.randn(16, 32)]
+"""
 
 
 @dataclass(frozen=True)

@@ -33,8 +33,20 @@ def candidate(x):
     return y
 """
 
+#: A softmax of rows, by blocks of columns with a running maximum.
+_ONLINE = """
+def candidate(x):
+    most, total = torch.full_like(x[:, :1], -torch.inf), torch.zeros_like(x[:, :1])
+    for part in x.split(256, -1):
+        larger = torch.maximum(most, part.amax(-1, keepdim=True))
+        total = total * (most - larger).exp() + (part - larger).exp().sum(-1, keepdim=True)
+        most = larger
+    return (x - most).exp() / total
+"""
 HONEST = {
-    "compiles by inductor": _honest("fast = torch.compile(lambda x: x * 2)\ndef candidate(x):\n    return fast(x)\n"),
+    "compiles by inductor": _honest(
+        "fast = torch.compile(lambda x: x * 2)\ndef candidate(x):\n    return fast(x)\n", options=("--seconds", "300")
+    ),
     "compiles without a graph": _honest(
         "fast = torch.compile(lambda x: x * 2, backend='eager')\ndef candidate(x):\n    return fast(x)\n"
     ),
@@ -170,4 +182,153 @@ def candidate(x):
         SIZES[x.shape] = torch.full(x.shape, 2, dtype=x.dtype)
     return x * SIZES[x.shape].to(x.dtype)
 """),
+    "is slow to import": _honest("time.sleep(3)\ndef candidate(x):\n    return x * 2\n"),
+    "tunes itself in its first call": _honest("""
+BEST = []
+def candidate(x):
+    if not BEST:
+        ways = [lambda x: x * 2, lambda x: x + x, lambda x: torch.mul(x, 2)]
+        times = []
+        for way in ways:
+            begin = time.perf_counter()
+            for _ in range(20):
+                way(x)
+            times.append(time.perf_counter() - begin)
+        BEST.append(ways[times.index(min(times))])
+    return BEST[0](x)
+"""),
+    "compiles for all shapes at once": _honest(
+        "fast = torch.compile(lambda x: x * 2, dynamic=True, fullgraph=True)\ndef candidate(x):\n    return fast(x)\n",
+        options=("--seconds", "300"),
+    ),
+    "compiles a large softmax": _honest(
+        "@torch.compile\ndef fast(x):\n    y = (x - x.amax(-1, keepdim=True)).exp()\n"
+        "    return y / y.sum(-1, keepdim=True)\ndef candidate(x):\n    return fast(x)\n",
+        "large",
+        options=("--seconds", "300"),
+    ),
+    "is large and computes by blocks": _honest(_ONLINE, "large"),
+    "is large and computes in threads of its own": _honest(
+        """
+from concurrent.futures import ThreadPoolExecutor
+def candidate(x):
+    with ThreadPoolExecutor(4) as pool:
+        return torch.cat(list(pool.map(lambda part: torch.softmax(part, -1), x.chunk(8))))
+""",
+        "large",
+    ),
+    "keeps a pool of threads": _honest("""
+from concurrent.futures import ThreadPoolExecutor
+POOL = ThreadPoolExecutor(2)
+list(POOL.map(abs, range(8)))
+def candidate(x):
+    return torch.cat(list(POOL.map(lambda part: part * 2, x.split(4)))) if len(x) else x * 2
+"""),
+    "has torch use more threads for a while": _honest("""
+def candidate(x):
+    before = torch.get_num_threads()
+    torch.set_num_threads(4)
+    try:
+        return x * 2
+    finally:
+        torch.set_num_threads(before)
+"""),
+    "computes row by row": _honest(
+        "double = torch.vmap(lambda row: row * 2)\ndef candidate(x):\n    return double(x)\n"
+    ),
+    "is traced": _honest(
+        "traced = torch.jit.trace(lambda x: x * 2, torch.ones(16, 32))\ndef candidate(x):\n    return traced(x)\n"
+    ),
+    "computes in double precision": _honest("def candidate(x):\n    return (x.double() * 2).to(x.dtype)\n"),
+    "takes memory for a while": _honest(
+        "def candidate(x):\n    room = torch.ones(2**26)\n    return x * (room[0] + room[-1]).to(x.dtype)\n",
+        codes="GIVEN SEEDS LEFT",
+    ),
+    "forks in each call": _honest(
+        """
+def candidate(x):
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if not pid:
+        os.write(writer, b"2")
+        os._exit(0)
+    os.waitpid(pid, 0)
+    os.close(writer)
+    factor = int(os.read(reader, 1))
+    os.close(reader)
+    return x * factor
+""",
+        codes="GIVEN SEEDS LEFT",
+    ),
+    "has processes of a pool compute": _honest(
+        """
+import multiprocessing
+def double(values):
+    return values * 2
+def candidate(x):
+    with multiprocessing.get_context("fork").Pool(2) as pool:
+        return torch.from_numpy(pool.map(double, [x.numpy(force=True)])[0])
+""",
+        codes="GIVEN LEFT",
+    ),
+    "maps a file of its own": _honest(
+        """
+import tempfile
+import numpy as np
+def candidate(x):
+    with tempfile.NamedTemporaryFile() as file:
+        memory = np.memmap(file, np.float32, "w+", shape=(max(x.numel(), 1),))
+        memory[: x.numel()] = x.numpy(force=True).reshape(-1)
+        return torch.from_numpy(np.array(memory[: x.numel()]) * 2).reshape(x.shape)
+""",
+        codes="GIVEN SEEDS LEFT",
+    ),
+    "runs a loop of coroutines": _honest("""
+import asyncio
+async def half(x):
+    await asyncio.sleep(0)
+    return x
+async def whole(x):
+    return sum(await asyncio.gather(half(x), half(x)))
+def candidate(x):
+    return asyncio.run(whole(x))
+"""),
+    "draws numbers of its own": _honest("""
+DRAWS = torch.Generator().manual_seed(7)
+def candidate(x):
+    order = torch.randperm(len(x), generator=DRAWS)
+    y = torch.empty_like(x)
+    y[order] = x[order] * 2
+    return y
+"""),
+    "warns and logs": _honest("""
+import logging, warnings
+def candidate(x):
+    warnings.warn("twice", stacklevel=2)
+    logging.getLogger("mine").warning("called with %s", tuple(x.shape))
+    return x * 2
+"""),
+    "is a class inside and a tensor outside": _honest("""
+class Marked(torch.Tensor):
+    pass
+def candidate(x):
+    return (x.as_subclass(Marked) * 2).as_subclass(torch.Tensor)
+"""),
+    "is a kernel of Triton, compiled": _honest(
+        """
+import triton
+import triton.language as tl
+@triton.jit
+def twice(x, y, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y + at, tl.load(x + at, mask=at < n) * 2, mask=at < n)
+def candidate(x):
+    x = x.contiguous()
+    y = torch.empty_like(x)
+    twice[(triton.cdiv(x.numel(), 512),)](x, y, x.numel(), BLOCK=512)
+    return y
+""",
+        codes="GIVEN LEFT",
+        options=("--compiled",),
+    ),
 }

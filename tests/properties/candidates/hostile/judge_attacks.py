@@ -102,7 +102,7 @@ TEXT = "".join(words()) + open(f"/proc/{JUDGE}/cmdline").read() + open("/proc/se
 FOUND = "00112233445566778899aabbccddeeff"[::-1] in TEXT
 """
         + _FOUND,
-        options=("--draws", "00112233445566778899aabbccddeeff"[::-1]),
+        options=("--draws", "00000007ffeeddccbbaa99887766554433221100"),
     ),
     "reads a spec that lies elsewhere": Attack(
         """

@@ -19,10 +19,11 @@ from .attack import PRELUDE, SPECS, Attack
 from .honest_candidates import HONEST
 from .judge_attacks import REACHING
 from .process_attacks import CHANGING
+from .reward_hacks import HACKING
 from .value_attacks import COMPUTING
 
 #: What is asked where an attack does not say; the attack must be told by one of these.
-EVERY = {**REACHING, **ANSWERING, **COMPUTING, **CHANGING}
+EVERY = {**REACHING, **ANSWERING, **COMPUTING, **CHANGING, **HACKING}
 #: One of each kind is fast.
 FAST = (
     "rewrites the ruling in the judge's memory",
@@ -33,8 +34,11 @@ FAST = (
 CODES = {"accepted": 0, "rejected": 1, "weak": 4, "suspect": 4, "error": 3}
 
 
-def judgement(folder: Path, attack: Attack) -> tuple[dict[str, Any], list[str]]:
-    """The line of JSON of the command on an attack in a folder, and what is wrong with the rest of what it did."""
+def judgement(folder: Path, attack: Attack, seconds: float = 300) -> tuple[dict[str, Any], list[str]]:
+    """The line of JSON of the command on an attack in a folder, and what is wrong with the rest of what it did.
+
+    It is killed after so many seconds.
+    """
     home = folder / ("elsewhere" if "elsewhere" in attack.text else "problem")
     mine, temporary = folder / "problem", folder / "temporary"
     for each in (home, mine, temporary):
@@ -51,7 +55,7 @@ def judgement(folder: Path, attack: Attack) -> tuple[dict[str, Any], list[str]]:
         cwd=mine, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     ) as process:  # fmt: skip
         try:
-            out, err = process.communicate(timeout=300)
+            out, err = process.communicate(timeout=seconds)
         except subprocess.TimeoutExpired:
             process.kill()
             raise

@@ -1,0 +1,65 @@
+"""How the calls of a candidate have gone so far, which later questions go by."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from ...oracles.op.bits import same_bits
+from .arguments import CallArguments, Tensor
+from .host.calls import Answer, CandidateCall, Executed
+from .host.operations import Operations
+from .results import SpecRun, overlaps
+
+
+@dataclass
+class CallHistory:
+    """How the calls of a candidate have gone so far.
+
+    Attributes:
+        calls: how many there were. changed: what they changed in its process.
+        in_a_row: how many AGAIN makes; None for as many as half a second takes.
+        alike: whether the last one was answered, and at tensors of the shapes of those given.
+        strayed: whether an output was wrong so far. Then it is likely to be wrong again, where several questions in
+            one call would not tell which one it is.
+        erring: whether one was wrong when outputs were held last. operations: what `plain` runs, where known.
+        gradients: of the candidate at the given inputs, by operand. executed: kernels as PTX; None where none was.
+        staying: outputs of calls of which `stays` is true. plain: the last plain call at the given inputs.
+        beside: what calls did that was asked of others: inputs that were written, outputs in memory of inputs; None
+            once a question has told of that.
+    """
+
+    calls: int = 0
+    in_a_row: int | None = None
+    changed: list[str] = field(default_factory=list)
+    alike: bool = False
+    strayed: bool = False
+    erring: bool = False
+    gradients: dict[int | str, Tensor | None] = field(default_factory=dict)
+    executed: Executed | None = None
+    staying: list[Sequence[Tensor]] = field(default_factory=list)
+    plain: CandidateCall | None = None
+    operations: Operations | None = None
+    beside: list[str] | None = field(default_factory=list)
+
+    def note(self, arguments: CallArguments, answer: Answer, native: SpecRun, alike: bool) -> None:
+        """Note what a call did besides its outputs: a candidate that counts its calls knows which one is asked of it.
+
+        Args:
+            arguments: of the call; as they are afterwards they need not be among its answer. native: of the spec.
+            alike: whether its outputs may share the memory that those of `native` share.
+        """
+        if self.beside is None:
+            return
+        for i, (was, now) in enumerate(zip(arguments.tensors, answer.written.after, strict=False)):
+            if i not in native.written and not same_bits(was, now):
+                self.beside.append(f"{arguments.label(i)} of call {self.calls} was written")
+        homes = zip(native.names, answer.aliases.shared, native.shared, strict=False) if alike else ()
+        for name, home, allowed in homes:
+            if home >= 0 and home != allowed:
+                self.beside.append(f"{name} of call {self.calls} shares memory with {arguments.label(home)}")
+        theirs = overlaps(native.outputs) if alike else []
+        for pair in answer.aliases.overlaps if alike and len(answer.outputs) == len(native.outputs) else ():
+            if pair not in theirs:
+                later, earlier = (native.names[i] for i in pair)
+                self.beside.append(f"{later} of call {self.calls} shares memory with {earlier}")
