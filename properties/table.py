@@ -343,7 +343,8 @@ _OF_CANDIDATES = (
     Property("LIKELY", "values no farther off than random errors are",
         "The errors of many elements together are no larger, and no more of one sign, than independent "
         "roundings are likely to make them. This is a statistical verdict: it can end in suspect, never in "
-        "rejected."),
+        "rejected. Of a spec that draws random numbers, what many calls draw is distributed as what torch draws "
+        "of the spec; what is not is rejected, at a risk of 1e-9."),
     Property("LEFT", "nothing left running, no file written",
         "After the last call no thread or process is running that the candidate began, no file was "
         "written, nothing of torch is replaced, no output was changed after it was returned, and no call "

@@ -20,7 +20,11 @@ class Choice:
 
     Attributes:
         shape: of the indices.
+        source: the choice whose indices, or some of them, these are. places: where in it, counted through; None where
+            it is this choice.
     """
+
+    places: Any = None
 
     def __init__(
         self, shape: tuple[int, ...], accepts: Callable[[Any], Any], choose: Callable[[], tuple[Any, Any]]
@@ -32,6 +36,7 @@ class Choice:
             choose: the indices that the centres give, and which of them are the only ones possible.
         """
         self.shape = shape
+        self.source: Choice = self
         self._accepts = accepts
         self._choose = choose
 
@@ -76,7 +81,19 @@ class Choice:
             likely, sure = self._choose()
             return move(likely), move(sure)
 
-        return Choice(number.shape, accepts, choose)
+        other = Choice(number.shape, accepts, choose)
+        other.source, other.places = self.source, number if self.places is None else self.places.reshape(-1)[number]
+        return other
+
+    def explain(self, indices: Any) -> str:
+        """Why no evaluation may have chosen some of the indices, in a sentence; empty where nothing is known."""
+        if self.source is self:
+            return ""
+        every = np.asarray(self.source.likely()).copy()
+        if self.places.size != every.size:
+            return ""
+        every.reshape(-1)[self.places.reshape(-1)] = np.asarray(indices).reshape(-1)
+        return self.source.explain(every)
 
     @property
     def ndim(self) -> int:

@@ -6,11 +6,13 @@ Whoever asks, an op's check or the question of a candidate, has its outputs held
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from ...reference.choice import Choice
 from ...reference.condition import EITHER, Condition, possibly, surely
 from ...reference.exact import Exact
 from ...reference.formats import EVERY_FORMAT
@@ -48,6 +50,7 @@ class Standing:
         missed: of those left, elements whose exact value is finite and in the format's range. reason: why, and where.
         ball: the reading it was held against; None for an output that is not floating.
         in_sets: its elements in their accept sets; None for an output that is not floating.
+        picks: the choices that a candidate was seen to make where rounding leaves them open.
     """
 
     wrong: Violation | None
@@ -58,6 +61,7 @@ class Standing:
     missed: int = 0
     reason: str = ""
     in_sets: accept.Elements | None = None
+    picks: Mapping[str, Any] | None = None
 
     @property
     def elements(self) -> int:
@@ -141,25 +145,39 @@ def _special(
 
 def _hold_whole(name: str, computed: Tensor, need: Reading) -> Standing:
     """Hold an output of integers or truth values; of what rounding leaves open, anything that it allows is right."""
+    values, right, shown = _place_whole(computed, need)
+    not_judged = values.size - int(np.count_nonzero(need.judged())) if isinstance(need, Choice) else 0
+    wrong, is_open = None, False
+    if not right.all():
+        at = tuple(int(i) for i in np.argwhere(~right)[0])
+        why = need.explain(values) if isinstance(need, Choice) else ""
+        lines = [f"why        {why}"] if why else []
+        lines.append(f"outside    {np.count_nonzero(~right)} of {right.size} elements")
+        wrong = Violation(Code.VALUE, f"{name}{list(at) or ''} is {values[at]}, need {shown[at]}", tuple(lines))
+    elif isinstance(need, Condition):
+        # A truth value that rounding leaves open is as wide as it can be.
+        is_open = 2 * int(np.count_nonzero(np.asarray(need) == EITHER)) > values.size
+    return Standing(wrong, values.size - not_judged, not_judged, is_open)
+
+
+def _place_whole(computed: Tensor, need: Reading) -> tuple[Any, Any, Any]:
+    """Integers or truth values as an array, which of them are right, and what they are likely to be."""
     # NumPy has not all of torch's floating dtypes; float64 has all of their values.
     values = (computed.detach().double() if computed.dtype.is_floating_point else computed.detach()).cpu().numpy()
-    not_judged = 0
-    if hasattr(need, "accepts"):  # integers that hang on floating values
+    if isinstance(need, Choice):  # integers that hang on floating values
         right, shown = need.accepts(values), need.likely()
-        not_judged = values.size - int(np.count_nonzero(need.judged()))
     elif isinstance(need, Condition):
         shown = np.asarray(possibly(need))
         right = (values == shown) | (shown & ~np.asarray(surely(need)))
     else:
         shown = np.asarray(need)
         right = values == shown
-    right = np.asarray(right)
-    wrong, is_open = None, False
-    if not right.all():
-        at = tuple(int(i) for i in np.argwhere(~right)[0])
-        lines = (f"outside    {np.count_nonzero(~right)} of {right.size} elements",)
-        wrong = Violation(Code.VALUE, f"{name}{list(at) or ''} is {values[at]}, need {shown[at]}", lines)
-    elif isinstance(need, Condition):
-        # A truth value that rounding leaves open is as wide as it can be.
-        is_open = 2 * int(np.count_nonzero(np.asarray(need) == EITHER)) > values.size
-    return Standing(wrong, values.size - not_judged, not_judged, is_open)
+    return values, np.asarray(right), shown
+
+
+def are_right(computed: Tensor, reading: Reading, facts: OperandFacts, order: int, native: Tensor | None) -> Any:
+    """Which elements of an output `hold` does not refuse; all where it is no such output. Arguments as for `hold`."""
+    if not isinstance(reading, Ball):
+        return _place_whole(computed, reading)[1]
+    standing = hold("", computed, reading, facts, order, native=native)
+    return np.ones(reading.shape, dtype=bool) if standing.in_sets is None else standing.in_sets.accepted

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -15,14 +14,28 @@ from ...reference.algorithms import Inapplicable
 from ...reference.array import Array, attach, constant, store
 from ...reference.choice import Choice
 from ...reference.condition import Condition, condition, possibly, surely
+from ...reference.decidable import Decidable
 from ...reference.derivative import steps_stored, store_contributions
+from ...reference.draw import Draw
 from ...reference.dtypes import dtype_name
 from ...reference.formats import FORMATS
 from ...reference.missing import NoReadingError
 from ...reference.whole import Whole, integers, settle, truncate
 from .calls import UntraceableError
+from .decisions import Decisions
+from .drawing import as_numbers, decided_by_draw, drawing_nodes, drawn_by, draws
 from .integers import is_place, is_read_at, of_integers, read_at
 from .lines import is_constant, is_write, line_of
+from .node_facts import (
+    dtype_of,
+    gives_floating,
+    handed_on,
+    is_within,
+    last_nodes,
+    moving_nodes,
+    narrow_dtypes,
+    only_moves,
+)
 from .rules import MOVES, REPEATING, RULES, Rule, truth_of
 from .rules.table import overloads
 from .storage import STORAGE_DTYPES, by_way_of_float32, cast_to
@@ -54,17 +67,21 @@ class Reader(torch.fx.Interpreter):
     computed of them alone is left to torch, whose integer arithmetic is exact.
     """
 
-    def __init__(self, graph: torch.fx.GraphModule) -> None:
+    def __init__(self, graph: torch.fx.GraphModule, decisions: Decisions | None = None) -> None:
         super().__init__(graph)
+        #: Which of several possible indices the reading takes.
+        self.decisions = decisions or Decisions()
         self.extra_traceback = False  # An error is to be told in one sentence, which names the line of the spec.
         self.reading: Any = None
         self.moving = moving_nodes(graph)
+        #: Operations that draw random numbers, and those that compute from them.
+        self.drawing = drawing_nodes(graph)
         #: Nodes whose elements are those of inputs, at other places perhaps.
-        self.handed_on = _handed_on(graph)
+        self.handed_on = handed_on(graph)
         #: Nodes that the results are made of by moving elements alone.
-        self.last = _last(graph)
+        self.last = last_nodes(graph)
         #: The dtype of the operation of the spec that a node belongs to.
-        self.dtypes = _dtypes(graph)
+        self.dtypes = narrow_dtypes(graph)
         #: Nodes that give memory that nothing has written, and whether this reading fills it with marks.
         self.taking, self.marked = [node for node in graph.graph.nodes if takes_memory(node)], False
         #: The values of nodes of `last` before they are rounded to their dtype: whoever judges the results does that.
@@ -75,12 +92,13 @@ class Reader(torch.fx.Interpreter):
         self.reading = next((constant(a) for a in (*arrays, like) if isinstance(a, Array)), None)
         arrays = tuple(self._lift(a) if isinstance(a, np.ndarray) and a.dtype.kind == "f" else a for a in arrays)
         self.unrounded = {}
+        self.decisions.begin()
         for node, array in zip(self.graph.find_nodes(op="placeholder"), arrays, strict=False):
             store_contributions(array, self._format_of(node))
         results = super().run(*arrays, enable_io_processing=False, **kwargs)
         if self.taking and not self.marked and (self.reading is None or self.reading.is_repeatable):
             assert isinstance(self.module, torch.fx.GraphModule)
-            other = Reader(self.module)
+            other = Reader(self.module, self.decisions)
             other.marked = True
             if differ(results, other.run(*map(constant, arrays), like=like)):
                 raise UntraceableError(describe(self.taking))
@@ -102,12 +120,14 @@ class Reader(torch.fx.Interpreter):
     def _read(self, n: torch.fx.Node) -> Any:
         args, kwargs = self.fetch_args_kwargs_from_env(n)
         # Results of an operation that only moves elements are stored already, if their operands are.
-        if _moves(n):
-            if n in self.last and any(each in self.unrounded for each in n.all_input_nodes):
-                self.unrounded[n] = self._move(n, *torch.fx.node.map_arg((n.args, n.kwargs), self._before_rounding))
+        if only_moves(n):
             with steps_stored(self._format_of(n) if n.target in REPEATING else ""):
                 moved = self._move(n, args, kwargs)
             store_contributions(moved, self._format_of(n))
+            # Indices are chosen by what is stored, in which more elements may tie.
+            unrounded = any(each in self.unrounded for each in n.all_input_nodes)
+            if n in self.last and unrounded and dtype_of(n) not in _INTEGERS:
+                self.unrounded[n] = self._move(n, *torch.fx.node.map_arg((n.args, n.kwargs), self._before_rounding))
             return moved
         with steps_stored(self._format_of(n)):
             result = self._evaluate(n, args, kwargs)
@@ -131,7 +151,7 @@ class Reader(torch.fx.Interpreter):
             assert isinstance(source, torch.fx.Node)
             # torch has no derivatives of the statistics that a norm gives beside its result.
             return constant(args[0][args[1]]) if source.target in _NORMS and args[1] else operator.getitem(*args)
-        result = self._by_rule(n, args, kwargs)
+        result = self.decisions.apply_to(n.name, self._by_rule(n, args, kwargs))
         if n.target is torch.ops.aten.where.self:
             self._leave_out(n, result, args)
         if n.target is _aten.signbit.default and n.args[0] in self.handed_on:
@@ -146,16 +166,36 @@ class Reader(torch.fx.Interpreter):
             result, args, kwargs = self._of_open_integers(node, args, kwargs)
             if result is not None:
                 return result
+        if draws(node):
+            return self._draw(node, args, kwargs)
         leaves = pytree.tree_leaves((args, kwargs))
         if not any(_is_floating(leaf) for leaf in leaves):
-            if rule is None or not _gives_floating(node):
+            if rule is None or not gives_floating(node):
                 return self._by_torch(node, args, kwargs)
             # Integers that become floating numbers here are lifted first, so that the arithmetic counts as rounded.
             args, kwargs = pytree.tree_map(self._lift_integers, (args, dict(kwargs)))
         if rule is None:
-            random = torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
-            raise UntraceableError(f"it uses {_describe_node(node)}, which {_DRAWS if random else _NO_RULE}")
-        return _apply_rule(rule, args, kwargs)
+            raise UntraceableError(f"it uses {_describe_node(node)}, which {_NO_RULE}")
+        result = _apply_rule(rule, args, kwargs)
+        drawn = decided_by_draw(node, result) if node in self.drawing else None
+        return result if drawn is None else self._take(node, drawn)
+
+    def _draw(self, node: torch.fx.Node, args: Any, kwargs: Mapping[str, Any]) -> Any:
+        """What an operation that draws gives: of floating numbers their ends, and of integers those that are taken."""
+        drawn = drawn_by(node, args, kwargs, self.reading)
+        if drawn is None:
+            raise UntraceableError(f"it uses {_describe_node(node)}, which {_DRAWS}")
+        if not isinstance(drawn, Draw):
+            return drawn
+        if dtype_of(node) in _INTEGERS:  # Integers that are drawn may be what the spec gives.
+            return drawn
+        return self._take(node, drawn)
+
+    def _take(self, node: torch.fx.Node, drawn: Draw) -> Any:
+        drawn.name = node.name
+        dtype = dtype_of(node)
+        assert dtype is not None
+        return as_numbers(self.decisions.numbers(drawn), dtype, self.reading)
 
     def _of_open_integers(self, node: torch.fx.Node, args: Any, kwargs: Mapping[str, Any]) -> tuple[Any, Any, Any]:
         """The result of a node for operands that are open integers, or None if there is no rule for such; and its
@@ -172,14 +212,17 @@ class Reader(torch.fx.Interpreter):
             return read_at(target, args, lambda operands: _apply_rule(RULES[target], operands, kwargs)), args, kwargs
         leaves = pytree.tree_leaves((args, kwargs))
         whole = any(isinstance(leaf, Whole) for leaf in leaves) and not any(map(_is_floating, leaves))
-        if whole and _dtype_of(node) in _INTEGERS:
+        if whole and dtype_of(node) in _INTEGERS:
             result = of_integers(target, args, kwargs, lambda xs, named: self._compute(node, xs, named))
             if result is not None:
                 return result, args, kwargs
         return None, *pytree.tree_map(lambda x: x.lifted() if isinstance(x, Whole) else x, (args, kwargs))
 
     def _settle(self, value: Any) -> Any:
-        return settle(value, np.int64, self.reading) if isinstance(value, Choice) else value
+        if not isinstance(value, Choice):
+            return value
+        named = isinstance(value.source, Decidable) and value.source.name
+        return self.decisions.numbers(value) if named else settle(value, np.int64, self.reading)
 
     def _leave_out(self, node: torch.fx.Node, result: Any, args: Any) -> None:
         """Tell the reading of zeros, and of −∞, that a mask puts into a tensor whatever the inputs are."""
@@ -194,8 +237,6 @@ class Reader(torch.fx.Interpreter):
 
     def _by_torch(self, node: torch.fx.Node, args: Any, kwargs: Mapping[str, Any]) -> Any:
         """An operation of integers, truth values and constants alone: torch computes it."""
-        if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
-            raise UntraceableError(f"it uses {_describe_node(node)}, which {_DRAWS}")
         return pytree.tree_map(self._of_tensor, self._compute(node, args, kwargs, as_tensors=True))
 
     def _compute(self, node: torch.fx.Node, args: Any, kwargs: Mapping[str, Any], as_tensors: bool = False) -> Any:
@@ -222,18 +263,18 @@ class Reader(torch.fx.Interpreter):
     def _mark_as_stored(self, result: Any, node: torch.fx.Node) -> Any:
         """A result, marked as one that an evaluation may store in the dtype that the spec has there."""
         result = self._of_dtype(result, node)
-        dtype = _dtype_of(node)
+        dtype = dtype_of(node)
         if dtype is None or not dtype.is_floating_point:
             return result
         if not isinstance(result, Array):
             result = self._lift(result if isinstance(result, Condition) else np.asarray(result))
         # A cast that stands in the spec is asked for; one that an operation makes inside itself is its own business.
-        by_spec = node.target is torch.ops.aten._to_copy.default and not _is_within(node)
+        by_spec = node.target is torch.ops.aten._to_copy.default and not is_within(node)
         if not isinstance(result, Array):
             return result
         if dtype in STORAGE_DTYPES:
             source = node.args[0] if node.target in _CASTS else None
-            result = by_way_of_float32(result, _dtype_of(source) if isinstance(source, torch.fx.Node) else None)
+            result = by_way_of_float32(result, dtype_of(source) if isinstance(source, torch.fx.Node) else None)
         # Whoever judges the results of the spec rounds them; to round them here, too, would count that twice.
         if node in self.last:
             self.unrounded[node] = result
@@ -241,7 +282,7 @@ class Reader(torch.fx.Interpreter):
 
     def _of_dtype(self, result: Any, node: torch.fx.Node) -> Any:
         """A result as numbers of the kind that the node has in the spec: integers, truth values, or floating ones."""
-        dtype = _dtype_of(node)
+        dtype = dtype_of(node)
         if dtype in _INTEGERS and not isinstance(result, Choice):
             if _is_floating(result):
                 change = truncate if node.target in _CASTS else integers
@@ -269,56 +310,7 @@ def first_line(err: Exception) -> str:
 
 
 _NO_RULE = "has no rule; give a formula in NumPy"
-_DRAWS = "draws random numbers, so the spec has no one answer; put it in evaluation, or give a formula in NumPy"
-
-
-def _is_within(node: torch.fx.Node) -> bool:
-    """Whether a node is a part of an operation of the spec that torch has decomposed."""
-    return _operation_of(node) != str(node.target)
-
-
-def _operation_of(node: torch.fx.Node) -> str:
-    # The metadata has the name of the operation, in some versions of torch as a text and no object.
-    return str(node.meta.get("original_aten") or node.target)
-
-
-def _dtypes(graph: torch.fx.GraphModule) -> dict[torch.fx.Node, str]:
-    """The dtype of the operation of the spec that each node belongs to, where that is floating.
-
-    An operation on half types may compute in a wider type inside itself. Its operands and its result alone are stored,
-    so its dtype is the narrowest of its nodes and of their operands.
-    """
-    dtypes: dict[torch.fx.Node, str] = {}
-    for (_, within), nodes in itertools.groupby(list(graph.graph.nodes), lambda n: (_operation_of(n), _is_within(n))):
-        group = list(nodes)
-        if not within:
-            dtypes.update((node, _narrowest_of([node])) for node in group)
-            continue
-        name = _narrowest_of([each for node in group for each in (node, *node.all_input_nodes)])
-        dtypes.update(dict.fromkeys(group, name))
-    return dtypes
-
-
-def _narrowest_of(nodes: Sequence[torch.fx.Node]) -> str:
-    """The name of the narrowest floating dtype of the values of nodes, "" where none is floating."""
-    leaves = pytree.tree_leaves([node.meta.get("val") for node in nodes])
-    dtypes = {x.dtype for x in leaves if isinstance(x, torch.Tensor) and x.dtype.is_floating_point}
-    return min(map(dtype_name, dtypes), key=lambda name: FORMATS[name].precision if name in FORMATS else 0, default="")
-
-
-def _moves(node: torch.fx.Node) -> bool:
-    """Whether a node only moves elements; one of several results, whether all of them were only moved."""
-    source = node.args[0] if node.target is operator.getitem else node
-    return isinstance(source, torch.fx.Node) and source.target in MOVES
-
-
-def _last(graph: torch.fx.GraphModule) -> set[torch.fx.Node]:
-    """The nodes that the results are made of by moving elements alone, and the results themselves."""
-    last: set[torch.fx.Node] = set()
-    for node in reversed(graph.graph.nodes):
-        if node.op == "output" or (node in last and _moves(node)):
-            last.update(node.all_input_nodes)
-    return last
+_DRAWS = "draws random numbers of a kind that is not known; put it in evaluation, or hand them in as an argument"
 
 
 def _describe_node(node: torch.fx.Node) -> str:
@@ -335,26 +327,6 @@ def _without_derivatives(node: torch.fx.Node, result: Any, args: Any) -> Any:
     return pytree.tree_map(constant, result)
 
 
-def moving_nodes(graph: torch.fx.GraphModule) -> set[Any]:
-    """The nodes whose values hang on floating inputs."""
-    nodes: set[Any] = set()
-    for node in graph.graph.nodes:
-        value = node.meta.get("val")
-        is_input = node.op == "placeholder" and (not isinstance(value, torch.Tensor) or value.dtype.is_floating_point)
-        if is_input or not nodes.isdisjoint(node.all_input_nodes):
-            nodes.add(node)
-    return nodes
-
-
-def _handed_on(graph: torch.fx.GraphModule) -> set[Any]:
-    nodes: set[Any] = set()
-    for node in graph.graph.nodes:
-        moves = node.target in MOVES and nodes.issuperset(node.all_input_nodes)
-        if moves or node.op in ("placeholder", "get_attr"):
-            nodes.add(node)
-    return nodes
-
-
 def _with_signs_of_zeros(negative: Any, x: Any) -> Any:
     """Whether the sign of each number is set; the numbers are inputs without arithmetic, so zeros have signs, too."""
     values = constant(x).comparable() if isinstance(x, Array) else np.asarray(x)
@@ -362,11 +334,6 @@ def _with_signs_of_zeros(negative: Any, x: Any) -> Any:
         return negative
     signs = np.where(values == 0, np.signbit(values), False)
     return condition(surely(negative) | signs, np.where(values == 0, signs, possibly(negative)), constant(x))
-
-
-def _dtype_of(node: torch.fx.Node) -> torch.dtype | None:
-    value = node.meta.get("val")
-    return value.dtype if isinstance(value, torch.Tensor) else None
 
 
 def _apply_rule(rule: Rule, args: Any, kwargs: Mapping[str, Any]) -> Any:
@@ -387,11 +354,6 @@ def _is_floating(value: Any) -> bool:
 
 def _is_integers(value: Any) -> bool:
     return isinstance(value, (np.ndarray, np.generic)) and value.dtype.kind in "iu"
-
-
-def _gives_floating(node: torch.fx.Node) -> bool:
-    leaves = pytree.tree_leaves(node.meta.get("val"))
-    return any(isinstance(leaf, torch.Tensor) and leaf.dtype.is_floating_point for leaf in leaves)
 
 
 def _tensor(value: Any) -> Any:

@@ -33,8 +33,10 @@ from torch.utils import _pytree as pytree
 from ...reference.array import Array
 from ...reference.dtypes import dtype_name
 from .calls import RESULT, Operand, SpecCall, UntraceableError, ValuesNeededError
+from .decisions import Decisions
 from .lines import Lines, line_of, line_of_error
-from .reader import READ, Reader, first_line, moving_nodes
+from .node_facts import moving_nodes
+from .reader import READ, Reader, first_line
 from .rules import DECOMPOSED, RULES
 from .rules.elementwise import recover_decimal
 from .rules.table import overloads
@@ -64,12 +66,14 @@ class Traced:
         outputs: what it gives: the tensors among the leaves of the result, then inputs that the spec wrote, as they
             are after it.
         written_inputs: the positions among the inputs of those outputs that are inputs.
+        decisions: which of several possible indices a reading takes.
     """
 
     graph: torch.fx.GraphModule
     inputs: tuple[Operand, ...]
     outputs: tuple[Operand, ...]
     written_inputs: tuple[int, ...] = ()
+    decisions: Decisions | None = None
 
     @property
     def dtypes(self) -> tuple[torch.dtype, ...]:
@@ -90,7 +94,7 @@ class Traced:
         """
         if len(arrays) != len(self.inputs):
             raise TypeError(f"arrays: got {len(arrays)}, need {len(self.inputs)}: {[x.name for x in self.inputs]}")
-        return Reader(self.graph).run(*arrays, like=like)  # type: ignore[no-any-return]
+        return Reader(self.graph, self.decisions).run(*arrays, like=like)  # type: ignore[no-any-return]
 
 
 def traced(spec: Callable[..., Any], *args: Any, **kwargs: Any) -> Traced:

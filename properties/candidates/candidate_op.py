@@ -36,8 +36,9 @@ from .arguments import Args, CallArguments, Tensor, call, call_with_state, copie
 from .host.host import CandidateHost
 from .inputs import WAYS, filled
 from .layouts import place
+from .numpy_specs import with_algorithms
 from .row_sample import part_of
-from .specification import Specification, with_algorithms
+from .specification import Specification
 
 #: The samples: the given inputs, and others, by their ways; none where the spec gives a NaN or an infinity there.
 _REGIMES = ("GIVEN", "SEEDS", "SIGNS")

@@ -10,13 +10,14 @@ import numpy as np
 
 from ...oracles.bound.rounding import Ball
 from ...oracles.bound.terms import Terms
-from ...oracles.judge.holding import OperandFacts, Reading, Standing, hold
+from ...oracles.judge.holding import OperandFacts, Reading, Standing, are_right, hold
 from ...oracles.judge.outlier import describe_outside, measures_at, some_of
 from ...oracles.op.declaration import Tensor
 from ...oracles.specs.storage import format_of
 from ...oracles.verdicts.verdict import Code
 from ...oracles.verdicts.violation import Violation
 from ...reference.formats import round_array
+from .open_readings import BEYOND, Decision, decide
 
 _OUTSIDE = "is outside its accept set"
 #: What a card says of an output that torch gets wrong as well.
@@ -63,8 +64,22 @@ def hold_all(
             one = replace(one, vacuous=_is_vacuous(one.ball, fmt, judged), missed=missed, reason=reason)
         return replace(one, wrong=wrong, in_sets=None)  # which takes several times the memory of an output
 
-    like = [None] * len(read) if native is None else native
-    return [standing(*row) for row in zip(names, computed, read, like, strict=True)]
+    like: Sequence[Tensor | None] = [None] * len(read) if native is None else native
+    decision = decide(read, computed, lambda i, y, reading: are_right(y, reading, facts, order, like[i]))
+    rows = zip(names, computed, decision.readings, like, strict=True)
+    outcomes = [replace(standing(*row), picks=decision.picks or None) for row in rows]
+    for i, beyond in decision.beyond.items():
+        at = [int(k) for k in np.argwhere(beyond)[0]]
+        reason = f"{BEYOND}, at {names[i]}{at or ''}"
+        outcomes[i] = replace(outcomes[i], missed=int(np.count_nonzero(beyond)), reason=reason)
+    return outcomes
+
+
+def decide_by(
+    computed: Sequence[Tensor], read: Sequence[Reading], facts: OperandFacts, *, every: bool = False
+) -> Decision:
+    """The readings with the choices that outputs show, where they are open; other arguments as for `decide`."""
+    return decide(read, computed, lambda i, y, reading: are_right(y, reading, facts, 0, None), every)
 
 
 def hold_in_turn(
@@ -100,7 +115,7 @@ def tell_of_torch(
 
 
 def _describe_disagreement(standing: Standing, own: Tensor, terms: Terms, facts: OperandFacts, order: int) -> Standing:
-    if standing.wrong is None or standing.ball is None:
+    if standing.wrong is None or standing.ball is None or standing.picks:  # torch may have made another choice.
         return standing
     (again,) = hold_all([""], [own], [standing.ball], terms, None, facts, order, whole=False)
     return standing if again.wrong is None else replace(standing, wrong=standing.wrong.with_lines(AS_WELL))

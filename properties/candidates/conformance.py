@@ -16,7 +16,7 @@ from ...oracles.op.declaration import dtype_name
 from ...reference.formats import EVERY_FORMAT
 from .agreement import disagreement, operands_of
 from .arguments import CallArguments, Tensor
-from .comparing import hold_in_turn
+from .comparing import decide_by, hold_in_turn
 from .results import SpecRun, result_of, unlike
 from .specification import SpecError, specification
 
@@ -62,7 +62,10 @@ def bound(spec: Any, *args: Any, contract: str | Terms = DEFAULT) -> Bound | tup
     if why:
         raise SpecError(why)
     rows = []
-    for ball, tensor in zip(read, _tensors_asked(run), strict=False):
+    # Where rounding leaves open what is chosen the bound is that of torch's choice.
+    operands = operands_of(read_spec, arguments, read_spec.state)
+    chosen = decide_by(_tensors_asked(run), read, operands).readings
+    for ball, tensor in zip(chosen, _tensors_asked(run), strict=False):
         if isinstance(ball, Ball):
             rows.append(_bound(ball, ball.contract.stores.name if read_spec.numpy else dtype_name(tensor.dtype)))
     if not rows:

@@ -79,11 +79,11 @@ def _hold_under(evidence: Sequence[Evidence], terms: Terms) -> list[Standing]:
         try:
             outcomes += _hold_again(each, terms)
         except (SpecError, ReadingError):
-            # A wider ball may decide less, an index that is chosen by values, say. Nothing is known of such terms.
             return []
         if any(outcome.wrong is not None for outcome in outcomes):
             return []
-    return outcomes
+    # Under terms by which less than half of the elements are judged nothing is known.
+    return outcomes if sum(one.judged for one in outcomes) > sum(one.left for one in outcomes) else []
 
 
 def _out_of_range(each: Evidence) -> bool:

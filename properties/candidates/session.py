@@ -262,7 +262,7 @@ class Session:
         native = None if self.spec.numpy else [(*run.outputs, *run.values)[i] for i in which]
 
         def read(terms: Terms) -> Sequence[Reading]:
-            every = self._read(arguments, state, terms, sharp)
+            every = self.read(arguments, state, terms, sharp)
             return [every[i] for i in which]
 
         operands = operands_of(self.spec, arguments, state)
@@ -352,7 +352,7 @@ class Session:
 
     def disagreement(self) -> str:
         """Why the spec as it was read is not what torch runs of it, at the given arguments; empty where it is."""
-        read = functools.partial(self._read, self.given_rows, self.spec.state)
+        read = functools.partial(self.read, self.given_rows, self.spec.state)
         return disagreement(self.spec, self.given_rows, self.native, read, self.terms)
 
     def rows_for(self, question: str, arguments: CallArguments) -> list[int]:
@@ -370,7 +370,7 @@ class Session:
         assert self.part is not None
         return self.given_rows if arguments is self.given else self.part.of(arguments, rows)
 
-    def _read(self, arguments: CallArguments, state: State, terms: Terms, sharp: bool = False) -> Sequence[Reading]:
+    def read(self, arguments: CallArguments, state: State, terms: Terms, sharp: bool = False) -> Sequence[Reading]:
         """The spec's outputs as balls; at the given arguments, which several questions ask at, they are read once."""
         own = all(state.get(name) is value for name, value in self.spec.state.items())
         if sharp or arguments is not self.given_rows or not own:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -39,9 +38,11 @@ from ...oracles.specs import (
     uncompiled,
 )
 from ...oracles.specs.calls import buffers_of
+from ...oracles.specs.decisions import Decisions
+from ...oracles.specs.drawing import drawing_nodes
 from ...oracles.specs.lines import calls_spec
 from ...oracles.verdicts.violation import error_lines, error_name
-from ...reference.algorithms import algorithm_of, algorithms, declared
+from ...reference.algorithms import algorithm_of, algorithms
 from ...reference.array import Array, store
 from ...reference.formats import FORMATS
 from ...reference.missing import NoReadingError
@@ -49,18 +50,13 @@ from ..catalog.loading import load_op
 from ..names import SelectionError
 from .arguments import Args, CallArguments, State, Tensor, call, call_with_state, copied_state, device_of
 from .bound_question import BoundQuestion
+from .numpy_specs import Formula, array_of, calls_numpy, name_of_function, with_algorithms
+from .open_readings import with_choices
 from .results import Result, SpecRun, homes_of, incomparable, result_of
 
 
 class SpecError(ValueError):
     """A spec that cannot be read; the text says why, and what to give instead."""
-
-
-@dataclass(frozen=True)
-class Formula:
-    """Marks a function as a NumPy formula; one that calls NumPy by a global name is known without it."""
-
-    function: Callable[..., Any]
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,7 +139,7 @@ class Specification:
     def called(self, state: State, args: Args) -> Any:
         """What the function gives for a state and arguments, which it may write."""
         if self.numpy:
-            arrays = pytree.tree_map_only(Tensor, _array_of, args)
+            arrays = pytree.tree_map_only(Tensor, array_of, args)
             with np.errstate(all="ignore"):
                 outputs = call(self.function, arrays)
             if not isinstance(outputs, (tuple, list)):
@@ -163,6 +159,8 @@ class Specification:
     def read(self, arguments: CallArguments, state: State, terms: Terms, sharp: bool = False) -> tuple[Reading, ...]:
         """The outputs as balls; one that is not floating as an array, or as a `Condition` where it hangs on floats.
 
+        Where more is computed from indices that rounding leaves open, all are an `OpenReading`.
+
         Args:
             arguments, state: where the spec is read. terms: what an evaluation may do.
             sharp: whether elements that are exact in every order of evaluation shall have no radius.
@@ -170,25 +168,37 @@ class Specification:
         Raises:
             SpecError: an operation has no reading.
         """
+
+        def read(decisions: Decisions) -> Sequence[Reading]:
+            with _reading(self.name):
+                return self._question(arguments, state, terms, decisions=decisions).read(sharp)
+
         with _reading(self.name):
-            return self._question(arguments, state, terms).read(sharp)
+            return with_choices(read, lambda: self.traced_at(arguments, state).graph)
 
     def drawn(self, arguments: CallArguments, state: State, terms: Terms, draws: np.random.Generator) -> Evaluations:
         """The outputs of evaluations with random rounding errors, as arrays; arguments as for `read`."""
         return self._question(arguments, state, terms).drawn(draws)
 
     def gradients(
-        self, arguments: CallArguments, state: State, terms: Terms, wanted: Sequence[int], cotangents: Sequence[Tensor]
-    ) -> tuple[Reading, ...]:
+        self, arguments: CallArguments, state: State, terms: Terms, wanted: Sequence[int],
+        cotangents: Sequence[Tensor], picks: Mapping[str, Any] | None = None,
+    ) -> tuple[Reading, ...]:  # fmt: skip
         """The balls of the gradients of the wanted operands.
 
         Args:
             arguments, state, terms: as for `read`.
             wanted: positions among the floating tensors of the state and then of the arguments.
             cotangents: one for each floating output.
+            picks: the choices of the call whose gradients are asked, as far as they are known.
         """
+
+        def read(decisions: Decisions) -> Sequence[Reading]:
+            with _reading(self.name):
+                return self._of_gradients(arguments, state, terms, wanted, cotangents, decisions).read()
+
         with _reading(self.name):
-            return self._of_gradients(arguments, state, terms, wanted, cotangents).read()
+            return with_choices(read, lambda: None, picks)
 
     def drawn_gradients(
         self, arguments: CallArguments, state: State, terms: Terms, wanted: Sequence[int], cotangents: Sequence[Tensor],
@@ -198,9 +208,10 @@ class Specification:
         return self._of_gradients(arguments, state, terms, wanted, cotangents).drawn(draws)
 
     def _of_gradients(
-        self, arguments: CallArguments, state: State, terms: Terms, wanted: Sequence[int], cotangents: Sequence[Tensor]
-    ) -> BoundQuestion:
-        question = self._question(arguments, state, terms, order=1)
+        self, arguments: CallArguments, state: State, terms: Terms, wanted: Sequence[int],
+        cotangents: Sequence[Tensor], decisions: Decisions | None = None,
+    ) -> BoundQuestion:  # fmt: skip
+        question = self._question(arguments, state, terms, order=1, decisions=decisions)
         # What the spec writes comes behind its outputs, and has no cotangents.
         count = None if self.numpy else -len(self.traced_at(arguments, state).written_inputs) or None
         passive = [i for i in range(len(question.operands)) if i not in wanted]
@@ -222,13 +233,16 @@ class Specification:
             names = {dtype_name(dtype) for dtype in self.traced_at(arguments, state).dtypes}
         return min(names & set(FORMATS) or {"float32"}, key=lambda name: FORMATS[name].precision)
 
-    def _question(self, arguments: CallArguments, state: State, terms: Terms, order: int = 0) -> BoundQuestion:
+    def _question(
+        self, arguments: CallArguments, state: State, terms: Terms, order: int = 0, decisions: Decisions | None = None
+    ) -> BoundQuestion:
         """The spec as a function of arrays of its floating operands, to be differentiated `order` times."""
         operands = [*state.values(), *arguments.tensors]
         floating = [i for i, t in enumerate(operands) if is_float(t)]
         contract = terms.contract(self.dtype_of(arguments, state), device_of(operands), order)
         # A function of arrays in the places of the state and of the tensors among the arguments.
-        inner = with_algorithms(self.function, arguments) if self.numpy else self.traced_at(arguments, state)
+        inner: Any = with_algorithms(self.function, arguments) if self.numpy else self.traced_at(arguments, state)
+        inner = replace(inner, decisions=decisions) if isinstance(inner, Traced) else inner
         fixed = [None if i in floating else t.detach().cpu().numpy() for i, t in enumerate(operands)]
         casts = [terms.format_of_inputs(dtype_name(operands[i].dtype)) for i in floating]
         # What is computed of integers alone is rounded, too; an array that the spec does not see says by which reading.
@@ -261,6 +275,10 @@ class Specification:
         )
         integers = [t.numpy(force=True) for t in tensors if not t.is_floating_point()]
         return self._traces.at(form, integers, functools.partial(self._trace, arguments, state))
+
+    def is_random(self, arguments: CallArguments, state: State) -> bool:
+        """Whether the spec draws random numbers."""
+        return not self.numpy and bool(drawing_nodes(self.traced_at(arguments, state).graph))
 
     @property
     def reads_values(self) -> bool:
@@ -330,47 +348,15 @@ def specification(spec: Any) -> Specification:
     # What torch.compile made says what its original says.
     spec = getattr(spec, "_orig_mod", getattr(spec, "_torchdynamo_orig_callable", spec))
     if isinstance(spec, Formula):
-        return Specification(_function_name(spec.function), spec.function, numpy=True)
+        return Specification(name_of_function(spec.function), spec.function, numpy=True)
     if isinstance(spec, torch.nn.Module):
         state = {**dict(spec.named_parameters()), **buffers_of(spec)}
         copies = copied_state(state)
         trained = frozenset(name for name, value in spec.named_parameters() if value.requires_grad)
         return Specification(type(spec).__name__, spec, copies, trained)
     if callable(spec):
-        return Specification(_function_name(spec), spec, numpy=_calls_numpy(spec))
+        return Specification(name_of_function(spec), spec, numpy=calls_numpy(spec))
     raise SpecError(f"spec: got a {type(spec).__name__}, need a function, a module, or the name of an op")
-
-
-def _function_name(function: Any) -> str:
-    return str(getattr(function, "__name__", type(function).__name__))
-
-
-def _calls_numpy(function: Any) -> bool:
-    """Whether a function calls NumPy, and not torch, by the global names of its text."""
-    inner = getattr(function, "func", function)
-    code, names = getattr(inner, "__code__", None), getattr(inner, "__globals__", {})
-    if code is None:
-        return False
-    used = [names.get(name) for name in code.co_names]
-    modules = {m.__name__.partition(".")[0] for m in used if isinstance(m, types.ModuleType)}
-    return "numpy" in modules and "torch" not in modules
-
-
-def _array_of(tensor: Tensor) -> Any:
-    plain = tensor.detach().cpu()
-    return to_array(plain) if is_float(plain) else plain.numpy()
-
-
-def with_algorithms(formula: Callable[..., Any], arguments: CallArguments) -> Callable[..., Any]:
-    def filled(function: Callable[..., Any], *arrays: Any) -> Any:
-        outputs = call(function, arguments.with_tensors(arrays).args)
-        leaves = outputs if isinstance(outputs, (tuple, list)) else (outputs,)
-        return tuple(leaf for leaf in leaves if leaf is not None)
-
-    first = functools.partial(filled, formula)
-    for other in declared(formula):
-        algorithm_of(first, other.name)(functools.partial(filled, other.formula))
-    return first
 
 
 @contextlib.contextmanager

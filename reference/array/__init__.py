@@ -39,7 +39,7 @@ from .kind import constant as constant
 from .kind import order_of as order_of
 from .kind import scatter as scatter
 from .kind import store as store
-from .ordering import largest_at as largest_at
+from .ordering import extreme_at as extreme_at
 from .ordering import sorting_order as sorting_order
 from .products import contract_pair as contract_pair
 from .reductions import amax as amax

@@ -202,6 +202,7 @@ CALLS: dict[str, Making] = {
 
 #: Functions of which no call can be made. Not every version of torch has all of them.
 NOT_CALLED = {
+    "gumbel_softmax": "it draws numbers that have no bound",
     "scaled_addmm": "torch has no kernel of it for CPUs",
     "scaled_addmm_": "torch has no kernel of it for CPUs",
     "scaled_grouped_mm": "torch has no kernel of it for CPUs",

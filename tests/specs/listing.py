@@ -16,10 +16,12 @@ A spec is a function or a module of plain PyTorch. It is traced to aten operatio
 so a spec may use whatever torch turns into operations of this page. Anything else ends with one sentence, which names
 the operation and the line of the spec that asked for it; a formula in NumPy may be given then ([words.md](words.md)).
 
-A spec must have one answer: what draws random numbers is put in evaluation. A number, a branch or a shape may hang on
-the values of integers and truth values that the spec is given, such as offsets, lengths, page tables and routes, but
-not on floating ones, because rounding may decide it. Complex numbers, transforms of Fourier, decompositions of matrices
-(`torch.fft`, `torch.linalg` beside norms and products) and special functions beyond `erf` have no rule.
+A spec may choose by values (`topk`, `argmax`, `sort`) and compute from what it chose, and it may draw random numbers
+(`dropout`, `multinomial`, `rand`): what is right then is told in [choices_and_chance.md](choices_and_chance.md). A
+number, a branch or a shape may hang on the values of integers and truth values that the spec is given, such as offsets,
+lengths, page tables and routes, but not on floating ones, because rounding may decide it. Complex numbers, transforms
+of Fourier, decompositions of matrices (`torch.fft`, `torch.linalg` beside norms and products) and special functions
+beyond `erf` have no rule.
 
 A cast to integers truncates, and one to truth values asks what is not zero. Where rounding leaves open which integer
 that is, any is right that an evaluation may have, and so is what follows from it: `x[(y * 8).long()]`, quantised
@@ -49,8 +51,6 @@ _OF_NUMPY: dict[object, str] = {np.matmul: "products", np.transpose: "structure"
 
 def _reason(said: str) -> str:
     """Of a refusal what does not depend on the call that was made."""
-    if "draws random" in said:
-        return "it draws random numbers"
     return "an operation of it has no rule" if "has no rule" in said else said
 
 

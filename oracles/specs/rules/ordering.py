@@ -8,33 +8,35 @@ from typing import Any
 import numpy as np
 
 from ....reference.algorithms import Algorithm, Inapplicable, Reverse
-from ....reference.array import among, constant, largest_at, scanned, sorting_order
+from ....reference.array import among, constant, extreme_at, scanned, sorting_order
 from ....reference.choice import Choice
 from ....reference.condition import Condition
-from .table import Rule, enter, enter_moves, may_store
+from ....reference.ranked import RankRange
+from .table import enter, enter_moves, may_store
 
 
-def _elements_at_places(x: Any, dim: int, start: int, end: int, descending: bool) -> tuple[Any, Any]:
-    """The elements at some of the places of a sorted dim, and their indices."""
+def _elements_at_places(x: Any, dim: int, ranks: RankRange) -> tuple[Any, Any]:
+    """The elements that have some ranks along a dim, and their indices."""
     dim %= max(np.ndim(x), 1)
     ordered = np.sort(x, axis=dim)
-    count = np.shape(x)[dim]
-    part = slice(count - 1 - start, None if end == count else count - 1 - end, -1) if descending else slice(start, end)
-    return ordered[(*(slice(None),) * dim, part)], sorting_order(x, dim, descending, start, end)
+    last = np.shape(x)[dim] - 1 - ranks.start
+    end = None if last == ranks.count - 1 else last - ranks.count
+    part = slice(last, end, -1) if ranks.descending else slice(ranks.start, ranks.start + ranks.count)
+    return ordered[(*(slice(None),) * dim, part)], sorting_order(x, dim, ranks)
 
 
-def _sort(x: Any, dim: int = -1, descending: bool = False, **kwargs: Any) -> Any:
+def _sort(x: Any, dim: int = -1, descending: bool = False, stable: bool | None = None, **kwargs: Any) -> Any:
     if np.ndim(x) == 0:
         return x, np.zeros((), dtype=np.int64)
-    return _elements_at_places(x, dim, 0, np.shape(x)[dim], descending)
+    return _elements_at_places(x, dim, RankRange(0, np.shape(x)[dim], descending, stable=bool(stable)))
 
 
 def _topk(x: Any, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
-    return _elements_at_places(x, dim, 0, k, largest)
+    return _elements_at_places(x, dim, RankRange(0, k, largest, sorted))
 
 
-def _element_at_place(x: Any, place: int, dim: int, keepdim: bool) -> Any:
-    values, indices = _elements_at_places(x, dim, place, place + 1, False)
+def _element_at_place(x: Any, place: int, dim: int, keepdim: bool, nans_win: bool = False) -> Any:
+    values, indices = _elements_at_places(x, dim, RankRange(place, 1, descending=False, nans_win=nans_win))
     return (values, indices) if keepdim else (np.squeeze(values, axis=dim), np.squeeze(indices, axis=dim))
 
 
@@ -50,7 +52,7 @@ def _with_nans(values: Any, x: Any, dim: int, keepdim: bool) -> Any:
 
 
 def _median_along(x: Any, dim: int, keepdim: bool = False) -> Any:
-    values, indices = _element_at_place(x, (np.shape(x)[dim] - 1) // 2, dim, keepdim)
+    values, indices = _element_at_place(x, (np.shape(x)[dim] - 1) // 2, dim, keepdim, nans_win=True)
     return _with_nans(values, x, dim, keepdim), indices
 
 
@@ -58,18 +60,12 @@ def _median(x: Any) -> Any:
     return _median_along(np.reshape(x, (-1,)), 0)[0]
 
 
-def _of_least(rule: Rule) -> Rule:
-    """The rule for the least elements and their indices, from that for the largest."""
-
-    def of_least(x: Any, *args: Any, **kwargs: Any) -> Any:
-        values, indices = rule(-x, *args, **kwargs)
-        return -values, indices
-
-    return of_least
-
-
 def _largest_along(x: Any, dim: int, keepdim: bool = False) -> Any:
-    return np.max(x, axis=dim, keepdims=keepdim), largest_at(x, dim, keepdim)
+    return np.max(x, axis=dim, keepdims=keepdim), extreme_at(x, dim, keepdim)
+
+
+def _least_along(x: Any, dim: int, keepdim: bool = False) -> Any:
+    return -np.max(-x, axis=dim, keepdims=keepdim), extreme_at(x, dim, keepdim, descending=False)
 
 
 def _running_largest(x: Any, dim: int) -> Any:
@@ -95,6 +91,11 @@ def _running_index(base: Any, dim: int) -> Choice:
         return likely, np.broadcast_to(np.asarray((low == high).all()), likely.shape)
 
     return Choice(base.shape, accepts, choose)
+
+
+def _running_least(x: Any, dim: int) -> Any:
+    values, indices = _running_largest(-x, dim)
+    return -values, indices
 
 
 def _logcumsumexp(x: Any, dim: int) -> Any:
@@ -136,8 +137,8 @@ def _cotangent_by_logarithms(x: Any, g: Any, dim: int) -> Any:
 enter(
     {
         "argsort": lambda x, dim=-1, descending=False: _sort(x, dim, descending)[1],
-        "argmax": lambda x, dim=None, keepdim=False: largest_at(x, dim, keepdim),
-        "argmin": lambda x, dim=None, keepdim=False: largest_at(-x, dim, keepdim),
+        "argmax": lambda x, dim=None, keepdim=False: extreme_at(x, dim, keepdim),
+        "argmin": lambda x, dim=None, keepdim=False: extreme_at(x, dim, keepdim, descending=False),
         "cumsum": lambda x, dim, dtype=None: np.cumsum(x, axis=dim),
         "cumprod": lambda x, dim, dtype=None: np.cumprod(x, axis=dim),
         "prod.dim_int": lambda x, dim, keepdim=False, dtype=None: np.prod(x, axis=dim, keepdims=keepdim),
@@ -148,15 +149,15 @@ enter(
 enter_moves(
     {
         "sort": _sort,
-        "sort.stable": lambda x, stable=None, dim=-1, descending=False: _sort(x, dim, descending),
+        "sort.stable": lambda x, stable=None, dim=-1, descending=False: _sort(x, dim, descending, stable),
         "topk": _topk,
         "kthvalue": _kthvalue,
         "median.dim": _median_along,
         "median": _median,
         "max.dim": _largest_along,
-        "min.dim": _of_least(_largest_along),
+        "min.dim": _least_along,
         "cummax": _running_largest,
-        "cummin": _of_least(_running_largest),
+        "cummin": _running_least,
         "min": lambda x: -np.max(-x),
     }
 )

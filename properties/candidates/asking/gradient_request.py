@@ -22,6 +22,7 @@ class GradientRequest:
         arguments, state: of the spec, where its gradients are computed. cotangents: of its floating outputs.
         operands: as for `SpecBackward.gradients`. own: what the spec's own backward gives.
         marked: whether some inputs say that they require gradients.
+        outputs: of the call, once it was made: indices among them say what the candidate chose.
     """
 
     arguments: CallArguments
@@ -30,6 +31,7 @@ class GradientRequest:
     operands: list[int | str]
     own: SpecBackward
     marked: bool
+    outputs: Sequence[Tensor] = ()
 
     @property
     def inputs(self) -> list[int]:

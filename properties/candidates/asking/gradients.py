@@ -8,7 +8,7 @@ data (the cosines of a rotation, a mask, a target) or a gradient that is lost: t
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,20 +16,21 @@ import msgspec
 import torch
 
 from ....oracles.bound.terms import Terms
-from ....oracles.judge.holding import Reading
+from ....oracles.judge.holding import OperandFacts, Reading
 from ....oracles.op.bits import same_bits, same_results
 from ....oracles.op.declaration import dtype_name, to_array
 from ....oracles.specs.storage import is_computed_in
 from ....oracles.verdicts.verdict import Code, Outcome
 from ..agreement import SpecBackward, backward, fault, operands_of
 from ..arguments import CallArguments, Tensor
-from ..comparing import hold_in_turn, tell_of_torch
+from ..comparing import decide_by, hold_in_turn, tell_of_torch
 from ..evidence import Evidence
 from ..finding import FailingBackward, FailingCall, Finding, held, not_asked, process_changed, raised, summed, wrong
 from ..host.calls import Answer, BackwardCall, Manner, floating
 from ..inputs import altered, of_all_magnitudes, stand_in
 from ..layouts import MemoryLayout, strides_of
 from ..layouts import place as place_in_memory
+from ..open_readings import OpenReading
 from ..results import SpecRun
 from ..row_sample import Part
 from ..session import Asking, Session
@@ -150,7 +151,7 @@ def gradients_at(session: Session, at: CallArguments, drawn: str, place: Gradien
     spoiled = _spoiled(session, request, run, answer, cut.called) if part is None else None
     if spoiled is not None:
         return spoiled
-    finding = _held_answer(session, request, answer, place)
+    finding = _held_answer(session, replace(request, outputs=answer.outputs if part is None else ()), answer, place)
     if part is None:
         finding = _with_call(session, request, finding, elsewhere)
     return replace(finding, sampled=cut.told, left_out=request.describe_refusals())
@@ -274,17 +275,24 @@ def _held_gradients(session: Session, asked: GradientRequest, got: list[Tensor |
     if not positions:
         return not_asked("GRAD", "no gradient is missed, and the candidate gives none")
 
+    facts = operands_of(spec, arguments, state)
+    picks = _choices_of(asked, session.read(arguments, state, session.terms), facts)
+    if picks is None:
+        return not_asked("GRAD", "the outputs do not show what was drawn, on which the gradients hang")
+
     def read(terms: Terms) -> Sequence[Reading]:
         # In other memory the gradients are the same, so that they are read once.
         known = session.readings if arguments is session.given and state is spec.state else {}
-        key = (terms, tuple(positions), *(to_array(g).tobytes() for g in asked.cotangents))
+        key = (terms, tuple(positions), *(table.tobytes() for table in picks.values()))
+        key += tuple(to_array(g).tobytes() for g in asked.cotangents)
         if key not in known:
-            known[key] = spec.gradients(arguments, state, terms, positions, asked.cotangents)
+            known[key] = spec.gradients(arguments, state, terms, positions, asked.cotangents, picks)
         return known[key]
 
-    facts = operands_of(spec, arguments, state)
     outcomes = hold_in_turn(titles, computed, read, session.terms, None, facts, order=1)
-    if not spec.numpy and any(each.wrong is not None for each in outcomes):
+    # torch draws for itself.
+    alike = not spec.numpy and not spec.is_random(arguments, state)
+    if alike and any(each.wrong is not None for each in outcomes):
         own = asked.evaluations(spec, operands)
         if fault(own, read(session.terms), session.terms) is not None:
             session.records.lost.append(_OTHER_BACKWARD)
@@ -298,6 +306,23 @@ def _held_gradients(session: Session, asked: GradientRequest, got: list[Tensor |
         )  # fmt: skip
         session.records.evidence.append(evidence)
     return summed("GRAD", outcomes, arguments)
+
+
+def _choices_of(asked: GradientRequest, read: Sequence[Reading], facts: OperandFacts) -> Mapping[str, Any] | None:
+    """The choices that the outputs of a call show; None where they do not show what was drawn.
+
+    Args:
+        asked: with the outputs. read: the readings of the outputs. facts: of the operands.
+    """
+    choices = next((each.choices for each in read if isinstance(each, OpenReading)), None)
+    if choices is None:
+        return {}
+    if not choices.are_drawn:
+        return choices.named_by(dict(enumerate(asked.outputs)))
+    if not asked.outputs:
+        return None
+    decision = decide_by(asked.outputs, read[: len(asked.outputs)], facts, every=True)
+    return decision.picks if decision.is_unique and not decision.beyond else None
 
 
 def _is_missed(session: Session, asked: GradientRequest, operand: int | str) -> bool:

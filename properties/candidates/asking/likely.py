@@ -18,6 +18,7 @@ from ..finding import Finding, held, not_asked
 from ..inputs import WAYS, altered
 from ..judge_draws import Draws
 from ..session import Asking, Session
+from .chance import frequencies
 from .gradients import gradients_at
 
 #: What one evaluation may cost (`Evaluations.work`), a tenth of a second on most machines; of a larger one the worst
@@ -32,8 +33,12 @@ class _TooLongError(Exception):
 def likely(session: Session) -> Finding:
     """LIKELY: suspect where an output lies within its bound and beyond what is likely, and again at a fresh draw.
 
-    It is wrong where the fresh draw shows an output outside its bound, as at any other question.
+    It is wrong where the fresh draw shows an output outside its bound, as at any other question. Of a spec that draws
+    random numbers it is asked how often what is drawn occurs.
     """
+    by_chance = frequencies(session)
+    if by_chance is not None:
+        return by_chance
     values = [each for each in session.records.evidence if each.question in OF_LIKELY]
     gradients = [each for each in session.records.evidence if each.question == "GRAD"]
     # Gradients come before values at further inputs, because not all may be looked at.
@@ -59,7 +64,7 @@ def likely(session: Session) -> Finding:
         looked, work = looked + look.elements, work + look.work
         sides = _sum_leanings(sides, look.sides)
     if not looked:
-        return not_asked("LIKELY", "every output is exact, or wrong")
+        return not_asked("LIKELY", "every output is exact, or wrong, or hangs on a choice that is open")
     for name, leans in sides.items():
         if any(leans.beyond):
             return _leansagain(session, [row for row in asked_rows if row.question != "GRAD"], name, leans, looked)
@@ -94,7 +99,8 @@ def _looked_at(session: Session, row: Evidence) -> _Looked:
     # A cast to few bits leaves one number or two, of which neither is less likely.
     formats = [FORMATS.get(dtype_name(computed.dtype)) for computed in row.computed]
     pairs = zip(row.held, formats, strict=True)
-    balls = [one.ball if one.wrong is None and fmt is not None else None for one, fmt in pairs]
+    # Of the choices that explain an output, by their bounds, the candidate may have made another one.
+    balls = [one.ball if one.wrong is None and fmt is not None and not one.picks else None for one, fmt in pairs]
     runs = map(row.picked, itertools.chain([first], evaluations))
     spread = spreads(balls, formats, runs, cotangents=row.cotangents)
     looked, sides = 0, {}

@@ -13,7 +13,7 @@ import torch
 from opassay.oracles.op.bits import same_bits
 from opassay.properties.candidates.judgement import Ruling
 from opassay.properties.candidates.judging import judge
-from opassay.properties.candidates.specification import Formula
+from opassay.properties.candidates.numpy_specs import Formula
 from tests.tiers import one_fast_in
 
 ODD: dict[str, Callable[[torch.Tensor], Any]] = {

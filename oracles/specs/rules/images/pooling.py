@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .....reference.algorithms import STORED, Algorithm
-from .....reference.array import among, bind, choose, constant, largest_at, scatter, windows
+from .....reference.array import among, bind, choose, constant, extreme_at, scatter, windows
 from .....reference.choice import Choice
 from .....reference.condition import surely
 from ....bound.rounding.rows import Recorded
@@ -165,7 +165,7 @@ def _largest(axes: int) -> Callable[..., Any]:
 
 def _positions(view: Any, lengths: Sequence[int], over: _Windows) -> Choice:
     """Where in the pooled axes, counted through, the largest element of every window is."""
-    within = largest_at(view, tuple(range(-over.axes, 0)))
+    within = extreme_at(view, tuple(range(-over.axes, 0)))
 
     def starts() -> list[Any]:
         counts = within.shape[-over.axes :]
@@ -205,7 +205,7 @@ def _adaptive_largest(axes: int) -> Callable[..., Any]:
 def _positions_of_cells(x: Any, lengths: Sequence[int], counts: Sequence[int]) -> Choice:
     axes = len(counts)
     cells = list(itertools.product(*(_cells(n, count) for n, count in zip(lengths, counts, strict=True))))
-    parts = [largest_at(x[(..., *cell)], tuple(range(-axes, 0))) for cell in cells]
+    parts = [extreme_at(x[(..., *cell)], tuple(range(-axes, 0))) for cell in cells]
     numbers = np.arange(math.prod(lengths)).reshape(tuple(lengths))
     shape = (*np.shape(x)[:-axes], *counts)
 

@@ -1,0 +1,94 @@
+"""What is known of the nodes of a spec's graph before it is evaluated: dtypes, and what values they hang on."""
+
+from __future__ import annotations
+
+import itertools
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from ...reference.dtypes import dtype_name
+from ...reference.formats import FORMATS
+from .rules import MOVES
+
+
+def is_within(node: torch.fx.Node) -> bool:
+    """Whether a node is a part of an operation of the spec that torch has decomposed."""
+    return _operation_of(node) != str(node.target)
+
+
+def _operation_of(node: torch.fx.Node) -> str:
+    # The metadata has the name of the operation, in some versions of torch as a text and no object.
+    return str(node.meta.get("original_aten") or node.target)
+
+
+def narrow_dtypes(graph: torch.fx.GraphModule) -> dict[torch.fx.Node, str]:
+    """The dtype of the operation of the spec that each node belongs to, where that is floating.
+
+    An operation on half types may compute in a wider type inside itself. Its operands and its result alone are stored,
+    so its dtype is the narrowest of its nodes and of their operands.
+    """
+    dtypes: dict[torch.fx.Node, str] = {}
+    for (_, within), nodes in itertools.groupby(list(graph.graph.nodes), lambda n: (_operation_of(n), is_within(n))):
+        group = list(nodes)
+        if not within:
+            dtypes.update((node, _narrowest_of([node])) for node in group)
+            continue
+        name = _narrowest_of([each for node in group for each in (node, *node.all_input_nodes)])
+        dtypes.update(dict.fromkeys(group, name))
+    return dtypes
+
+
+def _narrowest_of(nodes: Sequence[torch.fx.Node]) -> str:
+    """The name of the narrowest floating dtype of the values of nodes, "" where none is floating."""
+    leaves = pytree.tree_leaves([node.meta.get("val") for node in nodes])
+    dtypes = {x.dtype for x in leaves if isinstance(x, torch.Tensor) and x.dtype.is_floating_point}
+    return min(map(dtype_name, dtypes), key=lambda name: FORMATS[name].precision if name in FORMATS else 0, default="")
+
+
+def only_moves(node: torch.fx.Node) -> bool:
+    """Whether a node only moves elements; one of several results, whether all of them were only moved."""
+    source = node.args[0] if node.target is operator.getitem else node
+    return isinstance(source, torch.fx.Node) and source.target in MOVES
+
+
+def last_nodes(graph: torch.fx.GraphModule) -> set[torch.fx.Node]:
+    """The nodes that the results are made of by moving elements alone, and the results themselves."""
+    last: set[torch.fx.Node] = set()
+    for node in reversed(graph.graph.nodes):
+        if node.op == "output" or (node in last and only_moves(node)):
+            last.update(node.all_input_nodes)
+    return last
+
+
+def moving_nodes(graph: torch.fx.GraphModule) -> set[Any]:
+    """The nodes whose values hang on floating inputs."""
+    nodes: set[Any] = set()
+    for node in graph.graph.nodes:
+        value = node.meta.get("val")
+        is_input = node.op == "placeholder" and (not isinstance(value, torch.Tensor) or value.dtype.is_floating_point)
+        if is_input or not nodes.isdisjoint(node.all_input_nodes):
+            nodes.add(node)
+    return nodes
+
+
+def handed_on(graph: torch.fx.GraphModule) -> set[Any]:
+    nodes: set[Any] = set()
+    for node in graph.graph.nodes:
+        moves = node.target in MOVES and nodes.issuperset(node.all_input_nodes)
+        if moves or node.op in ("placeholder", "get_attr"):
+            nodes.add(node)
+    return nodes
+
+
+def dtype_of(node: torch.fx.Node) -> torch.dtype | None:
+    value = node.meta.get("val")
+    return value.dtype if isinstance(value, torch.Tensor) else None
+
+
+def gives_floating(node: torch.fx.Node) -> bool:
+    leaves = pytree.tree_leaves(node.meta.get("val"))
+    return any(isinstance(leaf, torch.Tensor) and leaf.dtype.is_floating_point for leaf in leaves)

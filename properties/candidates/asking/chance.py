@@ -1,0 +1,104 @@
+"""What a candidate draws, beside what torch draws of the spec: frequencies, scale and independence over many calls."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ....oracles import process
+from ....oracles.bound.frequencies import RISK, SampleComparison, compare
+from ....oracles.bound.rounding import Ball
+from ....oracles.op.declaration import is_float, to_array
+from ....oracles.specs.storage import format_of
+from ....oracles.verdicts.verdict import Code, Outcome
+from ....oracles.verdicts.violation import Violation
+from ..arguments import Tensor
+from ..finding import Finding, held, not_asked, raised
+from ..open_readings import OpenReading
+from ..session import Session
+
+#: Seconds that the calls may take, of the spec and of the candidate together, and how many there are.
+_SECONDS, _LEAST, _MOST = 8.0, 64, 512
+#: Elements of all calls together at most.
+_ELEMENTS = 2**24
+
+
+def frequencies(session: Session) -> Finding | None:
+    """LIKELY of a spec that draws random numbers; None of another spec."""
+    spec, state, given = session.spec, session.spec.state, session.given
+    if not spec.is_random(session.given_rows, state):
+        return None
+    if session.part is not None:
+        return not_asked("LIKELY", "of a problem as large as this too few calls can be made to know frequencies")
+    start = time.monotonic()
+    own = [_arrays(spec.outputs(given, state))]
+    answer = session.call(given)
+    if answer.raised:
+        return raised("LIKELY", answer.raised)
+    computed = [_arrays(answer.outputs)]
+    shapes = [[y.shape for y in sample[0]] for sample in (computed, own)]
+    if shapes[0] != shapes[1]:
+        return not_asked("LIKELY", "the outputs have other shapes than the spec's")
+    each = max(time.monotonic() - start, 1e-9)
+    size = max(sum(y.size for y in own[0]), 1)
+    calls = max(_LEAST, min(_MOST, int(_SECONDS / each), _ELEMENTS // size))
+    with process.seeded(session.draws.inputs(7)):
+        own += [_arrays(spec.outputs(given, state)) for _ in range(calls - 1)]
+    for _ in range(calls - 1):
+        answer = session.call(given)
+        if answer.raised:
+            return raised("LIKELY", answer.raised)
+        computed.append(_arrays(answer.outputs))
+    comparison = compare(_stacked(computed), _stacked(own), _widths(session, answer.outputs))
+    if comparison.worst.is_wrong:
+        return Finding("LIKELY", Outcome.FAIL, _card(comparison), size)
+    return Finding("LIKELY", held("LIKELY", size).outcome, None, size, sampled=_visible(comparison))
+
+
+def _arrays(outputs: Sequence[Tensor]) -> list[Any]:
+    return [to_array(y) if is_float(y) else y.detach().cpu().numpy() for y in outputs]
+
+
+def _stacked(calls: Sequence[Sequence[Any]]) -> list[Any]:
+    return [np.stack(each) for each in zip(*calls, strict=True)]
+
+
+def _widths(session: Session, outputs: Sequence[Tensor]) -> list[Any]:
+    """How far the same numbers of a candidate and of torch may be apart: the widths of their accept sets."""
+    widths: list[Any] = []
+    for output, reading in zip(
+        outputs, session.read(session.given_rows, session.spec.state, session.terms), strict=False
+    ):
+        ball = reading.first if isinstance(reading, OpenReading) else reading
+        width: Any = 0.0
+        if isinstance(ball, Ball) and is_float(output):
+            with np.errstate(all="ignore"):
+                width = 2 * ball.half_widths(format_of(output.dtype))
+        widths.append(np.where(np.isfinite(width), width, 0.0))
+    return widths
+
+
+def _visible(comparison: SampleComparison) -> str:
+    text = f"{comparison.calls} calls, which show a frequency of an element that is off by {comparison.visible:.2g}"
+    return text + (
+        f", and a share of elements off by {comparison.visible_mean:.2g}" if comparison.visible_mean > 0 else ""
+    )
+
+
+def _card(comparison: SampleComparison) -> Violation:
+    worst = comparison.worst
+    lines = [
+        f"event      {worst.what}",
+        f"frequency  {worst.computed:.4g} of {comparison.calls} calls, need about {worst.own:.4g}, as of the spec's",
+    ]
+    if worst.values is not None:
+        lines[1] = f"mean       {worst.values[0]:.4g} over {comparison.calls} calls, need about {worst.values[1]:.4g}"
+        lines.append(f"frequency  above the median of all calls in {worst.computed:.4g}, need about {worst.own:.4g}")
+    lines += [
+        f"chance     {worst.risk:.2g} for so much by one test of {worst.tests}; all together have a risk of {RISK:g}",
+        f"sees       {_visible(comparison)}",
+    ]
+    return Violation(Code.BIAS, f"what is drawn is distributed otherwise: {worst.what}", tuple(lines))

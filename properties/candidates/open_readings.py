@@ -1,0 +1,331 @@
+"""Readings of a spec that computes from choices which rounding leaves open, and the choice that a candidate made.
+
+What this is for: a routed layer multiplies by the experts that its scores choose. Where two scores are too near for a
+decision, one kernel takes one expert and another the other, and each is right with its own. So the outputs are read
+given the candidate's choice. Where it gives the indices, they say which that is. Where it does not, all choices that an
+evaluation may make are tried, and one of them must explain all that hangs on it.
+
+What is hard here are many open choices at the same time. Those of rows that no element has in common are tried side by
+side (`oracles/specs/dependence.py`), others in every combination. After `MOST` readings nothing more is tried. Then
+what was right with none of them is not judged, which a verdict says.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from ...oracles.bound.rounding import Ball
+from ...oracles.judge.holding import Reading
+from ...oracles.specs.decisions import Decisions
+from ...oracles.specs.dependence import Dependence
+from ...reference.choice import Choice
+from ...reference.decidable import Decidable
+from ...reference.draw import Draw
+from .arguments import Tensor
+
+#: So many readings are made of one spec at most, so that a candidate's choice is decision.
+MOST = 32
+#: What is said of an element that is right with none of them.
+BEYOND = f"it is right with none of {MOST} choices of indices that were tried, and rounding leaves more of them open"
+#: More rows than these need not vary in turn: as many with two choices each have more combinations than `MOST`.
+_ROWS = MOST.bit_length()
+
+#: (position of an output, the output, its reading) -> which elements are right.
+Accepts = Callable[[int, Tensor, Reading], Any]
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What is read of a spec given the choice of a candidate.
+
+    Attributes:
+        readings: of all outputs. picks: rows of indices, by the operation that chooses. tried: how many choices were.
+        beyond: by output, elements that are right with none of those tried, where there are more.
+        is_unique: whether of those tried one alone explains the outputs.
+    """
+
+    readings: Sequence[Reading]
+    picks: Mapping[str, Any]
+    tried: int = 1
+    beyond: Mapping[int, Any] = field(default_factory=dict)
+    is_unique: bool = True
+
+
+@dataclass(frozen=True, eq=False)
+class OpenReading:
+    """One output, or one gradient, that may hang on open choices.
+
+    Attributes:
+        choices: those of all outputs. position: of the output among them. first: its reading with the likely choice.
+    """
+
+    choices: OpenChoices
+    position: int
+    first: Reading
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.first.shape)
+
+
+class OpenChoices:
+    """The readings of a spec by the choices that an evaluation may make."""
+
+    def __init__(
+        self, read: Callable[[Decisions], Sequence[Reading]], first: Sequence[Reading], decisions: Decisions,
+        graph: torch.fx.GraphModule | None = None,
+    ) -> None:  # fmt: skip
+        """
+        Args:
+            read: reads the spec with decisions. first, decisions: what it gave, and for which decisions.
+            graph: of the spec, whose outputs are read; None where something else is read, as gradients are.
+        """
+        self._read, self._first, self._picks = read, first, decisions.picks
+        self._open = dict(decisions.open)
+        #: By output the group of choices that each element hangs on, and by choice that of each row; None for 0 in all.
+        self._labels: Sequence[Any] = [np.zeros(y.shape, dtype=np.int64) for y in first]
+        self._groups: Mapping[str, Any] | None = None
+        if graph is not None:
+            # What cannot be followed through the graph leaves everything to hang on everything.
+            with contextlib.suppress(Exception):
+                dependence = Dependence(graph, decisions.open)
+                self._labels, self._groups = dependence.of_outputs(), dependence.groups
+
+    @property
+    def are_drawn(self) -> bool:
+        """Whether some of the choices are draws."""
+        return any(isinstance(each, Draw) for each in self._open.values())
+
+    @property
+    def readings(self) -> tuple[OpenReading, ...]:
+        return tuple(OpenReading(self, i, reading) for i, reading in enumerate(self._first))
+
+    def named_by(self, computed: Mapping[int, Tensor]) -> dict[str, Any]:
+        """The indices that outputs name, by the operation that chooses.
+
+        Args:
+            computed: outputs by their positions.
+        """
+        picks = {}
+        for position, output in computed.items():
+            chosen = self._first[position]
+            source = chosen.source if isinstance(chosen, Choice) else None
+            if not isinstance(source, Decidable) or tuple(output.shape) != chosen.shape or output.is_floating_point():
+                continue
+            indices = np.full(source.likely().size, -1)
+            places = slice(None) if chosen.places is None else chosen.places.reshape(-1)
+            indices[places] = output.detach().cpu().numpy().reshape(-1)
+            if (indices >= 0).all():
+                picks[source.name] = source.as_rows(indices.reshape(source.shape))
+        return picks
+
+    def decide(self, computed: Mapping[int, Tensor], accepts: Accepts, every: bool = False) -> Decision:
+        """The readings with the choice that outputs name, or else with one that explains them.
+
+        Args:
+            computed: outputs by their positions. accepts: which of their elements are right by a reading.
+            every: whether all choices are tried, though one explains the outputs.
+        """
+        labels = {i: self._labels[i] for i in computed if self._labels[i] is not None}
+        search, complete = _Search(labels, computed, accepts), False
+        tried = self._try({**self._picks, **self.named_by(computed)})
+        for readings, picks, is_known in tried:
+            search.look_at(readings, picks)
+            complete = is_known and (complete or search.tried == 1)
+            if (search.explains and not every) or search.tried == MOST:
+                break
+        complete = search.explains or (complete and next(tried, None) is None)
+        picks = search.best(self._groups)
+        readings = search.first if search.tried == 1 else self._read(Decisions(picks))
+        beyond = {} if complete else search.refused(readings)
+        readings = [_without(y, beyond[i]) if i in beyond else y for i, y in enumerate(readings)]
+        return Decision(readings, picks, search.tried, beyond, search.is_unique)
+
+    def _try(self, picks: Mapping[str, Any]) -> Iterator[tuple[Sequence[Reading], Mapping[str, Any], bool]]:
+        """Readings by all choices, in turn, and the choices; and whether those rows are open that were so at first."""
+        decisions = Decisions(picks)
+        readings = self._read(decisions)
+        name = next((name for name in decisions.open if name not in picks), None)
+        if name is None:
+            yield readings, picks, True
+            return
+        source = decisions.open[name]
+        rows = source.open_rows()
+        groups = np.zeros(source.as_rows(source.likely()).shape[0], dtype=np.int64)
+        groups = groups if self._groups is None else self._groups.get(name, groups - 1)
+        is_known = bool(np.all(groups[rows] >= 0))
+        for indices in _side_by_side(source, rows, groups[rows]):
+            for each, others, were_known in self._try({**picks, name: indices}):
+                yield each, others, is_known and were_known
+
+
+def _side_by_side(source: Decidable, rows: Any, groups: Any) -> Iterator[Any]:
+    """All choices of every group of rows, those of several groups at the same time, until each has had all of its own.
+
+    Args:
+        source: the choice. rows: the numbers of its rows that are open. groups: of these rows.
+    """
+    tables = source.tables() if len(np.unique(groups)) == len(rows) else None
+    if tables is not None:
+        yield from tables
+        return
+    likely = source.as_rows(source.likely())
+    ordered = rows[np.argsort(groups, kind="stable")]
+    ends = np.cumsum(np.unique(groups, return_counts=True)[1])[:-1]
+    ways = [_combinations(source, own.tolist()) for own in np.split(ordered, ends)]
+    for chosen in itertools.zip_longest(*ways, fillvalue={}) if rows.size else [()]:
+        indices = likely.copy()
+        pairs = [pair for each in chosen for pair in each.items()]
+        if pairs:
+            indices[[row for row, _ in pairs]] = [sequence for _, sequence in pairs]
+        yield indices
+
+
+def _combinations(source: Decidable, rows: Sequence[int]) -> Iterator[dict[int, Any]]:
+    """Every combination of sequences of some rows; first some in which all rows have theirs of the same number."""
+    if len(rows) == 1:
+        yield from ({rows[0]: sequence} for sequence in source.sequences(rows[0]))
+        return
+    if rows:
+        for sequences in itertools.islice(zip(*map(source.sequences, rows), strict=False), 1, 4):
+            yield dict(zip(rows, sequences, strict=True))
+    yield from _products(source, rows[:_ROWS])
+
+
+def _products(source: Decidable, rows: Sequence[int]) -> Iterator[dict[int, Any]]:
+    if not rows:
+        yield {}
+        return
+    for sequence in source.sequences(rows[0]):
+        for others in _products(source, rows[1:]):
+            yield {rows[0]: sequence, **others}
+
+
+class _Search:
+    """How well readings by several choices explain outputs: for each group of rows the best choice so far.
+
+    Attributes:
+        tried: how many readings were looked at. first: the first of them.
+    """
+
+    def __init__(self, labels: Mapping[int, Any], computed: Mapping[int, Tensor], accepts: Accepts) -> None:
+        self.first: Sequence[Reading] = ()
+        self._labels, self._computed, self._accepts = labels, computed, accepts
+        count = 1 + max((label.max(initial=-1) for label in labels.values()), default=-1)
+        self._fewest, self._best = np.full(count, np.inf), np.zeros(count, dtype=np.int64)
+        self._explanations = np.zeros(count, dtype=np.int64)
+        self._picks: list[Mapping[str, Any]] = []
+
+    @property
+    def tried(self) -> int:
+        return len(self._picks)
+
+    @property
+    def explains(self) -> bool:
+        """Whether nothing that hangs on a choice is wrong with the best one."""
+        return not self._fewest.any()
+
+    @property
+    def is_unique(self) -> bool:
+        """Whether for every group one choice alone is right, of those tried."""
+        return bool((self._explanations == 1).all())
+
+    def look_at(self, readings: Sequence[Reading], picks: Mapping[str, Any]) -> None:
+        """Compare the outputs with readings by a choice."""
+        self.first = self.first or readings
+        counts = np.zeros(len(self._fewest))
+        for i, wrong in self.refused(readings).items():
+            counts += np.bincount(self._labels[i][wrong], minlength=len(counts))
+        self._best[counts < self._fewest] = self.tried
+        self._explanations += counts == 0
+        self._fewest = np.minimum(self._fewest, counts)
+        self._picks.append(picks)
+
+    def refused(self, readings: Sequence[Reading]) -> dict[int, Any]:
+        """By output, the wrong elements that hang on a choice."""
+        wrong = {}
+        for i, label in self._labels.items():
+            mask = (label >= 0) & ~np.asarray(self._accepts(i, self._computed[i], readings[i]))
+            if mask.any():
+                wrong[i] = mask
+        return wrong
+
+    def best(self, groups: Mapping[str, Any] | None) -> Mapping[str, Any]:
+        """The indices of every row, from the choice that is best for its group; without groups there is one."""
+        if groups is None:
+            return self._picks[self._best[0] if len(self._best) else 0]
+        best = dict(self._picks[0])
+        for name, indices in best.items():
+            if name not in groups or not len(self._best):
+                continue
+            of_rows = groups[name]
+            numbers = np.where(of_rows >= 0, self._best[np.minimum(of_rows, len(self._best) - 1)], 0)
+            for number in np.unique(numbers).tolist():
+                other = self._picks[number].get(name, indices)
+                indices = np.where((numbers == number)[:, None], other, indices)
+            best[name] = indices
+        return best
+
+
+def _without(reading: Reading, beyond: Any) -> Reading:
+    """A reading of which some elements are not judged."""
+    if isinstance(reading, Ball):
+        ball = Ball(reading.centre, np.where(beyond, np.nan, reading.radii()), reading.contract, True)
+        ball.stray = reading.stray
+        return ball
+    return PartOfChoice(reading, beyond) if isinstance(reading, Choice) else reading
+
+
+class PartOfChoice(Choice):
+    """A choice of which some indices are not judged."""
+
+    def __init__(self, whole: Choice, beyond: Any) -> None:
+        self._beyond = beyond
+        super().__init__(whole.shape, lambda x: whole.accepts(x) | beyond, lambda: (whole.likely(), whole.sure()))
+
+    def judged(self) -> Any:
+        return ~self._beyond
+
+
+def decide(read: Sequence[Reading], computed: Sequence[Tensor], accepts: Accepts, every: bool = False) -> Decision:
+    """Readings given the choice of who computed these outputs; readings that hang on no open choice as they are.
+
+    Args:
+        read: a reading for each output. computed: the outputs.
+        accepts, every: as for `OpenChoices.decide`, by position here.
+    """
+    open_ = {i: each for i, each in enumerate(read) if isinstance(each, OpenReading)}
+    if not open_:
+        return Decision(read, {})
+    if any(tuple(computed[i].shape) != each.shape for i, each in open_.items()):
+        return Decision([each.first if isinstance(each, OpenReading) else each for each in read], {})
+    here = {each.position: i for i, each in open_.items()}
+    outputs = {each.position: computed[i] for i, each in open_.items()}
+    choices = next(iter(open_.values())).choices
+    decision = choices.decide(outputs, lambda position, y, reading: accepts(here[position], y, reading), every)
+    readings = [decision.readings[open_[i].position] if i in open_ else each for i, each in enumerate(read)]
+    beyond = {here[i]: mask for i, mask in decision.beyond.items()}
+    return replace(decision, readings=readings, beyond=beyond)
+
+
+def with_choices(
+    read: Callable[[Decisions], Sequence[Reading]], graph: Callable[[], torch.fx.GraphModule | None],
+    picks: Mapping[str, Any] | None = None,
+) -> tuple[Reading, ...]:  # fmt: skip
+    """Readings of a spec; each an `OpenReading` where more is computed from choices that are open and not picked.
+
+    Args:
+        read: reads the spec. graph: of what is read, where it is known. picks: the choices that are known.
+    """
+    decisions = Decisions(picks or {})
+    first = read(decisions)
+    if decisions.open.keys() <= decisions.picks.keys():
+        return tuple(first)
+    return OpenChoices(read, first, decisions, graph()).readings

@@ -1,0 +1,1 @@
+"""Kernels that choose by values, as routers and samplers do, and kernels that draw: right ones, and mistakes."""

@@ -1,0 +1,116 @@
+"""Kernels that draw: right ones are accepted whatever they draw, biased ones are rejected, and say by how much."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import opassay
+from tests.choices.chooser import Chooser, Kernel, normal
+from tests.choices.drawers import DRAWERS, dropout
+
+#: Where what a draw may give is asked, and how often it does.
+SOME = ["GIVEN", "ZEROS", "NAN", "GRAD", "LIKELY"]
+
+
+def _cases(right: bool) -> Iterator[Any]:
+    for drawer in DRAWERS:
+        kernels = {"itself": drawer.spec, **drawer.right} if right else drawer.wrong
+        for number, (name, kernel) in enumerate(kernels.items()):
+            slow = number > 1
+            yield pytest.param(drawer, kernel, id=f"{drawer.name}: {name}", marks=pytest.mark.slow if slow else ())
+
+
+@pytest.mark.parametrize(("drawer", "kernel"), list(_cases(right=True)))
+def test_a_right_kernel_that_draws_is_accepted(drawer: Chooser, kernel: Kernel) -> None:
+    judgement = opassay.judge(kernel, drawer.spec, drawer.inputs(torch.float32), questions=SOME, seed=0)
+    assert judgement.verdict == "accepted", str(judgement)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(("drawer", "kernel"), list(_cases(right=True)))
+def test_a_right_kernel_that_draws_is_accepted_everywhere(drawer: Chooser, kernel: Kernel, dtype: torch.dtype) -> None:
+    judgement = opassay.judge(kernel, drawer.spec, drawer.inputs(dtype), seed=0)
+    assert judgement.verdict == "accepted", str(judgement)
+
+
+@pytest.mark.parametrize(("drawer", "kernel"), list(_cases(right=False)))
+def test_a_biased_kernel_is_rejected(drawer: Chooser, kernel: Kernel) -> None:
+    judgement = opassay.judge(kernel, drawer.spec, drawer.inputs(torch.float32), questions=["GIVEN", "LIKELY"], seed=0)
+    assert judgement.verdict == "rejected", str(judgement)
+
+
+def test_a_bias_is_told_with_the_share_that_is_right() -> None:
+    kernel = DRAWERS[0].wrong["share of 0.35"]
+    judgement = opassay.judge(kernel, dropout, (normal(8, 16),), questions=["LIKELY"], seed=0)
+    (cause,) = judgement.causes
+    assert cause.wrong is not None
+    mean = next(line for line in cause.wrong.lines if line.startswith("mean"))
+    numbers = [float(word.rstrip(",")) for word in mean.split() if word.rstrip(",").replace(".", "").isdigit()]
+    assert abs(numbers[0] - 0.65) < 0.01
+    assert abs(numbers[-1] - 0.70) < 0.01
+    assert any("all together have a risk of 1e-09" in line for line in cause.wrong.lines)
+
+
+@pytest.mark.parametrize("right", [True, False])
+def test_gradients_of_dropout_are_those_of_its_own_mask(right: bool) -> None:
+    class Dropping(torch.autograd.Function):
+        @staticmethod
+        def forward(context: Any, x: Tensor) -> Tensor:
+            mask = torch.rand(x.shape) >= 0.3
+            context.save_for_backward(mask if right else torch.rand(x.shape) >= 0.3)
+            return torch.where(mask, x / 0.7, 0.0)
+
+        @staticmethod
+        def backward(context: Any, *gradients: Tensor) -> Tensor:
+            (mask,), (g,) = context.saved_tensors, gradients
+            return torch.where(mask, g / 0.7, 0.0)
+
+    kernel = lambda x: Dropping.apply(x)  # type: ignore[no-untyped-call]  # noqa: E731
+    judgement = opassay.judge(kernel, dropout, (normal(8, 16),), questions=["GIVEN", "GRAD"], seed=0)
+    assert judgement.verdict == ("accepted" if right else "rejected"), str(judgement)
+    assert right or [cause.question for cause in judgement.causes] == ["GRAD"]
+
+
+@pytest.mark.parametrize(
+    ("spec", "output", "right"),
+    [
+        (lambda x: torch.bernoulli(x), torch.ones(2, 3), True),
+        (lambda x: torch.bernoulli(x), torch.full((2, 3), 0.5), False),
+        (lambda x: torch.randint(2, 5, (3,)), torch.tensor([2, 4, 3]), True),
+        (lambda x: torch.randint(2, 5, (3,)), torch.tensor([2, 5, 3]), False),
+        (lambda x: torch.randperm(3) + 0 * x.sum().long(), torch.tensor([2, 0, 1]), True),
+        (lambda x: torch.multinomial(x, 2), torch.tensor([[1, 2], [2, 0]]), True),
+        (lambda x: torch.multinomial(x, 2), torch.tensor([[1, 1], [2, 0]]), False),
+        (lambda x: torch.multinomial(x, 2), torch.tensor([[1, 2], [1, 0]]), False),
+        (lambda x: x + torch.rand(x.shape), torch.full((2, 3), 1.0), True),
+        (lambda x: x + torch.rand(x.shape), torch.full((2, 3), 2.5), False),
+        (lambda x: torch.floor(x * 4 + torch.rand(x.shape)), torch.full((2, 3), 2.0), True),
+        (lambda x: torch.floor(x * 4 + torch.rand(x.shape)), torch.full((2, 3), 2.5), False),
+        (lambda x: torch.randint(0, 3, (2, 3)).to(x.dtype) * 2, torch.full((2, 3), 4.0), True),
+        (lambda x: torch.randint(0, 3, (2, 3)).to(x.dtype) * 2, torch.full((2, 3), 3.0), False),
+    ],
+)
+def test_what_a_draw_may_give(spec: Any, output: Tensor, right: bool) -> None:
+    x = torch.tensor([[0.5, 0.5, 0.5], [0.5, 0.0, 0.5]]) if "multinomial" in spec.__code__.co_names else None
+    x = torch.full((2, 3), 0.5) if x is None else x
+    judged = opassay.judge(lambda _: output.clone(), spec, (x,), questions=["GIVEN"])
+    assert (judged.verdict != "rejected") == right, str(judged)
+    if right:
+        opassay.assert_conforms(output, spec, x)
+        return
+    with pytest.raises(AssertionError):
+        opassay.assert_conforms(output, spec, x)
+
+
+def test_a_module_that_drops_is_judged_in_training_and_in_evaluation() -> None:
+    module = nn.Sequential(nn.Linear(6, 4), nn.Dropout(0.5)).train()
+    x = normal(5, 6)
+    assert opassay.judge(module, module, (x,), questions=["GIVEN", "LIKELY"], seed=0).verdict == "accepted"
+    module.eval()
+    assert opassay.judge(module, module, (x,), questions=["GIVEN", "LIKELY"], seed=0).verdict == "accepted"
