@@ -33,9 +33,9 @@ _EVERY = 20.0
 @click.option(
     "--op", "ops", multiple=True, help="An op whose kernels are changed; may be repeated; one of each family."
 )
-@click.option("--dtype", "dtypes", multiple=True, type=click.Choice(tuple(FORMATS)), default=("float32", "bfloat16"),
+@click.option("--dtype", "dtypes", multiple=True, type=click.Choice(tuple(FORMATS)), default=("float32",),
               show_default=True, help="Whose cells are asked; may be repeated.")  # fmt: skip
-@click.option("--most", type=click.IntRange(0), default=2, show_default=True,
+@click.option("--most", type=click.IntRange(0), default=1, show_default=True,
               help="Mutants of each kind of each op; 0 for all.")  # fmt: skip
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Which mutants are chosen.")
 @click.option("--seconds", type=click.FloatRange(1), default=30.0, show_default=True, help="CPU seconds for a mutant.")

@@ -51,7 +51,7 @@ class PtxSettings:
     """
 
     seed: int = 0
-    most: int = 2
+    most: int = 1
     workers: int = 1
     seconds: float = 30.0
 
