@@ -7,8 +7,6 @@ In vectors, erf of bfloat16 and float16 is computed by a polynomial whose error 
 
 **Does it matter?** Rarely: beside 1 the error is nothing. bfloat16 has the exponents of float32, so an erf of it is
 expected to be 1.128 x for small x, at every size.
-
-**Upstream**: we did not look for a report.
 """
 
 from __future__ import annotations
