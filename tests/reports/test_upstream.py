@@ -38,6 +38,8 @@ TREE = Path(__file__).resolve().parents[2]
 DOSSIERS = {name: read_dossier(TREE, name) for name in list_dossiers(TREE)}
 #: Compiling takes longer than all other programs.
 SLOW = {"torch_compile_scalar_write"}
+#: What these show hangs on the vectors of the CPU; it was seen with AVX2 and AVX-512.
+VECTORS = {"torch_cdist", "torch_conv_float16", "torch_erf_half", "torch_fmod", "torch_gelu", "torch_layer_norm_bias"}
 PROGRAM = """\
 import colorsys
 actual, expected = colorsys.rgb_to_hls(0.0, 1.0, 0.0)[0], 1 / 3
@@ -76,15 +78,17 @@ def test_a_dossier_of_torch_was_tried_at_two_releases(name: str) -> None:
 )
 def test_a_program_of_torch_gives_its_former_outcome(name: str) -> None:
     """In this process, because importing torch takes longer than all of them."""
-    printed, threads = io.StringIO(), torch.get_num_threads()
-    with contextlib.redirect_stdout(printed), pytest.raises(SystemExit) as end:
+    output, threads = io.StringIO(), torch.get_num_threads()
+    with contextlib.redirect_stdout(output), pytest.raises(SystemExit) as end:
         exec(compile(DOSSIERS[name].program, name, "exec"), {"__name__": "__main__"})
     torch.set_num_threads(threads)
     assert isinstance(end.value.code, int)
     outcomes = {attempt.version: attempt.outcome for attempt in DOSSIERS[name].attempts}
     version, _, _ = torch.__version__.partition("+")
-    outcome = read_outcome(end.value.code, printed.getvalue())
-    assert outcome == outcomes.get(version, outcome) != BROKEN
+    outcome = read_outcome(end.value.code, output.getvalue())
+    elsewhere = name in VECTORS and torch.backends.cpu.get_cpu_capability() not in ("AVX2", "AVX512")
+    assert outcome != BROKEN
+    assert elsewhere or outcome == outcomes.get(version, outcome)
 
 
 # ------------------------------------------------------------------------------------------------ the form can fail
