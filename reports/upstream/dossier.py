@@ -128,13 +128,15 @@ def read_dossier(tree: Path, name: str) -> Dossier:
 def _heading(path: Path) -> Heading:
     tree = ast.parse(path.read_text(encoding="utf-8"))
     title, _, text = (ast.get_docstring(tree) or "").partition("\n\n")
-    library = next(
+    libraries = [
         str(ast.literal_eval(node.value)[0])
         for node in tree.body
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]).startswith("(LIBRARY, VERSION")
-    )
+    ]
+    if len(libraries) != 1:
+        raise DossierError(f"{path}: says LIBRARY, VERSION = ... {len(libraries)} times, need once")
     harm = [part.removeprefix("**Does it matter?** ") for part in text.split("\n\n") if "**Does it matter?**" in part]
-    return Heading(library, title, "\n\n".join(harm))
+    return Heading(libraries.pop(), title, "\n\n".join(harm))
 
 
 def _attempts(tree: Path, name: str) -> list[Attempt]:
@@ -148,9 +150,11 @@ def _attempts(tree: Path, name: str) -> list[Attempt]:
 
 
 def store_attempt(tree: Path, name: str, attempt: Attempt) -> None:
-    """Store an attempt in place of the former one of the same version."""
+    """Store an attempt in place of the former one of the same version; one without a version until there is another."""
     records = _json(tree / ATTEMPTS)
-    others = [each for each in records.get(name, []) if each["version"] != attempt.version]
+    others = [each for each in records.get(name, []) if each["version"] not in ("", attempt.version)]
+    if others and not attempt.version:
+        return
     records[name] = sorted([*others, asdict(attempt)], key=lambda each: [len(each["version"]), each["version"]])
     text = json.dumps(dict(sorted(records.items())), indent=1, ensure_ascii=False) + "\n"
     (tree / ATTEMPTS).write_text(text, encoding="utf-8")

@@ -86,9 +86,9 @@ def test_a_program_of_torch_gives_its_former_outcome(name: str) -> None:
     outcomes = {attempt.version: attempt.outcome for attempt in DOSSIERS[name].attempts}
     version, _, _ = torch.__version__.partition("+")
     outcome = read_outcome(end.value.code, output.getvalue())
-    elsewhere = name in VECTORS and torch.backends.cpu.get_cpu_capability() not in ("AVX2", "AVX512")
+    other_vectors = name in VECTORS and torch.backends.cpu.get_cpu_capability() not in ("AVX2", "AVX512")
     assert outcome != BROKEN
-    assert elsewhere or outcome == outcomes.get(version, outcome)
+    assert other_vectors or outcome == outcomes.get(version, outcome)
 
 
 # ------------------------------------------------------------------------------------------------ the form can fail
@@ -126,9 +126,9 @@ def test_a_program_of_torch_gives_its_former_outcome(name: str) -> None:
     ],
 )
 def test_the_form_refuses_what_it_says(change: dict[str, Any], fault: str | None) -> None:
-    seen = find_faults(replace(PLANTED, **change))
-    assert [line for line in seen if fault is None or line.startswith(fault)] == seen
-    assert bool(seen) == (fault is not None)
+    lines = find_faults(replace(PLANTED, **change))
+    assert [line for line in lines if fault is None or line.startswith(fault)] == lines
+    assert bool(lines) == (fault is not None)
 
 
 # ------------------------------------------------------------------------------------------------------- the attempts
@@ -148,11 +148,11 @@ def test_an_outcome_needs_words(code: int, printed: str, outcome: str) -> None:
 
 
 def test_a_program_is_tried_by_an_interpreter() -> None:
-    packaged = replace(PLANTED, heading=replace(PLANTED.heading, library="pytest"))
-    assert (attempt := try_program(packaged, sys.executable)).outcome == PRESENT
+    dossier = replace(PLANTED, heading=replace(PLANTED.heading, library="pytest"))
+    assert (attempt := try_program(dossier, sys.executable)).outcome == PRESENT
     assert (attempt.version, attempt.output.splitlines()[0]) == (pytest.__version__, "actual 1.3333333333333333")
-    assert try_program(replace(packaged, program="1 / 0"), sys.executable).outcome == BROKEN
-    assert try_program(replace(packaged, program="while True: pass"), sys.executable, 0.5).outcome == BROKEN
+    assert try_program(replace(dossier, program="1 / 0"), sys.executable).outcome == BROKEN
+    assert try_program(replace(dossier, program="while True: pass"), sys.executable, 0.5).outcome == BROKEN
     assert try_program(PLANTED, sys.executable).outcome == NOT_RUN
 
 
@@ -170,11 +170,20 @@ def _tree(root: Path) -> Path:
 
 def test_a_dossier_is_read_of_two_files_and_its_trials(tmp_path: Path) -> None:
     tree = _tree(tmp_path)
-    store_attempt(tree, "planted", Attempt("1.0", "2026-11-26", PRESENT, "actual 1"))
-    store_attempt(tree, "planted", Attempt("1.0", "2026-11-27", FIXED, "actual 2"))
+    for attempt in (
+        Attempt("", "2026-11-25", NOT_RUN, "not installed"),
+        Attempt("1.0", "2026-11-26", PRESENT, "actual 1"),
+        Attempt("1.0", "2026-11-27", FIXED, "actual 2"),
+        Attempt("", "2026-11-27", NOT_RUN, "not installed"),
+    ):
+        store_attempt(tree, "planted", attempt)
     dossier = read_dossier(tree, "planted")
     assert dossier.heading == Heading("colorsys", "`colorsys`: planted", "No.")
     assert dossier.attempts == (Attempt("1.0", "2026-11-27", FIXED, "actual 2"),)
+    program = tree / "benchmarks/findings/planted.py"
+    program.write_text(program.read_text().replace("LIBRARY", "LIBRARIES"))
+    with pytest.raises(DossierError, match="0 times"):
+        read_dossier(tree, "planted")
     path = tree / "corpus/upstream/planted.toml"
     for text in (path.read_text() + '\ntitle = "twice"', path.read_text().replace("truth", "trust"), "= ="):
         path.write_text(text)
