@@ -15,6 +15,7 @@ import json
 import platform
 import sys
 import textwrap
+import tomllib
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -26,6 +27,7 @@ from benchmarks.losses import LOSSES  # noqa: E402
 from corpus.running import ERROR, asked  # noqa: E402
 
 PROGRAMS, FIGURES = HERE / "findings", HERE / "findings" / "figures.json"
+DOSSIERS = HERE.parent / "corpus" / "upstream"
 PAGE = HERE.parent / "docs" / "findings.md"
 KINDS, SEVERITIES = ("wrong result", "less accurate"), ("high", "medium", "low")
 _SECONDS = 300.0
@@ -63,6 +65,24 @@ gradients. Of what is outside there, each is listed here or has a section above,
 has. None of it is what the same operations give when each is computed in float64 and rounded once.
 """
 
+_DOSSIERS = """\
+## As an issue for the library
+
+Each finding has a dossier in the form that maintainers act on: a program of at most 15 lines that imports the library
+alone, what comes and what is right, the same value by another way of the library, the mechanism, who is hurt, versions
+with dates, a regression test, and reports of others. `--run` tries the programs with any interpreter and keeps what
+came; `--check` says what a dossier lacks. A person files it.
+
+```
+opassay report upstream                                          # all, with versions and outcomes
+opassay report upstream torch_ndtr                               # one as Markdown
+opassay report upstream --run --python OTHER-ENV/bin/python      # try all with what is installed there
+opassay report upstream --check
+```
+
+Of {programs} programs, at the newest release at which each was tried:
+"""
+
 
 @dataclass(frozen=True)
 class Program:
@@ -98,6 +118,8 @@ def program(path: Path) -> Program | None:
     if "LIBRARY" not in told:
         return None
     title, _, text = (ast.get_docstring(tree) or "").partition("\n\n")
+    dossier = tomllib.loads((DOSSIERS / f"{path.stem}.toml").read_text(encoding="utf-8"))
+    text = f"{text.rstrip()}\n\n{dossier['upstream'].strip()}"
     return Program(path.stem, title, text, told["LIBRARY"], told["VERSION"], told["KIND"], told["SEVERITY"])
 
 
@@ -132,8 +154,21 @@ def page() -> str:
     kept = json.loads(FIGURES.read_text(encoding="utf-8"))
     figures = {name: Figures(**each) for name, each in kept["figures"].items()}
     found = programs()
-    parts = [_INTRODUCTION.format(machine=kept["machine"]), table(found) + "\n"]
+    parts = [_INTRODUCTION.format(machine=kept["machine"]), table(found) + "\n", _dossiers(found)]
     return "\n".join([*parts, *(section(each, figures[each.name]) for each in found), _losses()])
+
+
+def _dossiers(found: Sequence[Program]) -> str:
+    """How a finding becomes an issue, and what came of the programs of all."""
+    attempts = json.loads((DOSSIERS / "attempts.json").read_text(encoding="utf-8"))
+    counts: dict[str, list[str]] = {}
+    for each in found:
+        newest = attempts[each.name][-1]
+        about = f"{each.library} {newest['version']}" if newest["version"] else newest["output"]
+        counts.setdefault(f"{about}, {newest['day']}: {newest['outcome']}", []).append(f"`{each.name}`")
+    lines = [f"- {about}: {len(names)}, {', '.join(names)}" for about, names in sorted(counts.items())]
+    rows = [row for line in lines for row in textwrap.wrap(line, 120, subsequent_indent="  ", break_on_hyphens=False)]
+    return "\n".join([_DOSSIERS.format(programs=len(found)), *rows, ""])
 
 
 def _losses() -> str:

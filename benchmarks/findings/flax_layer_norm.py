@@ -7,9 +7,6 @@ default (`use_fast_variance=True`).
 
 **Does it matter?** Yes, for a default: the output is off by a tenth, and with ε = 1e-6 it is 950 in place of 1.7 at a
 mean of 3000. `use_fast_variance=False` is off by 1.4e-5 and 1.1e-4 there, torch's layer norm by 2.4e-5 and 1.9e-4.
-
-**Upstream** knows and chose it; the argument is there to switch it off
-([flax#3690](https://github.com/google/flax/issues/3690) brought it to `nnx`).
 """
 
 from __future__ import annotations

@@ -7,8 +7,6 @@ and more: 43 of them at −100.3 in float32, and powers of two are not exact.
 
 **Does it matter?** 2.6e-6 of the value, at every size of it: for a softmax in base 2 no, for scales that must be powers
 of two yes.
-
-**Upstream**: we found no report on `exp2`; the same of `log2` is [jax#40419](https://github.com/jax-ml/jax/issues/40419).
 """
 
 from __future__ import annotations

@@ -7,9 +7,6 @@ rounded: the error grows as x does, to 14 units of roundoff at 32 in float64.
 
 **Does it matter?** Hardly: it is the 15th digit. It is here because it shows how small an error the bound sees: torch's
 gradient of the same function lies within it.
-
-**Upstream**: we found no report of this; a related one is [jax#40825](https://github.com/jax-ml/jax/pull/40825), on the
-gradient of `sigmoid`.
 """
 
 from __future__ import annotations

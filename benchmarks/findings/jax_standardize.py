@@ -7,8 +7,6 @@ there.
 **Documented**: yes, and well: "can suffer from catastrophic cancellation"; the default is kept for compatibility.
 
 **Does it matter?** Yes, for a default, which most callers have not chosen. At a mean of 100 it is 0.1 %.
-
-**Upstream** knows: [jax#37281](https://github.com/jax-ml/jax/issues/37281), which brought the choice of algorithms.
 """
 
 from __future__ import annotations

@@ -8,8 +8,6 @@ backward returns what stands there: the logits. The loss is right, and nothing i
 
 **Does it matter?** Yes: training on wrong gradients. Logits are contiguous in most models; a channel-first head, or a
 vocabulary axis that was moved to the end by `transpose`, makes them not so.
-
-**Upstream**: we found no report.
 """
 
 from __future__ import annotations

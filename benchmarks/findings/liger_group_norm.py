@@ -6,9 +6,6 @@ becoming negative.
 **Documented**: the formula of torch's group norm.
 
 **Does it matter?** Yes: the output is 2.7 in place of 1.7 at 1000, 300 in place of 1.7 at 3000, NaN at 4000.
-
-**Upstream**: we found no report; an earlier draft by Welford's algorithm was closed
-([Liger-Kernel#225](https://github.com/linkedin/Liger-Kernel/pull/225)).
 """
 
 from __future__ import annotations

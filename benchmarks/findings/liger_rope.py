@@ -10,9 +10,6 @@ which the stride happens to be right.
 
 **Does it matter?** Decoding with a batch goes token by token, so the shape is common; it is wrong only where q was
 made contiguous in the documented order. The result is then altogether wrong, and in place.
-
-**Upstream**: we found no report for Liger; another library had a fault of the same shape
-([mlx#3795](https://github.com/ml-explore/mlx/issues/3795)).
 """
 
 from __future__ import annotations

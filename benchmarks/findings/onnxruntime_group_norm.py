@@ -7,11 +7,6 @@ digits of float32 cancel at a mean of 1000 and a spread of 1. At 3000 the output
 `LayerNormalization` and `InstanceNormalization` of the same numbers are right.
 
 **Does it matter?** Yes: the first digit of the output is wrong, in a range that images without normalisation have.
-
-**Upstream**: the same for `LayerNormalization` was reported and mended
-([onnxruntime#28463](https://github.com/microsoft/onnxruntime/issues/28463)); that there is no kernel for
-`GroupNormalization` is known ([onnxruntime#24538](https://github.com/microsoft/onnxruntime/issues/24538)); of its
-accuracy we found no report.
 """
 
 from __future__ import annotations

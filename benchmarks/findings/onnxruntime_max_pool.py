@@ -7,10 +7,6 @@ and NumPy's maximum give NaN.
 
 **Does it matter?** A model that has gone wrong upstream of a pooling layer looks healthy behind it, and gives other
 numbers than the framework it was exported from.
-
-**Upstream**: for `ReduceMax` this was reported
-([onnxruntime#10514](https://github.com/microsoft/onnxruntime/issues/10514)) and holds no longer; we found no report for
-`MaxPool`.
 """
 
 from __future__ import annotations

@@ -8,9 +8,6 @@ value is 1.5e-8; float32 could say it down to −103.
 
 **Does it matter?** As a gate, no. As a probability, yes: a loss log y is −∞, a threshold below 1e-7 never fires, and
 the result differs from that of the framework that the model was trained in.
-
-**Upstream** knows: [onnxruntime#22557](https://github.com/microsoft/onnxruntime/issues/22557) (negative results) and
-[onnxruntime#26281](https://github.com/microsoft/onnxruntime/issues/26281) (the zero).
 """
 
 from __future__ import annotations

@@ -6,10 +6,6 @@ logarithm is 0. Beyond 1.8e19 the square overflows, on both sides, and so it doe
 **Documented**: the inverse hyperbolic sine, and no accuracy.
 
 **Does it matter?** Yes: −∞ for an answer of −9.9.
-
-**Upstream** knows, and has mended the cancellation after 0.14.0
-([tinygrad#17749](https://github.com/tinygrad/tinygrad/pull/17749)); the overflow was reported too
-([tinygrad#17882](https://github.com/tinygrad/tinygrad/pull/17882)).
 """
 
 from __future__ import annotations

@@ -7,8 +7,6 @@ logaddexp is written log(exp(a − m) + exp(b − m)) + m, without log1p: a smal
 
 **Does it matter?** For softplus as a positive parameter (a variance, a rate), yes: it is not positive, and its
 logarithm is −∞. As a loss, hardly.
-
-**Upstream**: we found no report; [tinygrad#11796](https://github.com/tinygrad/tinygrad/pull/11796) introduced the form.
 """
 
 from __future__ import annotations

@@ -7,8 +7,6 @@ arguments in the same way, each by a difference of numbers near 1.
 
 **Does it matter?** The error is a rounding of 1, so a layer of activations of size 1 does not notice. Where small
 signals are kept apart by tanh (gates near 0, residual corrections, relative differences) they are gone.
-
-**Upstream**: we found no report.
 """
 
 from __future__ import annotations

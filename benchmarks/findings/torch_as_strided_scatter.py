@@ -7,8 +7,6 @@ slope 0, and all others the slope 1. torch's gradient has them the other way rou
 calling input.as_strided(size, stride, storage_offset)". The gradient is listed as supported.
 
 **Does it matter?** Who uses it trains on a wrong gradient, in silence. Few do.
-
-**Upstream**: we did not look for a report.
 """
 
 from __future__ import annotations

@@ -8,9 +8,6 @@ first number. The forward result is right. Inputs with further axes are right un
 
 **Does it matter?** Ensembles and hypernetworks keep the weights of several layers in one tensor, and a loop over its
 columns trains on wrong gradients without a word. What is read may be any memory, so a run may also end in NaN.
-
-**Upstream**: group norm had the same fault in its forward kernel, which is mended on main
-([pytorch#186414](https://github.com/pytorch/pytorch/pull/186414)); we found no report of this one.
 """
 
 from __future__ import annotations

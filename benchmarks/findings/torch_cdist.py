@@ -8,8 +8,6 @@ not that digits are lost by it.
 
 **Does it matter?** In clustering, nearest neighbours and kernels of distances, where near points are what is asked for:
 0 and 0.01 are different answers. Relative to the coordinates the error is 1e-5.
-
-**Upstream** knows: [pytorch#42479](https://github.com/pytorch/pytorch/issues/42479).
 """
 
 from __future__ import annotations

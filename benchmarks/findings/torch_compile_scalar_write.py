@@ -11,8 +11,6 @@ default, are wrong.
 
 **Does it matter?** Running totals, step counters and temperatures are often scalars in float64. They stand still, with
 neither an error nor a warning, as a buffer of a module does that its `forward` counts up by `self.steps.add_(1)`.
-
-**Upstream**: we found no report.
 """
 
 from __future__ import annotations

@@ -8,8 +8,6 @@ in float32 that are rounded once are within one; elements that cancel lose more,
 it, they are taken in float32.
 
 **Does it matter?** In training in float16 on a CPU, which is rare; an error of some percent of small elements.
-
-**Upstream**: we did not look for a report.
 """
 
 from __future__ import annotations

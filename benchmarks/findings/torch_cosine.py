@@ -11,9 +11,6 @@ float32, and so has the fault.
 
 The contract that opassay derives from the documented formula as it stands judges nothing here, because an evaluation
 may overflow; the spec is therefore the same formula with both vectors scaled first.
-
-**Upstream**: a NaN for such vectors was reported, and is closed
-([pytorch#51912](https://github.com/pytorch/pytorch/issues/51912)); we found no report of the 0.
 """
 
 from __future__ import annotations

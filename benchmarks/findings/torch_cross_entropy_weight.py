@@ -8,8 +8,6 @@ nothing says that its derivative is zero.
 
 **Does it matter?** Where class weights are learnt or tuned, by forward mode because reverse mode refused, the result is
 a gradient that lacks a part. Few will do so.
-
-**Upstream**: we found no report.
 """
 
 from __future__ import annotations

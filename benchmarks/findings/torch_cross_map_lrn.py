@@ -10,8 +10,6 @@ judges the gradient by what forward really computes.
 
 **Does it matter?** Yes, to those who load models of the time of AlexNet and GoogLeNet that were ported from Lua: values
 and gradients are wrong in the first digit wherever alpha is not small. With the default alpha of 1e-4 few will see it.
-
-**Upstream**: we found no report.
 """
 
 from __future__ import annotations

@@ -1,14 +1,13 @@
 """`torch.erf` of half types: small arguments lose their digits
 
-In vectors, erf of bfloat16 and float16 is computed by a polynomial whose error is absolute: 2⁻²² gives 4.2e-7, which is
-1.55 times the value, and 1.8e-7 gives 0. Of fewer elements than a vector has, and of float32, the same call is right.
+With AVX2 or AVX-512, erf of bfloat16 and float16 is computed by a polynomial whose error is absolute: 2⁻²² gives
+4.2e-7, which is 1.55 times the value, and 1.8e-7 gives 0, whatever the number of elements. Of float32, and by ATen's
+kernels without vectors (`ATEN_CPU_CAPABILITY=default`), the same call is right.
 
 **Documented**: the error function, and no accuracy.
 
 **Does it matter?** Rarely: beside 1 the error is nothing. bfloat16 has the exponents of float32, so an erf of it is
 expected to be 1.128 x for small x, at every size.
-
-**Upstream**: we did not look for a report.
 """
 
 from __future__ import annotations

@@ -7,8 +7,6 @@ elements than a vector has the same call gives the remainder.
 
 **Does it matter?** To few: a remainder of a number that large by a small one says nothing of what was rounded before.
 But the result hangs on how many elements there are.
-
-**Upstream**: we did not look for a report.
 """
 
 from __future__ import annotations

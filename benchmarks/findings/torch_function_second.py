@@ -7,8 +7,6 @@ tangent of what was saved is lost. `jacfwd` of `jacfwd` is 0, too. Reverse mode 
 with the transforms of torch.func.
 
 **Does it matter?** A Laplacian or a Hessian by forward mode over forward mode leaves the function out, without a word.
-
-**Upstream** knows: [pytorch#197867](https://github.com/pytorch/pytorch/issues/197867).
 """
 
 from __future__ import annotations

@@ -10,8 +10,6 @@ and can be transformed by vmap needs no vmap rule of its own.
 
 **Does it matter?** A regulariser or a scale of the parameters alone, beside the output, is such an output. In a batch
 of a hundred its gradient is a hundred times too large, and nothing is said.
-
-**Upstream**: we found no report.
 """
 
 from __future__ import annotations

@@ -8,8 +8,6 @@ How much is missing depends on how many elements there are: a single −5 is 4 %
 **Does it matter?** Rarely: the error is 2.4e-7 where activations are of size 1, a few roundings of 1. This is why
 opassay allows `F.gelu` an absolute error of erf and accepts these numbers for it; the spec here has erfc, and no such
 allowance. Whoever divides by the value sees it.
-
-**Upstream** knows: [pytorch#187806](https://github.com/pytorch/pytorch/issues/187806), with an open fix.
 """
 
 from __future__ import annotations

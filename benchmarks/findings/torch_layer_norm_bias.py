@@ -8,8 +8,6 @@ where a row is less than half a unit of it. So is the gradient of the weight.
 
 **Does it matter?** In training in half types on a CPU, yes: with batch times length in the thousands the two gradients
 have few right digits.
-
-**Upstream**: we did not look for a report.
 """
 
 from __future__ import annotations

@@ -8,9 +8,6 @@ right by either mode. `F.batch_norm` in training loses the same terms.
 
 **Does it matter?** Physics-informed networks and Laplacians of wave functions take second derivatives of a network,
 and begin with forward mode where there are many outputs. The error is as large as the value.
-
-**Upstream** knows: [pytorch#196700](https://github.com/pytorch/pytorch/issues/196700), and for batch norm
-[pytorch#196699](https://github.com/pytorch/pytorch/issues/196699).
 """
 
 from __future__ import annotations

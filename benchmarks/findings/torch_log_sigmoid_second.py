@@ -7,8 +7,6 @@ is the same, it is right. The product s·(1 − s) of float32 loses digits from 
 
 **Does it matter?** Only where second derivatives of confident examples count, as in Fisher information and Newton's
 method for logistic models: the weight of each is tiny, and here it is none.
-
-**Upstream**: we found no report.
 """
 
 from __future__ import annotations

@@ -8,8 +8,6 @@ no accuracy. `torch.special.log_ndtr` is right in the same range, and so is erfc
 
 **Does it matter?** Beside 1 the error is a rounding. A tail probability is asked for because it is small: its
 logarithm is −∞ here, and a quotient of two of them is NaN.
-
-**Upstream** knows: [pytorch#192295](https://github.com/pytorch/pytorch/issues/192295), with an open fix.
 """
 
 from __future__ import annotations

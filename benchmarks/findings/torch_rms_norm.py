@@ -17,8 +17,6 @@ intermediate results of large inputs that overflow; here they underflow, or the 
 
 **Does it matter?** Numbers of 1e15 are rare, and the gradient keeps its scale: what goes wrong is that it no longer
 vanishes along the row. Models that write RMS norm with `torch.rsqrt` themselves have the same gradients.
-
-**Upstream**: we found no report.
 """
 
 from __future__ import annotations

@@ -9,8 +9,6 @@ shares no longer add up to the gradient of the result. torch's own `gradcheck` f
 
 **Does it matter?** Where the input is a buffer of zeros and values are zeros or integers, or after a ReLU, equal
 numbers are common, and the gradient is halved in silence.
-
-**Upstream**: we did not look for a report.
 """
 
 from __future__ import annotations

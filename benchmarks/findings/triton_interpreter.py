@@ -8,9 +8,6 @@ float32; the cast itself is offered, and `to` documents rounding to nearest as i
 
 **Does it matter?** For whoever tests kernels on a machine without a GPU: a right kernel fails a sharp comparison, and a
 systematic error of 2⁻⁸ hides another one. No kernel on a GPU is touched.
-
-**Upstream**: we found no report of this; [triton#8322](https://github.com/triton-lang/triton/issues/8322) is the same
-for float8.
 """
 
 from __future__ import annotations

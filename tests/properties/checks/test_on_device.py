@@ -78,6 +78,7 @@ def test_memory_that_grows_on_a_device_is_found(monkeypatch: pytest.MonkeyPatch)
     allocation = {"bytes": 0}
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda device: None)
     monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: allocation["bytes"] if device else 0)
     judge = Judge(load_op("trace"), OWN, contract("float32"))
 
