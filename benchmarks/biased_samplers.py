@@ -57,8 +57,8 @@ def judge_biased() -> int:
             judgement = opassay.judge(
                 kernel, drawer.spec, drawer.inputs(torch.float32), questions=["GIVEN", "LIKELY"], seed=0
             )
-            found = judgement.verdict == "rejected"
-            missed += not found
+            is_rejected = judgement.verdict == "rejected"
+            missed += not is_rejected
             print(f"{drawer.name}: {name}: {judgement.verdict} by {[cause.question for cause in judgement.causes]}")
             for cause in judgement.causes[-1:]:
                 assert cause.wrong is not None

@@ -165,8 +165,8 @@ def main() -> None:
         loads = painted(program, page, asked.loads, folder)
         paints = [load["paint"] for load in loads if load["paint"] is not None]
         median = statistics.median(paints)
-        said = f"{_place(median, painting)} {painting:g} s; from {min(paints):.2f} to {max(paints):.2f} s"
-        print(f"first paint    {median:.2f} s, {said}")
+        text = f"{_place(median, painting)} {painting:g} s; from {min(paints):.2f} to {max(paints):.2f} s"
+        print(f"first paint    {median:.2f} s, {text}")
         print(f"loaded         {statistics.median(load['load'] for load in loads):.2f} s")
         print(f"elements       {loads[0]['elements']}")
         print(f"load average   {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")

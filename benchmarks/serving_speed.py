@@ -76,9 +76,9 @@ def server(workers: int) -> Iterator[Client]:
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
             try:
                 assert process.stdout is not None
-                found = re.search(r"http://\S+:\d+", process.stdout.readline())
-                assert found is not None, "the server did not start"
-                yield Client(found.group(), (Path(folder) / "token").read_text().strip())
+                address = re.search(r"http://\S+:\d+", process.stdout.readline())
+                assert address is not None, "the server did not start"
+                yield Client(address.group(), (Path(folder) / "token").read_text().strip())
             finally:
                 process.terminate()
 

@@ -218,14 +218,14 @@ class Ranked(Decidable):
             ways = [iter([(int(i),) for i in np.flatnonzero((begin <= self.ranks.start) & (self.ranks.start <= end))])]
         else:
             ways = [_orders(low, high, self.ranks, backwards) for backwards in (False, True)]
-        known = {tuple(likely)}
+        earlier = {tuple(likely)}
         while True:
             for way in ways:
                 each = next(way, None)
                 if each is None:  # One way that has ended has gone through all of them.
                     return
-                if each not in known:
-                    known.add(each)
+                if each not in earlier:
+                    earlier.add(each)
                     yield np.array(each)
 
 
@@ -243,18 +243,18 @@ def _orders(low: Any, high: Any, ranks: RankRange, backwards: bool) -> Iterator[
             numbers = np.sort(np.concatenate([numbers[exact][first], numbers[~exact]]))
         return iter((numbers[::-1] if backwards else numbers).tolist())
 
-    chosen, waiting = list[int](), [possible()]
+    sequence, waiting = list[int](), [possible()]
     while waiting:
         number = next(waiting[-1], None)
         if number is None:
             waiting.pop()
-            if chosen:
-                rest[chosen.pop()] = True
+            if sequence:
+                rest[sequence.pop()] = True
             continue
-        if len(chosen) == ranks.count - 1:
-            yield (*chosen, number)
+        if len(sequence) == ranks.count - 1:
+            yield (*sequence, number)
             continue
-        chosen.append(number)
+        sequence.append(number)
         rest[number] = False
         waiting.append(possible())
 

@@ -219,6 +219,6 @@ def _tails(calls: int) -> Any:
 
 def _least_count(calls: int, tests: int) -> int:
     """Of as many calls with an event as there are of each, the least number of the candidate's that would be seen."""
-    seen = np.flatnonzero(_tails(calls)[calls, : calls + 1] * tests < RISK)
-    seen = seen[seen > calls / 2]
-    return int(seen[0]) if seen.size else calls
+    visible = np.flatnonzero(_tails(calls)[calls, : calls + 1] * tests < RISK)
+    visible = visible[visible > calls / 2]
+    return int(visible[0]) if visible.size else calls

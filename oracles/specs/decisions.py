@@ -42,9 +42,9 @@ class Decisions:
             name: of the operation. result: what its rule gives.
         """
         leaves, structure = pytree.tree_flatten(result)
-        chosen = next((leaf for leaf in leaves if isinstance(leaf, Choice)), None)
-        ranked = None if chosen is None else chosen.source
-        if chosen is None or not isinstance(ranked, Decidable) or ranked.name:
+        choice = next((leaf for leaf in leaves if isinstance(leaf, Choice)), None)
+        ranked = None if choice is None else choice.source
+        if choice is None or not isinstance(ranked, Decidable) or ranked.name:
             return result
         ranked.name = name
         if not isinstance(ranked, Ranked):
@@ -56,16 +56,16 @@ class Decisions:
         # An operation may be read again, of operands before they are rounded: that decides nothing.
         indices = self._of(ranked)
         values = ranked.elements(indices)
-        if chosen is not ranked:
-            values = np.reshape(values, chosen.shape)
-        return pytree.tree_unflatten([leaf if leaf is chosen else values for leaf in leaves], structure)
+        if choice is not ranked:
+            values = np.reshape(values, choice.shape)
+        return pytree.tree_unflatten([leaf if leaf is choice else values for leaf in leaves], structure)
 
-    def numbers(self, chosen: Choice) -> Any:
+    def numbers(self, choice: Choice) -> Any:
         """The integers that a computation from a choice with a name goes on with."""
-        source = chosen.source
+        source = choice.source
         assert isinstance(source, Decidable)
         numbers = self._of(source)
-        return numbers if chosen.places is None else numbers.reshape(-1)[chosen.places]
+        return numbers if choice.places is None else numbers.reshape(-1)[choice.places]
 
     def _of(self, source: Decidable) -> Any:
         if source.name not in self._present:

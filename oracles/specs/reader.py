@@ -177,25 +177,25 @@ class Reader(torch.fx.Interpreter):
         if rule is None:
             raise UntraceableError(f"it uses {_describe_node(node)}, which {_NO_RULE}")
         result = _apply_rule(rule, args, kwargs)
-        drawn = decided_by_draw(node, result) if node in self.drawing else None
-        return result if drawn is None else self._take(node, drawn)
+        draw = decided_by_draw(node, result) if node in self.drawing else None
+        return result if draw is None else self._take(node, draw)
 
     def _draw(self, node: torch.fx.Node, args: Any, kwargs: Mapping[str, Any]) -> Any:
         """What an operation that draws gives: of floating numbers their ends, and of integers those that are taken."""
-        drawn = drawn_by(node, args, kwargs, self.reading)
-        if drawn is None:
+        draw = drawn_by(node, args, kwargs, self.reading)
+        if draw is None:
             raise UntraceableError(f"it uses {_describe_node(node)}, which {_DRAWS}")
-        if not isinstance(drawn, Draw):
-            return drawn
+        if not isinstance(draw, Draw):
+            return draw
         if dtype_of(node) in _INTEGERS:  # Integers that are drawn may be what the spec gives.
-            return drawn
-        return self._take(node, drawn)
+            return draw
+        return self._take(node, draw)
 
-    def _take(self, node: torch.fx.Node, drawn: Draw) -> Any:
-        drawn.name = node.name
+    def _take(self, node: torch.fx.Node, draw: Draw) -> Any:
+        draw.name = node.name
         dtype = dtype_of(node)
         assert dtype is not None
-        return as_numbers(self.decisions.numbers(drawn), dtype, self.reading)
+        return as_numbers(self.decisions.numbers(draw), dtype, self.reading)
 
     def _of_open_integers(self, node: torch.fx.Node, args: Any, kwargs: Mapping[str, Any]) -> tuple[Any, Any, Any]:
         """The result of a node for operands that are open integers, or None if there is no rule for such; and its

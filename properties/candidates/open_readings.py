@@ -115,12 +115,12 @@ class OpenChoices:
         """
         picks = {}
         for position, output in computed.items():
-            chosen = self._first[position]
-            source = chosen.source if isinstance(chosen, Choice) else None
-            if not isinstance(source, Decidable) or tuple(output.shape) != chosen.shape or output.is_floating_point():
+            choice = self._first[position]
+            source = choice.source if isinstance(choice, Choice) else None
+            if not isinstance(source, Decidable) or tuple(output.shape) != choice.shape or output.is_floating_point():
                 continue
             indices = np.full(source.likely().size, -1)
-            places = slice(None) if chosen.places is None else chosen.places.reshape(-1)
+            places = slice(None) if choice.places is None else choice.places.reshape(-1)
             indices[places] = output.detach().cpu().numpy().reshape(-1)
             if (indices >= 0).all():
                 picks[source.name] = source.as_rows(indices.reshape(source.shape))
@@ -180,9 +180,9 @@ def _side_by_side(source: Decidable, rows: Any, groups: Any) -> Iterator[Any]:
     ordered = rows[np.argsort(groups, kind="stable")]
     ends = np.cumsum(np.unique(groups, return_counts=True)[1])[:-1]
     ways = [_combinations(source, own.tolist()) for own in np.split(ordered, ends)]
-    for chosen in itertools.zip_longest(*ways, fillvalue={}) if rows.size else [()]:
+    for picks in itertools.zip_longest(*ways, fillvalue={}) if rows.size else [()]:
         indices = likely.copy()
-        pairs = [pair for each in chosen for pair in each.items()]
+        pairs = [pair for each in picks for pair in each.items()]
         if pairs:
             indices[[row for row, _ in pairs]] = [sequence for _, sequence in pairs]
         yield indices
