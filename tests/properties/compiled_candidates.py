@@ -19,7 +19,7 @@ from triton.runtime.jit import JITFunction
 import opassay
 
 
-@triton.jit
+@triton.jit  # type: ignore[untyped-decorator]
 def _double(X, Y, n, MORE: tl.constexpr, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
     k = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     tl.store(Y + k, 2 * tl.load(X + k, mask=k < n + MORE), mask=k < n + MORE)

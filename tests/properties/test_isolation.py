@@ -44,7 +44,7 @@ def confined(
         said = b""
         try:
             if not namespace:
-                isolation.enter_namespace = lambda: False
+                vars(isolation)["enter_namespace"] = lambda: False
             result = confine(Rooms(str(own), readable or [], wanted))
             assert wanted == "none" or [*result.holds, *["processes"] * (not namespace)] == OFFER.holds, result
             run()
@@ -196,5 +196,5 @@ def test_a_process_hides_the_words_of_its_command_line(tmp_path: Path) -> None:
 def test_beside_a_gpu_a_process_may_name_its_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     """CUDA writes to /proc/self/task/*/comm before it does anything, and gives up where it may not."""
     assert "/proc/self/task" not in isolation._devices()
-    monkeypatch.setattr(isolation.glob, "glob", lambda pattern: ["/dev/nvidia0"] if "nvidia" in pattern else [])
+    monkeypatch.setattr("glob.glob", lambda pattern: ["/dev/nvidia0"] if "nvidia" in pattern else [])
     assert isolation._devices() == ["/dev/nvidia0", "/proc/self/task"]

@@ -163,11 +163,11 @@ _EXCHANGE = """
 
 def test_a_barrier_of_a_warp_orders_what_its_threads_do_to_memory() -> None:
     body = _EXCHANGE.format(barrier="bar.warp.sync -1;", distance=1)
-    outside = {"outside": ".shared .align 4 .b8 buffer[256];\n"}
-    assert _integers(body, warps=2, **outside) == [thread ^ 1 for thread in range(64)]
+    outside = ".shared .align 4 .b8 buffer[256];\n"
+    assert _integers(body, warps=2, outside=outside) == [thread ^ 1 for thread in range(64)]
     for barrier, distance in (("", 1), ("bar.warp.sync -1;", 32)):
         with pytest.raises(Violation) as error:
-            _integers(_EXCHANGE.format(barrier=barrier, distance=distance), warps=2, **outside)
+            _integers(_EXCHANGE.format(barrier=barrier, distance=distance), warps=2, outside=outside)
         assert error.value.code is Code.RACE
 
 
