@@ -72,9 +72,9 @@ def candidate(x):
 MADE = []
 def spoil():
     while True:
-        time.sleep(0.02)
+        time.sleep(0.005)
         for at, y in list(MADE):
-            if time.monotonic() - at > 0.2:
+            if time.monotonic() - at > 0.03:
                 y.data.zero_()
                 MADE.remove((at, y))
 threading.Thread(target=spoil, daemon=True).start()
