@@ -67,29 +67,29 @@ EVALUATIONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 }
 
 
-def chosen(name: str, evaluation: str, scores: Tensor) -> Tensor:
+def choose(name: str, evaluation: str, scores: Tensor) -> Tensor:
     """The indices that an evaluation chooses; of ties the first, or from the end the last."""
     if evaluation != "from the end":
         return SPECS[name](scores)
     return scores.shape[-1] - 1 - SPECS[name](scores)
 
 
-def refused(dtype: torch.dtype, seed: int) -> tuple[dict[str, int], dict[str, int], dict[str, int]]:
+def count_refusals(dtype: torch.dtype, seed: int) -> tuple[dict[str, int], dict[str, int], dict[str, int]]:
     """By spec: rows with a refused right choice, rows that are open, and rows where a wrong choice is refused."""
     x, w = pairs(dtype, seed)
     terms = PRESETS["torch"].contract(str(dtype).removeprefix("torch."), "cpu", 0)
-    wrong, open_, seen = (dict.fromkeys(SPECS, 0) for _ in range(3))
+    wrong, open_, faults = (dict.fromkeys(SPECS, 0) for _ in range(3))
     scores = {name: each(x, w) for name, each in EVALUATIONS.items()}
     for name, spec in SPECS.items():
         formula = traced(lambda a, b, spec=spec: spec(a @ b), x, w)
         (choice,) = balls(formula, [x.double().numpy(), w.double().numpy()], terms)
         for evaluation, each in scores.items():
-            right = choice.accepts(chosen(name, evaluation, each).numpy())
+            right = choice.accepts(choose(name, evaluation, each).numpy())
             wrong[name] += int(np.count_nonzero(~right.all(-1)))
         open_[name] += len(choice.open_rows())
         moved = SPECS["order"](scores["float64"]).roll(7, -1)[:, : choice.shape[-1]].numpy()
-        seen[name] += int(np.count_nonzero(~choice.accepts(moved).all(-1)))
-    return wrong, open_, seen
+        faults[name] += int(np.count_nonzero(~choice.accepts(moved).all(-1)))
+    return wrong, open_, faults
 
 
 def main() -> None:
@@ -99,14 +99,14 @@ def main() -> None:
         sums = [dict.fromkeys(SPECS, 0) for _ in range(3)]
         count = -(-rows // (2 * CHUNK))
         for seed in range(count):
-            for total, part in zip(sums, refused(dtype, seed), strict=True):
+            for total, part in zip(sums, count_refusals(dtype, seed), strict=True):
                 for name, number in part.items():
                     total[name] += number
         for name in SPECS:
-            wrong, open_, seen = (total[name] for total in sums)
+            wrong, open_, faults = (total[name] for total in sums)
             print(
                 f"{str(dtype).removeprefix('torch.'):9s} {name:16s} {count * CHUNK} rows, {open_} of them open,"
-                f" {len(EVALUATIONS)} evaluations: {wrong} refused; off by seven ranks: {seen} refused",
+                f" {len(EVALUATIONS)} evaluations: {wrong} refused; off by seven ranks: {faults} refused",
                 flush=True,
             )
             alarms += wrong

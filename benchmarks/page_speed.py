@@ -47,12 +47,12 @@ def copied(run: Run, cells: int, apart: bool = False, failing: bool = False) -> 
         failing: whether only verdicts with a failure are copied.
     """
     every = [verdict for verdict in run.verdicts if verdict.failure is not None or not failing]
-    found = []
+    copies = []
     for number in range(cells):
         turn, place = divmod(number, len(every))
         name = f"{every[place].cell.op}_{number if apart else turn}"
-        found.append(replace(every[place], cell=replace(every[place].cell, op=name)))
-    return replace(run, verdicts=tuple(found), plan_digest=plan_digest(verdict.cell for verdict in found))
+        copies.append(replace(every[place], cell=replace(every[place].cell, op=name)))
+    return replace(run, verdicts=tuple(copies), plan_digest=plan_digest(verdict.cell for verdict in copies))
 
 
 def judged(folder: Path) -> Path:
@@ -120,7 +120,7 @@ def browser(program: str, profile: Path) -> Iterator[Pipe]:
 
 def painted(program: str, page: Path, loads: int, folder: Path) -> list[dict[str, Any]]:
     """What the browser tells of each load of the page: seconds to its first paint and to its load, and elements."""
-    found = []
+    times = []
     with browser(program, folder / "profile") as pipe:
         for _ in range(loads):
             target = pipe.ask("Target.createTarget", url="about:blank")["targetId"]
@@ -128,10 +128,10 @@ def painted(program: str, page: Path, loads: int, folder: Path) -> list[dict[str
             pipe.ask("Page.enable", session)
             pipe.ask("Page.navigate", session, url=page.as_uri())
             pipe.wait("Page.loadEventFired")
-            asked = {"expression": _TOLD, "awaitPromise": True, "returnByValue": True}
-            found.append(pipe.ask("Runtime.evaluate", session, **asked)["result"]["value"])
+            expression = {"expression": _TOLD, "awaitPromise": True, "returnByValue": True}
+            times.append(pipe.ask("Runtime.evaluate", session, **expression)["result"]["value"])
             pipe.ask("Target.closeTarget", targetId=target)
-    return found
+    return times
 
 
 def _place(value: float, most: float) -> str:

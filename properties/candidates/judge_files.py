@@ -95,26 +95,28 @@ def judge_file(
             return _reject(Assignment(named, read.name, str(allowed), public, *called), str(err))
         # Now that all of the candidate's own text has run, which could keep what it saw.
         draws = public.draw_secret(seed)
-        if draws.secret:
-            try:
+        try:
+            if draws.secret:
                 read, arguments, part = _read_problem(problem, draws, allowed, read)
-            except SpecError as err:
-                return _leave_open(Assignment(named, spec, str(allowed), draws, sha256=digests), err)
+        except SpecError as err:
+            return _leave_open(Assignment(named, spec, str(allowed), draws, sha256=digests), err)
         session = Session(read, apart, allowed, draws, arguments, problem.draw, part)
         session.history.in_a_row = plan.calls
         apart.until = time.monotonic() + plan.total
 
-        def make_again() -> CandidateApart:
-            # The spec is loaded there, too, which may read anything.
-            again = make(Quarters(confinement, ["/"]))
-            again.until = apart.until
-            return again
-
+        make_again = functools.partial(_again, make, confinement, apart.until)
         properties = stack.enter_context(contextlib.closing(PropertiesApart(make_again, words, allowed)))
         judgement = _without_gpu(named, judged(session, plan, progress, properties.ask), confinement)
         of = replace(judgement.assignment, sha256=digests, isolation=quarters.isolation)
         is_timed = plan.timed and judgement.verdict not in (Ruling.REJECTED, Ruling.ERROR)
         return replace(judgement, assignment=of, timing=_measure(make_again, words) if is_timed else None)
+
+
+def _again(make: Callable[[Quarters], CandidateApart], confinement: Confinement, until: float) -> CandidateApart:
+    """The candidate in another process, where the spec is loaded, too, which may read anything."""
+    apart = make(Quarters(confinement, ["/"]))
+    apart.until = until
+    return apart
 
 
 def _read_problem(

@@ -53,7 +53,7 @@ def _require_torch_dtype(judge: Judge, sample: Sample, got: Any, lines: tuple[st
     try:
         with torch.autocast(judge.device, dtype=torch.bfloat16):
             need = flat_outputs(judge.op.subject("torch")(*sample.args))[0]
-    except Exception:
+    except Exception:  # torch's own op does not take these arguments
         interrupt.reraise()
         return
     if got.dtype != need.dtype:

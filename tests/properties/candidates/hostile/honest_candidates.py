@@ -14,6 +14,19 @@ def _honest(text: str, spec: str = "double", codes: str = _USUAL, options: tuple
     return Attack(text, "", spec, (*words, *options), "accepted")
 
 
+_TWICE = """
+import triton
+import triton.language as tl
+@triton.jit
+def twice(x, y, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y + at, tl.load(x + at, mask=at < n) * 2, mask=at < n)
+def candidate(x):
+    x = x.contiguous()
+    y = torch.empty_like(x)
+    twice[(triton.cdiv(x.numel(), 1024),)](x, y, x.numel(), BLOCK=1024)
+    return y
+"""
 _C = "void twice(const float *x, float *y, long n) { for (long i = 0; i < n; i++) y[i] = 2 * x[i]; }"
 _BY_C = """
 import tempfile
@@ -70,19 +83,7 @@ def candidate(x):
         ),
     ),
     "is a kernel of Triton, interpreted": _honest(
-        """
-import triton
-import triton.language as tl
-@triton.jit
-def twice(x, y, n, BLOCK: tl.constexpr):
-    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    tl.store(y + at, tl.load(x + at, mask=at < n) * 2, mask=at < n)
-def candidate(x):
-    x = x.contiguous()
-    y = torch.empty_like(x)
-    twice[(triton.cdiv(x.numel(), 1024),)](x, y, x.numel(), BLOCK=1024)
-    return y
-""",
+        _TWICE,
         codes="GIVEN LEFT",
         options=("--interpret",),
     ),
@@ -315,19 +316,7 @@ def candidate(x):
     return (x.as_subclass(Marked) * 2).as_subclass(torch.Tensor)
 """),
     "is a kernel of Triton, compiled": _honest(
-        """
-import triton
-import triton.language as tl
-@triton.jit
-def twice(x, y, n, BLOCK: tl.constexpr):
-    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    tl.store(y + at, tl.load(x + at, mask=at < n) * 2, mask=at < n)
-def candidate(x):
-    x = x.contiguous()
-    y = torch.empty_like(x)
-    twice[(triton.cdiv(x.numel(), 512),)](x, y, x.numel(), BLOCK=512)
-    return y
-""",
+        _TWICE,
         codes="GIVEN LEFT",
         options=("--compiled",),
     ),
