@@ -1,6 +1,7 @@
 """Times `opassay judge` on problems of one operation each, at the sizes that collections of kernel problems have.
 
     python benchmarks/judge_speed.py [NAME ...]
+    python benchmarks/judge_speed.py --isolation 10 [NAME ...]   # what isolation costs, in 10 pairs of judgements
 
 Each problem is a file in KernelBench's form, with one candidate that is right and one that is wrong. A judgement is the
 command as a user types it: its seconds are those of the processor in all its processes together (user and system), and
@@ -21,10 +22,13 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 from measurement import at_most, line
 
 #: Seconds of the processor that one judgement may take.
 TARGET = 10.0
+#: Times as long as without it that an isolated judgement may take.
+ISOLATION_TARGET = 1.05
 
 _REFERENCE = """import torch
 import torch.nn.functional as F
@@ -127,12 +131,12 @@ class Judged(NamedTuple):
     clock: float
 
 
-def judged(folder: Path, reference: str, candidate: str) -> Judged:
-    """One run of the command on two files of these texts."""
+def judged(folder: Path, reference: str, candidate: str, *options: str) -> Judged:
+    """One run of the command, with these options, on two files of these texts."""
     spec, other = folder / "reference.py", folder / "candidate.py"
     spec.write_text(reference, encoding="utf-8")
     other.write_text(candidate, encoding="utf-8")
-    command = [sys.executable, "-m", "opassay", "judge", str(other), "--spec", str(spec), "--json"]
+    command = [sys.executable, "-m", "opassay", "judge", str(other), "--spec", str(spec), "--json", *options]
     before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     found = subprocess.run(
         command, cwd=folder, env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True, check=False
@@ -147,13 +151,37 @@ def judged(folder: Path, reference: str, candidate: str) -> Judged:
     return Judged(said["verdict"], [str(cause["question"]) for cause in said["causes"]], spent, system, clock)
 
 
+def isolation_cost(problem: Problem, rounds: int) -> tuple[float, float, float]:
+    """Quartiles of the seconds of the processor of an isolated judgement over those of one that is not.
+
+    Both ask the same with the same draws. Which of them comes first changes with every pair.
+    """
+    ratios = []
+    for number in range(rounds):
+        seconds = {}
+        for isolation in ("required", "none") if number % 2 else ("none", "required"):
+            with tempfile.TemporaryDirectory() as folder:
+                texts = problem.reference(), problem.candidate(problem.right)
+                seconds[isolation] = judged(Path(folder), *texts, "--isolation", isolation, "--seed", "0").processor
+        ratios.append(seconds["required"] / seconds["none"])
+    low, median, high = np.quantile(ratios, (0.25, 0.5, 0.75))
+    return float(low), float(median), float(high)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", help="words of the problems' names; all of them by default")
-    told = parser.parse_args()
+    parser.add_argument("--isolation", type=int, default=0, metavar="ROUNDS", help="time isolation in so many pairs")
+    options = parser.parse_args()
     missed = 0
     for name, problem in PROBLEMS.items():
-        if told.names and not any(word in name for word in told.names):
+        if options.names and not any(word in name for word in options.names):
+            continue
+        if options.isolation:
+            low, median, high = isolation_cost(problem, options.isolation)
+            row = at_most("isolation", name, median, "x", ISOLATION_TARGET)
+            missed += not row.met
+            print(f"{line(row)} (quartiles {low:.3f} and {high:.3f})", flush=True)
             continue
         for kind, body, need in (
             ("right", problem.right, ("accepted", "weak")),

@@ -150,14 +150,15 @@ def _ask(
         session, plan, progress, ask_property: as for `judged`. start: when the questions began, on the monotonic clock.
     """
     findings: list[Finding] = []
-    for number, code in enumerate(plan.order):
+    order = plan.order(session.draws)
+    for number, code in enumerate(order):
         wrong_ones = [each.question for each in findings if each.is_wrong]
         late = time.monotonic() - start > plan.total
         if late or (plan.stop and wrong_ones):
             why = "out of time" if late else f"{wrong_ones[0]} is wrong"
-            return findings, "", [f"not asked: {why}: {', '.join(plan.order[number:])}"]
+            return findings, "", [f"not asked: {why}: {', '.join(order[number:])}"]
         if progress is not None:
-            progress(code, number, len(plan.order))
+            progress(code, number, len(order))
         try:
             if code not in ASKING and ask_property is not None:
                 findings.append(of_property(ask_property(code)))
@@ -172,7 +173,7 @@ def _ask(
         except ReadingError as err:
             return findings, f"{code}: {err}", []
         except LateError:
-            return findings, "", [f"not asked: out of time: {', '.join(plan.order[number:])}"]
+            return findings, "", [f"not asked: out of time: {', '.join(order[number:])}"]
         except Violation as violation:  # of a kernel that was executed
             if violation.code is Code.OPCODE and code == "GIVEN":
                 return findings, violation.title, []

@@ -8,7 +8,10 @@ from dataclasses import dataclass
 
 from ..names import collect_names, nearest_of
 from ..table import QUESTIONS, TABLE
+from .judge_draws import Draws
 
+#: Draws after which questions have the table's order.
+NO_SECRET = Draws(0)
 #: The word for every question and every property.
 ALL_CODES = "ALL"
 #: Other answers are compared with what comes of these, which are asked first.
@@ -53,11 +56,18 @@ class QuestionPlan:
         if self.calls is not None and self.calls < 2:
             raise ValueError(f"calls={self.calls}: need 2 or more calls in a row")
 
-    @property
-    def order(self) -> list[str]:
-        """The codes in the order in which they are asked."""
+    def order(self, draws: Draws = NO_SECRET) -> list[str]:
+        """The codes in the order in which they are asked.
+
+        Args:
+            draws: if secret, so is the order, but for what `sooner` names and what has its place: a candidate
+                that knows its judge cannot count calls to tell which question it is asked.
+        """
         every = ALL_CODES in self.questions
         codes = [code for code in QUESTIONS if not self.questions or every or code in self.questions]
         sooner = set(self.sooner) - _BEHIND
-        codes.sort(key=lambda code: 0 if code in _AHEAD else 1 if code in sooner else 2)
+        if draws.secret:
+            draws.generator("order").shuffle(codes)
+            codes.sort(key=lambda code: list(QUESTIONS).index(code) if code in _BEHIND | sooner else -1)
+        codes.sort(key=lambda code: _AHEAD.index(code) if code in _AHEAD else 2 if code in sooner else 3)
         return codes + [code for code in TABLE if code not in QUESTIONS and (every or code in self.questions)]

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 
+from opassay.properties.candidates.judge_draws import Draws
 from opassay.properties.candidates.judgement import Ruling
 from opassay.properties.candidates.judging import judge
 from opassay.properties.candidates.question_plan import QuestionPlan
@@ -70,7 +71,7 @@ def _line(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
 
 def test_the_first_wrong_answer_ends_the_questions(capsys: pytest.CaptureFixture[str]) -> None:
     codes = [word for code in ("GIVEN", "OFFSET", "SIGNS", "WIDE") for word in ("-k", code)]
-    assert _judge("kernel", "-x", "--json", *codes) == 1
+    assert _judge("kernel", "-x", "--json", "--seed", "0", *codes) == 1
     line = _line(capsys)
     assert line["asked"] == ["GIVEN", "SIGNS", "OFFSET"]
     assert line["weaknesses"] == ["not asked: OFFSET is wrong: WIDE"]
@@ -130,10 +131,24 @@ def test_many_calls_show_a_rare_fault(noise: float) -> None:
 
 
 def test_questions_that_build_on_others_are_not_asked_sooner() -> None:
-    order = QuestionPlan(sooner=["LEFT", "LIKELY", "OFFSET", "GRAD"]).order
+    order = QuestionPlan(sooner=["LEFT", "LIKELY", "OFFSET", "GRAD"]).order()
     assert order[:5] == ["PROCESS", "GIVEN", "OFFSET", "GRAD", "UNTOUCHED"]
     assert order[-1] == "LEFT"
     assert sorted(order) == sorted(QUESTIONS)
+
+
+def test_a_secret_orders_the_questions_that_have_no_place_of_their_own() -> None:
+    plan = QuestionPlan(sooner=["GRAD", "OFFSET"])
+    secrets = [Draws(0, f"{number:032x}") for number in range(20)]
+    orders = [plan.order(draws) for draws in secrets]
+    assert orders == [plan.order(draws) for draws in secrets]
+    assert len({tuple(order) for order in orders}) == 20
+    # Each of the questions between is asked first, or nearly, under some secret.
+    assert len({code for order in orders for code in order[4:7]}) > 15
+    for order in orders:
+        assert order[:4] == ["PROCESS", "GIVEN", "OFFSET", "GRAD"]
+        assert order[-3:] == ["COMPILED", "LIKELY", "LEFT"]
+        assert sorted(order) == sorted(QUESTIONS)
 
 
 def test_the_order_of_asking_is_not_that_of_the_report() -> None:
