@@ -14,16 +14,14 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import resource
-import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 from measurement import at_most, line
+from processor_time import run
 
 #: Seconds of the processor that one judgement may take.
 TARGET = 10.0
@@ -137,18 +135,12 @@ def judged(folder: Path, reference: str, candidate: str, *options: str) -> Judge
     spec.write_text(reference, encoding="utf-8")
     other.write_text(candidate, encoding="utf-8")
     command = [sys.executable, "-m", "opassay", "judge", str(other), "--spec", str(spec), "--json", *options]
-    before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-    found = subprocess.run(
-        command, cwd=folder, env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True, check=False
-    )
-    clock, after = time.perf_counter() - start, resource.getrusage(resource.RUSAGE_CHILDREN)
-    system = after.ru_stime - before.ru_stime
-    spent = after.ru_utime - before.ru_utime + system
+    ended = run(command, folder, {**os.environ, "OMP_NUM_THREADS": "1"})
     try:
-        said = json.loads(found.stdout.splitlines()[-1])
+        said = json.loads(ended.output.splitlines()[-1])
     except (IndexError, ValueError) as err:
-        raise RuntimeError(f"exit code {found.returncode}: {found.stderr[-2000:]}") from err
-    return Judged(said["verdict"], [str(cause["question"]) for cause in said["causes"]], spent, system, clock)
+        raise RuntimeError(f"exit code {ended.code}: {ended.errors[-2000:]}") from err
+    return Judged(said["verdict"], [str(cause["question"]) for cause in said["causes"]], *ended[3:])
 
 
 def isolation_cost(problem: Problem, rounds: int) -> tuple[float, float, float]:
