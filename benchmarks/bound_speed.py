@@ -81,9 +81,11 @@ def rows(names: tuple[str, ...] = tuple(CASES)) -> Iterator[Row]:
             forwards.append(seconds)
             seconds, (ball, *_) = _spent(partial(balls, read, [x.double().numpy() for x in tensors], terms))
             bounds.append(seconds)
-            seconds, found = _spent(partial(accept.place_in_accept_sets, output.double().numpy(), BINARY32, ball, None))
+            seconds, result = _spent(
+                partial(accept.place_in_accept_sets, output.double().numpy(), BINARY32, ball, None)
+            )
             judgements.append(seconds)
-            if not found.accepted.all():
+            if not result.accepted.all():
                 raise RuntimeError(f"{name}: torch's own result is outside its accept sets")
         cached = min(_spent(partial(spec, *tensors))[0] for _ in range(IN_A_ROW))
         forward, bound, judged = min(forwards), min(bounds), min(judgements)

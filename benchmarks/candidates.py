@@ -68,11 +68,11 @@ def judged(told: argparse.Namespace) -> list[dict[str, Any]]:
         if time.perf_counter() - begun > told.seconds:
             print(f"out of time: {len(taken) - number} of {len(taken)} candidates are not judged", file=sys.stderr)
             break
-        found = judged_by_all(candidate, wrong=wrong)
+        result = judged_by_all(candidate, wrong=wrong)
         rows.append(
             {
                 "wrong": wrong, "task": candidate.task.name, "kind": candidate.kind, "name": candidate.name,
-                "accepted": found.accepted, "verdict": found.verdict, "causes": found.causes, "text": found.text,
+                "accepted": result.accepted, "verdict": result.verdict, "causes": result.causes, "text": result.text,
             }
         )  # fmt: skip
         if told.to is not None:

@@ -125,8 +125,8 @@ def program(path: Path) -> Program | None:
 
 def programs() -> list[Program]:
     """All findings, the severest first."""
-    found = [each for each in map(program, sorted(PROGRAMS.glob("*.py"))) if each is not None]
-    return sorted(found, key=lambda each: (SEVERITIES.index(each.severity), KINDS.index(each.kind), each.name))
+    results = [each for each in map(program, sorted(PROGRAMS.glob("*.py"))) if each is not None]
+    return sorted(results, key=lambda each: (SEVERITIES.index(each.severity), KINDS.index(each.kind), each.name))
 
 
 def table(found: Sequence[Program]) -> str:
@@ -153,9 +153,9 @@ def page() -> str:
     """The page of the docs: from the texts of the programs, and their figures in `figures.json`."""
     kept = json.loads(FIGURES.read_text(encoding="utf-8"))
     figures = {name: Figures(**each) for name, each in kept["figures"].items()}
-    found = programs()
-    parts = [_INTRODUCTION.format(machine=kept["machine"]), table(found) + "\n", _dossiers(found)]
-    return "\n".join([*parts, *(section(each, figures[each.name]) for each in found), _losses()])
+    result = programs()
+    parts = [_INTRODUCTION.format(machine=kept["machine"]), table(result) + "\n", _dossiers(result)]
+    return "\n".join([*parts, *(section(each, figures[each.name]) for each in result), _losses()])
 
 
 def _dossiers(found: Sequence[Program]) -> str:

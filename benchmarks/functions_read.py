@@ -32,13 +32,13 @@ def read() -> tuple[list[str], dict[str, str]]:
         try:
             call = SpecCall.of(example.spec, *example.args)
             trace(call)  # without reading any value, as it is done for users
-            found = values(call, "float32", *call.outputs(*call.tensors))
+            result = values(call, "float32", *call.outputs(*call.tensors))
         except UntraceableError as err:
             refused[name] = str(err)
             continue
         known.append(name)
-        if found.refused or not found.judged:
-            print(f"{name}: {found.line()}", file=sys.stderr)
+        if result.refused or not result.judged:
+            print(f"{name}: {result.line()}", file=sys.stderr)
     return known, refused
 
 

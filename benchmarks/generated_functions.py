@@ -107,9 +107,9 @@ def main() -> int:
     with concurrent.futures.ProcessPoolExecutor(given.jobs) as pool:
         futures = [pool.submit(chunk, number, given.subject, given.seed) for number in chunks]
         for future in concurrent.futures.as_completed(futures):
-            count, found, wrong, took = future.result()
+            count, result, wrong, took = future.result()
             done, seconds = done + count, seconds + took
-            features += found
+            features += result
             faults += wrong
             for text in wrong[:5]:
                 print(text, flush=True)

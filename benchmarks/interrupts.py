@@ -31,12 +31,12 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL)
 
 def verdicts(folder: Path) -> dict[str, Any]:
     """The verdicts of a report folder by cell, without what a clock says."""
-    found = {}
+    results = {}
     for verdict in load(folder / "run.json").verdicts:
         data = as_data(verdict)
         data["seconds"], data["timing"] = "", []
-        found[verdict.cell.key] = data
-    return found
+        results[verdict.cell.key] = data
+    return results
 
 
 def interrupted(folder: Path, number: signal.Signals, group: bool, after: float) -> str:
@@ -64,7 +64,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(2**32))
     options = parser.parse_args()
     print(f"{options.times} interrupts, seed {options.seed}", flush=True)
-    draw, found, compared = random.Random(options.seed), Counter[str](), 0
+    draw, result, compared = random.Random(options.seed), Counter[str](), 0
     with tempfile.TemporaryDirectory() as scratch:
         start = time.perf_counter()
         subprocess.run([*OPASSAY, "run", *CELLS, f"--report-dir={scratch}/whole"], check=True, capture_output=True)
@@ -75,14 +75,14 @@ def main() -> None:
             number, group = draw.choice(SIGNALS), draw.random() < 0.5
             after, folder = draw.uniform(0, 1.1 * seconds), Path(scratch, str(i))
             left = interrupted(folder, number, group, after)
-            found[f"{number.name}: {left}"] += 1
+            result[f"{number.name}: {left}"] += 1
             if left == "nothing":
                 continue
             for key, data in verdicts(folder).items():
                 if data["outcome"] != Outcome.NOT_RUN:
                     assert data == whole[key], f"{number.name} after {after:.2f} s: {key} is {data}, not {whole[key]}"
                     compared += 1
-    print(f"{compared} verdicts compared, none differs; what was left: {dict(sorted(found.items()))}")
+    print(f"{compared} verdicts compared, none differs; what was left: {dict(sorted(result.items()))}")
 
 
 if __name__ == "__main__":

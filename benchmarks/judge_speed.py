@@ -180,11 +180,11 @@ def main() -> int:
             ("wrong", problem.wrong, ("rejected",)),
         ):
             with tempfile.TemporaryDirectory() as folder:
-                found = judged(Path(folder), problem.reference(), problem.candidate(body))
-            row = at_most("judge", f"{name}, {kind}: {found.verdict}", found.processor, "CPU s", TARGET)
-            missed += not row.met or found.verdict not in need
-            beside = f"({found.system:.1f} s of the system, {found.clock:.1f} s by the clock)"
-            print(f"{line(row)} {beside} {', '.join(found.causes)}", flush=True)
+                judgement = judged(Path(folder), problem.reference(), problem.candidate(body))
+            row = at_most("judge", f"{name}, {kind}: {judgement.verdict}", judgement.processor, "CPU s", TARGET)
+            missed += not row.met or judgement.verdict not in need
+            beside = f"({judgement.system:.1f} s of the system, {judgement.clock:.1f} s by the clock)"
+            print(f"{line(row)} {beside} {', '.join(judgement.causes)}", flush=True)
     return 1 if missed else 0
 
 

@@ -84,8 +84,8 @@ def main(libraries: list[str]) -> None:
             exactly, low, high = FUNCTIONS[name]
             given = arguments(low, high)
             with np.errstate(all="ignore"):
-                found = largest_error(known[name](given), exactly(given.astype(np.float64)), given)
-            print(f"{library:6} {name:8} {found[0]:8.3f} ulp at {found[1]!r}")
+                result = largest_error(known[name](given), exactly(given.astype(np.float64)), given)
+            print(f"{library:6} {name:8} {result[0]:8.3f} ulp at {result[1]!r}")
 
 
 if __name__ == "__main__":

@@ -84,7 +84,7 @@ class Found:
 
 def run(part: Part, seconds: float) -> Found:
     """Runs a part for so many seconds at most; never raises for what the part does."""
-    found = Found(part.name)
+    result = Found(part.name)
     start = time.monotonic()
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as said:
         command = [sys.executable, str(HERE / "gpu" / part.script), *part.words, f"{seconds:.0f}"]
@@ -92,22 +92,22 @@ def run(part: Part, seconds: float) -> Found:
             command, stdout=subprocess.PIPE, stderr=said, text=True, start_new_session=True, errors="replace"
         )
         # Lines are taken as they come, so that a part that is cut off leaves what it had found.
-        reader = threading.Thread(target=_take, args=(process, found.rows), daemon=True)
+        reader = threading.Thread(target=_take, args=(process, result.rows), daemon=True)
         reader.start()
         code = _ended(process, seconds + GRACE)
         reader.join(GRACE)
         said.seek(max(0, said.tell() - 4000))
         last = [line for line in said.read().splitlines() if line.strip()][-3:]
-    found.seconds = round(time.monotonic() - start, 1)
-    refused = [row["not run"] for row in found.rows if "not run" in row]
-    found.rows = [row for row in found.rows if "not run" not in row]
+    result.seconds = round(time.monotonic() - start, 1)
+    refused = [row["not run"] for row in result.rows if "not run" in row]
+    result.rows = [row for row in result.rows if "not run" not in row]
     if code is None:
-        found.status, found.reason = "cut off", f"longer than {seconds:.0f} seconds"
+        result.status, result.reason = "cut off", f"longer than {seconds:.0f} seconds"
     elif code:
-        found.status, found.reason = "failed", f"exit code {code}: {' | '.join(last)}"
-    elif refused and not found.rows:
-        found.status, found.reason = "not run", str(refused[0])
-    return found
+        result.status, result.reason = "failed", f"exit code {code}: {' | '.join(last)}"
+    elif refused and not result.rows:
+        result.status, result.reason = "not run", str(refused[0])
+    return result
 
 
 def _take(process: subprocess.Popen[str], rows: list[dict[str, Any]]) -> None:
@@ -146,20 +146,22 @@ def measure(minutes: float, parts: tuple[Part, ...] = PARTS) -> dict[str, Any]:
         rest = sum(other.share for other in parts[number:])
         seconds = max(left * part.share / rest, min(LEAST, left)) - GRACE
         if seconds < GRACE:
-            found = Found(part.name, "not run", "no time is left")
+            result = Found(part.name, "not run", "no time is left")
         elif without_gpu and part.needs_gpu:
-            found = Found(part.name, "not run", "no CUDA device")
+            result = Found(part.name, "not run", "no CUDA device")
         else:
-            found = run(part, seconds)
+            result = run(part, seconds)
         # Said once by the part that looks; the others would import torch to find the same.
-        without_gpu |= any(row.get("fact") == "cuda" and row["value"] == "not available" for row in found.rows)
-        print(f"{found.name}: {found.status} {found.reason}, {found.seconds} s, {len(found.rows)} rows", flush=True)
-        results.append(found)
+        without_gpu |= any(row.get("fact") == "cuda" and row["value"] == "not available" for row in result.rows)
+        print(
+            f"{result.name}: {result.status} {result.reason}, {result.seconds} s, {len(result.rows)} rows", flush=True
+        )
+        results.append(result)
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "minutes": minutes,
         "seconds": round(time.monotonic() - start, 1),
-        "parts": [asdict(found) for found in results],
+        "parts": [asdict(result) for result in results],
     }
 
 
@@ -172,12 +174,12 @@ def main() -> None:
     parser.add_argument("--only", action="append", choices=names, metavar="PART", help=f"one of {', '.join(names)}")
     arguments = parser.parse_args()
     chosen = tuple(part for part in PARTS if not arguments.only or part.name in arguments.only)
-    found = measure(arguments.minutes, chosen)
+    result = measure(arguments.minutes, chosen)
     arguments.results.mkdir(parents=True, exist_ok=True)
-    stem = "on_gpu_" + found["date"][:16].replace(":", "").replace("T", "_")
+    stem = "on_gpu_" + result["date"][:16].replace(":", "").replace("T", "_")
     written = arguments.results / f"{stem}.json"
-    written.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    written.with_suffix(".md").write_text(page.text(found), encoding="utf-8")
+    written.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    written.with_suffix(".md").write_text(page.text(result), encoding="utf-8")
     print(written)
 
 

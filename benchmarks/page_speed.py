@@ -73,10 +73,10 @@ class Pipe:
         self._last += 1
         message = {"id": self._last, "method": method, "params": params} | ({"sessionId": session} if session else {})
         os.write(self._write, json.dumps(message).encode() + b"\0")
-        found: dict[str, Any] = next(one for one in self._messages() if one.get("id") == self._last)
-        if "error" in found:
-            raise RuntimeError(f"{method}: {found['error']}")
-        return dict(found["result"])
+        result: dict[str, Any] = next(one for one in self._messages() if one.get("id") == self._last)
+        if "error" in result:
+            raise RuntimeError(f"{method}: {result['error']}")
+        return dict(result["result"])
 
     def wait(self, event: str) -> None:
         next(one for one in self._messages() if one.get("method") == event)

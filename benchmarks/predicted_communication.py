@@ -45,8 +45,8 @@ def batch_norm_table(ranks: Iterable[int] = RANKS) -> str:
     rows = []
     for channels in CHANNELS:
         for size in ranks:
-            found = [part for scheme in (sums, gathered) for part in scheme(DryComm(0, size), channels)]
-            rows.append([str(channels), str(size), *map(_calls, found)])
+            results = [part for scheme in (sums, gathered) for part in scheme(DryComm(0, size), channels)]
+            rows.append([str(channels), str(size), *map(_calls, results)])
     return _table(header, rows)
 
 
@@ -101,9 +101,9 @@ def bucket_table(ranks: Sequence[int] = RANKS) -> str:
     rows = []
     for name, limit in LIMITS.items():
         # Rank 1 is not the root, so nothing is added up here.
-        found = [step(DryComm(1, size), limit) for size in ranks]
-        times = [f"{sum(entry.seconds for entry in entries) * 1e3:.1f}" for entries in found]
-        rows.append([name, str(len(found[0])), *times])
+        results = [step(DryComm(1, size), limit) for size in ranks]
+        times = [f"{sum(entry.seconds for entry in entries) * 1e3:.1f}" for entries in results]
+        rows.append([name, str(len(results[0])), *times])
     return _table(["sent in", "calls", *(f"{size} ranks, ms" for size in ranks)], rows)
 
 

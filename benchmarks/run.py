@@ -61,18 +61,18 @@ def _overhead() -> list[str]:
 def main() -> None:
     arguments = _arguments()
     torch.set_num_threads(1)
-    found: dict[str, Any] = {"surroundings": surroundings(), "rows": [], OVERHEAD: []}
-    print(", ".join(f"{name} {value}" for name, value in found["surroundings"].items()))
+    results: dict[str, Any] = {"surroundings": surroundings(), "rows": [], OVERHEAD: []}
+    print(", ".join(f"{name} {value}" for name, value in results["surroundings"].items()))
     wanted = arguments.only or [*BENCHMARKS, OVERHEAD]
     for name, rows in BENCHMARKS.items():
         for row in rows() if name in wanted else ():
             print(line(row), flush=True)
-            found["rows"].append(asdict(row))
+            results["rows"].append(asdict(row))
     if OVERHEAD in wanted:
-        found[OVERHEAD] = _overhead()
-        print("\n".join(found[OVERHEAD]))
+        results[OVERHEAD] = _overhead()
+        print("\n".join(results[OVERHEAD]))
     if arguments.json:
-        arguments.json.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        arguments.json.write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

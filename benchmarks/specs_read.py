@@ -45,14 +45,14 @@ def main() -> int:
                 except (NotImplementedError, RuntimeError) as err:
                     parts.append(f"{f'torch: {err}':.30s}")
                     continue
-                found = values(call, dtype, results, after)
-                judged, refused = judged + found.judged, refused + found.refused
-                parts.append(found.line())
+                result = values(call, dtype, results, after)
+                judged, refused = judged + result.judged, refused + result.refused
+                parts.append(result.line())
             if told.gradients:
                 example = made(name, SPECS[name])
-                found = gradients(SpecCall.of(example.spec, *example.args))
-                judged, refused = judged + found.judged, refused + found.refused
-                parts.append(f"gradients {found.line()}")
+                result = gradients(SpecCall.of(example.spec, *example.args))
+                judged, refused = judged + result.judged, refused + result.refused
+                parts.append(f"gradients {result.line()}")
             read += 1
         except UntraceableError as err:
             parts.append(f"not read: {err}")

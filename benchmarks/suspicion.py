@@ -56,11 +56,11 @@ def main() -> int:
         generator = torch.Generator().manual_seed(5)
         first, *others = (torch.randn(shape, generator=generator) for shape in quiet.shapes)
         args = [first, *(t / t.shape[-2] ** 0.5 if t.ndim > 1 else t for t in others)]
-        found = opassay.judge(quiet.candidate, quiet.spec, [t.to(quiet.dtype) for t in args], questions=ASKED)
-        wrong[str(found.verdict)] += 1
-        causes = found.causes or found.suspicions
-        said = f"{causes[0].question}: {causes[0].text}" if causes else found.error
-        print(f"{quiet.name:52}{found.verdict:9} {said}", flush=True)
+        judgement = opassay.judge(quiet.candidate, quiet.spec, [t.to(quiet.dtype) for t in args], questions=ASKED)
+        wrong[str(judgement.verdict)] += 1
+        causes = judgement.causes or judgement.suspicions
+        said = f"{causes[0].question}: {causes[0].text}" if causes else judgement.error
+        print(f"{quiet.name:52}{judgement.verdict:9} {said}", flush=True)
     print("quietly wrong:", ", ".join(f"{n} {verdict}" for verdict, n in wrong.most_common()))
     return int(suspects > 0)
 
@@ -72,13 +72,13 @@ def _right(pair: Pair, seeds: int) -> tuple[Counter[str], float, str]:
     for name, dtype, way in _candidates(pair):
         for seed in range(seeds):
             with _Noted() as noted:
-                found = opassay.judge(way, pair.spec, pair.draw(seed, dtype), seed=seed, questions=ASKED)
-            verdicts[str(found.verdict)] += 1
+                judgement = opassay.judge(way, pair.spec, pair.draw(seed, dtype), seed=seed, questions=ASKED)
+            verdicts[str(judgement.verdict)] += 1
             for share in noted.shares:
                 if share > nearest:
                     nearest, which = share, f"{name}, {str(dtype).removeprefix('torch.')}, seed {seed}"
-            if found.verdict not in ("accepted", "weak"):
-                print(f"  {pair.name}, {name}, {dtype}, seed {seed}: {found.verdict}: {_why(found)}")
+            if judgement.verdict not in ("accepted", "weak"):
+                print(f"  {pair.name}, {name}, {dtype}, seed {seed}: {judgement.verdict}: {_why(judgement)}")
     return verdicts, nearest, which
 
 
@@ -105,10 +105,10 @@ class _Noted:
         self._asked = likely.likeness
 
         def noting(*args: Any) -> Likeness | None:
-            found = self._asked(*args)
-            if found is not None:
-                self.shares += [found.largest / found.most[0], found.overall / found.most[1]]
-            return found
+            result = self._asked(*args)
+            if result is not None:
+                self.shares += [result.largest / result.most[0], result.overall / result.most[1]]
+            return result
 
         likely.likeness = noting
         return self

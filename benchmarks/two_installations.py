@@ -56,22 +56,22 @@ def _second_order(f: Callable[..., Tensor], rows: int, length: int) -> Case:
 
     def run() -> object:
         first = torch.autograd.grad(f(x, w, b), (x, w, b), v, create_graph=True, allow_unused=True)
-        found = [g for g in first if g is not None]
-        return torch.autograd.grad(found, (x, v), [g.detach() for g in found])
+        results = [g for g in first if g is not None]
+        return torch.autograd.grad(results, (x, v), [g.detach() for g in results])
 
     return run
 
 
 def cases() -> dict[str, Case]:
     """What is timed, by name."""
-    found = {}
+    results = {}
     for rows, length in ((8, 32), (256, 1024)):
         for name, f in _norms(rows, length).items():
             if rows == 8:
-                found[f"{name} forward {rows}x{length}"] = _forward(f, rows, length)
-                found[f"{name} first order {rows}x{length}"] = _first_order(f, rows, length)
-            found[f"{name} double backward {rows}x{length}"] = _second_order(f, rows, length)
-    return found
+                results[f"{name} forward {rows}x{length}"] = _forward(f, rows, length)
+                results[f"{name} first order {rows}x{length}"] = _first_order(f, rows, length)
+            results[f"{name} double backward {rows}x{length}"] = _second_order(f, rows, length)
+    return results
 
 
 def _minimum(case: Case) -> float:
@@ -96,8 +96,8 @@ def _child() -> None:
 
 def _measured(python: str) -> dict[str, float]:
     done = subprocess.run([python, __file__, "--child"], capture_output=True, text=True, check=True)
-    found: dict[str, float] = json.loads(done.stdout)
-    return found
+    document: dict[str, float] = json.loads(done.stdout)
+    return document
 
 
 def main() -> None:

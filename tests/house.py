@@ -72,11 +72,11 @@ class Module:
     def docstring_lines(self) -> set[int]:
         """Lines of the docstrings of the module, its classes and its functions."""
         owners = [node for node in nodes(self.tree) if isinstance(node, ast.Module | ast.ClassDef | Function)]
-        found: set[int] = set()
+        results: set[int] = set()
         for owner in owners:
             if ast.get_docstring(owner, clean=False) is not None:
-                found |= set(range(owner.body[0].lineno, (owner.body[0].end_lineno or 0) + 1))
-        return found
+                results |= set(range(owner.body[0].lineno, (owner.body[0].end_lineno or 0) + 1))
+        return results
 
     @functools.cached_property
     def code_lines(self) -> set[int]:
@@ -171,8 +171,8 @@ def one_letter_parameters(module: Module) -> Iterator[str]:
     """Parameters of functions and lambdas whose name is one letter, other than `LETTERS`."""
     for node in nodes(module.tree):
         if isinstance(node, Function | ast.Lambda):
-            found = (argument.arg for argument in _parameters(node) if len(argument.arg) == 1)
-            yield from (f"{node.lineno}: {letter}" for letter in found if letter not in LETTERS)
+            result = (argument.arg for argument in _parameters(node) if len(argument.arg) == 1)
+            yield from (f"{node.lineno}: {letter}" for letter in result if letter not in LETTERS)
 
 
 def comment_lines(module: Module) -> Iterator[str]:
@@ -327,7 +327,7 @@ def is_kernel_text(module: Module) -> bool:
 def counts(root: Path) -> dict[str, Callable[[], list[str]]]:
     """By figure, what lists all places that count towards it: module:line and what is there."""
     product, impl = modules(root), modules(root, "impl")
-    plain, plain_impl = ([m for m in found if not is_kernel_text(m)] for found in (product, impl))
+    plain, plain_impl = ([m for m in result if not is_kernel_text(m)] for result in (product, impl))
     apart = [m for m in product if not is_in_family(m)]
     graph = functools.cache(lambda: edges(root))
     return {

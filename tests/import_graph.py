@@ -96,7 +96,7 @@ def _is_import(call: ast.Call) -> bool:
 
 def _in_text(text: str, package: str, known: dict[str, Path], relative: bool) -> Iterator[str]:
     """Modules that a string names by itself or as the program of a command."""
-    names = [found[1] for found in _PROGRAM.finditer(text)]
+    names = [result[1] for result in _PROGRAM.finditer(text)]
     if _NAMED.fullmatch(text):
         names.append(text.replace(":", "."))
     if relative and _RELATIVE.fullmatch(text):
@@ -197,9 +197,9 @@ def _some_cycle(pairs: Iterable[tuple[str, str]]) -> list[str]:
         graph[importer].add(imported)
     done: set[str] = set()
     for start in sorted(graph):
-        found = _cycle_from(start, graph, [], done)
-        if found:
-            return found
+        result = _cycle_from(start, graph, [], done)
+        if result:
+            return result
     return []
 
 
@@ -209,8 +209,8 @@ def _cycle_from(name: str, graph: dict[str, set[str]], path: list[str], done: se
     if name in done:
         return []
     for imported in sorted(graph.get(name, set())):
-        found = _cycle_from(imported, graph, [*path, name], done)
-        if found:
-            return found
+        result = _cycle_from(imported, graph, [*path, name], done)
+        if result:
+            return result
     done.add(name)
     return []

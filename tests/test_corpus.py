@@ -99,8 +99,8 @@ def test_a_claim_needs_a_refusal_of_the_fault_and_of_nothing_else(
 
 
 def test_a_program_is_run_in_a_process_of_its_own() -> None:
-    found = PROGRAMS["median_with_nan"].result(seen=False)
-    assert (found["state"], found["thread"]) == ("fixed", "pytorch/pytorch#45084")
+    results = PROGRAMS["median_with_nan"].result(seen=False)
+    assert (results["state"], results["thread"]) == ("fixed", "pytorch/pytorch#45084")
 
 
 def test_a_function_that_raises_has_not_shown_the_fault() -> None:

@@ -34,13 +34,13 @@ def _headings(text: str) -> list[str]:
 
 def _anchors(text: str) -> set[str]:
     """The anchors of a page's headings, as GitHub makes them."""
-    found: Counter[str] = Counter()
+    result: Counter[str] = Counter()
     anchors = set()
     for heading in _headings(text):
         shown = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading)
         slug = re.sub(r"[^\w\- ]", "", shown.lower()).replace(" ", "-")
-        anchors.add(f"{slug}-{found[slug]}" if found[slug] else slug)
-        found[slug] += 1
+        anchors.add(f"{slug}-{result[slug]}" if result[slug] else slug)
+        result[slug] += 1
     return anchors
 
 
@@ -102,8 +102,8 @@ def test_the_table_of_profiles_is_the_code() -> None:
         r"^\| `(\w+)` \| (\d+) \| (\d+) \| (\d+) \| (\d+) \| (.+?) \| (.+?) \|$", _page("profiles.md"), re.MULTILINE
     )
     assert [(name, *map(int, numbers), "same" in inputs, by == "inductor") for name, *numbers, inputs, by in rows] == [
-        (name, found.examples, found.compiled, found.interpreted, found.executed, found.fixed, found.inductor)
-        for name, found in PROFILES.items()
+        (name, result.examples, result.compiled, result.interpreted, result.executed, result.fixed, result.inductor)
+        for name, result in PROFILES.items()
     ]
 
 

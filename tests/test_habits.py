@@ -111,12 +111,12 @@ def long_functions(tree: ast.Module) -> Iterator[str]:
 
 def foreign_words(text: str) -> Iterator[str]:
     for number, line in enumerate(text.splitlines(), start=1):
-        for found in FOREIGN_WORDS.finditer(line):
-            yield f"{number}: {found.group()}"
+        for result in FOREIGN_WORDS.finditer(line):
+            yield f"{number}: {result.group()}"
 
 
 def _all(check: Callable[[ast.Module], Iterator[str]], paths: list[Path]) -> list[str]:
-    return [f"{_name(path)}:{found}" for path in paths for found in check(parse(path))]
+    return [f"{_name(path)}:{result}" for path in paths for result in check(parse(path))]
 
 
 # --------------------------------------------------------------------------------------------- the repository
@@ -170,7 +170,7 @@ def test_the_text_speaks_of_the_product_alone() -> None:
     here = Path(__file__).resolve()
     texts = [path for path in _texts() if path != here]
     assert {"README.md", "ARCHITECTURE.md", "pyproject.toml", ".ci/run"} <= {_name(path) for path in texts}
-    assert [f"{_name(path)}:{found}" for path in texts for found in foreign_words(path.read_text())] == []
+    assert [f"{_name(path)}:{result}" for path in texts for result in foreign_words(path.read_text())] == []
 
 
 # ---------------------------------------------------------------------------------------------- the habits, tested

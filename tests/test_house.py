@@ -72,8 +72,8 @@ def test_a_function_is_as_long_as_its_body_without_the_docstring() -> None:
 
 def test_names_of_three_modules_are_counted_and_methods_are_not() -> None:
     texts = ("def f(): ...\ndef g(): ...", "class f: ...\nclass A:\n    def g(self): ...", "def f(): ...\ng = 1")
-    found = [_module(text, f"oracles.m{number}") for number, text in enumerate(texts)]
-    assert house.homonyms(found) == ["f: oracles.m0, oracles.m1, oracles.m2"]
+    results = [_module(text, f"oracles.m{number}") for number, text in enumerate(texts)]
+    assert house.homonyms(results) == ["f: oracles.m0, oracles.m1, oracles.m2"]
     assert house.homonyms([_module(text, f"impl.m{number}") for number, text in enumerate(texts)]) == []
 
 
@@ -102,11 +102,11 @@ def test_equal_lines_in_one_module_are_pairs() -> None:
 
 def test_classes_and_files_of_one_name_are_counted() -> None:
     names = ("oracles.op.files", "reports.files", "impl.norms.files", "reference.norms.files")
-    found = [_module("class A: ...", name) for name in names]
-    assert house.class_homonyms(found) == [f"A: {', '.join(names)}"]
-    assert house.file_homonyms(found) == ["files.py: oracles.op.files, reports.files, families, families"]
-    assert house.file_homonyms(found[1:]) == []
-    assert house.class_homonyms(found[:1]) == []
+    results = [_module("class A: ...", name) for name in names]
+    assert house.class_homonyms(results) == [f"A: {', '.join(names)}"]
+    assert house.file_homonyms(results) == ["files.py: oracles.op.files, reports.files, families, families"]
+    assert house.file_homonyms(results[1:]) == []
+    assert house.class_homonyms(results[:1]) == []
 
 
 def test_records_and_signatures_are_measured() -> None:

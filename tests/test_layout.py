@@ -32,8 +32,8 @@ def _python_folders(top: str) -> set[Path]:
 
 
 def test_every_top_level_package_is_in_the_map() -> None:
-    found = {path.parent.name for path in REPOSITORY.glob("*/__init__.py")} - NOT_PACKAGED
-    assert found == FOLDERS == set(_setuptools()["package-dir"].values())
+    result = {path.parent.name for path in REPOSITORY.glob("*/__init__.py")} - NOT_PACKAGED
+    assert result == FOLDERS == set(_setuptools()["package-dir"].values())
 
 
 def test_every_python_folder_is_a_package() -> None:
@@ -70,7 +70,7 @@ def test_every_public_name_is_where_the_package_says() -> None:
 
 def test_the_installed_distribution_has_no_other_top_level() -> None:
     # Only an installation has a RECORD; a checkout on sys.path has an egg-info that lists the sources.
-    records = [found.read_text("RECORD") for found in importlib.metadata.distributions(name="opassay")]
+    records = [result.read_text("RECORD") for result in importlib.metadata.distributions(name="opassay")]
     names = [line.split(",")[0] for record in records if record for line in record.splitlines()]
     assert names
     modules = [name for name in names if name.endswith(".py") and not name.startswith("__editable__")]

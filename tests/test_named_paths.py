@@ -55,7 +55,7 @@ def stale_names(path: Path, text: str) -> Iterator[str]:
         for name in set(_PATH.findall(word)) - WRITTEN:
             if not any(ROOT.glob(name.rstrip("."))) and not any(top.rglob(name.rstrip("."))):
                 yield f"{path.relative_to(ROOT)}: {name}"
-        if (found := _MODULE.match(word)) and not _is_there(found[1]):
+        if (result := _MODULE.match(word)) and not _is_there(result[1]):
             yield f"{path.relative_to(ROOT)}: {word}"
 
 
@@ -92,8 +92,8 @@ def test_files_and_modules_that_docstrings_name_exist() -> None:
 
 def test_a_stale_name_in_a_docstring_is_found() -> None:
     text = "`accept.py` `gone.py` `oracles.bound.accept` `oracles.gone` `oracles.bound.terms.Terms` `api.Gone`"
-    found = list(stale_names(ROOT / "oracles" / "here.py", text))
-    assert [line.partition(": ")[2] for line in found] == ["gone.py", "oracles.gone", "api.Gone"]
+    results = list(stale_names(ROOT / "oracles" / "here.py", text))
+    assert [line.partition(": ")[2] for line in results] == ["gone.py", "oracles.gone", "api.Gone"]
 
 
 def test_the_picture_shows_the_folders_that_are_there() -> None:

@@ -45,8 +45,8 @@ def test_without_a_gpu_every_part_that_needs_one_is_not_run(tmp_path: Path) -> N
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     (written,) = tmp_path.glob("on_gpu_*.json")
-    found = json.loads(written.read_text())
-    assert {part["name"]: part["status"] for part in found["parts"]} == {
+    document = json.loads(written.read_text())
+    assert {part["name"]: part["status"] for part in document["parts"]} == {
         part.name: "not run" if part.needs_gpu else "done" for part in SCRIPT.PARTS
     }
     page = written.with_suffix(".md").read_text()
@@ -59,36 +59,36 @@ def test_a_part_alone_says_that_there_is_no_gpu(script: str) -> None:
     if torch.cuda.is_available():
         pytest.skip("this machine has a GPU")
     part = SCRIPT.Part("alone", script, (), 1.0)
-    found = SCRIPT.run(part, 120.0)
-    assert (found.status, found.reason, found.rows) == ("not run", "no CUDA device", [])
+    result = SCRIPT.run(part, 120.0)
+    assert (result.status, result.reason, result.rows) == ("not run", "no CUDA device", [])
 
 
 def test_a_part_that_fails_leaves_what_it_found(tmp_path: Path) -> None:
-    found = SCRIPT.run(_part(tmp_path, "print('{\"found\": 1}', flush=True)\nprint('noise')\n1 / 0"), 60.0)
-    assert (found.status, found.rows) == ("failed", [{"found": 1}])
-    assert "exit code 1" in found.reason
-    assert "ZeroDivisionError: division by zero" in found.reason
+    result = SCRIPT.run(_part(tmp_path, "print('{\"found\": 1}', flush=True)\nprint('noise')\n1 / 0"), 60.0)
+    assert (result.status, result.rows) == ("failed", [{"found": 1}])
+    assert "exit code 1" in result.reason
+    assert "ZeroDivisionError: division by zero" in result.reason
 
 
 def test_a_part_that_takes_too_long_is_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SCRIPT, "GRACE", 1.0)
     text = "import signal, time\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nprint('{\"found\": 1}', flush=True)\n"
-    found = SCRIPT.run(_part(tmp_path, text + "time.sleep(600)"), 3.0)
-    assert (found.status, found.reason, found.rows) == ("cut off", "longer than 3 seconds", [{"found": 1}])
-    assert found.seconds < 60
+    result = SCRIPT.run(_part(tmp_path, text + "time.sleep(600)"), 3.0)
+    assert (result.status, result.reason, result.rows) == ("cut off", "longer than 3 seconds", [{"found": 1}])
+    assert result.seconds < 60
 
 
 def test_one_part_that_fails_does_not_keep_the_next_from_running(tmp_path: Path) -> None:
     failing = _part(tmp_path, "raise SystemExit(7)")
     (tmp_path / "next.py").write_text("print('{\"found\": 2}')")
     following = SCRIPT.Part("next", str(tmp_path / "next.py"), (), 1.0)
-    found = SCRIPT.measure(2.0, (failing, following))
-    assert [(part["status"], part["rows"]) for part in found["parts"]] == [("failed", []), ("done", [{"found": 2}])]
+    result = SCRIPT.measure(2.0, (failing, following))
+    assert [(part["status"], part["rows"]) for part in result["parts"]] == [("failed", []), ("done", [{"found": 2}])]
 
 
 def test_without_time_nothing_runs(tmp_path: Path) -> None:
-    found = SCRIPT.measure(0.05, (_part(tmp_path, "print('{}')"),))
-    assert [part["reason"] for part in found["parts"]] == ["no time is left"]
+    result = SCRIPT.measure(0.05, (_part(tmp_path, "print('{}')"),))
+    assert [part["reason"] for part in result["parts"]] == ["no time is left"]
 
 
 def test_the_page_has_a_table_for_each_set_of_columns() -> None:

@@ -60,9 +60,9 @@ def test_a_step_takes_at_most_what_the_best_of_two_algorithms_does_and_at_least_
         pipeline = (steps + ranks - 1) * LATENCY + 2 * 4 * elements * (ranks - 1) / ranks / BANDWIDTH
         most += 2 * min(tree, pipeline)
         least += 2 * max(steps * LATENCY, 4 * elements / BANDWIDTH)
-    found = sum(entry.seconds for entry in SCRIPT.step(DryComm(1, ranks), 2**20))
+    result = sum(entry.seconds for entry in SCRIPT.step(DryComm(1, ranks), 2**20))
     slack = 2**-40 * most  # sums of a few hundred numbers in another order
-    assert least - slack <= found <= most + slack
+    assert least - slack <= result <= most + slack
 
 
 @pytest.mark.parametrize("channels", SCRIPT.CHANNELS)

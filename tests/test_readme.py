@@ -19,8 +19,8 @@ PROGRAMS: list[str] = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
 
 
 def _program(part: str) -> str:
-    (found,) = (program for program in PROGRAMS if part in program)
-    return found
+    (result,) = (program for program in PROGRAMS if part in program)
+    return result
 
 
 def _run(program: str) -> dict[str, Any]:
@@ -61,8 +61,8 @@ def test_the_first_command_prints_what_is_shown(
     assert _in_order(wanted, capsys.readouterr().out.splitlines()) == []
     refused = wanted[-1].removeprefix("rejected: ").split(", ")
     mended = _run(program.replace("torch.exp(x)", "torch.exp(x - x.amax(-1, keepdim=True))"))
-    found = opassay.judge(mended["kernel"], mended["reference"], mended["inputs"](), questions=refused)
-    assert found.verdict == "accepted"
+    judgement = opassay.judge(mended["kernel"], mended["reference"], mended["inputs"](), questions=refused)
+    assert judgement.verdict == "accepted"
 
 
 def test_lines_in_another_order_are_not_what_is_shown() -> None:

@@ -89,15 +89,15 @@ def around(offset: float) -> torch.Tensor:
 def tell(library: str, version: str, proof: Callable[[], Proof]) -> int:
     """Print what was found, and return the exit code."""
     try:
-        found = importlib.metadata.version(library)
+        result = importlib.metadata.version(library)
     except importlib.metadata.PackageNotFoundError:
         print(f"{library} is not installed")
         return NOT_RUN
-    found, _, _ = found.partition("+")  # torch's wheels name what they were built for
-    if found != version:
-        print(f"{library} {found} is installed; the page tells of {version}")
+    result, _, _ = result.partition("+")  # torch's wheels name what they were built for
+    if result != version:
+        print(f"{library} {result} is installed; the page tells of {version}")
     code, lines = _judged(proof())
-    print(f"{library} {found}", *lines, sep="\n")
+    print(f"{library} {result}", *lines, sep="\n")
     return code
 
 

@@ -55,11 +55,11 @@ def graphed(call: Callable[[], tuple[Tensor, ...]], wanted: tuple[Tensor, ...]) 
     torch.cuda.current_stream().wait_stream(stream)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        found = call()
-    for tensor in found:
+        result = call()
+    for tensor in result:
         tensor.fill_(float("nan"))
     graph.replay()
-    return same(found, wanted)
+    return same(result, wanted)
 
 
 def streamed(kind: ShapeClass, arguments: tuple[Any, ...], wanted: tuple[Tensor, ...]) -> str:
@@ -72,7 +72,7 @@ def streamed(kind: ShapeClass, arguments: tuple[Any, ...], wanted: tuple[Tensor,
         with torch.cuda.stream(stream):
             results.append(call())
     torch.cuda.synchronize()
-    said = {same(found, wanted) for found in results}
+    said = {same(result, wanted) for result in results}
     return said.pop() if len(said) == 1 else "; ".join(sorted(said))
 
 

@@ -72,13 +72,13 @@ def measure(kind: ShapeClass, dtype: torch.dtype, others: list[str], bandwidth: 
         except Exception as err:  # of others' code, which may not take this shape
             failures.append(f"{name}: {type(err).__name__}: {str(err)[:150]}")
     fallen = ", ".join(f"{op}: {reason}" for op, reason in launching.fallbacks)
-    for direction, found in times.items():
+    for direction, result in times.items():
         must = getattr(kind.must(kind.shape, dtype.itemsize), direction)
         row: dict[str, object] = {
             "class": kind.name, "direction": direction, "dtype": str(dtype).removeprefix("torch."), "MB": must / 1e6
         }  # fmt: skip
         for name in ("opassay", *others):
-            median, least = found.get(name, (float("nan"), float("nan")))
+            median, least = result.get(name, (float("nan"), float("nan")))
             row |= {f"{name} µs": _or_none(median), f"{name} least µs": _or_none(least)}
             row[f"{name} fraction"] = _or_none(must / median * 1e6 / bandwidth)
         tell(**row, notes="; ".join([*failures, *([f"fell back: {fallen}"] if fallen else [])]))

@@ -65,22 +65,22 @@ def judged(problem: Problem, implementation: Implementation, dtype: str, contrac
 def _asked(
     problem: Problem, implementation: Implementation, dtype: str, contract: str
 ) -> tuple[str, tuple[str, ...], str]:
-    found: Any = None
+    result: Any = None
     # What is likely is asked of the values that were accepted in the same judgement; so all are asked again.
     for codes in ((),) if implementation.right else (_FIRST, tuple(QUESTIONS)):
         try:
-            found = opassay.judge(
+            result = opassay.judge(
                 implementation.made(dtype), problem.spec, lambda seed: problem.arguments(seed, dtype),
                 contract=contract, questions=codes,
             )  # fmt: skip
         except Exception as err:
             return "raised", (), f"{type(err).__name__}: {err}"
-        if found.verdict in ("rejected", "error"):
+        if result.verdict in ("rejected", "error"):
             break
-    causes = found.causes or found.suspicions
-    suspect = bool(found.suspicions) and not found.causes
-    text = str(causes[0].wrong) if causes else found.error or "; ".join(found.weaknesses)
-    verdict = "suspect" if suspect and found.verdict == "accepted" else str(found.verdict)
+    causes = result.causes or result.suspicions
+    suspect = bool(result.suspicions) and not result.causes
+    text = str(causes[0].wrong) if causes else result.error or "; ".join(result.weaknesses)
+    verdict = "suspect" if suspect and result.verdict == "accepted" else str(result.verdict)
     return verdict, tuple(cause.question for cause in causes), text
 
 

@@ -163,10 +163,10 @@ def _gradients(spec: Specification, arguments: CallArguments, named: Sequence[st
     def doubled(moved: int) -> list[Tensor]:
         if moved == STEPPED:
             with Stepping():
-                found = _pulled(spec, arguments, seed=1, cotangents=pulled.cotangents)
+                result = _pulled(spec, arguments, seed=1, cotangents=pulled.cotangents)
         else:
-            found = _pulled(*_doubled(spec, arguments, moved), seed=1, cotangents=pulled.cotangents)
-        return [torch.zeros_like(floats[i]) if g is None else g for i, g in enumerate(found.gradients) if i in wanted]
+            result = _pulled(*_doubled(spec, arguments, moved), seed=1, cotangents=pulled.cotangents)
+        return [torch.zeros_like(floats[i]) if g is None else g for i, g in enumerate(result.gradients) if i in wanted]
 
     exact = _Lazy(doubled)
     for place, (i, ball) in enumerate(zip(wanted, balls, strict=True)):

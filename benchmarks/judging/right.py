@@ -47,8 +47,8 @@ def _wide(function: Way) -> Way:
 
     def rounded_once(*args: Any, **kwargs: Any) -> Tensor:
         dtype = next(a.dtype for a in args if isinstance(a, Tensor))
-        found: Tensor = function(*(a.double() if isinstance(a, Tensor) else a for a in args), **kwargs)
-        return found.to(dtype)
+        result: Tensor = function(*(a.double() if isinstance(a, Tensor) else a for a in args), **kwargs)
+        return result.to(dtype)
 
     return rounded_once
 
@@ -294,21 +294,21 @@ def right_candidates(task: Task) -> list[Candidate]:
         AssertionError: one that is cut by function computes something else than the spec in float64.
     """
     words = {seen.name for seen in calls_of(task.spec, task.draw(7))}
-    found = []
+    results = []
     for title, others in _WAYS.items():
         if words & others.keys():
             make = _patched(task, others)
             assert not differs(task, make), f"{task.name}: {title}"
-            found.append(Candidate(task, title, task.name, make))
+            results.append(Candidate(task, title, task.name, make))
     for title, make in _whole(task):
         # Rows are not independent in every task.
         if runs(task, make) and not differs(task, make):
-            found.append(Candidate(task, title, task.name, make))
+            results.append(Candidate(task, title, task.name, make))
     for backend, names in COMPILED.items():
         if task.name in names:
 
             def compiled(backend: str = backend) -> Any:
                 return torch.compile(task.spec, backend=backend)
 
-            found.append(Candidate(task, f"torch.compile, {backend}", task.name, compiled))
-    return found
+            results.append(Candidate(task, f"torch.compile, {backend}", task.name, compiled))
+    return results

@@ -64,9 +64,9 @@ def _stale_output(task: Task) -> Iterator[tuple[str, Callable[[], Any]]]:
         def candidate(*args: Tensor) -> Tensor:
             y = task.spec(*args)
             total = kept.setdefault((y.shape, y.dtype), torch.zeros_like(y))
-            found = y + total * 2.0**-12
+            result = y + total * 2.0**-12
             kept[y.shape, y.dtype] = y.detach()
-            return found
+            return result
 
         return candidate
 

@@ -44,15 +44,15 @@ def judged_by_all(candidate: Candidate, *, wrong: bool) -> Outcome:
     accepted = _by_tolerance(candidate)
     # What is likely is asked of the values that were accepted in the same judgement.
     rest = [code for code in QUESTIONS if code not in _FIRST or code in ("GIVEN", "SEEDS")]
-    found: Any = None
+    result: Any = None
     for codes in (_FIRST, rest) if wrong else ((),):
-        found = opassay.judge(candidate.make(), candidate.task.spec, candidate.task.draw(0), questions=codes)
-        if found.verdict in ("rejected", "error"):
+        result = opassay.judge(candidate.make(), candidate.task.spec, candidate.task.draw(0), questions=codes)
+        if result.verdict in ("rejected", "error"):
             break
-    causes = found.causes or found.suspicions
-    text = str(causes[0].wrong) if causes else found.error or "; ".join(found.weaknesses)
-    accepted["opassay"] = found.verdict == "accepted"
-    return Outcome(accepted, str(found.verdict), tuple(cause.question for cause in causes), text)
+    causes = result.causes or result.suspicions
+    text = str(causes[0].wrong) if causes else result.error or "; ".join(result.weaknesses)
+    accepted["opassay"] = result.verdict == "accepted"
+    return Outcome(accepted, str(result.verdict), tuple(cause.question for cause in causes), text)
 
 
 def _by_tolerance(candidate: Candidate) -> dict[str, bool]:
@@ -64,13 +64,13 @@ def _by_tolerance(candidate: Candidate) -> dict[str, bool]:
         with torch.no_grad():
             right = candidate.task.spec(*args)
             try:
-                found = made(*args)
+                result = made(*args)
             except RuntimeError:
                 return dict.fromkeys(TOLERANCES, False)
         for tool, tolerance in zip(TOLERANCES, (1e-2, 1e-4), strict=False):
-            accepted[tool] &= found.shape == right.shape and torch.allclose(found, right, tolerance, tolerance)
+            accepted[tool] &= result.shape == right.shape and torch.allclose(result, right, tolerance, tolerance)
         try:
-            torch.testing.assert_close(found, right)
+            torch.testing.assert_close(result, right)
         except AssertionError:
             accepted["assert_close"] = False
     return accepted

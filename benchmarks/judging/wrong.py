@@ -40,7 +40,7 @@ _EACH = 3
 
 def wrong_candidates(task: Task) -> list[Candidate]:
     """All wrong candidates of a task."""
-    found: list[Candidate] = []
+    results: list[Candidate] = []
     for kind, candidates in _KINDS.items():
         kept = 0
         for name, make in candidates(task):
@@ -48,9 +48,9 @@ def wrong_candidates(task: Task) -> list[Candidate]:
                 break
             if not runs(task, make) or (kind not in _STATEFUL_KINDS and not differs(task, make)):
                 continue
-            found.append(Candidate(task, kind, name, make))
+            results.append(Candidate(task, kind, name, make))
             kept += 1
-    return found
+    return results
 
 
 def differs(task: Task, make: Callable[[], Callable[..., Tensor]]) -> bool:
@@ -62,9 +62,9 @@ def differs(task: Task, make: Callable[[], Callable[..., Tensor]]) -> bool:
     for scale in (1.0, 2.0**-12, 16.0, 0.0):
         args = [t.double() * scale for t in task.draw(7)]
         with torch.no_grad():
-            right, found = task.spec(*args), make()(*args)
+            right, result = task.spec(*args), make()(*args)
         size = right.abs().max().clamp_min(1e-3)
-        if right.shape != found.shape or not float(((found.double() - right).abs() / size).max()) < 1e-11:
+        if right.shape != result.shape or not float(((result.double() - right).abs() / size).max()) < 1e-11:
             return True
     return False
 
@@ -151,8 +151,8 @@ def _constant(task: Task, factor: float) -> Iterator[tuple[str, Callable[[], Any
 
 def _other_axis(task: Task) -> Iterator[tuple[str, Callable[[], Any]]]:
     def last_but_one(func: Any, args: Any, kwargs: Any) -> Any:
-        found = func(args[0], -2, *args[2:], **kwargs)
-        return found if found.shape == func(*args, **kwargs).shape else _onto(found, func(*args, **kwargs))
+        result = func(args[0], -2, *args[2:], **kwargs)
+        return result if result.shape == func(*args, **kwargs).shape else _onto(result, func(*args, **kwargs))
 
     for seen in calls_of(task.spec, task.draw(7)):
         if seen.name in _REDUCTIONS | {"softmax", "log_softmax"} and seen.args[0].ndim > 1:
@@ -182,9 +182,9 @@ def _other_reduction(task: Task) -> Iterator[tuple[str, Callable[[], Any]]]:
         if seen.name == "mean":
 
             def unbiased(func: Any, args: Any, kwargs: Any) -> Any:
-                found = func(*args, **kwargs)
-                count = args[0].numel() / max(found.numel(), 1)
-                return found * (count / (count - 1) if count > 1 else 1.0)
+                result = func(*args, **kwargs)
+                count = args[0].numel() / max(result.numel(), 1)
+                return result * (count / (count - 1) if count > 1 else 1.0)
 
             yield f"mean {seen.number} by n - 1", _patched(task, seen, unbiased)
 

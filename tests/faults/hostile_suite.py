@@ -98,15 +98,15 @@ def _say_without_end() -> None:
 
 def _pipes() -> list[int]:
     """Descriptors above the standard ones that are pipes and can be written to."""
-    found = []
+    results = []
     for name in os.listdir("/proc/self/fd"):
         try:
             if int(name) > 2 and os.readlink(f"/proc/self/fd/{name}").startswith("pipe:"):
                 os.write(int(name), b"")
-                found.append(int(name))
+                results.append(int(name))
         except OSError:
             continue
-    return found
+    return results
 
 
 def _print_much() -> None:

@@ -64,11 +64,11 @@ def log_of(folder: Path) -> str:
 
 def workers_of(owner: int) -> list[int]:
     """Processes that have the mark of a worker of that owner."""
-    found = []
+    results = []
     for entry in Path("/proc").iterdir():
         try:
             if entry.name.isdecimal() and f"OPASSAY_WORKER={owner}.".encode() in (entry / "environ").read_bytes():
-                found.append(int(entry.name))
+                results.append(int(entry.name))
         except OSError:
             continue
-    return found
+    return results

@@ -29,15 +29,15 @@ def test_the_sample_and_a_program_are_told_and_other_properties_are_asked(tmp_pa
         command(*words, "-n", "1", "--max-examples=4", stub=False), cwd=tmp_path, env=environment(PYTHONPATH=ROOT),
         capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
-    found = load(tmp_path)
-    assert outcomes(found, OP) == ["verified", "verified", "crash", "crash"], done.stdout + done.stderr
-    (cause,) = causes_of(found.verdicts)
+    result = load(tmp_path)
+    assert outcomes(result, OP) == ["verified", "verified", "crash", "crash"], done.stdout + done.stderr
+    (cause,) = causes_of(result.verdicts)
     assert (cause.severity, len(cause.cells)) == (Severity.CRASH, 2)
     failure = cause.example.failure
     assert failure.code is Code.CRASHED
     assert load_case(failure.case)[1].args[0].numel() == 0
     assert (tmp_path / "opassay-report/cases" / f"{failure.case_id}.json").read_text() == failure.case
-    assert "is ended by a signal" in page(cause, found)
+    assert "is ended by a signal" in page(cause, result)
     # The run has seen that a signal ends the program; with an element in each tensor, none does.
     whole = failure.snippet.replace("(0,", "(1,").replace("torch.empty", "torch.ones")
     assert subprocess.run([sys.executable, "-c", whole], cwd=ROOT, check=False).returncode == 0
@@ -46,9 +46,9 @@ def test_the_sample_and_a_program_are_told_and_other_properties_are_asked(tmp_pa
 def test_a_property_that_ends_two_processes_is_given_up(tmp_path: Path) -> None:
     dtypes = ["--dtype=float64", "--dtype=float32", "--dtype=bfloat16"]
     run(tmp_path, BAD, "--property=FWD", *dtypes, "-n", "1", faults={BAD: "abort"})
-    found = load(tmp_path)
-    assert outcomes(found, BAD) == ["crash", "crash", "not run"]
-    assert "its other cells of FWD were not asked" in found.verdicts[-1].reason
+    result = load(tmp_path)
+    assert outcomes(result, BAD) == ["crash", "crash", "not run"]
+    assert "its other cells of FWD were not asked" in result.verdicts[-1].reason
 
 
 @pytest.mark.parametrize("fault", ["abort", "says nonsense"])

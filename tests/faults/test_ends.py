@@ -35,12 +35,12 @@ def one_is_finished(folder: Path) -> Callable[[], bool]:
 
 def require_partial(folder: Path, said: str) -> None:
     """The record stands, holds what was finished, and has no verdict that an interrupt made."""
-    found = load(folder)
-    assert {v.outcome for v in found.verdicts} <= {Outcome.VERIFIED, Outcome.NOT_RUN}, said
-    assert {v.code for v in found.verdicts} <= {Code.HELD, Code.INTERRUPTED}
-    assert len(found.verdicts) == 18
+    result = load(folder)
+    assert {v.outcome for v in result.verdicts} <= {Outcome.VERIFIED, Outcome.NOT_RUN}, said
+    assert {v.code for v in result.verdicts} <= {Code.HELD, Code.INTERRUPTED}
+    assert len(result.verdicts) == 18
     logged = log_of(folder).count('"cell_finished"')
-    assert sum(v.outcome is Outcome.VERIFIED for v in found.verdicts) == logged
+    assert sum(v.outcome is Outcome.VERIFIED for v in result.verdicts) == logged
     assert "report  opassay-report/report.html" in said
 
 
@@ -113,9 +113,9 @@ def test_a_killed_run_is_recovered(tmp_path: Path, group: bool) -> None:
         check=False,
     )
     assert done.returncode == 4, done.stdout + done.stderr
-    found = load(tmp_path)
-    assert sum(v.outcome is Outcome.VERIFIED for v in found.verdicts) == logged
-    assert {v.reason for v in found.verdicts if v.outcome is Outcome.NOT_RUN} == {"the run ended without its record"}
+    result = load(tmp_path)
+    assert sum(v.outcome is Outcome.VERIFIED for v in result.verdicts) == logged
+    assert {v.reason for v in result.verdicts if v.outcome is Outcome.NOT_RUN} == {"the run ended without its record"}
 
 
 def test_a_run_with_its_record_needs_no_recovery(tmp_path: Path) -> None:

@@ -64,10 +64,10 @@ def test_a_fault_costs_its_op_alone(fault: str, tmp_path: Path) -> None:
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
     )  # fmt: skip
     said, _ = process.communicate(timeout=60)
-    found = load(tmp_path)
-    assert outcomes(found, GOOD) == FINE, said
-    assert outcomes(found, BAD) == EXPECTED[fault], said
-    assert process.returncode == found.exit_code == CODES[EXPECTED[fault][0]], said
+    result = load(tmp_path)
+    assert outcomes(result, GOOD) == FINE, said
+    assert outcomes(result, BAD) == EXPECTED[fault], said
+    assert process.returncode == result.exit_code == CODES[EXPECTED[fault][0]], said
     assert len(said) < 20_000
     assert "\x1b" not in said
     end = time.monotonic() + 5

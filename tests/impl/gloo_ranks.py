@@ -21,10 +21,10 @@ PARTS = {2: (7, 5), 3: (4, 0, 8)}
 def collectives(comm: TorchComm) -> dict[str, Any]:
     """Every collective with values that tell rank and index, of rows that are no contiguous memory."""
     rank, size = comm.rank, comm.size
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     for dtype in (torch.float64, torch.float32, torch.bfloat16, torch.int64, torch.complex64):
         x = (torch.arange(6).reshape(3, 2).t() + 10 * rank).to(dtype)
-        found[str(dtype)] = {
+        results[str(dtype)] = {
             "all_reduce": comm.all_reduce(x).real.tolist(),
             "broadcast": comm.broadcast(x, size - 1).real.tolist(),
             "all_gather": [part.real.tolist() for part in comm.all_gather(x[: rank + 1])],
@@ -32,9 +32,9 @@ def collectives(comm: TorchComm) -> dict[str, Any]:
             "scatter": comm.scatter(x[0].expand(size, 3) + rank, 0).real.tolist(),
             "all_to_all": comm.all_to_all(torch.arange(size).to(dtype) + 10 * rank).real.tolist(),
         }
-    found["max"] = comm.all_reduce(torch.tensor([float(rank)]), "max").tolist()
+    results["max"] = comm.all_reduce(torch.tensor([float(rank)]), "max").tolist()
     comm.barrier()
-    return found
+    return results
 
 
 def training(comm: TorchComm) -> dict[str, Any]:
@@ -75,8 +75,8 @@ def main() -> None:
     kept = torch._C._distributed_c10d.FileStore(store, size)
     dist.init_process_group("gloo", store=kept, rank=rank, world_size=size, timeout=datetime.timedelta(seconds=30))
     cases = {"collectives": collectives, "training": training, "different": different}
-    found = {name: cases[name](TorchComm()) for name in case.split(",")}
-    print(json.dumps(found))
+    results = {name: cases[name](TorchComm()) for name in case.split(",")}
+    print(json.dumps(results))
     dist.destroy_process_group()
 
 

@@ -100,18 +100,18 @@ def judged(op: Any, args: tuple[Any, ...], expected: tuple[Tensor | None, ...]) 
     before = MACHINE.book.launches.total()
     moved = traffic()
     outputs = op.kernels.cuda(*args)
-    found: dict[str, Any] = {"launches": MACHINE.book.launches.total() - before, "bytes": traffic() - moved}
+    result: dict[str, Any] = {"launches": MACHINE.book.launches.total() - before, "bytes": traffic() - moved}
     outputs = outputs if isinstance(outputs, tuple) else (outputs,)
     promised = op.kernels.fake(op.arguments(args))
     promised = promised if isinstance(promised, tuple) else (promised,)
-    found["wrong"] = [i for i, pair in enumerate(zip(outputs, expected, strict=True)) if not _equal(*pair)]
-    found["another layout"] = [
+    result["wrong"] = [i for i, pair in enumerate(zip(outputs, expected, strict=True)) if not _equal(*pair)]
+    result["another layout"] = [
         i for i, (out, fake) in enumerate(zip(outputs, promised, strict=True))
         if out is not None and (out.stride() != fake.stride() or out.dtype is not fake.dtype)
     ]  # fmt: skip
     storages = [out.untyped_storage().data_ptr() for out in outputs if out is not None]
-    found["shared storages"] = len(storages) - len({*storages})
-    return found
+    result["shared storages"] = len(storages) - len({*storages})
+    return result
 
 
 def _equal(out: Tensor | None, true: Tensor | None) -> bool:
@@ -130,7 +130,7 @@ def results(name: str, dtype: torch.dtype) -> dict[str, Any]:
     case = Case(name, dtype)
     mean, invstd, weight, bias, grad_mean, grad_invstd = case.given
     var = invstd**-2
-    found = {
+    result = {
         "training": judged(
             operators.batch_norm_training, (case.x, weight, bias, 0.0), (case.out, case.mean, invstd, case.moments)
         ),
@@ -146,13 +146,13 @@ def results(name: str, dtype: torch.dtype) -> dict[str, Any]:
         args = (case.g, *cotangents, case.x, mean, invstd, weight, torch.float32, weight.dtype, 0.0, list(mask))
         expected = (case.d_through, *everything[1:]) if through else everything
         wanted = tuple(t if m else None for t, m in zip(expected, mask, strict=True))
-        found[f"backward, {label}"] = judged(operators.batch_norm_backward, args, wanted)
+        result[f"backward, {label}"] = judged(operators.batch_norm_backward, args, wanted)
         if not through:
             constant = (case.g, case.x, mean, var, weight, torch.float32, weight.dtype, 0.0, list(mask))
             wanted = (case.d_constant if mask[0] else None, *wanted[1:])
             label = f"evaluation backward, {label}"
-            found[label] = judged(operators.batch_norm_evaluation_backward, constant, wanted)
-    return found
+            result[label] = judged(operators.batch_norm_evaluation_backward, constant, wanted)
+    return result
 
 
 def alone(name: str) -> list[str]:
@@ -163,21 +163,21 @@ def alone(name: str) -> list[str]:
     x, g = (torch.randn(shape, generator=draw).contiguous(memory_format=lay) for _ in range(2))
     few = [t[:, 20:22].contiguous(memory_format=lay) for t in (x, g)]
     assert memory_format(few[0]) is lay
-    found = []
+    result = []
     for a, b in ((x, g), (few[0], few[1])):
         out, mean, invstd, _ = operators.batch_norm_training.kernels.cuda(a, None, None, 1e-5)
         args = (b, None, None, a, mean, invstd, None, torch.float32, torch.float32, 1e-5, [True] * 3)
-        found.append([out, mean, invstd, *operators.batch_norm_backward.kernels.cuda(*args)])
+        result.append([out, mean, invstd, *operators.batch_norm_backward.kernels.cuda(*args)])
     names = ("out", "mean", "invstd", "d_input", "d_weight", "d_bias")
     return [
-        label for label, many, two in zip(names, *found, strict=True)
+        label for label, many, two in zip(names, *result, strict=True)
         if not torch.equal(many[:, 20:22] if many.dim() > 1 else many[20:22], two)
     ]  # fmt: skip
 
 
 def updates(dtype: torch.dtype) -> dict[str, bool]:
     """Of every case of running statistics: whether both have the bits that `update` writes from the moments."""
-    found = {}
+    result = {}
     wide = torch.float64 if dtype is torch.float64 else torch.float32
     for name in ("within a tile", "a few rows", "long lines", "many rows", "volume, channels last"):
         case = Case(name, dtype)
@@ -196,10 +196,10 @@ def updates(dtype: torch.dtype) -> dict[str, bool]:
                 running.update(*theirs, *case.moments.unbind(), momentum)
                 bits = all(torch.equal(a, b) for a, b in zip(ours, theirs, strict=True))
                 key = f"{name}, {kind}, momentum {momentum!r}"
-                found[f"{key}: bits"] = bits and _equal(out, case.out) and _equal(mean, case.mean)
-                found[f"{key}: launches"] = launched == (1 if name in ("within a tile", "a few rows") else 3)
-                found[f"{key}: torch knows of the write"] = ours[0]._version > version
-    return found
+                result[f"{key}: bits"] = bits and _equal(out, case.out) and _equal(mean, case.mean)
+                result[f"{key}: launches"] = launched == (1 if name in ("within a tile", "a few rows") else 3)
+                result[f"{key}: torch knows of the write"] = ours[0]._version > version
+    return result
 
 
 def shared() -> dict[str, bool]:
@@ -207,7 +207,7 @@ def shared() -> dict[str, bool]:
 
     The CPU's kernels, which update at the end, are the measure: sums of these numbers are exact.
     """
-    found = {}
+    result = {}
     case = Case("a few rows", torch.float32)
     *_, weight, bias, _, _ = case.given
     for name in ("apart", "mean is var", "mean is weight", "var is bias", "every other", "mean in the input"):
@@ -232,8 +232,8 @@ def shared() -> dict[str, bool]:
             except Violation:
                 break
             results.append([*outputs, x, w, b, mean, var])
-        found[name] = len(results) == 2 and all(torch.equal(a, b) for a, b in zip(*results, strict=True))
-    return found
+        result[name] = len(results) == 2 and all(torch.equal(a, b) for a, b in zip(*results, strict=True))
+    return result
 
 
 def unasked() -> dict[str, bool]:
@@ -243,8 +243,9 @@ def unasked() -> dict[str, bool]:
 
 
 def main() -> None:
-    found = {f"{name}, {dtype}": results(name, dtype) for name in SHAPES for dtype in DTYPES}
-    print(json.dumps({"results": found, "alone": {name: alone(name) for name in ("many rows", "volume, channels last")},
+    result = {f"{name}, {dtype}": results(name, dtype) for name in SHAPES for dtype in DTYPES}
+    singles = {name: alone(name) for name in ("many rows", "volume, channels last")}
+    print(json.dumps({"results": result, "alone": singles,
                       "updates": {str(dtype): updates(dtype) for dtype in DTYPES}, "shared": shared(),
                       "shared and not asked about": unasked(),
                       "fallbacks": sum(launching.fallbacks.values())}))  # fmt: skip

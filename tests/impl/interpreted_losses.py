@@ -68,8 +68,8 @@ def rows_of_a_vocabulary() -> None:
         d = torch.zeros(3, VOCABULARY, dtype=torch.float64)
         d[:, high] = 1 / 1024
         d.scatter_add_(1, target[:, None], -torch.ones(3, 1).double())
-        found = cross_entropy_backward(torch.ones(3, dtype=dtype), x, target, None, -100, 0.0, 0)
-        assert torch.equal(found, d.to(dtype))
+        result = cross_entropy_backward(torch.ones(3, dtype=dtype), x, target, None, -100, 0.0, 0)
+        assert torch.equal(result, d.to(dtype))
 
 
 @case
@@ -125,17 +125,17 @@ def launches_per_call() -> None:
     for rows, more in ((8, {}), (1500, {"nll_loss_fold": 1})):
         x, target = torch.zeros(rows, 3), torch.ones(rows, dtype=torch.int64)
         for reduction in (NONE, MEAN, SUM):
-            with recorded() as found:
+            with recorded() as result:
                 nll_loss(x, target, None, reduction, -100, 0)
-            assert found.launches == {"nll_loss_forward": 1} | (more if reduction else {}), found.launches
-            with recorded() as found:
+            assert result.launches == {"nll_loss_forward": 1} | (more if reduction else {}), result.launches
+            with recorded() as result:
                 cross_entropy(x, target, None, reduction, -100, 0.1, 0)
             sums = {"nll_loss_forward": 1} | more if reduction else {}
-            assert found.launches == {"cross_entropy_forward": 1} | sums, found.launches
-        with recorded() as found:
+            assert result.launches == {"cross_entropy_forward": 1} | sums, result.launches
+        with recorded() as result:
             nll_loss_backward(g, target, None, 3, -100, 0, torch.float32)
             cross_entropy_backward(g, x, target, None, -100, 0.1, 0)
-        assert found.launches == {"nll_loss_backward": 1, "cross_entropy_backward": 1}
+        assert result.launches == {"nll_loss_backward": 1, "cross_entropy_backward": 1}
 
 
 @case
@@ -143,13 +143,13 @@ def no_log_probabilities_are_stored() -> None:
     """Forward allocates a number per position; backward, the gradient."""
     for classes in (500, 9000):
         x = torch.zeros(4, classes, requires_grad=True)
-        with recorded() as found:
+        with recorded() as result:
             loss = impl.cross_entropy(x, torch.tensor([0, 1, 2, classes - 1]), None, -100, "mean", 0.1)
-        assert sum(found.sizes) <= 4 * 4, found.sizes
-        with recorded() as found:
+        assert sum(result.sizes) <= 4 * 4, result.sizes
+        with recorded() as result:
             torch.autograd.grad(loss, x)
-        assert sorted(found.sizes)[-1] == x.numel()
-        assert sum(found.sizes) <= x.numel() + 4, found.sizes
+        assert sorted(result.sizes)[-1] == x.numel()
+        assert sum(result.sizes) <= x.numel() + 4, result.sizes
 
 
 @case
@@ -239,8 +239,8 @@ def a_row_has_its_bits_anywhere() -> None:
         batched = both(x, target, g, ndim=1)
         for i in range(5):
             alone = both(x[i : i + 1].clone(), target[i : i + 1], g[i : i + 1])
-            for found, other, one in zip(whole, batched, alone, strict=True):
-                assert torch.equal(found[i], one[0])
+            for result, other, one in zip(whole, batched, alone, strict=True):
+                assert torch.equal(result[i], one[0])
                 assert torch.equal(other[i], one[0])
         summed = nll_loss(x.expand(3, 5, classes), target.expand(3, 5), weight, MEAN, -100, 1)[0]
         assert torch.equal(summed, nll_loss(x, target, weight, MEAN, -100, 0)[0].expand(3))
@@ -259,10 +259,10 @@ def any_strides() -> None:
     ):
         assert layout.stride() != x.stride()
         assert torch.equal(nll_loss(layout, target, None, NONE, -100, 0)[0], -picked(x, target))
-        found = cross_entropy(layout, target, None, NONE, -100, 0.0, 0)[0]
+        result = cross_entropy(layout, target, None, NONE, -100, 0.0, 0)[0]
         # Two ways to sum five exponentials in (0, 1], each within 5 roundings and 2 ulp of exp.
         given = cross_entropy(x, target, None, NONE, -100, 0.0, 0)[0]
-        assert (found - given).abs().max() <= 2 * 9 * 2.0**-24 * given.abs().max()
+        assert (result - given).abs().max() <= 2 * 9 * 2.0**-24 * given.abs().max()
         g = torch.ones(())
         d = cross_entropy_backward(g, layout, target, None, -100, 0.0, 0)
         assert d.is_contiguous()
@@ -332,14 +332,14 @@ def without_triton() -> None:
     """The composition serves, and is counted."""
     x, target = torch.zeros(3, 4), torch.tensor([0, 1, 2])
     none = launching.compositions
-    with recorded() as found:
+    with recorded() as result:
         none["nll_loss"](Loss(x, target, None, MEAN, -100, 0))
         none["nll_loss_total_weight"](torch.ones(4), target, -100, 0)
         none["nll_loss_backward"](LossBackward(torch.ones(()), target, None, 4, -100, 0, torch.float32))
         none["cross_entropy"](SmoothedLoss(x, target, None, MEAN, -100, 0.0, 0))
         none["cross_entropy_backward"](SmoothedLossBackward(torch.ones(()), x, target, None, -100, 0.0, 0))
     try:
-        assert not found.launches
+        assert not result.launches
         reason = "triton is not installed"
         names = "nll_loss", "nll_loss_total_weight", "nll_loss_backward", "cross_entropy", "cross_entropy_backward"
         assert launching.fallbacks == Counter((name, reason) for name in names)
@@ -365,14 +365,14 @@ def main() -> None:
     from opassay.properties.places import interpreting
 
     interpreting.install()
-    found = {}
+    results = {}
     for name, function in CASES.items():
         try:
             function()
-            found[name] = ""
+            results[name] = ""
         except (Exception, pytest.fail.Exception):
-            found[name] = traceback.format_exc()
-    print(json.dumps(found))
+            results[name] = traceback.format_exc()
+    print(json.dumps(results))
 
 
 if __name__ == "__main__":

@@ -116,8 +116,8 @@ def faulty(comm: Comm, faults: list[tuple[int, str, int, float]]) -> int:
         for at, kind, seconds in mine:
             if at == number:
                 _befall(kind, seconds)
-        found = getattr(comm, step.op)(step.given[comm.rank], **step.arguments)
-        assert not step.wrong(comm, found), f"call {number} gave a wrong number"
+        result = getattr(comm, step.op)(step.given[comm.rank], **step.arguments)
+        assert not step.wrong(comm, result), f"call {number} gave a wrong number"
         right += 1
     return right
 

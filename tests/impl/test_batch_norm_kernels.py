@@ -42,8 +42,8 @@ def interpreted() -> dict[str, Any]:
         pytest.skip("Triton is not installed; opassay[triton] brings it, on Linux")
     done = subprocess.run([sys.executable, "-W", "ignore", str(PROGRAM)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    document: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return document
 
 
 @pytest.mark.parametrize("dtype", SIZES)
@@ -53,16 +53,16 @@ def test_every_bit_is_known_and_every_output_owns_its_memory(
 ) -> None:
     results = interpreted["results"][f"{case}, {dtype}"]
     assert len(results) == 11
-    for call, found in results.items():
-        assert found["wrong"] == [], call
-        assert found["another layout"] == [], call
-        assert found["shared storages"] == 0, call
+    for call, result in results.items():
+        assert result["wrong"] == [], call
+        assert result["another layout"] == [], call
+        assert result["shared storages"] == 0, call
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_launches(interpreted: dict[str, Any], case: str) -> None:
     _, forward, backward = CASES[case]
-    launches = {call: found["launches"] for call, found in interpreted["results"][f"{case}, torch.float32"].items()}
+    launches = {call: result["launches"] for call, result in interpreted["results"][f"{case}, torch.float32"].items()}
     assert launches["training"] == forward
     assert launches["evaluation"] == 1
     for call in ("all gradients", "input alone", "through the statistics"):
@@ -77,17 +77,17 @@ def test_launches(interpreted: dict[str, Any], case: str) -> None:
 def test_running_statistics_are_written_by_the_kernel_that_has_the_moments(
     interpreted: dict[str, Any], dtype: str
 ) -> None:
-    found = interpreted["updates"][dtype]
-    assert len(found) >= 60
-    assert [case for case, right in found.items() if not right] == []
+    result = interpreted["updates"][dtype]
+    assert len(result) >= 60
+    assert [case for case, right in result.items() if not right] == []
 
 
 def test_running_statistics_that_share_memory_with_what_is_read_are_updated_at_the_end(
     interpreted: dict[str, Any],
 ) -> None:
-    found = interpreted["shared"]
-    assert len(found) == 6
-    assert [case for case, right in found.items() if not right] == []
+    result = interpreted["shared"]
+    assert len(result) == 6
+    assert [case for case, right in result.items() if not right] == []
     # Had the host code not asked, the results would be others, or the machine would end the launch.
     unasked = interpreted["shared and not asked about"]
     assert [case for case, right in unasked.items() if not right] == [
@@ -99,7 +99,7 @@ def test_running_statistics_that_share_memory_with_what_is_read_are_updated_at_t
 def test_no_more_is_moved_than_must_be(interpreted: dict[str, Any], dtype: str) -> None:
     """Of long lines, whose statistics and partial results are little beside them: within 1 %."""
     size = CASES["long lines"][0] * SIZES[dtype]
-    moved = {call: found["bytes"] / size for call, found in interpreted["results"][f"long lines, {dtype}"].items()}
+    moved = {call: result["bytes"] / size for call, result in interpreted["results"][f"long lines, {dtype}"].items()}
     must = {
         "training": 3, "evaluation": 2, "backward, all gradients": 5, "backward, sums alone": 2,
         "backward, bias alone": 1, "evaluation backward, all gradients": 3, "evaluation backward, input alone": 2,
@@ -111,7 +111,7 @@ def test_no_more_is_moved_than_must_be(interpreted: dict[str, Any], dtype: str) 
 def test_a_channel_within_a_tile_is_read_once(interpreted: dict[str, Any]) -> None:
     """Its 64 elements are 256 bytes; its statistics, parameters and gradients are fewer than 40."""
     size = CASES["within a tile"][0] * 4
-    moved = {call: found["bytes"] for call, found in interpreted["results"]["within a tile, torch.float32"].items()}
+    moved = {call: result["bytes"] for call, result in interpreted["results"]["within a tile, torch.float32"].items()}
     assert 2 * size <= moved["training"] <= 2 * size + 4 * 40
     assert 3 * size <= moved["backward, all gradients"] <= 3 * size + 4 * 40
 

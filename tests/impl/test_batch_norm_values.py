@@ -226,10 +226,10 @@ def test_scale_of_running_statistics_beyond_the_range() -> None:
     """The weight times 1 / sqrt(running_var + eps) underflows in float32, and the output does not."""
     x = torch.tensor([[1e18, 2.0], [-1e18, 3.0]])
     mean, var, weight = torch.zeros(2), torch.tensor([1e36, 1.0]), torch.tensor([1e-32, 0.0])
-    found = impl.batch_norm(x, mean, var, weight, None, False, 0.1, 0.0)
+    result = impl.batch_norm(x, mean, var, weight, None, False, 0.1, 0.0)
     wide = impl.batch_norm(x.double(), mean.double(), var.double(), weight.double(), None, False, 0.1, 0.0)
-    assert (found[:, 0].double() / wide[:, 0] - 1.0).abs().max() < 2.0**-20
-    assert torch.equal(found[:, 1], torch.zeros(2))
+    assert (result[:, 0].double() / wide[:, 0] - 1.0).abs().max() < 2.0**-20
+    assert torch.equal(result[:, 1], torch.zeros(2))
 
 
 @pytest.mark.parametrize("training", [True, False])

@@ -24,9 +24,9 @@ CALL = "all_reduce[gradients](float32[6], sum)"
 @pytest.fixture
 def board() -> Iterator[Board]:
     """A board of three ranks, seen by rank 0."""
-    with Board.create(3) as found:
-        found.enter(0)
-        yield found
+    with Board.create(3) as result:
+        result.enter(0)
+        yield result
 
 
 def _write(board: Board, rank: int, peer: Board) -> None:

@@ -58,15 +58,15 @@ def test_chunks_are_those_of_torch(length: int, parts: int) -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.sampled_from("ab"))), st.integers(1, 20))
 def test_buckets_hold_every_piece_once_in_order_and_within_the_limit(pieces: list[Any], limit: int) -> None:
-    found = buckets([Piece(size, kind) for size, kind in pieces], limit)
-    assert sorted(itertools.chain(*found)) == list(range(len(pieces)))
-    for bucket in found:
+    result = buckets([Piece(size, kind) for size, kind in pieces], limit)
+    assert sorted(itertools.chain(*result)) == list(range(len(pieces)))
+    for bucket in result:
         assert bucket == sorted(bucket)
         assert len({pieces[i][1] for i in bucket}) == 1
         assert len(bucket) == 1 or sum(pieces[i][0] for i in bucket) <= limit
     for kind in "ab":
-        sizes = [sum(pieces[i][0] for i in b) for b in found if pieces[b[0]][1] == kind]
-        firsts = [pieces[b[0]][0] for b in found if pieces[b[0]][1] == kind]
+        sizes = [sum(pieces[i][0] for i in b) for b in result if pieces[b[0]][1] == kind]
+        firsts = [pieces[b[0]][0] for b in result if pieces[b[0]][1] == kind]
         assert all(a + b > limit for a, b in zip(sizes, firsts[1:], strict=False)), "a bucket was closed too early"
 
 

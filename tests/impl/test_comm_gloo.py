@@ -48,8 +48,8 @@ def ranks(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 def test_collectives_move_what_they_say(ranks: list[dict[str, Any]]) -> None:
     size = len(ranks)
     rows = [[[10 * r + 2 * j + i for j in range(3)] for i in range(2)] for r in range(size)]
-    for rank, found in enumerate(ranks):
-        for dtype, got in found["collectives"].items():
+    for rank, result in enumerate(ranks):
+        for dtype, got in result["collectives"].items():
             if dtype == "max":
                 assert got == [size - 1]
                 continue
@@ -90,26 +90,26 @@ def test_training_on_parts_is_training_on_the_whole(ranks: list[dict[str, Any]])
     read = balls(_trained, operands, contract("float64", order=1))
     names = [name for name, _ in model.named_parameters()] + ["1.running_mean", "1.running_var"]
     for name, ball in zip(names, read, strict=True):
-        mine = [np.reshape(found["training"][name], ball.shape) for found in ranks]
+        mine = [np.reshape(result["training"][name], ball.shape) for result in ranks]
         assert all(np.array_equal(m, mine[0]) for m in mine), f"{name} differs between ranks"
         assert np.all(np.abs(mine[0] - ball.centre) <= ball.radii()), name
         assert np.all(ball.radii() < 1e-9), f"{name}: the bound says nothing"
 
 
 def test_ranks_that_disagree_are_named_and_the_group_stays_usable(ranks: list[dict[str, Any]]) -> None:
-    for found in ranks:
-        text = found["different"]["error"]
+    for result in ranks:
+        text = result["different"]["error"]
         assert text.startswith(
             "different calls: rank 0 in call 1, all_reduce[gradients](float32[3], sum); rank 1 in call 1"
         )
         assert "rank 1 in call 1, all_reduce[gradients](float32[3], max)" in text
-        assert found["different"]["long"].startswith("different calls: rank 0 in call 1, all_reduce[xxx")
+        assert result["different"]["long"].startswith("different calls: rank 0 in call 1, all_reduce[xxx")
 
 
 def test_gloo_and_lockstep_mean_the_same(ranks: list[dict[str, Any]]) -> None:
     def program(comm: Any) -> list[float]:
         x = (torch.arange(6).reshape(3, 2).t() + 10 * comm.rank).float()
-        found: list[float] = comm.all_reduce(x).tolist()
-        return found
+        result: list[float] = comm.all_reduce(x).tolist()
+        return result
 
     assert LockstepWorld(len(ranks)).run(program) == [f["collectives"]["torch.float32"]["all_reduce"] for f in ranks]

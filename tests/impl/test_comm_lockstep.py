@@ -45,9 +45,9 @@ def test_collectives_move_what_they_say(size: int, dtype: torch.dtype) -> None:
         assert torch.equal(comm.broadcast(x, size - 1), every[-1])
         rows = comm.all_gather(x[: comm.rank % 3])
         assert all(torch.equal(a, b[: r % 3]) for r, (a, b) in enumerate(zip(rows, every, strict=True)))
-        found = comm.gather(x, 0)
-        assert len(found) == (size if comm.rank == 0 else 0)
-        assert all(torch.equal(a, b) for a, b in zip(found, every, strict=False))
+        result = comm.gather(x, 0)
+        assert len(result) == (size if comm.rank == 0 else 0)
+        assert all(torch.equal(a, b) for a, b in zip(result, every, strict=False))
         assert torch.equal(comm.scatter(x[0].expand(size, 3) + comm.rank, 0), every[0][0])
         mine = comm.all_to_all(torch.arange(size).to(dtype) + 10 * comm.rank)
         assert torch.equal(mine, torch.tensor([10 * r + comm.rank for r in range(size)]).to(dtype))
@@ -78,10 +78,10 @@ def test_a_dry_rank_gives_what_ranks_of_equal_data_give(size: int) -> None:
 
     def program(comm: Comm) -> list[Any]:
         square = torch.arange(2.0 * size).reshape(size, 2)
-        found = [comm.all_reduce(x), comm.all_reduce(x, "max"), comm.reduce(x, 0), comm.broadcast(x, 0)]
-        found += [*comm.all_gather(x), *comm.gather(x, 0), comm.scatter(square, 0), comm.all_to_all(square)]
+        results = [comm.all_reduce(x), comm.all_reduce(x, "max"), comm.reduce(x, 0), comm.broadcast(x, 0)]
+        results += [*comm.all_gather(x), *comm.gather(x, 0), comm.scatter(square, 0), comm.all_to_all(square)]
         comm.barrier()
-        return found
+        return results
 
     for rank, wet in enumerate(LockstepWorld(size).run(program)):
         dry = DryComm(rank, size)
@@ -253,10 +253,10 @@ def test_running_var_is_right_to_a_rounding(mean: float, spread: float) -> None:
     zero = Fraction(0)
     centre = sum(values, zero) / len(values)
     exact = sum(((v - centre) * (v - centre) for v in values), zero) / (len(values) - 1)
-    found = LockstepWorld(4).run(program)
-    assert all(torch.equal(v, found[0]) for v in found)
+    result = LockstepWorld(4).run(program)
+    assert all(torch.equal(v, result[0]) for v in result)
     lost = 2 * max(0.0, math.log2(abs(mean) / spread)) if mean else 0.0
-    error = float(abs(Fraction(float(found[0])) - exact) / exact)
+    error = float(abs(Fraction(float(result[0])) - exact) / exact)
     assert error <= 2.0**-24 + 2.0 ** (-53 + lost + 10), error  # one rounding, and what the sums lost
     assert error <= 1e-7
 

@@ -92,13 +92,13 @@ ALONE = [
 @pytest.fixture(scope="module")
 def pool() -> Iterator[Pool]:
     """The processes of all tests, which must end by themselves when they are asked to."""
-    found = Pool(4)
+    result = Pool(4)
     try:
-        yield found
+        yield result
     finally:
-        codes = found.close()
+        codes = result.close()
     assert codes == [0] * 4
-    assert not found.folder.exists()
+    assert not result.folder.exists()
 
 
 @pytest.fixture(scope="module")

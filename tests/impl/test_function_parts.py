@@ -38,18 +38,18 @@ def test_reductify_sums_over_the_batch_where_the_input_has_none() -> None:
     g = torch.arange(6.0).reshape(2, 3)
     assert reductify_leaf(None, None, 0, 2) is None
     assert reductify_leaf(g, None, None, 2) is g
-    found = reductify((g, g), (0, None), (None, 0), 2, (torch.Size((3,)), torch.Size((2, 3))))
-    assert found[0] is not None
-    assert torch.equal(found[0], g.sum(0))
-    assert found[1] is not None
-    assert torch.equal(found[1], g.expand(2, 2, 3))
+    result = reductify((g, g), (0, None), (None, 0), 2, (torch.Size((3,)), torch.Size((2, 3))))
+    assert result[0] is not None
+    assert torch.equal(result[0], g.sum(0))
+    assert result[1] is not None
+    assert torch.equal(result[1], g.expand(2, 2, 3))
 
 
 def test_reductify_brings_a_gradient_of_broadcast_shape_to_the_shape_of_a_slice() -> None:
     g = torch.arange(24.0).reshape(2, 3, 4)  # batch, and a slice of shape (3, 4) for an input of shape (4,)
-    found = reductify_leaf(g, 0, 1, 2, torch.Size((4,)))
-    assert found is not None
-    assert torch.equal(found, g.sum(1).T)
+    result = reductify_leaf(g, 0, 1, 2, torch.Size((4,)))
+    assert result is not None
+    assert torch.equal(result, g.sum(1).T)
 
 
 def test_a_vmap_rule_is_told_of_batch_and_randomness() -> None:

@@ -97,11 +97,11 @@ def test_derivatives_of_an_output_that_all_slices_share() -> None:
         return v * w, (w * w).expand(3)
 
     tangents = (torch.tensor([1.0, 10.0, 100.0]), torch.tensor(4.0))
-    for found, need in zip(jvp(custom, (v, w), tangents)[1], jvp(plain, (v, w), tangents)[1], strict=True):
-        assert torch.equal(found, need)
+    for result, need in zip(jvp(custom, (v, w), tangents)[1], jvp(plain, (v, w), tangents)[1], strict=True):
+        assert torch.equal(result, need)
     cotangents = (torch.tensor([1.0, 2.0, 4.0]), torch.tensor([0.5, 8.0, 16.0]))
-    for found, need in zip(vjp(custom, v, w)[1](cotangents), vjp(plain, v, w)[1](cotangents), strict=True):
-        assert torch.equal(found, need)
+    for result, need in zip(vjp(custom, v, w)[1](cotangents), vjp(plain, v, w)[1](cotangents), strict=True):
+        assert torch.equal(result, need)
 
 
 class Root(Function):

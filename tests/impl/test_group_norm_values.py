@@ -87,8 +87,8 @@ def test_scale_beyond_the_range(size: float, weight: float) -> None:
     """The weight times 1 / sqrt(var + eps) leaves the range of float32, which the output does not."""
     x = torch.tensor([[[1.0, -1.0], [1.0, -1.0]]]) * size
     w = torch.tensor([weight, 1.0])
-    found, wide = (group_norm(x.to(dtype), 2, w.to(dtype)) for dtype in (torch.float32, torch.float64))
-    assert (found.double() / wide - 1.0).abs().max() < 2.0**-20
+    result, wide = (group_norm(x.to(dtype), 2, w.to(dtype)) for dtype in (torch.float32, torch.float64))
+    assert (result.double() / wide - 1.0).abs().max() < 2.0**-20
     assert torch.equal(group_norm(x, 2, w * 0.0), torch.zeros_like(x))
 
 

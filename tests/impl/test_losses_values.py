@@ -215,5 +215,5 @@ def test_ignored_rows_have_no_gradient_where_the_sum_of_finite_weights_overflows
     x = torch.zeros(2, 2, dtype=dtype, requires_grad=True)
     weight = torch.full((2,), torch.finfo(dtype).max, dtype=dtype)
     loss = cross_entropy(x, torch.tensor([-100, 1]), weight, reduction="none", label_smoothing=0.1)
-    (found,) = torch.autograd.grad(loss, x, torch.ones_like(loss))
-    assert found[0].tolist() == [0.0, 0.0]
+    (result,) = torch.autograd.grad(loss, x, torch.ones_like(loss))
+    assert result[0].tolist() == [0.0, 0.0]

@@ -33,15 +33,15 @@ class Calls(TorchDispatchMode):
 
 
 def _sample(name: str) -> Sample:
-    found: list[Sample] = []
+    results: list[Sample] = []
 
     @hypothesis.settings(max_examples=1, database=None, deadline=None, derandomize=True)
     @hypothesis.given(draft=load_op(name).samples("float32", "ordinary"))
     def draw(draft: Any) -> None:
-        found.append(draft.sample(1))
+        results.append(draft.sample(1))
 
     draw()
-    return found[0]
+    return results[0]
 
 
 def _count(name: str, args: tuple[Any, ...], levels: int, size: int = BATCH) -> Calls:

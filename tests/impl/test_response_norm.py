@@ -54,11 +54,11 @@ def test_the_pieces_of_a_large_call_are_small_calls(
     x, g = (lay(torch.randn((5, 6, 9, 11), generator=generator).to(dtype)) for _ in range(2))
     whole: list[Tensor] = []
     pieces: list[Tensor] = []
-    for found, chunk in ((whole, 1 << 30), (pieces, 64), (pieces, 1500)):
+    for result, chunk in ((whole, 1 << 30), (pieces, 64), (pieces, 1500)):
         monkeypatch.setattr(kernel, "_CHUNK", chunk)
         leaf = x.clone().requires_grad_()
         out = cross_map_lrn2d(leaf, size)
-        found += [out, torch.autograd.grad(out, leaf, g)[0], cross_map_lrn2d(x, size)]
+        result += [out, torch.autograd.grad(out, leaf, g)[0], cross_map_lrn2d(x, size)]
     assert all(torch.equal(a, b) for a, b in zip(whole * 2, pieces, strict=True))
     assert all(t.is_contiguous() and t.dtype is dtype for t in pieces)
 
@@ -113,7 +113,7 @@ def test_powers_do_not_depend_on_threads(shape: tuple[int, ...], dtype: torch.dt
     generator = torch.Generator().manual_seed(4)
     x, g = (torch.randn(shape, generator=generator).to(dtype) for _ in range(2))
     threads, asked = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
-    found = []
+    results = []
     try:
         torch.use_deterministic_algorithms(True)
         for count in (1, 2, 3):
@@ -122,9 +122,9 @@ def test_powers_do_not_depend_on_threads(shape: tuple[int, ...], dtype: torch.dt
             out = cross_map_lrn2d(leaf, 3, 1.0, beta, 1.0)
             out.backward(g)
             assert leaf.grad is not None
-            found.append((out.detach(), leaf.grad))
+            results.append((out.detach(), leaf.grad))
     finally:
         torch.set_num_threads(threads)
         torch.use_deterministic_algorithms(asked)
-    for other in found[1:]:
-        assert all(map(torch.equal, found[0], other))
+    for other in results[1:]:
+        assert all(map(torch.equal, results[0], other))

@@ -26,11 +26,11 @@ def _restored() -> Iterator[None]:
 
 
 def on_threads(run: Callable[[], tuple[Tensor, ...]]) -> list[tuple[Tensor, ...]]:
-    found = []
+    results = []
     for count in THREADS:
         torch.set_num_threads(count)
-        found.append(run())
-    return found
+        results.append(run())
+    return results
 
 
 def differ(found: list[tuple[Tensor, ...]]) -> bool:
@@ -42,10 +42,10 @@ def second_order(x: Tensor, cotangent: Tensor, statistics: tuple[Tensor, Tensor]
     x, cotangent = x.requires_grad_(), cotangent.requires_grad_()
     mean, rstd = statistics
     weight = torch.ones(1, requires_grad=True)
-    found = impl.native_batch_norm_backward(
+    result = impl.native_batch_norm_backward(
         cotangent, x, weight, None, None, mean, rstd, True, 1e-5, [True, True, True]
     )
-    grads = [t for t in found if t is not None]
+    grads = [t for t in result if t is not None]
     directions = [torch.linspace(-1, 1, t.numel()).reshape(t.shape) for t in grads]
     return torch.autograd.grad(grads, (cotangent, x, weight), directions)
 

@@ -55,8 +55,8 @@ class Slope(torch.autograd.Function):
 
 
 def slope(x: Tensor, w: Tensor) -> Tensor:
-    found: Tensor = Slope.apply(x, w)  # type: ignore[no-untyped-call]
-    return found
+    result: Tensor = Slope.apply(x, w)  # type: ignore[no-untyped-call]
+    return result
 
 
 def strided(x: Tensor, w: Tensor) -> Tensor:

@@ -91,8 +91,8 @@ def violation(check: Check, op: Op, given: Sample, dtype: str = "float32") -> Vi
 
 def violations(check: Check, op: Op, given: Sequence[Sample], dtype: str = "float32") -> list[str]:
     """The codes that a check finds in samples; "-" where it finds nothing."""
-    found = [violation(check, op, one, dtype) for one in given]
-    return ["-" if v is None else v.code.name for v in found]
+    results = [violation(check, op, one, dtype) for one in given]
+    return ["-" if v is None else v.code.name for v in results]
 
 
 def upward(y: Tensor) -> Tensor:

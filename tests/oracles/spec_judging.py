@@ -32,9 +32,9 @@ def read(spec: Spec, tensors: tuple[Tensor, ...], **terms: Any) -> tuple[Any, ..
 
 def accepted(candidate: Tensor, ball: Ball) -> Any:
     """Which elements of a candidate's result are in their accept sets; every element must be judged."""
-    found = accept.place_in_accept_sets(candidate.double().numpy(), FORMATS[name_of(candidate.dtype)], ball, None)
-    assert found.judged.all()
-    return found.accepted
+    places = accept.place_in_accept_sets(candidate.double().numpy(), FORMATS[name_of(candidate.dtype)], ball, None)
+    assert places.judged.all()
+    return places.accepted
 
 
 def drawn(*shapes: tuple[int, ...], dtype: torch.dtype = torch.float32, seed: int = 0) -> tuple[Tensor, ...]:
@@ -51,9 +51,9 @@ def gradients_agree(spec: Spec, *tensors: Tensor) -> bool:
     wanted = torch.autograd.grad(output, doubles, cotangent)
     formula = traced(spec, *tensors)
     operands = [*(x.detach().numpy() for x in doubles), cotangent.numpy()]
-    found = balls(lambda *a: vjp(formula, a[:-1])[1](a[-1]), operands, contract("float32"))
+    result = balls(lambda *a: vjp(formula, a[:-1])[1](a[-1]), operands, contract("float32"))
     # The radius for binary32 is 2^29 times what float64 is off by.
     return all(
         bool((np.abs(ball.centre - need.numpy()) <= 2.0**-24 * ball.radii() + 1e-13).all())
-        for ball, need in zip(found, wanted, strict=True)
+        for ball, need in zip(result, wanted, strict=True)
     )

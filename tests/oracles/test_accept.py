@@ -82,17 +82,17 @@ def case(request: Any) -> Case:
 
 def test_an_output_at_099_of_the_bound_is_accepted(case: Case) -> None:
     for times in (-0.99, -0.5, 0.0, 0.5, 0.99):
-        found = case.judged(case.at(times))
-        assert found.accepted.all()
-        assert found.judged.all()
-        assert (found.ratio <= 1).all()
+        judgement = case.judged(case.at(times))
+        assert judgement.accepted.all()
+        assert judgement.judged.all()
+        assert (judgement.ratio <= 1).all()
 
 
 def test_an_output_beyond_the_bound_is_not_accepted(case: Case) -> None:
     for side, times in ((0, -1 - 2.0**-40), (1, 1 + 2.0**-40)):
-        found = case.judged(_neighbour(case.fmt, case.at(times), side))
-        assert not found.accepted.any()
-        assert found.judged.all()
+        judgement = case.judged(_neighbour(case.fmt, case.at(times), side))
+        assert not judgement.accepted.any()
+        assert judgement.judged.all()
 
 
 def test_the_accept_set_ends_where_the_rounded_bound_ends(case: Case) -> None:
@@ -110,9 +110,9 @@ def test_the_accept_set_ends_where_the_rounded_bound_ends(case: Case) -> None:
 def test_the_ball_alone_decides_binary64_to_the_ulp(roundoffs: float) -> None:
     case = Case("float64", roundoffs, 1, exactly=False)
     for times in (-0.99, 0.99):
-        found = case.judged(case.at(times))
-        assert found.accepted.all()
-        assert (found.ratio <= 1).all()
+        judgement = case.judged(case.at(times))
+        assert judgement.accepted.all()
+        assert (judgement.ratio <= 1).all()
     for side, times in ((0, -1 - 2.0**-40), (1, 1 + 2.0**-40)):
         assert not case.judged(_neighbour(case.fmt, case.at(times), side)).accepted.any()
 
@@ -124,15 +124,15 @@ def test_the_ratio_is_at_most_one_exactly_where_accepted(dtype: str, exactly: bo
         case = Case(dtype, float(rng.choice(RADII)), seed, exactly)
         times = float(rng.uniform(-1.5, 1.5))
         computed = case.at(times)
-        found = case.judged(computed)
-        assert (found.ratio[found.accepted] <= 1).all(), f"seed={seed}"
+        judgement = case.judged(computed)
+        assert (judgement.ratio[judgement.accepted] <= 1).all(), f"seed={seed}"
 
 
 def test_the_width_is_the_smallest_fault_that_shows(case: Case) -> None:
-    found = case.judged(case.at(0.0))
-    unit = ulp_array(case.fmt, found.value)
-    assert (found.width >= 0.5).all()
-    farther = np.frompyfunc(libmp.mpf_add, 2, 1)(case.values, _sum(2.0 * found.width * unit + unit))
+    judgement = case.judged(case.at(0.0))
+    unit = ulp_array(case.fmt, judgement.value)
+    assert (judgement.width >= 0.5).all()
+    farther = np.frompyfunc(libmp.mpf_add, 2, 1)(case.values, _sum(2.0 * judgement.width * unit + unit))
     assert not case.judged(_rounded(case.fmt, farther)).accepted.any()
 
 
@@ -220,10 +220,10 @@ def test_infinity_is_accepted_where_the_bound_overflows(
     for sign in (-1.0, 1.0):
         ball, exact = _one(dtype, sign * (fmt.max + offset * unit), radius * unit, exactly)
         for computed, accepted in ((fmt.max, largest), (np.inf, infinite), (-np.inf, False), (np.nan, False)):
-            found = place_in_accept_sets(np.array([sign * computed]), fmt, ball, exact)
-            assert found.judged.all()
-            assert found.accepted.all() == accepted, (computed, sign)
-            assert bool(found.special[0]) is (offset >= 0.5)
+            places = place_in_accept_sets(np.array([sign * computed]), fmt, ball, exact)
+            assert places.judged.all()
+            assert places.accepted.all() == accepted, (computed, sign)
+            assert bool(places.special[0]) is (offset >= 0.5)
 
 
 @pytest.mark.parametrize("exactly", [True, False])
@@ -232,8 +232,8 @@ def test_an_exact_value_beyond_binary64_is_not_judged(exactly: bool) -> None:
     raws = np.empty(1, dtype=object)
     raws[0] = libmp.from_man_exp(1, 1030)
     ball = Ball(centre, np.array([np.inf]), contract("float64"))
-    found = place_in_accept_sets(np.array([np.inf]), FORMATS["float64"], ball, Exact(raws) if exactly else None)
-    assert not found.judged.any()
+    places = place_in_accept_sets(np.array([np.inf]), FORMATS["float64"], ball, Exact(raws) if exactly else None)
+    assert not places.judged.any()
 
 
 # ---------------------------------------------------------------------------------------- NaN, infinities, domain
@@ -251,12 +251,12 @@ def _special(value: float) -> tuple[Ball, Exact]:
 @pytest.mark.parametrize("computed", [np.nan, np.inf, -np.inf, 1.0])
 def test_special_values_must_match_where_an_operand_was_special(value: float, computed: float) -> None:
     ball, exact = _special(value)
-    found = place_in_accept_sets(np.array([computed]), BINARY32, ball, exact, finite_inputs=False)
+    places = place_in_accept_sets(np.array([computed]), BINARY32, ball, exact, finite_inputs=False)
     same = computed == value or (np.isnan(computed) and np.isnan(value))
-    assert found.judged.all()
-    assert found.special.all()
-    assert found.accepted.all() == same
-    assert found.ratio[0] == (0.0 if same else np.inf)
+    assert places.judged.all()
+    assert places.special.all()
+    assert places.accepted.all() == same
+    assert places.ratio[0] == (0.0 if same else np.inf)
 
 
 @pytest.mark.parametrize("value", list(_SPECIAL))
@@ -270,38 +270,38 @@ def test_a_special_value_that_another_evaluation_may_miss_is_not_judged(value: f
 @pytest.mark.parametrize("computed", [np.nan, np.inf, -np.inf, 1.0])
 def test_a_derivative_at_infinity_must_only_not_be_finite(value: float, computed: float) -> None:
     ball, exact = _special(value)
-    found = place_in_accept_sets(np.array([computed]), BINARY32, ball, exact, finite_inputs=False, order=1)
-    assert found.accepted.all() == (not np.isfinite(computed))
+    places = place_in_accept_sets(np.array([computed]), BINARY32, ball, exact, finite_inputs=False, order=1)
+    assert places.accepted.all() == (not np.isfinite(computed))
 
 
 @pytest.mark.parametrize("value", list(_SPECIAL))
 def test_a_singularity_at_finite_operands_is_not_judged(value: float) -> None:
     ball, exact = _special(value)
     for reading in (exact, None):
-        found = place_in_accept_sets(np.array([1.0]), BINARY32, ball, reading, finite_inputs=True)
-        assert not found.judged.any()
-        assert found.accepted.all()
+        places = place_in_accept_sets(np.array([1.0]), BINARY32, ball, reading, finite_inputs=True)
+        assert not places.judged.any()
+        assert places.accepted.all()
 
 
 @pytest.mark.parametrize("computed", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("exactly", [True, False])
 def test_a_special_output_is_wrong_where_the_value_is_finite(computed: float, exactly: bool) -> None:
     ball, exact = _one("float32", 1.0, 2.0**-20, exactly)
-    found = place_in_accept_sets(np.array([computed]), BINARY32, ball, exact)
-    assert found.judged.all()
-    assert not found.accepted.any()
-    assert found.ratio[0] == np.inf
+    places = place_in_accept_sets(np.array([computed]), BINARY32, ball, exact)
+    assert places.judged.all()
+    assert not places.accepted.any()
+    assert places.ratio[0] == np.inf
 
 
 def test_elements_outside_the_domain_are_counted_and_not_judged() -> None:
     radius = np.array([2.0**-20, np.inf, np.nan, 0.0])
     ball = Ball(np.ones(4), radius, contract("float32"))
     for exact in (None, Exact(_sum(np.ones(4)))):
-        found = place_in_accept_sets(np.array([1.0, 5.0, 5.0, 5.0]), BINARY32, ball, exact)
-        assert found.judged.tolist() == [True, False, False, True]
-        assert found.accepted.tolist() == [True, True, True, False]
-        assert found.ratio[1:3].tolist() == [0.0, 0.0]
-        assert np.isnan(found.width[1:3]).all()
+        places = place_in_accept_sets(np.array([1.0, 5.0, 5.0, 5.0]), BINARY32, ball, exact)
+        assert places.judged.tolist() == [True, False, False, True]
+        assert places.accepted.tolist() == [True, True, True, False]
+        assert places.ratio[1:3].tolist() == [0.0, 0.0]
+        assert np.isnan(places.width[1:3]).all()
 
 
 def test_readings_that_contradict_each_other_are_an_error_of_the_framework() -> None:
@@ -332,9 +332,9 @@ def test_subnormals_are_judged_to_the_smallest_one(dtype: str) -> None:
 def test_shapes_without_and_with_one_element(shape: tuple[int, ...]) -> None:
     ball = Ball(np.ones(shape), None, contract("float32"))
     for exact in (None, exact_array(np.ones(shape))):
-        found = place_in_accept_sets(np.ones(shape), BINARY32, ball, exact)
-        assert np.shape(found.accepted) == shape
-        assert np.all(found.accepted)
+        places = place_in_accept_sets(np.ones(shape), BINARY32, ball, exact)
+        assert np.shape(places.accepted) == shape
+        assert np.all(places.accepted)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -343,13 +343,13 @@ def test_an_error_beside_a_cancelled_value_is_small_on_the_scale_of_its_tensor(d
     u, tiny = fmt.unit_roundoff, fmt.smallest_normal * 4
     values, radius = np.array([1.0, 0.0, tiny]), np.array([0.0, 3 * u, 3 * u])
     computed = np.array([1.0, 2 * u, 2 * u])
-    found = place_in_accept_sets(
+    places = place_in_accept_sets(
         computed, fmt, Ball(values.astype(contract(dtype).centre_type), radius, contract(dtype)), None
     )
-    assert found.accepted.all()
-    on_scale = scaled(fmt, found, u)
+    assert places.accepted.all()
+    on_scale = scaled(fmt, places, u)
     assert on_scale.near_zero.tolist() == [False, True, True]
-    assert found.ulp[1] > 1000  # what an ulp of these values would tell: nothing
+    assert places.ulp[1] > 1000  # what an ulp of these values would tell: nothing
     assert on_scale.errors[0] == 0.0
     assert np.all((on_scale.errors[1:] > 0.5) & (on_scale.errors[1:] < 3))
 
@@ -358,9 +358,9 @@ def test_an_error_beside_a_cancelled_value_is_small_on_the_scale_of_its_tensor(d
 def test_a_tensor_of_subnormals_is_measured_against_the_smallest_normal_number(dtype: str) -> None:
     fmt = FORMATS[dtype]
     ball, exact = _one(dtype, 1.25 * fmt.smallest_subnormal, 0.0) if dtype != "float64" else _one(dtype, 5e-324, 5e-324)
-    found = place_in_accept_sets(np.array([fmt.smallest_subnormal]), fmt, ball, exact)
-    assert found.accepted.all()
-    assert scaled(fmt, found, fmt.unit_roundoff).errors[0] <= 2
+    places = place_in_accept_sets(np.array([fmt.smallest_subnormal]), fmt, ball, exact)
+    assert places.accepted.all()
+    assert scaled(fmt, places, fmt.unit_roundoff).errors[0] <= 2
 
 
 @pytest.mark.parametrize("sign", [1.0, -1.0])
@@ -369,7 +369,7 @@ def test_an_exact_value_far_below_all_formats_is_decided(sign: float) -> None:
     (value,) = evaluate(lambda x: sign * np.exp(x), np.array([-1e300]))[0]
     least = BINARY32.smallest_subnormal
     ball = Ball(np.zeros(1), np.full(1, least), contract("float32"))
-    found = place_in_accept_sets(np.array([sign * 2.0 * least]), BINARY32, ball, value)
-    assert not found.accepted[0]
-    assert found.edges((0,))[:2] == (-least, least)
+    places = place_in_accept_sets(np.array([sign * 2.0 * least]), BINARY32, ball, value)
+    assert not places.accepted[0]
+    assert places.edges((0,))[:2] == (-least, least)
     assert place_in_accept_sets(np.array([sign * least]), BINARY32, ball, value).accepted[0]

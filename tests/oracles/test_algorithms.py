@@ -45,9 +45,9 @@ def _accepted(formula: Callable[..., Any], operands: Sequence[Any], computed: An
     for other in algorithms(formula, allowed):
         algorithm_of(stated)(other)
     read, *_ = balls(stated, operands, contract("float32", algorithms=frozenset(allowed)))
-    found = accept.place_in_accept_sets(np.asarray(computed, dtype=np.float64), BINARY32, read, None)
-    assert found.judged.mean() > 0.9
-    return bool(found.accepted.all())
+    places = accept.place_in_accept_sets(np.asarray(computed, dtype=np.float64), BINARY32, read, None)
+    assert places.judged.mean() > 0.9
+    return bool(places.accepted.all())
 
 
 # ------------------------------------------------------------------------------------------------------------ norms

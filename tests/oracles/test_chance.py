@@ -57,16 +57,16 @@ def _likeness(formula: Formula, computed: Any) -> Likeness:
     assert np.all(np.abs(computed - read.centre) <= read.half_widths(BINARY32)), "within the worst case"
     (spread,) = spreads([read], [BINARY32], Evaluations(formula, wide, terms, draws))
     assert spread is not None
-    found = likeness(computed.astype(np.float64), BINARY32, read, spread)
-    assert found is not None
-    return found
+    result = likeness(computed.astype(np.float64), BINARY32, read, spread)
+    assert result is not None
+    return result
 
 
 @pytest.mark.parametrize("formula", _SHAPES)
 def test_an_evaluation_in_float32_is_not_suspect(formula: Formula) -> None:
-    found = _likeness(formula, formula(*_operands(formula)))
-    assert not found.suspect
-    assert 0 < found.overall < 1
+    result = _likeness(formula, formula(*_operands(formula)))
+    assert not result.suspect
+    assert 0 < result.overall < 1
 
 
 def test_a_small_error_within_a_wide_bound_is_suspect() -> None:
@@ -78,10 +78,10 @@ def test_one_element_that_is_off_is_suspect() -> None:
     right = _layers(*_operands(_layers))
     at = tuple(int(i) for i in np.unravel_index(np.argmax(right), right.shape))
     right[at] *= np.float32(1 + 1e-4)
-    found = _likeness(_layers, right)
-    assert found.suspect
-    assert found.at == at
-    assert found.overall < found.most[1]
+    result = _likeness(_layers, right)
+    assert result.suspect
+    assert result.at == at
+    assert result.overall < result.most[1]
 
 
 def test_a_formula_without_errors_says_nothing() -> None:
@@ -102,9 +102,9 @@ def test_an_overflow_of_the_output_is_not_suspect() -> None:
     computed = round_array(FORMATS["float16"], values[0] * values[1])
     assert np.isinf(computed).any()
     assert spread is not None
-    found = likeness(computed, FORMATS["float16"], read, spread)
-    assert found is not None
-    assert not found.suspect
+    result = likeness(computed, FORMATS["float16"], read, spread)
+    assert result is not None
+    assert not result.suspect
 
 
 def test_quantiles_are_those_of_student() -> None:

@@ -24,11 +24,11 @@ def test_nothing_changed_changes_nothing() -> None:
 def test_pure_of_the_same_dtype_answers() -> None:
     verdicts = [verdict("PURE", dtype="float64"), verdict("PURE"), verdict("FWD", Outcome.FAIL, LINE)]
     assert failed(verdicts) == [1]
-    found = charged(verdicts)
-    assert (found[1].outcome, found[2]) == (Outcome.FAIL, verdicts[2])
-    assert found[1].reason == f"f: changed the process: {LINE}, seen in FWD[float32]"
-    assert LINE in failure_text(found[1])
-    assert charged(found) == found
+    result = charged(verdicts)
+    assert (result[1].outcome, result[2]) == (Outcome.FAIL, verdicts[2])
+    assert result[1].reason == f"f: changed the process: {LINE}, seen in FWD[float32]"
+    assert LINE in failure_text(result[1])
+    assert charged(result) == result
 
 
 def test_else_the_first_pure_that_passed() -> None:

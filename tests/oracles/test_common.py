@@ -161,9 +161,9 @@ def test_right_evaluations_of_a_gradient_stay_in_their_accept_sets(name: str) ->
         values = [x.double().numpy(), g.double().numpy()]
         (read,) = balls(_gradient(op, others(n)), values, contract("float32", "cpu", 1))
         for evaluation in evaluations:
-            found = accept.place_in_accept_sets(evaluation(x, g, rng).double().numpy(), BINARY32, read, None)
-            assert found.accepted.all(), f"seed={seed}: {found.ratio.max():.3g} bounds"
-            largest = max(largest, float(found.ratio.max()))
+            places = accept.place_in_accept_sets(evaluation(x, g, rng).double().numpy(), BINARY32, read, None)
+            assert places.accepted.all(), f"seed={seed}: {places.ratio.max():.3g} bounds"
+            largest = max(largest, float(places.ratio.max()))
     assert largest > 0.05, f"largest error/bound {largest}: the bound is too loose to see a fault"
 
 

@@ -34,10 +34,10 @@ def _gradient(f: Formula) -> Formula:
 def _read(f: Formula, *values: Any, terms: Contract | None = None) -> Ball:
     """The ball of a formula of one output; its exact value is in it."""
     arrays = [np.asarray(v, dtype=np.float64) for v in values]
-    (found,) = balls(f, arrays, terms or contract("float32"))
+    (result,) = balls(f, arrays, terms or contract("float32"))
     high, low = to_float_pair(evaluate(f, *arrays)[0][0])
-    assert np.all(~(np.abs((found.centre - high) - low) > found.radii())), "the exact value is outside"
-    return found
+    assert np.all(~(np.abs((result.centre - high) - low) > result.radii())), "the exact value is outside"
+    return result
 
 
 def _holds(found: Ball, value: Any) -> Any:
@@ -65,19 +65,19 @@ FORMULAS: dict[str, Formula] = {
 def test_a_gradient_at_a_kink_that_rounding_moves_is_either_one(name: str) -> None:
     """Each branch's mask, applied by an evaluation that finds itself on that side, gives a gradient in the ball."""
     g = np.array([1.0, -2.0, 0.5])
-    found = _read(_gradient(FORMULAS[name]), ROW, g)
-    assert np.isfinite(found.radii()).all()
+    result = _read(_gradient(FORMULAS[name]), ROW, g)
+    assert np.isfinite(result.radii()).all()
     signs = (-1.0, 1.0) if name == "absolute" else (0.0, 1.0)
     for mask in np.array(np.meshgrid(signs, signs, signs)).reshape(3, -1).T:
         pulled = g * mask
-        assert _holds(found, pulled - pulled.mean()).all()
-    assert not _holds(found, 2 * g).all()
+        assert _holds(result, pulled - pulled.mean()).all()
+    assert not _holds(result, 2 * g).all()
 
 
 @pytest.mark.parametrize("name", FORMULAS)
 def test_a_kink_that_rounding_does_not_reach_is_decided(name: str) -> None:
-    found = _read(_gradient(FORMULAS[name]), [0.25, 1.0, 4.0], [1.0, 1.0, 1.0])
-    assert (found.radii() < 1e-5).all()
+    result = _read(_gradient(FORMULAS[name]), [0.25, 1.0, 4.0], [1.0, 1.0, 1.0])
+    assert (result.radii() < 1e-5).all()
 
 
 def test_a_step_that_rounding_moves_is_both_of_its_values() -> None:
@@ -88,11 +88,11 @@ def test_a_step_that_rounding_moves_is_both_of_its_values() -> None:
         lambda x: 1.0 - np.logical_not(_centred(x) >= 0) * x / x,
         lambda x: np.where(np.reshape(_centred(x) >= 0, (1, 3)), x / x, 0.0)[0],
     ):
-        found = _read(formula, ROW)
-        assert _holds(found, 0.0).all()
-        assert _holds(found, 1.0).all()
-        assert not _holds(found, 1.01).any()
-        assert not _holds(found, -0.01).any()
+        result = _read(formula, ROW)
+        assert _holds(result, 0.0).all()
+        assert _holds(result, 1.0).all()
+        assert not _holds(result, 1.01).any()
+        assert not _holds(result, -0.01).any()
 
 
 def test_relu_of_a_product_that_cancels() -> None:
@@ -104,10 +104,10 @@ def test_relu_of_a_product_that_cancels() -> None:
     def relu(x: Any) -> Any:
         return np.maximum(x @ w + b, 0.0)
 
-    found = _read(_gradient(relu), x, [[1.0]])
-    assert _holds(found, 0.0).all()
-    assert _holds(found, w.T).all()
-    assert not _holds(found, 1.1 * w.T).any()
+    result = _read(_gradient(relu), x, [[1.0]])
+    assert _holds(result, 0.0).all()
+    assert _holds(result, w.T).all()
+    assert not _holds(result, 1.1 * w.T).any()
     assert (_read(relu, x).radii() < 1e-6).all()
 
 
@@ -115,10 +115,10 @@ def test_the_largest_of_computed_values_is_any_that_may_be_it() -> None:
     def largest(x: Any) -> Any:
         return np.max(_centred(x))
 
-    found = _read(_gradient(largest), ROW, 1.0)
+    result = _read(_gradient(largest), ROW, 1.0)
     for k in range(3):
-        assert _holds(found, np.eye(3)[k] - 1 / 3).all()
-    assert not _holds(found, np.full(3, 1.1)).any()
+        assert _holds(result, np.eye(3)[k] - 1 / 3).all()
+    assert not _holds(result, np.full(3, 1.1)).any()
     sure = _read(_gradient(largest), [0.0, 1.0, 5.0], 1.0)
     assert (sure.radii() < 1e-5).all()
 
@@ -139,28 +139,28 @@ def test_any_slope_between_the_one_sided_ones_is_right(
     formula: Formula, at: float, slopes: tuple[float, float], middle: float
 ) -> None:
     for derivative in (_gradient(formula), lambda x, t: jvp(formula, [x], [t])[1][0]):
-        found = _read(derivative, [at], [1.0])
+        result = _read(derivative, [at], [1.0])
         for slope in (*slopes, middle, 0.3):
-            assert _holds(found, slope).all()
-        assert not _holds(found, slopes[1] + 0.01).any()
-        assert not _holds(found, slopes[0] - 0.01).any()
+            assert _holds(result, slope).all()
+        assert not _holds(result, slopes[1] + 0.01).any()
+        assert not _holds(result, slopes[0] - 0.01).any()
         exact = to_float_pair(evaluate(derivative, np.array([at]), np.array([1.0]))[0][0])[0]
         assert exact == middle
 
 
 def test_a_tie_of_three_may_go_to_one_or_to_all() -> None:
     x = [1.0, 2.0, 2.0, 2.0]
-    found = _read(_gradient(lambda x: np.max(x)), x, 1.0)
-    assert _holds(found, [0.0, 1.0, 0.0, 0.0]).all()
-    assert _holds(found, [0.0, 1 / 3, 1 / 3, 1 / 3]).all()
-    assert not _holds(found, [0.1, 0.0, 0.0, 1.0]).all()
+    result = _read(_gradient(lambda x: np.max(x)), x, 1.0)
+    assert _holds(result, [0.0, 1.0, 0.0, 0.0]).all()
+    assert _holds(result, [0.0, 1 / 3, 1 / 3, 1 / 3]).all()
+    assert not _holds(result, [0.1, 0.0, 0.0, 1.0]).all()
 
 
 def test_equal_largest_elements_share_the_slope_of_amax() -> None:
     x = [1.0, 2.0, 2.0, 2.0]
-    found = _read(_gradient(lambda x: amax(x)), x, 1.0)
-    assert _holds(found, _f32([0.0, 1 / 3, 1 / 3, 1 / 3])).all()
-    assert not _holds(found, [0.0, 1.0, 0.0, 0.0])[1:].any()
+    result = _read(_gradient(lambda x: amax(x)), x, 1.0)
+    assert _holds(result, _f32([0.0, 1 / 3, 1 / 3, 1 / 3])).all()
+    assert not _holds(result, [0.0, 1.0, 0.0, 0.0])[1:].any()
     moved = _read(lambda x, t: jvp(lambda x: amax(x), [x], [t])[1][0], x, [5.0, 1.0, 2.0, 6.0])
     assert _holds(moved, 3.0)
     assert moved.radii() < 1e-5
@@ -172,8 +172,8 @@ def test_equal_largest_elements_share_the_slope_of_amax() -> None:
 def test_a_root_of_what_may_be_negative_is_not_judged() -> None:
     """√(E[x²] − E[x]²) of a nearly constant row: an evaluation takes the root of a negative number."""
     x = np.array([3.0, 3.0001, 2.9999, 3.0])
-    found = _read(lambda x: np.sqrt(np.mean(x * x) - np.square(np.mean(x))), x)
-    assert np.isinf(found.radii())
+    result = _read(lambda x: np.sqrt(np.mean(x * x) - np.square(np.mean(x))), x)
+    assert np.isinf(result.radii())
     for squares in (np.square, lambda c: c * c, lambda c: np.absolute(c) * np.absolute(c)):
         root = _read(lambda x, f=squares: np.sqrt(np.mean(f(x - np.mean(x))) + 0.0), np.full(3, 0.87))
         assert np.isfinite(root.radii())
@@ -187,21 +187,21 @@ def test_integer_powers_of_negative_numbers(exponent: int) -> None:
     def formula(x: Any) -> Any:
         return (x - np.mean(x, -1, keepdims=True)) ** exponent
 
-    found = _read(formula, x)
+    result = _read(formula, x)
     computed = (x - x.mean(-1, keepdims=True, dtype=np.float32)).astype(np.float32)
     power = _f32(1.0)
     for _ in range(abs(exponent)):
         power = _f32(power * computed)
     power = _f32(1.0) / power if exponent < 0 else power
-    assert np.isfinite(found.radii()).all()
-    assert _holds(found, power).all()
+    assert np.isfinite(result.radii()).all()
+    assert _holds(result, power).all()
     wrong = np.abs(power) if exponent % 2 else -power
-    assert not _holds(found, wrong)[computed < 0].any()
+    assert not _holds(result, wrong)[computed < 0].any()
 
 
 def test_a_negative_power_through_zero_is_not_judged() -> None:
-    found = _read(lambda x: (x - np.mean(x)) ** -1, ROW + np.eye(3)[2])
-    assert np.isfinite(found.radii()[2])
+    result = _read(lambda x: (x - np.mean(x)) ** -1, ROW + np.eye(3)[2])
+    assert np.isfinite(result.radii()[2])
     with np.errstate(divide="ignore"):
         assert not np.isfinite(balls(lambda x: _centred(x) ** -1, [ROW], contract("float32"))[0].radii()).any()
 
@@ -209,17 +209,17 @@ def test_a_negative_power_through_zero_is_not_judged() -> None:
 def test_arrays_of_constants_are_rounded_as_numbers_are() -> None:
     first, second = np.array([1.15139]), np.array([1.10163])
     x = np.float64(np.random.default_rng(3).standard_normal(2000).astype(np.float32))
-    found = _read(lambda x: x * first * second, x)
-    assert _holds(found, (_f32(x) * _f32(first)) * _f32(second)).all()
-    assert (found.radii() < 6 * U * np.abs(x)).all()
+    result = _read(lambda x: x * first * second, x)
+    assert _holds(result, (_f32(x) * _f32(first)) * _f32(second)).all()
+    assert (result.radii() < 6 * U * np.abs(x)).all()
     assert ball(np.zeros(3), contract("float32")).lift(np.array([0.5, 3.0, -7.0])).radius is None
     assert ball(np.zeros(3), contract("float64")).lift(np.array([0.1, 0.3])).radius is None
 
 
 def test_constants_below_the_normal_range_move_by_half_of_the_least_number() -> None:
     for value in (1e-41, np.array([1e-41, 1.0])):
-        found = _read(lambda x, c=value: x * c, np.full(2, 1e30))
-        assert _holds(found, _f32(1e30) * _f32(value)).all()
+        result = _read(lambda x, c=value: x * c, np.full(2, 1e30))
+        assert _holds(result, _f32(1e30) * _f32(value)).all()
     assert ball(np.zeros(1), contract("float32")).lift(1e-41).radii() == BINARY32.eta
 
 

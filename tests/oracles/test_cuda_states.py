@@ -72,9 +72,9 @@ def test_what_goes_wrong_after_a_call_has_returned_is_an_error_of_the_call(monke
     monkeypatch.setattr(torch.cuda, "synchronize", fail)
     on_cpu, on_gpu = (Judge(declared(scaled), OWN, contract("float32"), device) for device in ("cpu", "cuda"))
     assert on_cpu.call(lambda: 1) == 1
-    with pytest.raises(Violation, match="scaled the call: raised RuntimeError on valid input") as found:
+    with pytest.raises(Violation, match="scaled the call: raised RuntimeError on valid input") as result:
         on_gpu.call(lambda: 1, what="the call")
-    assert "device-side assert" in found.value.message
+    assert "device-side assert" in result.value.message
 
 
 def test_an_error_of_a_candidates_work_is_its_answer(monkeypatch: pytest.MonkeyPatch) -> None:

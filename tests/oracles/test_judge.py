@@ -71,18 +71,18 @@ def test_a_judge_tells_where_the_worst_element_is_and_by_which_word_it_was_found
 
     given = sample(1)
     judge = Judge(declared(wrong), "opassay", contract("float32"))
-    with pytest.raises(Violation) as found:
+    with pytest.raises(Violation) as result:
         judge.hold(given)
-    violation = found.value
+    violation = result.value
     assert violation.fault is not None
     assert (violation.fault.output, violation.fault.index) == (0, (2, 1))
     assert violation.make_script is not None
     assert violation.sample is given
     assert judge.tally.judged == 0
-    with pytest.raises(Violation) as found:
+    with pytest.raises(Violation) as result:
         judge.hold(given, function=wrong)
-    assert found.value.fault is not None
-    assert found.value.make_script is None, "no program of the subject alone repeats it"
+    assert result.value.fault is not None
+    assert result.value.make_script is None, "no program of the subject alone repeats it"
 
 
 def test_a_judge_that_judges_again_counts_from_nothing_in_the_same_part() -> None:

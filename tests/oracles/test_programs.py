@@ -151,9 +151,9 @@ def test_a_subject_is_named_where_a_fresh_process_can_import_it(
 
 def test_a_call_of_torch_that_the_framework_wraps_is_written_out() -> None:
     op = load_op("nll_loss")
-    found = named(op.subjects["decomposition"])
-    assert found.imports == ("import torch._refs.nn.functional as refs",)
-    assert found.lines[-1] == "op = _refs_nll_loss"
+    result = named(op.subjects["decomposition"])
+    assert result.imports == ("import torch._refs.nn.functional as refs",)
+    assert result.lines[-1] == "op = _refs_nll_loss"
     with pytest.raises(NoProgram, match=r"object of the framework|imported by its name"):
         named(op.subjects["module"])
 
@@ -180,10 +180,10 @@ def test_the_program_is_the_same_every_time_and_keeps_every_bit() -> None:
     ]
     checks = ["def same(a, b):", "    return a.equal(b) and a.dtype == b.dtype", ""]
     text = program(op, Cell("", "", "", "", "torch"), Script({f"t{i}": t for i, t in enumerate(numbers)}), "", "")
-    found: dict[str, Any] = {}
-    exec("\n".join([text, *checks]), found)
+    results: dict[str, Any] = {}
+    exec("\n".join([text, *checks]), results)
     for i, t in enumerate(numbers):
-        again = found[f"t{i}"]
+        again = results[f"t{i}"]
         assert (again.dtype, again.shape, again.stride()) == (t.dtype, t.shape, t.stride())
         kind = {2: torch.int16, 4: torch.int32, 8: torch.int64}[t.element_size()]
         assert torch.equal(again.contiguous().view(kind), t.contiguous().view(kind))

@@ -90,12 +90,12 @@ PLANTED = (
 
 @pytest.mark.parametrize("planted", PLANTED, ids=lambda planted: f"{planted.property}: {planted.subject.__name__}")
 def test_a_program_sees_the_fault_and_passes_the_right_op(planted: Planted) -> None:
-    found = planted.found()
-    assert found.make_script is not None, found.message
+    result = planted.found()
+    assert result.make_script is not None, result.message
     cell = Cell("scaled", planted.property, planted.dtype, "cpu", "opassay")
-    text = program(planted.op(), cell, found.make_script(), found.title, "1234-ab")
+    text = program(planted.op(), cell, result.make_script(), result.title, "1234-ab")
     wrong = run_program(text)
-    assert wrong.status == 1, f"{wrong.printed}\n{found.message}\n{text}"
+    assert wrong.status == 1, f"{wrong.printed}\n{result.message}\n{text}"
     for word in ("computed", "allowed"):
         assert word in wrong.printed
     name = f"op = {products.__name__}."

@@ -330,9 +330,9 @@ def test_a_sum_of_terms_that_cancel_is_off_by_u_times_its_partial_sums() -> None
     """The bound is half of (n - 1) u Σ |x| there, and a legal order reaches it: terms lost to a large partial sum."""
     lost = np.full(4000, 0.499 * 2.0**-11)
     values = np.concatenate([[2.0**12], lost, [-(2.0**12)]])
-    (found,) = balls(lambda x: np.sum(x, keepdims=True), [values], contract("float32"))
+    (result,) = balls(lambda x: np.sum(x, keepdims=True), [values], contract("float32"))
     in_order = np.cumsum(values.astype(np.float32), dtype=np.float32)[-1]
-    off, bound, classic = abs(float(in_order) - np.sum(values)), found.radii()[0], 4001 * 2.0**-24 * 2.0**13
+    off, bound, classic = abs(float(in_order) - np.sum(values)), result.radii()[0], 4001 * 2.0**-24 * 2.0**13
     assert 0.95 * bound < off <= bound < 0.55 * classic
     # Where no terms cancel, the partial sums reach the sum, and nothing is gained.
     (whole,) = balls(lambda x: np.sum(x, keepdims=True), [np.abs(values)], contract("float32"))

@@ -68,9 +68,9 @@ def _element_by_element(
     """The balls where no operand is called few, and no operand of the formula has a known bound."""
     with monkeypatch.context() as patched:
         patched.setattr(arithmetic, "_FEW", 10**9)
-        found: Ball = formula(*(Ball(x.centre, x.radius, terms) for x in given))
-        found.radii()
-    return found
+        result: Ball = formula(*(Ball(x.centre, x.radius, terms) for x in given))
+        result.radii()
+    return result
 
 
 @pytest.mark.parametrize("size", [1.0, 2.0**-130, 2.0**60])
@@ -109,5 +109,5 @@ def test_the_bound_of_all_elements_holds() -> None:
     for terms in TERMS.values():
         for formula in FORMULAS.values():
             with np.errstate(all="ignore"):
-                found: Ball = formula(*(ball(x, terms) for x in _operands(1.0)))
-                assert not np.any(np.abs(found.centre) + found.radii() > found.most)
+                result: Ball = formula(*(ball(x, terms) for x in _operands(1.0)))
+                assert not np.any(np.abs(result.centre) + result.radii() > result.most)

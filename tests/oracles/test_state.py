@@ -34,9 +34,9 @@ def test_a_change_is_named_and_put_back(name: str) -> None:
     change, line = CHANGES[name]
     with process.watched(*TIERS) as after, process.watched(*TIERS) as seen:
         change()
-    assert [found for found in seen if found.startswith(line)], seen
+    assert [result for result in seen if result.startswith(line)], seen
     assert after == []
-    assert all(len(found) <= process.MAX_LINE for found in seen)
+    assert all(len(result) <= process.MAX_LINE for result in seen)
 
 
 @pytest.mark.parametrize("name", LEFT)
@@ -46,7 +46,7 @@ def test_what_is_left_is_named_once(name: str) -> None:
         leave()
     with process.watched(process.LEFTOVERS) as after:
         pass
-    assert [found for found in seen if found.startswith(line)], seen
+    assert [result for result in seen if result.startswith(line)], seen
     assert after == []
 
 
@@ -59,10 +59,10 @@ def test_pure_finds_it(name: str) -> None:
         change()
         return y
 
-    found = violation(check_purity, declared(changing), sample(1))
-    assert found is not None
-    assert found.code.name == "MUTATED"
-    assert line in found.message
+    result = violation(check_purity, declared(changing), sample(1))
+    assert result is not None
+    assert result.code.name == "MUTATED"
+    assert line in result.message
 
 
 def test_nothing_is_found_where_nothing_changed() -> None:

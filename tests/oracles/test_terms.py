@@ -43,9 +43,9 @@ def test_a_format_that_is_none_is_refused(field: str) -> None:
 
 
 def test_an_allowance_that_asks_for_more_than_the_dtype_has_allows_nothing() -> None:
-    found = terms("strict+tf32+bfloat16_partials").contract("float32")
-    assert found.products.factors == FACTORS["tf32"]
-    assert found.products.partials == FORMATS["bfloat16"]
+    result = terms("strict+tf32+bfloat16_partials").contract("float32")
+    assert result.products.factors == FACTORS["tf32"]
+    assert result.products.partials == FORMATS["bfloat16"]
     held = terms("strict+tf32+float16_partials+float16").contract("float16")
     assert held.products == Products()
 

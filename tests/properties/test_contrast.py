@@ -59,12 +59,12 @@ def test_a_failure_says_what_failing_samples_have_in_common(condition: Callable[
 
 
 def test_a_failure_that_is_not_to_be_simpler_is_the_same_of_the_sample_as_it_was_found() -> None:
-    found, simplest = (_verdict(_where(lambda x, *rest: x.ndim == 3), simpler=simpler) for simpler in (False, True))
-    assert (found.outcome, found.code, found.reason) == (Outcome.FAIL, simplest.code, simplest.reason)
-    assert found.failure is not None
+    result, simplest = (_verdict(_where(lambda x, *rest: x.ndim == 3), simpler=simpler) for simpler in (False, True))
+    assert (result.outcome, result.code, result.reason) == (Outcome.FAIL, simplest.code, simplest.reason)
+    assert result.failure is not None
     assert simplest.failure is not None
-    assert "in common" not in found.failure.message
-    assert len(found.failure.case) > len(simplest.failure.case)
+    assert "in common" not in result.failure.message
+    assert len(result.failure.case) > len(simplest.failure.case)
 
 
 def test_a_dtype_beside_the_input_is_named() -> None:

@@ -84,9 +84,9 @@ def outcomes(verdicts: list[Verdict]) -> dict[str, str]:
 
 @pytest.mark.parametrize("reference", [None, cube], ids=["forward", "formula"])
 def test_a_right_function_passes(reference: Any) -> None:
-    found = verify_function(Cube, samples, reference, dtypes=("float64",))
-    assert {v.outcome for v in found} <= {Outcome.VERIFIED, Outcome.UNSUPPORTED}, [v.reason for v in found]
-    asked = {v.cell.property for v in found if v.outcome == Outcome.VERIFIED}
+    verdict = verify_function(Cube, samples, reference, dtypes=("float64",))
+    assert {v.outcome for v in verdict} <= {Outcome.VERIFIED, Outcome.UNSUPPORTED}, [v.reason for v in verdict]
+    asked = {v.cell.property for v in verdict if v.outcome == Outcome.VERIFIED}
     assert asked >= {"FWD", "VJP", "JVP", "ORD2", "ORD3", "ADJ", "VMAP", "NEST", "WORD", "DUAL", "PURE", "SAVE", "COMP"}
 
 
@@ -160,9 +160,9 @@ def test_a_transform_without_a_rule_is_not_asked_for() -> None:
             (y,) = ctx.saved_tensors
             return g * y
 
-    found = outcomes(verify_function(Plain, samples, dtypes=("float64",)))
-    assert {found[code] for code in ("JVP", "ADJ", "VMAP", "NEST")} == {"unsupported"}
-    assert {found[code] for code in ("FWD", "VJP", "ORD2", "ORD3", "WORD", "SAVE", "PURE")} == {"verified"}
+    result = outcomes(verify_function(Plain, samples, dtypes=("float64",)))
+    assert {result[code] for code in ("JVP", "ADJ", "VMAP", "NEST")} == {"unsupported"}
+    assert {result[code] for code in ("FWD", "VJP", "ORD2", "ORD3", "WORD", "SAVE", "PURE")} == {"verified"}
 
 
 # ------------------------------------------------------------------------------------------------ without a formula
@@ -190,10 +190,10 @@ OPAQUE_MISTAKES = [
 
 
 def test_without_a_formula_the_ways_to_a_result_must_agree() -> None:
-    found = verify_function(changed(forward=_strange), samples, dtypes=("float64",))
-    reasons = {v.cell.property: v.reason for v in found}
+    verdict = verify_function(changed(forward=_strange), samples, dtypes=("float64",))
+    reasons = {v.cell.property: v.reason for v in verdict}
     assert reasons["VJP"].startswith("no formula: it uses aten.special_erfcx.default"), reasons["VJP"]
-    assert outcomes(found)["AGREE"] == "verified"
+    assert outcomes(verdict)["AGREE"] == "verified"
 
 
 @pytest.mark.parametrize(("name", "members"), OPAQUE_MISTAKES, ids=[m[0] for m in OPAQUE_MISTAKES])
@@ -269,8 +269,8 @@ def test_bad_input_is_refused_by_name(arguments: Any, error: type[Exception], me
 
 def test_samples_may_be_given_one_by_one() -> None:
     rows = [(torch.ones(3),), (torch.linspace(0.5, 1.5, 4).reshape(2, 2), 0.5)]
-    found = verify_function(Cube, rows, properties=("VJP", "VMAP", "NEST"), dtypes=("float32",))
-    assert set(outcomes(found).values()) == {"verified"}, [v.reason for v in found]
+    verdict = verify_function(Cube, rows, properties=("VJP", "VMAP", "NEST"), dtypes=("float32",))
+    assert set(outcomes(verdict).values()) == {"verified"}, [v.reason for v in verdict]
 
 
 NAME = f"{HERE}:Cube({HERE}:samples,{HERE}:cube)"

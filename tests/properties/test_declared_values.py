@@ -33,10 +33,10 @@ def wrong_where(name: str, when: When) -> Op:
     right = declared.subjects["opassay"]
 
     def faulty(*args: Any) -> Any:
-        found = right(*args)
+        result = right(*args)
         if not when(*args):
-            return found
-        return tuple(2 * y for y in found) if isinstance(found, tuple) else 2 * found
+            return result
+        return tuple(2 * y for y in result) if isinstance(result, tuple) else 2 * result
 
     planted: Op = dataclasses.replace(declared, subjects={"faulty": faulty, "right": right})
     return planted
@@ -177,11 +177,11 @@ def test_a_sample_with_the_seed_of_another_one_is_no_more_evidence_of_a_bias() -
     def biased(seeds: Any) -> dict[str, float]:
         one = np.ones(3)
         yes = np.ones(3, bool)
-        found = Elements(yes, yes, ~yes, one, lambda some: Measures(*(one[some],) * 5), lambda at: Edges(1.0, 1.0))
+        result = Elements(yes, yes, ~yes, one, lambda some: Measures(*(one[some],) * 5), lambda at: Edges(1.0, 1.0))
         tally = Tally()
         for seed in seeds:
             with tally.sample(Sample((), seed)):
-                tally.output(found, "out", "forward", lambda at: Worst("out", "forward", "0", "0", 1.0, 1.0))
+                tally.output(result, "out", "forward", lambda at: Worst("out", "forward", "0", "0", 1.0, 1.0))
         return tally.biases()
 
     assert biased(range(200))

@@ -29,13 +29,13 @@ def test_torch_is_right_by_the_formula_and_a_defect_is_not(name: str) -> None:
         dtypes=lambda x: (x.dtype,),
     )
     settings = Settings("brief", max_examples=8)
-    found = {
+    results = {
         subject: verify(op, subject, ("FWD", "VJP"), ("float32",), settings=settings)
         for subject in ("opassay", "wrong")
     }
-    refused = sorted({v.cell.dtype for v in found["wrong"] if v.outcome is Outcome.FAIL})
+    refused = sorted({v.cell.dtype for v in results["wrong"] if v.outcome is Outcome.FAIL})
     print(f"{name:22s} wrong: refused in {', '.join(refused) or 'nothing'}")
-    assert [(v.cell, v.reason) for v in found["opassay"] if v.outcome is not Outcome.VERIFIED] == []
+    assert [(v.cell, v.reason) for v in results["opassay"] if v.outcome is not Outcome.VERIFIED] == []
     assert refused == ["float32"]
 
 

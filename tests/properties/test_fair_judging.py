@@ -145,9 +145,9 @@ def _of_two_faults(x: Tensor) -> Tensor:
 def test_a_cell_tells_each_kind_of_failure_with_how_many_samples_showed_it() -> None:
     verdict = _verdict(_op(_of_two_faults, None))
     assert verdict.outcome is Outcome.FAIL
-    found = {failure.code: failure for failure in verdict.causes}
-    assert len(verdict.causes) == len(found) == 2
-    assert found[Code.RAISED].signs.error == "RuntimeError: three rows"
+    results = {failure.code: failure for failure in verdict.causes}
+    assert len(verdict.causes) == len(results) == 2
+    assert results[Code.RAISED].signs.error == "RuntimeError: three rows"
     assert all(failure.signs.samples >= 1 for failure in verdict.causes)
     assert sum(failure.signs.samples for failure in verdict.causes) > 2
     for failure in verdict.causes:

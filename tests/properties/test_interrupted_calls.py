@@ -29,14 +29,14 @@ def _by_hand() -> Tensor:
 @pytest.mark.parametrize(("call", "left"), [(_in_a_block, [True, True, True]), (_by_hand, [False, True, True])])
 def test_how_gradients_are_left_at_every_call_of_torch_that_fails(call: Callable[[], Tensor], left: list[bool]) -> None:
     """At exp, at sin, and at neither of them; nothing else can fail."""
-    found: list[bool] = []
+    results: list[bool] = []
 
     def watched() -> None:
         try:
             call()
         finally:
-            found.append(torch.is_grad_enabled())
+            results.append(torch.is_grad_enabled())
 
     assert [call_interrupted(watched, number) for number in (1, 2, 3)] == [True, True, False]
-    assert found == left
+    assert results == left
     assert torch.is_grad_enabled()

@@ -65,11 +65,11 @@ def test_a_fault_that_begins_at_a_length_is_caught(name: str) -> None:
     missed = []
     for axis in AXES[name].names:
         for how, code in HOW.items():
-            found = [caught_by(stops_at(name, axis, first, how), code) for first in FIRSTS]
+            results = [caught_by(stops_at(name, axis, first, how), code) for first in FIRSTS]
             print(
-                f"\n{name:16s} {axis:10s} {how:9s} {code}", *(f"{n}: {f}" for n, f in zip(FIRSTS, found, strict=True))
+                f"\n{name:16s} {axis:10s} {how:9s} {code}", *(f"{n}: {f}" for n, f in zip(FIRSTS, results, strict=True))
             )
-            missed += [(axis, how, n, f) for n, f in zip(FIRSTS, found, strict=True) if f != "caught"]
+            missed += [(axis, how, n, f) for n, f in zip(FIRSTS, results, strict=True) if f != "caught"]
     assert not missed
 
 
@@ -77,13 +77,13 @@ def test_a_fault_that_begins_at_a_length_is_caught(name: str) -> None:
 def test_a_fault_of_trace_that_begins_at_a_length_is_caught() -> None:
     # A diagonal of 265 elements would take a matrix of more than 70,000, the most that is drawn.
     for first in (73, 129):
-        found = {how: caught_by(long_diagonal(first, how), code) for how, code in HOW.items()}
-        print(f"\ntrace            diagonal   {first}: {found}")
-        assert found == {"forward": "caught", "backward": "caught"}
+        results = {how: caught_by(long_diagonal(first, how), code) for how, code in HOW.items()}
+        print(f"\ntrace            diagonal   {first}: {results}")
+        assert results == {"forward": "caught", "backward": "caught"}
     for axis, name in enumerate(("rows", "columns")):
-        found = {str(first): caught_by(many_rows(axis, first), "FWD") for first in FIRSTS}
-        print(f"\ntrace            {name:10s} {found}")
-        assert set(found.values()) == {"caught"}
+        results = {str(first): caught_by(many_rows(axis, first), "FWD") for first in FIRSTS}
+        print(f"\ntrace            {name:10s} {results}")
+        assert set(results.values()) == {"caught"}
 
 
 def test_a_failing_large_sample_shrinks_to_the_length_at_which_the_fault_begins_and_replays() -> None:

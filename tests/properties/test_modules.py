@@ -176,10 +176,10 @@ def _verdict(kind: type[torch.nn.BatchNorm1d], code: str = "WAYS") -> Verdict:
 @pytest.mark.parametrize("name", one_fast_in(3, FAULTS))
 def test_a_planted_fault_is_found(name: str) -> None:
     kind, text = FAULTS[name]
-    found = [verdict for verdict in (_verdict(kind, code) for code in ("WAYS", "FWD")) if verdict.failure]
-    assert found
-    assert any(text in verdict.failure.message for verdict in found if verdict.failure)
-    assert all(verdict.code != Code.HARNESS for verdict in found)
+    results = [verdict for verdict in (_verdict(kind, code) for code in ("WAYS", "FWD")) if verdict.failure]
+    assert results
+    assert any(text in verdict.failure.message for verdict in results if verdict.failure)
+    assert all(verdict.code != Code.HARNESS for verdict in results)
 
 
 def test_the_right_module_passes() -> None:

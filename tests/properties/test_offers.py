@@ -41,11 +41,11 @@ def racing(x: Tensor) -> Tensor:
 
 
 def test_equal_bits_are_not_asked_of_a_kernel_that_offers_none() -> None:
-    found = asked(racing, offer=Offer(deterministic=False))
-    unasked = [found.pop(code) for code in ("DET", "CALLS")]
+    result = asked(racing, offer=Offer(deterministic=False))
+    unasked = [result.pop(code) for code in ("DET", "CALLS")]
     assert [(v.outcome, v.code) for v in unasked] == [(Outcome.UNSUPPORTED, Code.NOT_APPLICABLE)] * 2
     assert all("its offer says deterministic=False" in v.reason for v in unasked)
-    assert {v.outcome for v in found.values()} == {Outcome.VERIFIED}, str(found)
+    assert {v.outcome for v in result.values()} == {Outcome.VERIFIED}, str(result)
 
 
 def test_they_are_asked_of_others_and_values_of_both() -> None:
@@ -78,9 +78,9 @@ def test_a_promise_of_bits_in_any_batch_is_asked_for(rows: int) -> None:
 
 @pytest.mark.slow
 def test_it_is_asked_where_it_is_promised_and_there_alone() -> None:
-    found = asked(one_by_one, offer=Offer(invariant=True))
-    assert set(found) == {*opassay.KERNEL_PROPERTIES, "INV"}
-    assert found["INV"].outcome is Outcome.VERIFIED, str(found["INV"])
+    result = asked(one_by_one, offer=Offer(invariant=True))
+    assert set(result) == {*opassay.KERNEL_PROPERTIES, "INV"}
+    assert result["INV"].outcome is Outcome.VERIFIED, str(result["INV"])
     assert "INV" not in asked(split_from(4))
     (unasked,) = asked(split_from(4), "INV").values()
     assert (unasked.outcome, unasked.reason) == (Outcome.UNSUPPORTED, "kernel promises nothing of slices")
@@ -161,10 +161,10 @@ class Cube(torch.autograd.Function):
 
 def test_no_second_order_is_asked_of_a_kernel_that_offers_the_first() -> None:
     codes = ("VJP", "ORD2", "ORD3", "ADJ", "NEST", "WORD", "DUAL", "NEEDS", "WAYS", "SAVE", "AGREE")
-    found = asked(Cube.apply, *codes, reference=lambda x: x**3, offer=Offer(max_order=1), dtypes="float64")
-    assert {v.outcome for v in found.values()} <= {Outcome.VERIFIED, Outcome.UNSUPPORTED, Outcome.WEAK}, str(found)
-    assert found["VJP"].outcome is Outcome.VERIFIED
-    assert [found[code].outcome for code in ("ORD2", "ORD3")] == [Outcome.UNSUPPORTED] * 2
+    result = asked(Cube.apply, *codes, reference=lambda x: x**3, offer=Offer(max_order=1), dtypes="float64")
+    assert {v.outcome for v in result.values()} <= {Outcome.VERIFIED, Outcome.UNSUPPORTED, Outcome.WEAK}, str(result)
+    assert result["VJP"].outcome is Outcome.VERIFIED
+    assert [result[code].outcome for code in ("ORD2", "ORD3")] == [Outcome.UNSUPPORTED] * 2
     assert asked(Cube.apply, "ORD2", reference=lambda x: x**3)["ORD2"].outcome is Outcome.FAIL
 
 

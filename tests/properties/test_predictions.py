@@ -11,9 +11,9 @@ from opassay.properties.engine.predictions import RANKS, predictions
 
 @pytest.mark.parametrize(("op", "lines"), [("sync_batch_norm", 2), ("reduce_add_coalesced", 1), ("layer_norm", 0)])
 def test_a_line_has_calls_bytes_and_time_for_every_number_of_ranks(op: str, lines: int) -> None:
-    found = predictions(op)
-    assert len(found) == lines
-    for line in found:
+    result = predictions(op)
+    assert len(result) == lines
+    for line in result:
         assert line.startswith("predicted, ")
         assert len(line) <= 300  # what a report shows of a note
         assert [int(n) for n in re.findall(r"(\d+) ranks \d+ calls \d+ kB \d+ µs", line)] == list(RANKS)

@@ -97,8 +97,8 @@ def test_what_is_no_question_is_no_pass() -> None:
 
 def test_an_op_is_verified_by_its_name() -> None:
     few = opassay.Settings("brief", max_examples=2)
-    (found,) = assert_verified("trace", properties=("FWD",), settings=few)
-    assert found.cell.key == "trace::FWD[float32-cpu-opassay]"
+    (result,) = assert_verified("trace", properties=("FWD",), settings=few)
+    assert result.cell.key == "trace::FWD[float32-cpu-opassay]"
     with pytest.raises(ValueError, match="did you mean 'trace'"):
         assert_verified("trase")
 

@@ -55,10 +55,10 @@ def wrong_where(which: Callable[..., bool]) -> Callable[[Callable[..., Any]], Fa
 
     def of(right: Callable[..., Any]) -> Faulty:
         def faulty(*args: Any) -> Any:
-            found = right(*args)
+            result = right(*args)
             if not which(*args):
-                return found
-            return torch.where(torch.isfinite(found), 2 * found, 1.0)
+                return result
+            return torch.where(torch.isfinite(result), 2 * result, 1.0)
 
         return faulty
 
@@ -117,9 +117,9 @@ def test_the_filling_that_comes_closest_is_closer_than_any_other() -> None:
         for one in drafting.drafts(op, "bfloat16", "ordinary", 0).first(40)
         if ("dtype", "None") in one.draft.values and math.prod(one.draft.extents.values()) > 16
     )
-    found = [edges.closest(judge, draft.sample(seed)) for seed in range(edges.FILLINGS)]
-    assert 0 < min(found) < 0.02
-    assert min(found) < np.median(found) / 4
+    results = [edges.closest(judge, draft.sample(seed)) for seed in range(edges.FILLINGS)]
+    assert 0 < min(results) < 0.02
+    assert min(results) < np.median(results) / 4
 
 
 def test_three_samples_in_turn_have_every_special_value_in_every_argument() -> None:

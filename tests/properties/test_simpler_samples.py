@@ -33,10 +33,10 @@ def _asked(start: tuple[int, str], most: int, seconds: float) -> list[tuple[int,
         raise Violation(Code.VALUE, "wrong")
 
     first = next(d for d in Drafts(DRAFTS, 1).after(0) if (d.draft.extents["row"], d.draft.regime) == start)
-    found = draws.FailingDraft(first, 0)
-    found.__cause__ = Violation(Code.VALUE, "wrong")
+    result = draws.FailingDraft(first, 0)
+    result.__cause__ = Violation(Code.VALUE, "wrong")
     with pytest.raises(Violation):
-        draws.simplify(DRAFTS, ask, found, LIMITS, most, seconds)
+        draws.simplify(DRAFTS, ask, result, LIMITS, most, seconds)
     return asked
 
 

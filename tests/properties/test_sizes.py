@@ -25,14 +25,14 @@ def off_where(name: str, when: Callable[..., bool]) -> Op:
     right = declared.subjects["opassay"]
 
     def faulty(*args: Any) -> Any:
-        found = right(*args)
-        first = found[0] if isinstance(found, tuple) else found
+        result = right(*args)
+        first = result[0] if isinstance(result, tuple) else result
         if not when(*args) or not first.numel():
-            return found
+            return result
         factors = torch.ones(first.numel(), dtype=first.dtype)
         factors[-1] = 2
         changed = first * factors.reshape(first.shape)
-        return (changed, *found[1:]) if isinstance(found, tuple) else changed
+        return (changed, *result[1:]) if isinstance(result, tuple) else changed
 
     planted: Op = dataclasses.replace(declared, subjects={"faulty": faulty, "right": right})
     return planted

@@ -17,16 +17,16 @@ NUMBER = 3141592653
 
 
 def _drawn() -> list[int]:
-    found: list[int] = []
+    results: list[int] = []
 
     @hypothesis.seed(5)
     @hypothesis.settings(max_examples=300, database=None, phases=[hypothesis.Phase.generate])
     @hypothesis.given(st.integers(0, 2**32 - 1))
     def draw(number: int) -> None:
-        found.append(number)
+        results.append(number)
 
     draw()
-    return found
+    return results
 
 
 def test_numbers_in_modules_are_not_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

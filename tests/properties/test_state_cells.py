@@ -92,7 +92,7 @@ def test_pure_fails_and_names_the_change(name: str) -> None:
     assert (verdict.outcome, verdict.code) == (Outcome.FAIL, Code.MUTATED), verdict.reason
     assert verdict.failure is not None
     assert line in verdict.failure.message
-    assert any(found.startswith(line) for found in verdict.changed)
+    assert any(result.startswith(line) for result in verdict.changed)
 
 
 @pytest.mark.slow
@@ -103,7 +103,7 @@ def test_a_setter_that_fires_once_fails_pure_wherever_it_fired(name: str) -> Non
     assert (first.outcome, first.code) == (Outcome.FAIL, Code.MUTATED), first.reason
     fired, pure = verify(planted(after(once(change))), properties=("FWD", "PURE"), dtypes=("float32",), settings=FEW)
     assert fired.outcome == Outcome.VERIFIED, fired.reason
-    assert any(found.startswith(line) for found in fired.changed)
+    assert any(result.startswith(line) for result in fired.changed)
     assert pure.changed == ()
     assert (pure.outcome, pure.code) == (Outcome.FAIL, Code.MUTATED)
     assert "seen in FWD[float32]" in pure.reason
@@ -132,9 +132,9 @@ def test_a_right_op_is_not_accused(alone: dict[str, Verdict]) -> None:
 @pytest.mark.parametrize("op", ["layer_norm", "batch_norm", "softmax", "nll_loss", "broadcast", "function"])
 def test_ops_of_the_catalog_are_not_accused(op: str) -> None:
     few = Settings("brief", max_examples=1)
-    found = [run_cell(Cell(op, code, "float32", "cpu", "opassay"), few) for code in ("VJP", "PURE", "COMP", "COMM")]
-    assert [verdict.changed for verdict in found] == [()] * len(found)
-    assert found[1].outcome == Outcome.VERIFIED, found[1].reason
+    results = [run_cell(Cell(op, code, "float32", "cpu", "opassay"), few) for code in ("VJP", "PURE", "COMP", "COMM")]
+    assert [verdict.changed for verdict in results] == [()] * len(results)
+    assert results[1].outcome == Outcome.VERIFIED, results[1].reason
 
 
 def test_an_error_of_ours_in_a_process_that_the_subject_changed_is_the_subject_s(

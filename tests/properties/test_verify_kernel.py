@@ -90,8 +90,8 @@ def seeding(seed: Any, x: Tensor, w: Tensor) -> Tensor:
 
 def asked(kernel: Any, *codes: str, **options: Any) -> dict[str, Verdict]:
     given: dict[str, Any] = {"settings": FEW, **options}
-    found = verify_kernel(kernel, given.pop("spec", reference), given.pop("shapes", SHAPES), properties=codes, **given)
-    return {verdict.cell.property: verdict for verdict in found}
+    result = verify_kernel(kernel, given.pop("spec", reference), given.pop("shapes", SHAPES), properties=codes, **given)
+    return {verdict.cell.property: verdict for verdict in result}
 
 
 # ----------------------------------------------------------------------------------------------- right and wrong ones
@@ -124,9 +124,9 @@ def test_the_ten_lines_take_a_right_kernel(capsys: pytest.CaptureFixture[str]) -
     ],
 )
 def test_a_wrong_kernel_fails_where_it_must(kernel: Any, code: str) -> None:
-    found = asked(kernel, code)
-    assert found[code].outcome == Outcome.FAIL, found[code].reason
-    assert not opassay.ok(list(found.values()))
+    result = asked(kernel, code)
+    assert result[code].outcome == Outcome.FAIL, result[code].reason
+    assert not opassay.ok(list(result.values()))
 
 
 def test_what_the_wrong_kernels_do_right_is_verified() -> None:
@@ -137,19 +137,19 @@ def test_what_the_wrong_kernels_do_right_is_verified() -> None:
 def test_what_a_kernel_does_not_offer_is_no_failure() -> None:
     lacking = {"func", "double", "compile", "fake", "jvp", "empty"}
     codes = ("ORD2", "JVP", "VMAP", "COMP", "FAKE", "EMPTY", "NEST", "NEEDS")
-    found = asked(norm, *codes, offer=Offer(without=lacking))
-    assert found.pop("NEEDS").outcome == Outcome.VERIFIED
-    assert {v.outcome for v in found.values()} == {Outcome.UNSUPPORTED}
-    assert found["ORD2"].reason.startswith("norm offers no double: derivatives of second order")
+    result = asked(norm, *codes, offer=Offer(without=lacking))
+    assert result.pop("NEEDS").outcome == Outcome.VERIFIED
+    assert {v.outcome for v in result.values()} == {Outcome.UNSUPPORTED}
+    assert result["ORD2"].reason.startswith("norm offers no double: derivatives of second order")
     assert asked(norm, "ORD2")["ORD2"].outcome == Outcome.FAIL
     assert asked(norm, "ORD2", offer=Offer(max_order=1))["ORD2"].outcome == Outcome.UNSUPPORTED
 
 
 def test_a_kernel_without_gradients_is_asked_for_values_alone() -> None:
     kernel, codes = (lambda x, w: reference(x.detach(), w.detach())), opassay.KERNEL_PROPERTIES
-    found = asked(kernel, *codes, offer=Offer(max_order=0))
-    assert [found.pop(code).outcome for code in ("VJP", "NEEDS")] == [Outcome.UNSUPPORTED] * 2
-    assert {v.outcome for v in found.values()} == {Outcome.VERIFIED}, {k: v.reason for k, v in found.items()}
+    result = asked(kernel, *codes, offer=Offer(max_order=0))
+    assert [result.pop(code).outcome for code in ("VJP", "NEEDS")] == [Outcome.UNSUPPORTED] * 2
+    assert {v.outcome for v in result.values()} == {Outcome.VERIFIED}, {k: v.reason for k, v in result.items()}
 
 
 def test_the_spec_rounds_where_it_says_so() -> None:
@@ -176,8 +176,8 @@ def test_a_reference_in_numpy_constants_outputs_and_restricted_sizes() -> None:
     options: dict[str, Any] = {
         "sizes": {"n": (16, 64)}, "constants": {"eps": 1e-6}, "offer": Offer(outputs=(1,))
     }  # fmt: skip
-    found = asked(kernel, "FWD", "VJP", "EMPTY", spec=formula, **options)
-    assert {v.outcome for v in found.values()} == {Outcome.VERIFIED}, [v.reason for v in found.values()]
+    result = asked(kernel, "FWD", "VJP", "EMPTY", spec=formula, **options)
+    assert {v.outcome for v in result.values()} == {Outcome.VERIFIED}, [v.reason for v in result.values()]
     assert asked(kernel, "FWD", spec=formula, **options | {"offer": Offer(outputs=(0,))})["FWD"].outcome == Outcome.FAIL
 
 
@@ -188,11 +188,11 @@ def test_a_kernel_under_the_declaration_of_an_op() -> None:
 
     options: dict[str, Any] = {"properties": ("FWD",), "dtypes": ("float32",), "settings": Settings("brief")}
     op = kernel_of_op(kernel, "layer_norm", offer=Offer(supported=lambda weight: weight is not None))
-    (found,) = verify(op, **options)
-    assert found.outcome == Outcome.VERIFIED, found.reason
-    assert "weight None" not in found.reason
-    (found,) = verify_kernel(kernel, "layer_norm", **options | {"settings": FEW})
-    assert found.outcome == Outcome.FAIL
+    (result,) = verify(op, **options)
+    assert result.outcome == Outcome.VERIFIED, result.reason
+    assert "weight None" not in result.reason
+    (result,) = verify_kernel(kernel, "layer_norm", **options | {"settings": FEW})
+    assert result.outcome == Outcome.FAIL
     assert opassay.load_op("layer_norm").name == op.name
     with pytest.raises(ValueError, match="regimes: got one, and the declaration of an op has its own"):
         verify_kernel(kernel, "layer_norm", regimes=("wide",))
@@ -208,8 +208,8 @@ def test_gradients_are_asked_of_what_the_kernel_differentiates(is_op: bool) -> N
     if is_op:
         options = {"spec": custom_kernel(linear, linear, LINEAR), "shapes": None}
     assert asked(kernel, "VJP", **options)["VJP"].outcome == Outcome.FAIL
-    found = asked(kernel, "VJP", offer=Offer(differentiable="input"), **options)["VJP"]
-    assert found.outcome == Outcome.VERIFIED, found.reason
+    result = asked(kernel, "VJP", offer=Offer(differentiable="input"), **options)["VJP"]
+    assert result.outcome == Outcome.VERIFIED, result.reason
 
 
 # ------------------------------------------------------------------------------------------------------ small print
@@ -261,8 +261,8 @@ def test_a_function_in_the_old_style_is_judged_by_autograd() -> None:
 
     codes = ("FWD", "VJP", "JVP", "ORD2", "VMAP", "LAYOUT")
     options: dict[str, Any] = {"properties": codes, "dtypes": ("float64",), "settings": FEW}
-    found = {v.cell.property: str(v.outcome) for v in opassay.verify_function(OldStyle, samples, **options)}
-    assert found == dict.fromkeys(("FWD", "VJP", "LAYOUT"), "verified") | dict.fromkeys(
+    results = {v.cell.property: str(v.outcome) for v in opassay.verify_function(OldStyle, samples, **options)}
+    assert results == dict.fromkeys(("FWD", "VJP", "LAYOUT"), "verified") | dict.fromkeys(
         ("JVP", "ORD2", "VMAP"), "unsupported"
     )
     wrong = opassay.verify_function(WrongBackward, samples, **options | {"properties": ("VJP",)})
@@ -289,9 +289,9 @@ def test_samplers_that_ignore_the_kind_are_told() -> None:
         ("x",), lambda x: (x.dtype,), name="double",
     )  # fmt: skip
     for code, kind in (("EMPTY", "empty"), ("DATA", "integers")):
-        (found,) = verify(op, properties=(code,), dtypes=("float32",), settings=FEW)
-        assert found.outcome == Outcome.ERROR
-        assert f"kind '{kind}' gave floating tensors of shapes" in found.reason
+        (result,) = verify(op, properties=(code,), dtypes=("float32",), settings=FEW)
+        assert result.outcome == Outcome.ERROR
+        assert f"kind '{kind}' gave floating tensors of shapes" in result.reason
 
 
 def test_a_failure_on_fake_tensors_leaves_torchs_log_out(caplog: pytest.LogCaptureFixture) -> None:
@@ -299,21 +299,21 @@ def test_a_failure_on_fake_tensors_leaves_torchs_log_out(caplog: pytest.LogCaptu
         "opassay_tests::no_shape_rule", lambda x: x + x, mutates_args=(), schema="(Tensor x) -> Tensor"
     )
     with caplog.at_level(logging.ERROR):
-        found = asked(op, "FAKE", spec=lambda x: x + x, shapes={"x": ("n",)})["FAKE"]
-    assert found.outcome == Outcome.FAIL
+        result = asked(op, "FAKE", spec=lambda x: x + x, shapes={"x": ("n",)})["FAKE"]
+    assert result.outcome == Outcome.FAIL
     assert not caplog.records
-    assert found.failure is not None
-    assert len(found.failure.message.splitlines()) < 12
+    assert result.failure is not None
+    assert len(result.failure.message.splitlines()) < 12
 
 
 def test_the_worst_is_told_beside_the_simplest() -> None:
     def wrong(x: Tensor, w: Tensor) -> Tensor:
         return norm(x, w) * (1 + 1e-5 * x.shape[1])
 
-    found = asked(wrong, "FWD", settings=Settings("brief", max_examples=12))["FWD"]
-    assert found.failure is not None
-    assert "elsewhere" in found.failure.message
-    assert "times its bound at out[" in found.failure.message
+    result = asked(wrong, "FWD", settings=Settings("brief", max_examples=12))["FWD"]
+    assert result.failure is not None
+    assert "elsewhere" in result.failure.message
+    assert "times its bound at out[" in result.failure.message
 
 
 TRITON = Path(__file__).with_name("triton_kernel.py")

@@ -32,16 +32,16 @@ TENSORS = {
 @pytest.mark.parametrize("name", TENSORS)
 def test_every_bit_of_a_tensor_survives(name: str) -> None:
     sent = TENSORS[name]
-    (found,) = unpack(pack(MessageKind.RAN, result=[sent])).result
-    assert (found.dtype, found.shape, found.requires_grad) == (sent.dtype, sent.shape, False)
+    (result,) = unpack(pack(MessageKind.RAN, result=[sent])).result
+    assert (result.dtype, result.shape, result.requires_grad) == (sent.dtype, sent.shape, False)
     plain = sent.detach().resolve_conj().clone(memory_format=torch.contiguous_format)
-    assert found.reshape(-1).view(torch.uint8).tolist() == plain.reshape(-1).view(torch.uint8).tolist()
+    assert result.reshape(-1).view(torch.uint8).tolist() == plain.reshape(-1).view(torch.uint8).tolist()
 
 
 def test_a_message_comes_as_it_was_sent() -> None:
     assert unpack(pack(MessageKind.FREE, "why")) == Message(MessageKind.FREE, "why")
-    found = unpack(pack(MessageKind.RAN, "broke", failed=True, result=([1, 2.5], "text", None)))
-    assert (found.failed, found.result) == (True, [[1, 2.5], "text", None])
+    result = unpack(pack(MessageKind.RAN, "broke", failed=True, result=([1, 2.5], "text", None)))
+    assert (result.failed, result.result) == (True, [[1, 2.5], "text", None])
 
 
 @pytest.mark.parametrize("result", [object(), {1, 2j}, print])

@@ -61,13 +61,13 @@ def test_torch_moves_tensors_over_devices_where_these_are_gpus() -> None:
 
 def test_one_module_of_properties_has_state() -> None:
     """`global` rebinds what a module holds, and so does nothing else here but an object that is made for it."""
-    found = [
+    results = [
         str(path.relative_to(REPOSITORY))
         for path in sorted((REPOSITORY / "properties").rglob("*.py"))
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Global)
     ]
-    assert found == []
+    assert results == []
 
 
 def test_a_world_that_is_entered_again_keeps_its_peers() -> None:

@@ -97,14 +97,14 @@ def test_wrong_use_is_told_by_name_value_and_rule(call: Callable[[], Any], error
 @pytest.mark.parametrize("dtype", [torch.float32, "float32", "torch.float32", "f32", "fp32"])
 def test_a_dtype_has_each_of_its_names(dtype: Any) -> None:
     few = Settings("brief", max_examples=1)
-    (found,) = verify(declared(), properties="FWD", dtypes=dtype, settings=few)
+    (result,) = verify(declared(), properties="FWD", dtypes=dtype, settings=few)
     (again,) = assert_verified(declared(), properties=("FWD",), dtypes=(dtype,), settings=few)
     (asked,) = opassay.verify_kernel(square, square, {"x": ("n",)}, properties=("FWD",), dtypes=[dtype], settings=few)
     (question,) = questions(declared(), ("FWD",), (dtype,))
-    alone = opassay.run_cell(replace(found.cell, dtype=dtype), few, declared())
-    assert {v.cell.dtype for v in (found, again, asked, alone)} == {"float32"}
-    assert (question.id, *question.values) == ("FWD-float32", found.cell)
-    assert {v.outcome for v in (found, again, asked, alone)} == {"verified"}
+    alone = opassay.run_cell(replace(result.cell, dtype=dtype), few, declared())
+    assert {v.cell.dtype for v in (result, again, asked, alone)} == {"float32"}
+    assert (question.id, *question.values) == ("FWD-float32", result.cell)
+    assert {v.outcome for v in (result, again, asked, alone)} == {"verified"}
     assert opassay.Documented(dtypes=(dtype, "bf16")).dtypes == ("float32", "bfloat16")
 
 

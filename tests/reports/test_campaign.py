@@ -46,8 +46,8 @@ CELLS = 18
 def _judged(folder: Path) -> list[Any]:
     """What a record says, without what differs from one time to the next."""
     run = record.load(folder / "run.json")
-    found = [as_data(replace(item, seconds=0.0, timing=())) for item in run.verdicts]  # in data NaN equals NaN
-    return [*found, run.exit_code, run.exit_reasons, run.notes, run.environment, run.plan_digest]
+    results = [as_data(replace(item, seconds=0.0, timing=())) for item in run.verdicts]  # in data NaN equals NaN
+    return [*results, run.exit_code, run.exit_reasons, run.notes, run.environment, run.plan_digest]
 
 
 def _done(log: Path) -> int:
@@ -189,8 +189,8 @@ def test_a_process_that_ends_raises_and_one_that_is_out_of_time_tells(tmp_path: 
     manner = json.dumps({"timeout": 0.5, "memory": 2**40, "beside": 1, "command": STUB})
 
     def asked(question: dict[str, Any]) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(perform(json.dumps({"owner": "", "question": question}), manner))
-        return found
+        document: dict[str, Any] = json.loads(perform(json.dumps({"owner": "", "question": question}), manner))
+        return document
 
     def ask(name: str) -> dict[str, Any]:
         return asked({"cell": ["softmax", name, "float32", "cpu", "opassay"], "settings": _SETTINGS})
@@ -305,11 +305,11 @@ def test_the_worst_of_several_draws_counts_and_their_measures_together() -> None
     held, bad = verdict(ratio=0.5), failed("FWD")
     one = replace(held, measure=replace(held.measure, regimes=(("a", 1, 0),), sizes=("x dim 0: 1 to 3, 9",)))
     two = replace(bad, measure=replace(bad.measure, regimes=(("a", 2, 1), ("b", 1, 1)), sizes=("x dim 0: 3 to 5",)))
-    found = join_verdicts([one, two, held])
-    assert (found.outcome, found.failure) == (Outcome.FAIL, bad.failure)
-    assert (found.measure.judged, found.measure.samples, found.measure.max_ratio) == (300, 24, 3.9)
-    assert found.measure.regimes == (("a", 3, 1), ("b", 1, 1))
-    assert found.measure.sizes == ("x dim 0: 1 to 5, 9",)
+    result = join_verdicts([one, two, held])
+    assert (result.outcome, result.failure) == (Outcome.FAIL, bad.failure)
+    assert (result.measure.judged, result.measure.samples, result.measure.max_ratio) == (300, 24, 3.9)
+    assert result.measure.regimes == (("a", 3, 1), ("b", 1, 1))
+    assert result.measure.sizes == ("x dim 0: 1 to 5, 9",)
     assert join_verdicts([held]) is held
 
 

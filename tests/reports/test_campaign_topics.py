@@ -50,10 +50,10 @@ class _Scheduler:
 
     def changes(self) -> int:
         """How often a worker was given an item of another topic than before."""
-        return sum(one[0] != other[0] for found in self.asked for one, other in pairwise(found))
+        return sum(one[0] != other[0] for result in self.asked for one, other in pairwise(result))
 
     def all(self) -> list[str]:
-        return sorted(name for found in self.asked for name in found)
+        return sorted(name for result in self.asked for name in result)
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3])

@@ -36,16 +36,16 @@ def seen(
 ) -> Verdict:
     """A verdict that failed, with the signs of its failure."""
     cell = Cell(op, name, dtype, "cpu", "torch")
-    found = Signs(**{"path": "vjp (func)", "output": "d_input", "samples": 3, "share": 0.5, **signs})  # type: ignore[arg-type]
-    failure = Failure(code, f"{op} vjp (func): d_input wrong", "line 1\nline 2", f"{cell.id}-0001", case, "", found)
+    result = Signs(**{"path": "vjp (func)", "output": "d_input", "samples": 3, "share": 0.5, **signs})  # type: ignore[arg-type]
+    failure = Failure(code, f"{op} vjp (func): d_input wrong", "line 1\nline 2", f"{cell.id}-0001", case, "", result)
     return Verdict(cell, Outcome.FAIL, code, "wrong", verdict().measure, failure, title="reverse mode", others=others)
 
 
 def test_one_fault_is_one_cause_in_every_property_and_dtype() -> None:
     wrong = [seen(name, dtype) for name in ("VJP", "LAYOUT") for dtype in ("float64", "float32", "bfloat16")]
-    found = causes_of([*wrong, seen("ADJ", code=Code.ADJOINT, output="", path="adjoint")])
-    assert [(cause.path, len(cause.cells), cause.samples) for cause in found] == [("vjp", 7, 21)]
-    assert found[0].severity is Severity.WRONG
+    causes = causes_of([*wrong, seen("ADJ", code=Code.ADJOINT, output="", path="adjoint")])
+    assert [(cause.path, len(cause.cells), cause.samples) for cause in causes] == [("vjp", 7, 21)]
+    assert causes[0].severity is Severity.WRONG
 
 
 def test_the_op_of_torch_that_does_the_work_tells_causes_apart() -> None:
@@ -60,22 +60,22 @@ def test_the_op_of_torch_that_does_the_work_tells_causes_apart() -> None:
 
 def test_an_error_is_one_cause_whatever_op_and_dtype_lead_to_it() -> None:
     texts = ["RuntimeError: expected scalar type Half but found Float", "RuntimeError: expected Double but found Float"]
-    found = causes_of(
+    causes = causes_of(
         [
             seen(code=Code.RAISED, error=texts[0], op="layer_norm"),
             seen(code=Code.RAISED, error=texts[0].replace("Half", "BFloat16"), op="trace", dtype="bfloat16"),
             seen(code=Code.RAISED, error=texts[1]),
         ]
     )
-    assert sorted(len(cause.cells) for cause in found) == [1, 2]
-    assert {cause.severity for cause in found} == {Severity.RAISES}
+    assert sorted(len(cause.cells) for cause in causes) == [1, 2]
+    assert {cause.severity for cause in causes} == {Severity.RAISES}
 
 
 def test_names_shapes_and_lines_in_an_error_tell_no_causes_apart() -> None:
     def raised(text: str, op: str) -> Verdict:
         return seen(code=Code.RAISED, error=f"RuntimeError: {text}", op=op)
 
-    found = causes_of(
+    causes = causes_of(
         [
             raised("got None for argument 'self'", "a"), raised("got None for argument 'other'", "b"),
             raised("size [#, #]", "c"), raised("size [#, #, #]", "d"),
@@ -83,13 +83,13 @@ def test_names_shapes_and_lines_in_an_error_tell_no_causes_apart() -> None:
             raised('!rstd INTERNAL ASSERT FAILED at "x/Rules.cpp":#', "f"),
         ]
     )  # fmt: skip
-    assert [len(cause.cells) for cause in found] == [2, 2, 2]
+    assert [len(cause.cells) for cause in causes] == [2, 2, 2]
 
 
 def test_half_types_alone_and_further_failures_of_a_cell_are_causes_of_their_own() -> None:
     other = Failure(Code.RAISED, "softmax: raised", "m", signs=Signs(error="ValueError: x", samples=2))
-    found = causes_of([seen(dtype="bfloat16", share=0.01), seen("FWD", path="forward", output="out", others=(other,))])
-    assert {cause.path for cause in found} == {"derivatives", "forward", "raises"}
+    causes = causes_of([seen(dtype="bfloat16", share=0.01), seen("FWD", path="forward", output="out", others=(other,))])
+    assert {cause.path for cause in causes} == {"derivatives", "forward", "raises"}
     # Derivatives whose formula rounds at every step are one cause in all ops.
     several = [seen(dtype="bfloat16", share=0.01, op=op) for op in ("softmax", "trace")]
     assert [cause.where for cause in causes_of(several)] == ["softmax and 1 more"]
@@ -230,12 +230,12 @@ def test_a_crash_is_the_gravest_cause() -> None:
         return Verdict(cell, Outcome.CRASH, Code.CRASHED, how, failure=failure)
 
     program = "import torch\n"
-    found = causes_of(
+    causes = causes_of(
         [seen(), crash("a", "killed by SIGFPE"), crash("b", "killed by SIGFPE", program), crash("c", "x")]
     )
-    assert [(cause.severity, len(cause.cells)) for cause in found[:2]] == [(Severity.CRASH, 2), (Severity.CRASH, 1)]
-    assert found[0].example.failure.snippet == program
-    assert "killed by SIGFPE" in found[0].title
+    assert [(cause.severity, len(cause.cells)) for cause in causes[:2]] == [(Severity.CRASH, 2), (Severity.CRASH, 1)]
+    assert causes[0].example.failure.snippet == program
+    assert "killed by SIGFPE" in causes[0].title
 
 
 def test_the_gravest_comes_first_and_facts_are_those_of_all() -> None:
@@ -322,9 +322,9 @@ def test_a_cell_that_was_checked_and_is_refused_now_is_a_loss() -> None:
     held, other = verdict("FWD"), verdict("VJP")
     budget, _ = update(make_run(held, other), {})
     refused = verdict("FWD", Outcome.REFUSED, Code.REFUSED, judged=0)
-    found = [finding for finding in find_regressions(make_run(refused, other), Files(budget=budget)) if finding.code]
-    assert [(finding.kind, finding.cell) for finding in found] == [("coverage", refused.cell.key)]
-    assert "is now refused" in found[0].text
+    results = [finding for finding in find_regressions(make_run(refused, other), Files(budget=budget)) if finding.code]
+    assert [(finding.kind, finding.cell) for finding in results] == [("coverage", refused.cell.key)]
+    assert "is now refused" in results[0].text
     # Such a loss can be accepted by its key, and by no pattern.
     accepted, _ = accept(
         make_run(refused, other), {}, [refused.cell.key], reason="r", issue="i", owner="o", expires=date(2026, 4, 1)

@@ -44,24 +44,24 @@ def _made(run: Run | None = None) -> dict[str, Any]:
 
 
 def _now(**changes: Any) -> dict[str, Any]:
-    found = copy.deepcopy(FACTS)
-    found["environment"]["opassay"] = "0.1.0"
-    return {**found, **changes}
+    result = copy.deepcopy(FACTS)
+    result["environment"]["opassay"] = "0.1.0"
+    return {**result, **changes}
 
 
 def test_it_is_an_in_toto_statement() -> None:
     """The fields of https://github.com/in-toto/attestation/blob/main/spec/v1/statement.md, and no others."""
-    found = json.loads(as_json(_made()))
-    assert set(found) == {"_type", "subject", "predicateType", "predicate"}
-    assert found["_type"] == "https://in-toto.io/Statement/v1"
-    assert re.fullmatch(r"[a-z][a-z0-9+.-]*:\S+", found["predicateType"]), "a URI"
-    assert isinstance(found["predicate"], dict)
-    assert found["subject"]
-    for descriptor in found["subject"]:
+    document = json.loads(as_json(_made()))
+    assert set(document) == {"_type", "subject", "predicateType", "predicate"}
+    assert document["_type"] == "https://in-toto.io/Statement/v1"
+    assert re.fullmatch(r"[a-z][a-z0-9+.-]*:\S+", document["predicateType"]), "a URI"
+    assert isinstance(document["predicate"], dict)
+    assert document["subject"]
+    for descriptor in document["subject"]:
         assert set(descriptor) == {"name", "digest"}
         assert re.fullmatch("[0-9a-f]{64}", descriptor["digest"]["sha256"])
-    assert [descriptor["name"] for descriptor in found["subject"]] == ["softmax (opassay)", "a/op.py"]
-    assert len({descriptor["digest"]["sha256"] for descriptor in found["subject"]}) == 2
+    assert [descriptor["name"] for descriptor in document["subject"]] == ["softmax (opassay)", "a/op.py"]
+    assert len({descriptor["digest"]["sha256"] for descriptor in document["subject"]}) == 2
 
 
 def test_the_same_record_gives_the_same_bytes() -> None:
@@ -109,15 +109,15 @@ def _with(path: str, value: Any) -> Callable[[], dict[str, Any]]:
     """Facts with one value changed; None takes it out."""
 
     def changed() -> dict[str, Any]:
-        found = _now()
+        result = _now()
         *names, last = path.split("|")
-        at = found
+        at = result
         for name in names:
             at = at[name]
         at[last] = value
         if value is None:
             del at[last]
-        return found
+        return result
 
     return changed
 

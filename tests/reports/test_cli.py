@@ -43,8 +43,8 @@ def test_a_good_run(opassay: Call, tmp_path: Path) -> None:
     run = _run(tmp_path)
     assert _outcomes(run) == {"FWD": "verified", "ORD2": "unsupported", "EMPTY": "weak"}
     assert run.environment == {"torch": "0.0.stub", "torch threads": "1"}
-    found = {path.name for path in (tmp_path / "opassay-report").iterdir()}
-    assert found == {".opassay", "junit.xml", "plan.json", "report.html", "run.json"}
+    results = {path.name for path in (tmp_path / "opassay-report").iterdir()}
+    assert results == {".opassay", "junit.xml", "plan.json", "report.html", "run.json"}
     assert json.loads((tmp_path / "opassay-report/plan.json").read_text())["plan_digest"] == run.plan_digest
 
 
@@ -64,8 +64,8 @@ def test_failures_errors_and_crashes_side_by_side(opassay: Call, tmp_path: Path)
 def test_a_killed_worker_costs_one_cell(opassay: Call, tmp_path: Path, options: tuple[str, ...], code: int) -> None:
     done = opassay("run", *_properties("ORD3", "FWD", "NEST", "VMAP"), "-n", "2", *options)
     assert done.returncode == code, done.stdout + done.stderr
-    found = _outcomes(_run(tmp_path))
-    assert found == {"ORD3": "crash", "FWD": "verified", "NEST": "weak", "VMAP": "weak"}
+    result = _outcomes(_run(tmp_path))
+    assert result == {"ORD3": "crash", "FWD": "verified", "NEST": "weak", "VMAP": "weak"}
     assert (tmp_path / "opassay-report/report.html").stat().st_size > 10_000
 
 

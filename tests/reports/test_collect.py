@@ -48,10 +48,10 @@ def written(events: Sequence[log.Event]) -> bytes:
 
 
 def account(content: bytes) -> Account:
-    found = Account()
+    result = Account()
     for event in log.read_events(io.BytesIO(content)):
-        found.take(event)
-    return found
+        result.take(event)
+    return result
 
 
 def test_what_is_logged_is_read() -> None:
@@ -61,8 +61,8 @@ def test_what_is_logged_is_read() -> None:
     events += [log.Environment({"torch": "2\x1b[31m"}), log.Noted("one"), log.Noted("one")]
     for item in items:
         events += [log.CellStarted(item.cell.key, 0), log.verdict_event(item)]
-    found = account(written([*events, log.Ended(1.5, [])]))
-    run = found.run([], seconds=1.5)
+    result = account(written([*events, log.Ended(1.5, [])]))
+    run = result.run([], seconds=1.5)
     assert run.verdicts[0] == items[0]
     assert run.verdicts[1].failure == items[1].failure
     assert (run.environment, run.notes, run.seed) == ({"torch": "2"}, ("one",), 3)
@@ -77,10 +77,10 @@ def test_a_log_cut_anywhere_still_says_what_it_holds() -> None:
     whole = written(events)
     head = len(written(events[:2]))
     for end in range(head, len(whole), 97):
-        found = account(whole[:end])
+        result = account(whole[:end])
         done = whole[:end].count(b"\n") - 2  # lines after the beginning: a start and an end for each cell
-        assert len(found.finished) == done // 2
-        verdicts = found.verdicts("killed")
+        assert len(result.finished) == done // 2
+        verdicts = result.verdicts("killed")
         assert [v.cell for v in verdicts] == [item.cell for item in items]
         assert all(v.outcome is Outcome.NOT_RUN and v.reason == "killed" for v in verdicts[done // 2 :])
         assert verdicts[: done // 2] == tuple(items[: done // 2])
@@ -90,10 +90,10 @@ def test_a_process_that_died() -> None:
     cell = verdict().cell
     for timed_out, outcome, code in ((False, Outcome.CRASH, Code.CRASHED), (True, Outcome.TIMEOUT, Code.TIMED_OUT)):
         died = log.CellDied(cell.key, timed_out, "how \x1b[31mit died", "Thread 1")
-        found = account(written([*beginning([cell]), died])).verdicts()[0]
-        assert (found.outcome, found.code, found.reason) == (outcome, code, "how it died")
-        assert found.failure is not None
-        assert found.failure.message == "Thread 1"
+        result = account(written([*beginning([cell]), died])).verdicts()[0]
+        assert (result.outcome, result.code, result.reason) == (outcome, code, "how it died")
+        assert result.failure is not None
+        assert result.failure.message == "Thread 1"
     unknown = log.CellDied("no such cell", False, "", "")
     assert account(written([*beginning([cell]), unknown])).verdicts()[0].outcome is Outcome.NOT_RUN
 
@@ -102,17 +102,17 @@ def test_planned_without_events() -> None:
     cells = [verdict(name).cell for name in ("FWD", "VJP", "JVP", "ADJ")]
     left_out = {cells[0].key: DESELECTED, cells[2].key: OTHER_SHARD}
     given_up = log.CellsGivenUp([cells[3].key], "it crashed twice")
-    found = account(written([*beginning(cells, left_out), given_up])).verdicts()
-    assert [item.outcome for item in found] == [Outcome.NOT_RUN] * 4
-    assert [item.code for item in found] == [Code.DESELECTED, Code.INTERRUPTED, Code.DESELECTED, Code.RETIRED]
+    result = account(written([*beginning(cells, left_out), given_up])).verdicts()
+    assert [item.outcome for item in result] == [Outcome.NOT_RUN] * 4
+    assert [item.code for item in result] == [Code.DESELECTED, Code.INTERRUPTED, Code.DESELECTED, Code.RETIRED]
 
 
 def test_of_two_verdicts_the_worse_one_counts() -> None:
     good = verdict()
     bad = replace(good, outcome=Outcome.UNSTABLE, code=Code.VALUE)
-    found = account(written([*beginning([good.cell]), *map(log.verdict_event, (good, bad, good))]))
-    assert found.verdicts()[0].outcome is Outcome.UNSTABLE
-    assert len(found.notes) == 1
+    result = account(written([*beginning([good.cell]), *map(log.verdict_event, (good, bad, good))]))
+    assert result.verdicts()[0].outcome is Outcome.UNSTABLE
+    assert len(result.notes) == 1
     assert set(SEVERITY) == set(Outcome)
 
 
@@ -122,17 +122,17 @@ def test_of_two_verdicts_the_worse_one_counts() -> None:
 )
 def test_a_foreign_line_is_counted(line: bytes) -> None:
     cell = verdict().cell
-    found = account(written(beginning([cell])) + line + b"\n" + written([log.CellStarted(cell.key, 1)]))
-    assert (found.unreadable, found.started) == (1, {cell.key})
-    assert "log: 1 unreadable lines" in found.run([], seconds=0.0).notes
+    result = account(written(beginning([cell])) + line + b"\n" + written([log.CellStarted(cell.key, 1)]))
+    assert (result.unreadable, result.started) == (1, {cell.key})
+    assert "log: 1 unreadable lines" in result.run([], seconds=0.0).notes
 
 
 def test_a_line_that_is_too_long_is_one_unreadable_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log, "MAX_LINE", 1000)
     cell = verdict().cell
     inner = written([log.Noted("inside")])
-    found = account(written(beginning([cell])) + b"x" * 1500 + inner + written([log.Noted("after")]))
-    assert (found.unreadable, found.notes) == (1, ["after"])
+    result = account(written(beginning([cell])) + b"x" * 1500 + inner + written([log.Noted("after")]))
+    assert (result.unreadable, result.notes) == (1, ["after"])
 
 
 def test_without_its_beginning_a_log_is_no_record() -> None:
@@ -147,12 +147,12 @@ def test_cases_are_handed_on_before_memory_is_spared(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("opassay.reports.collect._MAX_CASE_BYTES", 5)
     kept: dict[str, str] = {}
     items = [failed("VJP"), failed("JVP")]
-    found = Account(on_case=lambda name, text, program: kept.update({name: text}))
+    result = Account(on_case=lambda name, text, program: kept.update({name: text}))
     for event in [*beginning([item.cell for item in items]), *map(log.verdict_event, items)]:
-        found.take(event)
+        result.take(event)
     assert set(kept.values()) == {'{"op": 1}'}
     assert len(kept) == 2
-    assert all(item.failure is not None and item.failure.case == "" for item in found.verdicts())
+    assert all(item.failure is not None and item.failure.case == "" for item in result.verdicts())
 
 
 class _Full(io.BytesIO):

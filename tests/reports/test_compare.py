@@ -69,23 +69,23 @@ def test_each_change_is_told(before: Verdict, now: Verdict, kind: Kind, code: in
     ],
 )
 def test_nothing_else_is_a_change(before: Verdict, now: Verdict) -> None:
-    found = _compared(before, now)
-    assert (found.changes, found.differences, exit_reasons(found)) == ((), (), [])
+    result = _compared(before, now)
+    assert (result.changes, result.differences, exit_reasons(result)) == ((), (), [])
 
 
 def test_of_other_inputs_an_error_inside_the_bound_is_told_and_blocks_nothing() -> None:
     before, now = make_run(HELD), replace(make_run(verdict("VJP", ratio=0.9, judged=30)), seed=7, max_examples=3)
-    found = compare(before, now)
-    assert found.other_inputs == ("seed", "max_examples")
-    assert [(change.kind, change.code) for change in found.changes] == [(Kind.WORSE, 0)]
+    comparison = compare(before, now)
+    assert comparison.other_inputs == ("seed", "max_examples")
+    assert [(change.kind, change.code) for change in comparison.changes] == [(Kind.WORSE, 0)]
     assert [change.code for change in compare(before, replace(make_run(failed()), seed=7)).changes] == [1]
 
 
 def test_cells_of_one_record_alone_are_counted_and_a_selection_is_no_loss() -> None:
-    found = compare(make_run(verdict(), HELD), make_run(verdict(), LEFT_OUT, verdict("JVP")))
-    assert (found.both, found.added, found.gone, found.changes) == (1, 1, (HELD.cell.key,), ())
-    assert [code for code, _ in exit_reasons(found)] == [4]
-    assert exit_reasons(found, partial=True) == []
+    comparison = compare(make_run(verdict(), HELD), make_run(verdict(), LEFT_OUT, verdict("JVP")))
+    assert (comparison.both, comparison.added, comparison.gone, comparison.changes) == (1, 1, (HELD.cell.key,), ())
+    assert [code for code, _ in exit_reasons(comparison)] == [4]
+    assert exit_reasons(comparison, partial=True) == []
     assert [code for code, _ in exit_reasons(compare(make_run(HELD), make_run(verdict())), partial=True)] == [5]
 
 
@@ -96,8 +96,8 @@ def _timed(*seconds: float) -> Run:
 
 def test_a_slower_cell_is_told_and_a_slower_machine_is_not() -> None:
     before = _timed(2.0, 2.0, 2.0, 2.0, 0.01)
-    found = compare(before, _timed(2.1, 2.0, 7.0, 2.0, 0.9))
-    assert [(change.kind, change.text, change.code) for change in found.changes] == [
+    comparison = compare(before, _timed(2.1, 2.0, 7.0, 2.0, 0.9))
+    assert [(change.kind, change.text, change.code) for change in comparison.changes] == [
         (Kind.SLOWER, "2.00 s -> 7.00 s", 0)
     ]
     slow = compare(before, _timed(8.0, 8.0, 8.0, 8.0, 0.04))
@@ -111,8 +111,8 @@ def test_other_versions_settings_and_machines_are_told_once() -> None:
     before = replace(make_run(HELD), commit="a" * 40, settings={"workers": "1"})
     environment = {"opassay": "0.2.0", "torch": "2.14.0", "platform": "Linux 6 x86_64", "gpu": "one"}
     now = replace(before, version="0.2.0", dirty=True, settings={"workers": "2"}, environment=environment)
-    found = {item.name: (item.before, item.now) for item in compare(before, now).differences}
-    assert found == {
+    results = {item.name: (item.before, item.now) for item in compare(before, now).differences}
+    assert results == {
         "opassay": ("0.1.0", "0.2.0"),
         "commit": ("a" * 12, "a" * 12 + " and changes"),
         "workers": ("1", "2"),

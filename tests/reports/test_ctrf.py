@@ -95,7 +95,7 @@ def test_every_outcome_has_a_status_and_the_counts_are_theirs() -> None:
 
 def test_ids_are_the_same_in_every_run_and_differ() -> None:
     first, second = (json.loads(to_ctrf(make_run(*items))) for items in ([verdict(), failed()], [failed(), verdict()]))
-    ids = [{test["name"]: test["id"] for test in found["results"]["tests"]} for found in (first, second)]
+    ids = [{test["name"]: test["id"] for test in result["results"]["tests"]} for result in (first, second)]
     assert ids[0] == ids[1]
     assert len({uuid.UUID(one) for one in ids[0].values()}) == 2
 

@@ -26,8 +26,8 @@ BINS = (
 
 
 def _binned(*bins: Bin, subject: str = "opassay") -> Verdict:
-    found = verdict(subject=subject)
-    return replace(found, measure=replace(found.measure, bins=tuple(one.text for one in bins)))
+    result = verdict(subject=subject)
+    return replace(result, measure=replace(result.measure, bins=tuple(one.text for one in bins)))
 
 
 @pytest.mark.parametrize("value", [0.0, 1.0, 0.1, 1e-300, 5e-324, 1e300, 3.0])

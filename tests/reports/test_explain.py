@@ -26,7 +26,7 @@ def test_every_name_has_a_text_of_whole_sentences() -> None:
 
 def test_every_code_belongs_to_an_outcome() -> None:
     assert set(_CODES) == set(Outcome)
-    numbers = [tuple(int(found) for found in re.findall(r"OA(\d+)", text)) for text in _CODES.values()]
+    numbers = [tuple(int(result) for result in re.findall(r"OA(\d+)", text)) for text in _CODES.values()]
     covered = {f"OA{number}" for bounds in numbers for number in range(bounds[0], bounds[-1] + 1)}
     assert set(map(str, Code)) <= covered
 

@@ -21,16 +21,16 @@ CASE = "0123abcd-0001.json"
 
 def _tree(path: Path) -> dict[str, bytes | str]:
     """Every file and link below a folder, with content; without the lock and the marker, which change."""
-    found: dict[str, bytes | str] = {}
+    results: dict[str, bytes | str] = {}
     for entry in sorted(path.rglob("*")):
         name = str(entry.relative_to(path))
         if entry.is_symlink():
-            found[name] = f"-> {entry.readlink()}"
+            results[name] = f"-> {entry.readlink()}"
         elif entry.is_file() and entry.name not in ("lock", "marker.json"):
-            found[name] = entry.read_bytes()
+            results[name] = entry.read_bytes()
         elif entry.is_dir():
-            found[name] = "folder"
-    return found
+            results[name] = "folder"
+    return results
 
 
 def _run(path: Path, run: str, *, record: bool = True, case: str = CASE) -> None:

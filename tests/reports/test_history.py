@@ -131,8 +131,8 @@ def test_a_record_is_read_once_under_every_name_and_stays_when_its_file_is_gone(
     for file in [*folder.glob("[0-9].json"), *folder.glob("below/*")]:
         file.unlink()
     with open_history(path) as history:
-        found = history.gather(records_in(folder))
-        assert (found.new, found.old) == (0, 1)
+        result = history.gather(records_in(folder))
+        assert (result.new, result.old) == (0, 1)
         assert len(runs_of(history)) == 4
 
 
@@ -150,9 +150,9 @@ def test_broken_records_are_told_and_other_files_are_passed_over(folder: Path) -
     (folder / ".hidden.json").write_bytes(whole)
     (folder / "link.json").symlink_to(folder / "4.json")
     with open_history(folder / "history.sqlite") as history:
-        found = history.gather(records_in(folder))
-        assert found.new == 4
-        (refused,) = found.refused
+        result = history.gather(records_in(folder))
+        assert result.new == 4
+        (refused,) = result.refused
         assert "half.json: run record: " in refused
         assert history.gather(records_in(folder)).refused == (refused,), "as long as it is there"
 
@@ -217,9 +217,9 @@ def test_the_command_shows_the_course(folder: Path, capfd: pytest.CaptureFixture
     assert "4 runs of profile commit" in said
     assert page.read_text().startswith("<!doctype html>")
     assert main(["report", "history", str(folder), "--json", "--last", "2"]) == 0
-    found = json.loads(capfd.readouterr().out)
-    assert [run["started"][:10] for run in found["runs"]] == ["2026-03-03", "2026-03-04"]
-    assert found["ops"][0]["max_ratio"] == [3.9, 8.0]
+    document = json.loads(capfd.readouterr().out)
+    assert [run["started"][:10] for run in document["runs"]] == ["2026-03-03", "2026-03-04"]
+    assert document["ops"][0]["max_ratio"] == [3.9, 8.0]
 
 
 def test_records_from_elsewhere_are_added_and_other_profiles_are_left_out(

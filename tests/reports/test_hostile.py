@@ -70,7 +70,7 @@ def _everything(run: Run) -> str:
     print_summary(make_console(stream), run)
     parts = [render(run), to_xml(run).decode(), stream.getvalue(), step_summary(run)]
     parts += [failure_text(item) + verdict_line(item) + wrap_lines(failure_text(item), 80) for item in run.verdicts]
-    parts += [finding_line(found) for found in find_regressions(run, Files())]
+    parts += [finding_line(result) for result in find_regressions(run, Files())]
     return "".join([*parts, markdown_table(accuracy(run.verdicts))])
 
 

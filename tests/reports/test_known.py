@@ -33,7 +33,7 @@ def _accepted(run: Run, *cells: str, **words: Any) -> Known:
 
 def _found(item: Verdict, entry: KnownEntry) -> tuple[list[str], int, str]:
     findings = find_regressions(make_run(verdict(), item), Files({entry.cell: entry}))
-    return [found.kind for found in findings], exit_code(findings), findings[0].text
+    return [result.kind for result in findings], exit_code(findings), findings[0].text
 
 
 def _entry(code: Code = Code.VALUE, at_most: Any = 4.0) -> KnownEntry:
@@ -73,7 +73,9 @@ def test_a_loss_of_coverage_is_known_for_its_code_only() -> None:
     budget = update(make_run(verdict(), verdict("VJP")), {})[0]
     for code, kinds in ((Code.NOT_APPLICABLE, []), (Code.DTYPE_OUTSIDE, ["coverage"])):
         known = {lost.cell.key: KnownEntry(lost.cell.key, code, None, **WORDS)}
-        assert [found.kind for found in find_regressions(make_run(verdict("VJP"), lost), Files(known, budget))] == kinds
+        assert [
+            result.kind for result in find_regressions(make_run(verdict("VJP"), lost), Files(known, budget))
+        ] == kinds
 
 
 # ---------------------------------------------------------------------------------------------- accepting
@@ -85,11 +87,11 @@ def test_accepting_pins_code_and_size() -> None:
     (entry,) = known.values()
     assert (entry.code, entry.at_most, entry.expires) == (Code.VALUE, 3.9, WORDS["expires"])
     assert find_regressions(make_run(verdict(), BAD), Files(known))[0].kind == "known"
-    found = _accepted(run, "softmax::*[float32-cpu-opassay]")
-    assert {key.split("::")[1][:4]: entry.at_most for key, entry in found.items()} == {
+    result = _accepted(run, "softmax::*[float32-cpu-opassay]")
+    assert {key.split("::")[1][:4]: entry.at_most for key, entry in result.items()} == {
         "VJP[": 3.9, "JVP[": "inf", "ORD2": None,
     }  # fmt: skip
-    assert all(found.kind == "known" for found in find_regressions(run, Files(_accepted(run, "*"))))
+    assert all(result.kind == "known" for result in find_regressions(run, Files(_accepted(run, "*"))))
 
 
 RAISED_JVP = verdict("ORD2", Outcome.FAIL, Code.RAISED, judged=0)
@@ -244,7 +246,7 @@ def test_cells_taken_from_a_record_are_missed(call: Call, tmp_path: Path) -> Non
 def test_a_held_cell_without_a_number_has_lost_its_coverage(value: float) -> None:
     budget = update(make_run(verdict()), {})[0]
     findings = find_regressions(make_run(verdict(ratio=value)), Files(budget=budget))
-    assert [found.kind for found in findings] == ["coverage"]
+    assert [result.kind for result in findings] == ["coverage"]
     assert exit_code(findings) == 1
 
 

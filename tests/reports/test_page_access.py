@@ -49,20 +49,20 @@ _STOPS = """
 
 @pytest.fixture(name="browser", scope="module")
 def _browser() -> str:
-    found = next((path for path in map(shutil.which, _BROWSERS) if path), None)
-    if found is None:
+    result = next((path for path in map(shutil.which, _BROWSERS) if path), None)
+    if result is None:
         pytest.skip("not run: no Chromium on PATH; apt-get install chromium")
-    return found
+    return result
 
 
 @pytest.fixture(name="axe", scope="module")
 def _axe() -> str:
     named = os.environ.get("OPASSAY_NODE_MODULES")
     folders = (*([named] if named else []), "node_modules", "/usr/lib/node_modules", "/usr/local/lib/node_modules")
-    found = next((path for path in (Path(name, "axe-core", "axe.min.js") for name in folders) if path.is_file()), None)
-    if found is None:
+    result = next((path for path in (Path(name, "axe-core", "axe.min.js") for name in folders) if path.is_file()), None)
+    if result is None:
         pytest.skip("not run: no axe-core; npm install axe-core, and set OPASSAY_NODE_MODULES to its node_modules")
-    return found.read_text(encoding="utf-8")
+    return result.read_text(encoding="utf-8")
 
 
 def _page(ops: int = 1) -> str:
@@ -126,13 +126,13 @@ def test_axe_sees_planted_faults(browser: str, axe: str, tmp_path: Path) -> None
 
 @pytest.mark.parametrize("width", [400, 1400])
 def test_the_keyboard_reaches_what_matters_and_the_page_fits(browser: str, tmp_path: Path, width: int) -> None:
-    found = _found(browser, _page(8), _STOPS, tmp_path, "--window-size=1600,2000", width=width)
-    assert found["inner"] == width
-    assert found["first"] == "Skip to the report"
-    assert found["nameless"] == []
-    assert 0 < found["squares"] < 20  # those that lead to a failure, of all
-    assert found["buttons"] > 0
-    assert found["wide"] <= 0
+    result = _found(browser, _page(8), _STOPS, tmp_path, "--window-size=1600,2000", width=width)
+    assert result["inner"] == width
+    assert result["first"] == "Skip to the report"
+    assert result["nameless"] == []
+    assert 0 < result["squares"] < 20  # those that lead to a failure, of all
+    assert result["buttons"] > 0
+    assert result["wide"] <= 0
 
 
 _SORTED = """
@@ -151,11 +151,11 @@ _SORTED = """
 
 
 def test_a_table_is_sorted_by_the_head_that_is_pressed(browser: str, tmp_path: Path) -> None:
-    found = _found(browser, _page(3), _SORTED, tmp_path, "--window-size=1400,2000")
-    assert len(found["up"]) > 1
-    assert found["up"] == sorted(found["up"])
-    assert found["down"] == found["up"][::-1]
-    assert (found["said"], found["after"]) == ("descending", found["before"])
+    result = _found(browser, _page(3), _SORTED, tmp_path, "--window-size=1400,2000")
+    assert len(result["up"]) > 1
+    assert result["up"] == sorted(result["up"])
+    assert result["down"] == result["up"][::-1]
+    assert (result["said"], result["after"]) == ("descending", result["before"])
 
 
 _FOLLOWED = """
@@ -169,6 +169,6 @@ _FOLLOWED = """
 
 
 def test_a_link_to_a_cell_keeps_the_filter(browser: str, tmp_path: Path) -> None:
-    found = _found(browser, _page(3), _FOLLOWED, tmp_path, "--window-size=1400,2000")
-    assert found["at"] == f"#text=jvp&at={found['id']}"
-    assert found["text"] == "jvp"
+    result = _found(browser, _page(3), _FOLLOWED, tmp_path, "--window-size=1400,2000")
+    assert result["at"] == f"#text=jvp&at={result['id']}"
+    assert result["text"] == "jvp"

@@ -156,8 +156,8 @@ def test_a_function_is_asked_in_the_dtypes_that_its_command_asks(folder: Path) -
         [sys.executable, "-c", program, "-p", "no:cacheprovider", *words],
         cwd=folder, capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
-    found = re.findall(r"FWD::(\w+)", done.stdout)
-    assert found == ["float64", "float32"], done.stdout + done.stderr
+    result = re.findall(r"FWD::(\w+)", done.stdout)
+    assert result == ["float64", "float32"], done.stdout + done.stderr
 
 
 _FUNCTION = """

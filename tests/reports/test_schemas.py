@@ -70,12 +70,12 @@ def _changed(document: Any, entry: Callable[[Any], dict[str, Any]]) -> Iterator[
     for place in (lambda one: one, entry):
         for field in [*place(document), "other"]:
             for value in (*_VALUES, ...):
-                found = copy.deepcopy(document)
+                result = copy.deepcopy(document)
                 if value is ...:
-                    place(found).pop(field, None)
+                    place(result).pop(field, None)
                 else:
-                    place(found)[field] = value
-                yield found
+                    place(result)[field] = value
+                yield result
 
 
 def _reads(read: Callable[[Path], object], path: Path, content: bytes) -> bool:

@@ -99,13 +99,13 @@ def test_the_example_of_the_page_is_taken(tmp_path: Path) -> None:
     (example,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
     path = tmp_path / "pyproject.toml"
     path.write_text(example)
-    found = read_settings(path, COMMANDS, EARLIER)
-    assert found is not None
+    result = read_settings(path, COMMANDS, EARLIER)
+    assert result is not None
     context = click.Context(cli)
-    for name in found.tables:
+    for name in result.tables:
         command = cli.get_command(context, name)
         assert command is not None
-        assert defaults(found, name, command, context)
+        assert defaults(result, name, command, context)
 
 
 @pytest.mark.parametrize(

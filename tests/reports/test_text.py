@@ -25,10 +25,10 @@ def test_every_code_and_outcome_is_explained() -> None:
     assert set(EXPLANATIONS) == set(Code)
     assert set(OUTCOMES) == set(Outcome) == set(text.GLYPHS)
     for code in Code:
-        found = EXPLANATIONS[code]
-        assert found.title
-        assert found.meaning.endswith(".")
-        assert found.look_at.endswith(".")
+        result = EXPLANATIONS[code]
+        assert result.title
+        assert result.meaning.endswith(".")
+        assert result.look_at.endswith(".")
         assert code in explain(code)
 
 
@@ -57,8 +57,8 @@ def test_durations(seconds: float, shown: str) -> None:
 
 
 def test_a_failure_says_all_in_one_text() -> None:
-    found = text.failure_text(failed())
-    *lines, explained = found.splitlines()
+    result = text.failure_text(failed())
+    *lines, explained = result.splitlines()
     assert explained == "  explain    opassay explain OA101"
     usual = [line[13:] for line in lines[6:]]
     assert (lines[6][:13], " ".join(usual)) == ("  usually    ", EXPLANATIONS[Code.VALUE].look_at)
@@ -99,7 +99,7 @@ def test_an_op_whose_first_sample_failed_has_its_error_in_the_summary() -> None:
 def test_each_subject_has_its_own_line() -> None:
     skipped = verdict("ORD3", Outcome.UNSUPPORTED, Code.DTYPE_OUTSIDE, judged=0)
     theirs = [replace(item, cell=replace(item.cell, subject="torch")) for item in (failed(), failed("JVP"), verdict())]
-    lines = [found.line for found in text.standings([verdict(), skipped, *theirs])]
+    lines = [result.line for result in text.standings([verdict(), skipped, *theirs])]
     assert lines == ["opassay: 1 verified; 1 unsupported", "torch: 2 of 3 cells failed; 1 verified"]
 
 
@@ -117,7 +117,7 @@ def test_each_subject_has_its_own_line() -> None:
 )
 def test_nothing_is_called_verified_that_is_not(outcomes: tuple[Outcome, ...], line: str, tone: str) -> None:
     items = [verdict(f"P{i}", outcome, Code.INTERRUPTED) for i, outcome in enumerate(outcomes)]
-    assert [(found.line, found.tone) for found in text.standings(items)] == [(line, tone)]
+    assert [(result.line, result.tone) for result in text.standings(items)] == [(line, tone)]
 
 
 def test_complaints_are_one_per_property() -> None:

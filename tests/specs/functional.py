@@ -25,13 +25,13 @@ _SEQUENCE, _IMAGE, _VOLUME = (2, 3, 8), (2, 3, 6, 6), (1, 2, 4, 4, 4)
 
 def functions() -> list[str]:
     """The names of the functions of torch.nn.functional, in order."""
-    found = []
+    results = []
     for name in dir(F):
         function = getattr(F, name)
         ours = str(getattr(function, "__module__", None) or "torch").startswith("torch")
         if callable(function) and not inspect.isclass(function) and not name.startswith("_") and ours:
-            found.append(name)
-    return sorted(set(found) - _HELPERS)
+            results.append(name)
+    return sorted(set(results) - _HELPERS)
 
 
 def _of(name: str, shape: tuple[int, ...], *args: Any, **kwargs: Any) -> Making:

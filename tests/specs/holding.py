@@ -49,10 +49,10 @@ def values(call: SpecCall, dtype: str, results: Sequence[torch.Tensor], after: S
     """
     spec = trace(call, Values.ALL)
     computed = [*results, *(after[i] for i in spec.written_inputs if after)]
-    found = Found()
+    result = Found()
     for ball, tensor in zip(_bounds(spec, call, dtype), computed, strict=False):
-        hold(found, ball, tensor.detach())
-    return found
+        hold(result, ball, tensor.detach())
+    return result
 
 
 def bounds(call: SpecCall, dtype: str) -> list[Any]:
@@ -84,11 +84,11 @@ def gradients(call: SpecCall) -> Found:
 
 def _gradients(call: SpecCall, moving: list[int]) -> Found:
     pull = pullback(call, moving)
-    found = Found()
+    result = Found()
     pulled = pull.computed(lambda *leaves: call.outputs(*leaves)[0])
     for ball, gradient in zip(pull.bounds, pulled, strict=True):
-        hold(found, ball, gradient)
-    return found
+        hold(result, ball, gradient)
+    return result
 
 
 @dataclass(frozen=True)

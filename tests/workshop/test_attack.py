@@ -46,8 +46,8 @@ def test_the_command_prints_ratios_and_fails_for_a_bound_that_is_too_tight(monke
     right = RULES["power"]
 
     def tight(allowed: Any, *operands: Ball, **params: Any) -> Ball:
-        found = right(allowed, *operands, **params)
-        return Ball(found.centre, 0.1 * found.radii(), allowed)
+        result = right(allowed, *operands, **params)
+        return Ball(result.centre, 0.1 * result.radii(), allowed)
 
     monkeypatch.setitem(RULES, "power", tight)
     wrong = runner.invoke(attack_command, asked, standalone_mode=False)

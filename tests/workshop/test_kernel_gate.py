@@ -46,8 +46,8 @@ def _rows(**question: Any) -> list[dict[str, Any]]:
 @functools.cache
 def _planted() -> dict[str, list[str]]:
     pytest.importorskip("triton", reason="Triton is not installed, so nothing compiles or interprets kernels")
-    found: dict[str, list[str]] = json.loads(_output(str(PLANTED)))
-    return found
+    document: dict[str, list[str]] = json.loads(_output(str(PLANTED)))
+    return document
 
 
 # ---------------------------------------------------------------------------------------------- what ships passes

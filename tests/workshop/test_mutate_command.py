@@ -36,13 +36,13 @@ def test_a_mutant_has_survived_only_if_the_ops_of_no_module_refused_it() -> None
         _record(four, outcome="not planted", asked=0), {"done": "linalg"},
     ]  # fmt: skip
     table = [Equivalent("linalg/trace.py", "trace", "a + b", (three.new, one.new), "For a reason.")]
-    found = fates([one, two, three, four, five], records, table)
-    assert [fate.outcome for fate in found] == ["killed", "survived", "equivalent", "not planted", "not reached"]
-    assert score_of(found) == 0.5
-    assert family_table(found).cells[0][:9] == ("linalg", "5", "1", "1", "1", "0", "1", "1", "50.00%")
-    (line,) = survivor_lines(found)
+    result = fates([one, two, three, four, five], records, table)
+    assert [fate.outcome for fate in result] == ["killed", "survived", "equivalent", "not planted", "not reached"]
+    assert score_of(result) == 0.5
+    assert family_table(result).cells[0][:9] == ("linalg", "5", "1", "1", "1", "0", "1", "1", "50.00%")
+    (line,) = survivor_lines(result)
     assert line.startswith("linalg/trace.py:12 trace") and "a + b  ->  a * b" in line  # noqa: PT018
-    (wrong,) = contradictions(found)
+    (wrong,) = contradictions(result)
     assert "'For a reason.', and trace::VJP[float32-cpu-opassay] refused it" in wrong
 
 

@@ -69,14 +69,14 @@ def test_the_choices_of_a_contract_are_all_taken() -> None:
 
 def test_sums_run_along_many_trees_and_all_have_every_term() -> None:
     values = np.float32(np.random.default_rng(5).standard_normal((37, 50)))
-    found = set()
+    results = set()
     for seed in range(20):
         working = Working(contract("float32"), np.random.default_rng(seed))
         total = along_tree(values, working, np.add)
         exact = np.sum(values.astype(np.float64), axis=0)
         assert np.all(np.abs(total - exact) <= 36 * 2.0**-24 * np.sum(np.abs(values.astype(np.float64)), axis=0))
-        found.add(total.tobytes())
-    assert len(found) > 10
+        results.add(total.tobytes())
+    assert len(results) > 10
 
 
 def test_functions_are_off_by_their_ulps_and_no_more() -> None:
@@ -93,8 +93,8 @@ def test_a_bound_that_is_too_tight_is_seen(monkeypatch: pytest.MonkeyPatch, prim
     right = RULES[primitive]
 
     def tight(allowed: Contract, *operands: Ball, **params: Any) -> Ball:
-        found = right(allowed, *operands, **params)
-        return Ball(found.centre, 0.5 * found.radii(), allowed)
+        result = right(allowed, *operands, **params)
+        return Ball(result.centre, 0.5 * result.radii(), allowed)
 
     formulas: dict[str, Formula] = {
         "multiply": lambda x: x * x[::-1], "divide": lambda x: x / x[::-1], "exp": np.exp, "sqrt": np.sqrt,

@@ -93,7 +93,7 @@ def error_of_log_sigmoid(rng: Any) -> float:
 
 
 def main() -> None:
-    rng, found = np.random.default_rng(5), {}
+    rng, result = np.random.default_rng(5), {}
     ends: dict[str, Callable[[Any], Any]] = {
         "upper": lambda x: 1.0,
         "lower": lambda x: -1.0,
@@ -102,8 +102,8 @@ def main() -> None:
     for end, share in ends.items():
         for name in DOCUMENTED:
             bend(name, share)
-        found[end] = [error_of_exp(rng), error_of_log1p(rng), error_of_log_sigmoid(rng)]
-    print(json.dumps(found))
+        result[end] = [error_of_exp(rng), error_of_log1p(rng), error_of_log_sigmoid(rng)]
+    print(json.dumps(result))
 
 
 if __name__ == "__main__":

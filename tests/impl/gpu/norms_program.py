@@ -30,9 +30,9 @@ def _numbers(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
 def _launched() -> dict[str, int]:
     """The launches since the last call."""
     launches = MACHINE.book.launches
-    found = dict(launches)
+    result = dict(launches)
     launches.clear()
-    return found
+    return result
 
 
 def _layer(x: Tensor, weight: Tensor) -> list[Tensor]:
@@ -71,35 +71,35 @@ def _alone_and_in_a_batch(f: Callable[[Tensor, Tensor], list[Tensor]], x: Tensor
 
 def bits() -> list[bool]:
     """Whether first and last row, or sample, have the same bits alone and in a batch: short, and beyond registers."""
-    found = []
+    results = []
     for rows, length in ((130, 5), (3, 33000)):
-        found += _alone_and_in_a_batch(_layer, _numbers(rows, length), _numbers(length))
+        results += _alone_and_in_a_batch(_layer, _numbers(rows, length), _numbers(length))
     for samples, channels, positions in ((40, 4, 7), (3, 4, 17000)):
-        found += _alone_and_in_a_batch(_group, _numbers(samples, channels, positions), _numbers(channels))
-    return found
+        results += _alone_and_in_a_batch(_group, _numbers(samples, channels, positions), _numbers(channels))
+    return results
 
 
 def launches() -> dict[str, dict[str, int]]:
     """What forward and backward launch."""
-    found = {}
+    results = {}
     x, weight, bias = (t.requires_grad_() for t in (_numbers(70, 33), _numbers(33), _numbers(33)))
     out = impl.layer_norm(x, (33,), weight, bias)
-    found["layer_norm"] = _launched()
+    results["layer_norm"] = _launched()
     out.sum().backward()
-    found["its backward"] = _launched()
+    results["its backward"] = _launched()
     x, weight, bias = (t.requires_grad_() for t in (_numbers(4, 6, 5), _numbers(6), _numbers(6)))
     out = impl.group_norm(x, 3, weight, bias)
-    found["group_norm"] = _launched()
+    results["group_norm"] = _launched()
     out.sum().backward()
-    found["its backward, too"] = _launched()
+    results["its backward, too"] = _launched()
     torch.autograd.grad(impl.layer_norm(x, (5,)).sum(), x)
-    found["without parameters"] = _launched()
+    results["without parameters"] = _launched()
     x, residual, weight = (t.requires_grad_() for t in (_numbers(70, 33), _numbers(70, 33), _numbers(33)))
     out, total = impl.fused_add_rms_norm(x, residual, (33,), weight)
-    found["fused_add_rms_norm"] = _launched()
+    results["fused_add_rms_norm"] = _launched()
     (out.sum() + total.sum()).backward()
-    found["its backward, the sum's included"] = _launched()
-    return found
+    results["its backward, the sum's included"] = _launched()
+    return results
 
 
 def tangents() -> dict[str, dict[str, int]]:
@@ -117,21 +117,21 @@ def tangents() -> dict[str, dict[str, int]]:
         "softmax": (lambda x: impl.softmax(x, 1), (images,)),
         "log_softmax": (lambda x: impl.log_softmax(x, 2), (images,)),
     }  # fmt: skip
-    found = {}
+    results = {}
     for name, (f, given) in calls.items():
         torch.func.jvp(f, given, given)
-        found[name] = _launched()
+        results[name] = _launched()
     torch.func.jacfwd(lambda x: impl.layer_norm(x, (5,), row, row))(rows)
-    found["a batch of tangents"] = _launched()
+    results["a batch of tangents"] = _launched()
     first, given = calls["softmax"]
     torch.func.jvp(lambda x: torch.func.jvp(first, (x,), given)[1], given, given)
-    found["second order"] = _launched()
-    return found
+    results["second order"] = _launched()
+    return results
 
 
 def sums() -> list[float]:
     """Of d_weight, d_bias over more rows than programs share, against float64: errors in units of n u Σ|terms|."""
-    found = []
+    results = []
     x, dy = _numbers(700, 3000), _numbers(700, 3000).flip(0)
     mean, rstd = x.mean(1, keepdim=True), (x.var(1, keepdim=True, correction=0) + 1e-5).rsqrt()
     weight = _numbers(3000)
@@ -142,21 +142,21 @@ def sums() -> list[float]:
     for d, terms in ((d_weight, dy * xh), (d_bias, dy.double())):
         assert d is not None
         size = terms.abs().sum(0) * len(x) * 2.0**-24
-        found.append(float(((d.double() - terms.sum(0)).abs() / size).max()))
-    return found
+        results.append(float(((d.double() - terms.sum(0)).abs() / size).max()))
+    return results
 
 
 def infinities() -> list[list[float]]:
     """The means of rows with infinities, as native ops return them: short rows, and such as are read in pieces."""
-    found = []
+    results = []
     for length in (6, 33000):
         x = torch.zeros(4, length)
         x[0, 1], x[1, -1] = torch.inf, -torch.inf
         x[2, 0], x[2, -1] = torch.inf, -torch.inf
         x[3] = 7.0
-        found.append(impl.native_layer_norm(x, (length,), None, None, 1e-5)[1].flatten().tolist())
-        found.append(impl.native_group_norm(x[:, None], None, None, 4, 1, length, 1, 1e-5)[1].flatten().tolist())
-    return found
+        results.append(impl.native_layer_norm(x, (length,), None, None, 1e-5)[1].flatten().tolist())
+        results.append(impl.native_group_norm(x[:, None], None, None, 4, 1, length, 1, 1e-5)[1].flatten().tolist())
+    return results
 
 
 if __name__ == "__main__":

@@ -45,8 +45,8 @@ def test_forward_is_one_launch_and_backward_two() -> None:
 
 
 def test_a_tangent_is_one_launch_and_three_where_a_channel_is_in_pieces() -> None:
-    found = _asked("tangents")
-    assert {name: [kernel for kernel in kernels if "jvp" in kernel] for name, kernels in found.items()} == {
+    result = _asked("tangents")
+    assert {name: [kernel for kernel in kernels if "jvp" in kernel] for name, kernels in result.items()} == {
         "layer_norm": ["layer_norm_jvp"],
         "group_norm": ["group_norm_jvp"],
         "batch_norm": ["batch_norm_jvp_whole"],
@@ -58,7 +58,7 @@ def test_a_tangent_is_one_launch_and_three_where_a_channel_is_in_pieces() -> Non
         "second order": ["softmax_jvp"],
     }
     # At the first order no expression is evaluated beside the kernel: that of softmax would launch softmax again.
-    assert found["softmax"] == {"softmax_forward": 1, "softmax_jvp": 1}
+    assert result["softmax"] == {"softmax_forward": 1, "softmax_jvp": 1}
 
 
 def test_sums_over_more_rows_than_programs_share_lie_in_their_bound() -> None:

@@ -33,8 +33,8 @@ def _faults(how: str) -> int | None:
     """Pages that the system had to give while one array came after another; None where the C library is not glibc."""
     environment = {"NUMPY_MADVISE_HUGEPAGE": "0"}
     command = [sys.executable, "-c", _PROGRAM, how]
-    found = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
-    return None if found.returncode == 7 else int(found.stdout)
+    process = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    return None if process.returncode == 7 else int(process.stdout)
 
 
 def test_what_is_freed_is_kept() -> None:

@@ -39,12 +39,12 @@ def test_it_is_the_exact_value_rounded_once(dtype: str) -> None:
     operands = _drawn(dtype, 4000)
     with np.errstate(all="ignore"):
         twice = operands[0] * operands[1] + operands[2]
-    found = fma(*operands)
-    assert found.dtype == np.dtype(dtype)
+    result = fma(*operands)
+    assert result.dtype == np.dtype(dtype)
     finite = np.isfinite(operands[2])
     exact = [_exactly(dtype, *map(float, each)) for each in np.stack(operands, 1)[finite]]
-    assert found[finite].astype(np.float64).tolist() == exact
-    assert int((twice[finite] != found[finite]).sum()) > 100, "no sum here would tell two roundings from one"
+    assert result[finite].astype(np.float64).tolist() == exact
+    assert int((twice[finite] != result[finite]).sum()) > 100, "no sum here would tell two roundings from one"
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

@@ -103,9 +103,9 @@ def test_a_guard_band_that_was_written_is_found_afterwards() -> None:
     memory = Memory("planted", [operand])
     memory.copy_back([operand])
     ctypes.memset(memory.address(operand) + 10 * ITEM, 1, 1)
-    with pytest.raises(Violation, match="around an operand") as found:
+    with pytest.raises(Violation, match="around an operand") as result:
         memory.copy_back([operand])
-    assert found.value.code is Code.OUT_OF_BOUNDS
+    assert result.value.code is Code.OUT_OF_BOUNDS
 
 
 def test_what_was_written_comes_back_and_nothing_else() -> None:

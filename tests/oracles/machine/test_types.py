@@ -71,8 +71,8 @@ def test_a_block_of_pointers_is_made_every_time(made: Any) -> None:
 
 def test_a_tensor_has_its_own_handle_and_type_and_the_shape_of_its_type(made: Any) -> None:
     blocks = [made.block(_Element(name), shape) for name, shape in (("fp32", [4]), ("fp64", [4]), ("fp32", [2, 4]))]
-    found = [made.tensor(number, block) for number, block in enumerate(blocks)]
-    assert [(t.handle, t.dtype.name, t.shape) for t in found] == [
+    results = [made.tensor(number, block) for number, block in enumerate(blocks)]
+    assert [(t.handle, t.dtype.name, t.shape) for t in results] == [
         (0, "fp32", [4]), (1, "fp64", [4]), (2, "fp32", [2, 4]),
     ]  # fmt: skip
     assert made.counts["tensor"] == 2

@@ -153,17 +153,17 @@ def test_a_spec_that_casts_accepts_itself_and_no_planted_fault(name: str) -> Non
 )
 def test_a_spec_that_casts_accepts_itself_in_every_question(name: str) -> None:
     spec, _, inputs = CASES[name]
-    found = opassay.judge(spec, spec, inputs)
-    assert found.verdict == "accepted", str(found)
+    judgement = opassay.judge(spec, spec, inputs)
+    assert judgement.verdict == "accepted", str(judgement)
 
 
 def test_an_integer_that_rounding_leaves_open_may_be_either() -> None:
     x = torch.tensor([9.0, 5.0])
-    (found,) = read(lambda a: (a / 3.0).int(), (x,))
-    assert isinstance(found, Whole)
-    assert (found.low.tolist(), found.high.tolist(), found.dtype) == ([2, 1], [3, 1], np.int32)
-    assert found.accepts(np.array([2, 1])).all()
-    assert not found.accepts(np.array([4, 1])).all()
+    (result,) = read(lambda a: (a / 3.0).int(), (x,))
+    assert isinstance(result, Whole)
+    assert (result.low.tolist(), result.high.tolist(), result.dtype) == ([2, 1], [3, 1], np.int32)
+    assert result.accepts(np.array([2, 1])).all()
+    assert not result.accepts(np.array([4, 1])).all()
     # What is computed of it holds both, and the element that is known stays known.
     (ball,) = read(lambda a: ((a / 3.0).int() * 10).float(), (x,))
     assert (ball.centre - ball.radii() <= [20, 10]).all()
@@ -181,10 +181,10 @@ def test_what_is_read_at_an_open_place_holds_the_elements_of_all_of_them() -> No
 def test_what_has_no_integer_in_range_is_not_judged() -> None:
     x = torch.tensor([300.0, -1.0, float("nan"), 7.5])
     spec: Spec = lambda a: a.to(torch.uint8)  # noqa: E731
-    (found,) = read(spec, (x,))
-    assert found.judged().tolist() == [False, False, False, True]
-    assert found.accepts(np.array([1, 2, 3, 7])).all()
-    assert not found.accepts(np.array([1, 2, 3, 8])).all()
+    (result,) = read(spec, (x,))
+    assert result.judged().tolist() == [False, False, False, True]
+    assert result.accepts(np.array([1, 2, 3, 7])).all()
+    assert not result.accepts(np.array([1, 2, 3, 8])).all()
     (ball,) = read(lambda a: a.to(torch.uint8) + 1.0, (x,))
     assert np.isinf(ball.radii()[:3]).all()
     assert ball.centre[3] == 8.0
@@ -215,8 +215,8 @@ def test_the_bounds_of_integers_hold_every_combination(name: str, width: int) ->
     def by_torch(args: Any, kwargs: Any) -> Any:
         return operation(*(torch.from_numpy(np.array(x)) for x in args), **kwargs).numpy()
 
-    found = of_integers(operation, sides, {}, by_torch)
-    low, high = (found.low, found.high) if isinstance(found, Whole) else (found, found)
+    result = of_integers(operation, sides, {}, by_torch)
+    low, high = (result.low, result.high) if isinstance(result, Whole) else (result, result)
     for shares in itertools.product((0.0, 0.5, 1.0), repeat=2):
         at = [
             (x.low + np.rint(share * (x.high - x.low))).astype(np.int8) for x, share in zip(sides, shares, strict=True)

@@ -39,11 +39,11 @@ def test_torch_is_accepted(name: str) -> None:
         except NotImplementedError:
             assert name == "multilabel_margin_loss"  # torch has no kernel for bfloat16.
             continue
-        found = values(call, str(dtype).removeprefix("torch."), results, after)
-        assert found.refused == 0, found.line()
-        assert found.judged > 0
-    found = gradients(_call(name))
-    assert found.refused == 0, found.line()
+        result = values(call, str(dtype).removeprefix("torch."), results, after)
+        assert result.refused == 0, result.line()
+        assert result.judged > 0
+    result = gradients(_call(name))
+    assert result.refused == 0, result.line()
 
 
 def _normalised(x: Tensor) -> Tensor:

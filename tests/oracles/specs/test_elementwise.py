@@ -44,15 +44,15 @@ def _questions(name: str, spec: Spec, dtype: str) -> Iterator[tuple[str, Any, Ca
     if dtype == "bfloat16" or not out.requires_grad:  # gradients of a half type are asked in float16, to save time
         return
     g = torch.from_numpy(np.random.default_rng(1).standard_normal(tuple(out.shape))).to(out.dtype)
-    found = torch.autograd.grad(out, leaves, g, allow_unused=True)
+    result = torch.autograd.grad(out, leaves, g, allow_unused=True)
 
     def pulled(*args: torch.Tensor) -> Any:
         return torch.func.vjp(spec, *args[:-1])[1](args[-1])
 
-    yield "traced gradient", found, traced(pulled, *given, g), [*given, g]
+    yield "traced gradient", result, traced(pulled, *given, g), [*given, g]
     if dtype == "float32":  # in a half type torch stores what is between, which the spec of the value does not say
         formula = traced(spec, *given)
-        yield "gradient", found, lambda *a: derivative.vjp(lambda *x: formula(*x)[0], a[:-1])[1](a[-1]), [*given, g]
+        yield "gradient", result, lambda *a: derivative.vjp(lambda *x: formula(*x)[0], a[:-1])[1](a[-1]), [*given, g]
 
 
 def _error_over_bound(computed: torch.Tensor, read: Ball, dtype: str) -> float:

@@ -26,10 +26,10 @@ INFINITE = float("inf")
 
 def _inside(computed: Tensor, ball: Any) -> bool:
     """Whether every element is judged and accepted."""
-    found = accept.place_in_accept_sets(
+    places = accept.place_in_accept_sets(
         computed.detach().double().numpy(), FORMATS[name_of(computed.dtype)], ball, None, order=1
     )
-    return bool(found.accepted.all())
+    return bool(places.accepted.all())
 
 
 def _gradient_is_right(candidate: Spec, spec: Spec, x: Tensor, *rest: Tensor) -> bool:
@@ -55,8 +55,8 @@ def _is_right(candidate: Spec, spec: Spec, x: Tensor, *rest: Tensor) -> bool:
 
 
 def _with(spec: Spec, rest: tuple[Tensor, ...], x: Tensor) -> Tensor:
-    found: Tensor = spec(x, *rest)
-    return found
+    result: Tensor = spec(x, *rest)
+    return result
 
 
 def _drawn(dtype: torch.dtype, scale: float, *shape: int) -> Tensor:
@@ -202,10 +202,10 @@ def test_the_gradient_of_alignments_may_be_made_of_logarithms(dtype: torch.dtype
 
 
 def _accumulated(x: Tensor) -> Tensor:
-    found = torch.full_like(x[:, 0], -INFINITE)
+    result = torch.full_like(x[:, 0], -INFINITE)
     for i in range(x.shape[1]):
-        found = torch.logaddexp(found, x[:, i])
-    return found
+        result = torch.logaddexp(result, x[:, i])
+    return result
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

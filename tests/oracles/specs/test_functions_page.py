@@ -31,6 +31,6 @@ def test_every_operation_that_has_a_rule_stands_on_the_page() -> None:
 def test_a_function_that_is_read_is_accepted(name: str) -> None:
     example = made(name, CALLS[name])
     call = SpecCall.of(example.spec, *example.args)
-    found = values(call, "float32", *call.outputs(*call.tensors))
-    assert found.refused == 0, found.line()
-    assert found.judged > 0
+    result = values(call, "float32", *call.outputs(*call.tensors))
+    assert result.refused == 0, result.line()
+    assert result.judged > 0

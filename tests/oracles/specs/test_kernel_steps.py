@@ -112,11 +112,11 @@ def _outside(function: Callable[..., Tensor], args: list[Tensor], factor: float)
     wanted = list(range(len(args)))
     balls = spec.gradients(CallArguments.of(tuple(args)), spec.state, terms("torch"), wanted, [weights])
     fmt = FORMATS[dtype_name(result.dtype)]
-    found = [
+    results = [
         accept.place_in_accept_sets(to_array(x * factor), fmt, ball, None, True, 1)
         for x, ball in zip(slopes, balls, strict=True)
     ]
-    return sum(int(np.count_nonzero(~np.asarray(each.accepted))) for each in found)
+    return sum(int(np.count_nonzero(~np.asarray(each.accepted))) for each in results)
 
 
 @pytest.mark.parametrize("dtype", HALF)

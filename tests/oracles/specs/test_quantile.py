@@ -57,8 +57,8 @@ def test_a_place_may_be_rounded(q: float, length: int, mode: str) -> None:
 @pytest.mark.parametrize("mode", MODES)
 def test_derivatives_at_a_place_that_may_be_rounded_are_right(mode: str) -> None:
     call = SpecCall.of(lambda x: torch.quantile(x, 0.3, -1, interpolation=mode), _rows(11))
-    found = gradients(call)
-    assert found.refused == 0, found.line()
+    result = gradients(call)
+    assert result.refused == 0, result.line()
 
 
 @pytest.mark.parametrize(

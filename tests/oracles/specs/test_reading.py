@@ -51,11 +51,11 @@ def test_inputs_and_outputs_have_their_names() -> None:
         ("seen", BUFFER, (2,)),
     ]  # fmt: skip
     results, after = call.outputs(*call.tensors)
-    found = read(*_values(call))
-    assert found[2].tolist() == [1, 2]
-    assert np.abs(found[3] - after[4].detach().numpy()).max() < 1e-5
+    result = read(*_values(call))
+    assert result[2].tolist() == [1, 2]
+    assert np.abs(result[3] - after[4].detach().numpy()).max() < 1e-5
     assert call.tensors[4].tolist() == [0, 0]
-    assert np.abs(found[1] - results[1].detach().numpy()).max() < 1e-5
+    assert np.abs(result[1] - results[1].detach().numpy()).max() < 1e-5
 
 
 def test_a_tensor_that_is_given_twice_is_two_inputs() -> None:

@@ -176,11 +176,11 @@ def test_a_state_may_be_a_single_number() -> None:
 
 
 def _returns(rewards: Tensor) -> Tensor:
-    total, found = torch.zeros_like(rewards[0]), []
+    total, result = torch.zeros_like(rewards[0]), []
     for reward in rewards.unbind(0)[::-1]:
         total = reward + 0.95 * total
-        found.append(total)
-    return torch.stack(found[::-1])
+        result.append(total)
+    return torch.stack(result[::-1])
 
 
 def _added(terms: list[Tensor]) -> Tensor:
@@ -201,11 +201,11 @@ def test_returns_by_weights_are_accepted() -> None:
 
 def _advantages(deltas: Tensor, v: Tensor, w: Tensor) -> Tensor:
     """Of rewards and of values now and next, whose difference is one unit at each step."""
-    total, found = torch.zeros_like(v[0]), []
+    total, result = torch.zeros_like(v[0]), []
     for t in range(v.shape[0] - 1, -1, -1):
         total = (deltas[t] + 0.99 * w[t] - v[t]) + 0.9 * total
-        found.append(total)
-    return torch.stack(found)
+        result.append(total)
+    return torch.stack(result)
 
 
 def test_an_addend_may_be_a_sum() -> None:

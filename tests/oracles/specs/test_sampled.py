@@ -39,12 +39,12 @@ def test_torch_is_accepted(name: str) -> None:
             continue
         example = made(name, SAMPLED[name], dtype)
         call = SpecCall.of(example.spec, *example.args)
-        found = values(call, str(dtype).removeprefix("torch."), *call.outputs(*call.tensors))
-        assert found.refused == 0, found.line()
-        assert found.judged > 0
+        result = values(call, str(dtype).removeprefix("torch."), *call.outputs(*call.tensors))
+        assert result.refused == 0, result.line()
+        assert result.judged > 0
     example = made(name, SAMPLED[name])
-    found = gradients(SpecCall.of(example.spec, *example.args))
-    assert found.refused == 0, found.line()
+    result = gradients(SpecCall.of(example.spec, *example.args))
+    assert result.refused == 0, result.line()
 
 
 _LABELS, _STEPS, _LENGTHS = torch.tensor([[1, 2, 2], [3, 1, 2]]), torch.tensor([7, 6]), torch.tensor([3, 2])

@@ -91,14 +91,14 @@ def test_what_torch_computes_and_chooses_is_right(name: str) -> None:
         if name in IN_HALF and dtype != torch.float32:
             continue
         (x,) = drawn(shape, dtype=dtype)
-        for output, found in zip(_listed(spec(x)), read(spec, (x,)), strict=True):
-            if isinstance(found, Choice):
-                assert found.accepts(output.numpy()).all()
-                assert found.accepts(found.likely()).all()
-                assert not found.accepts(np.full(found.shape, -1)).any()
-                assert not found.accepts(output.numpy() + 1).all()
+        for output, result in zip(_listed(spec(x)), read(spec, (x,)), strict=True):
+            if isinstance(result, Choice):
+                assert result.accepts(output.numpy()).all()
+                assert result.accepts(result.likely()).all()
+                assert not result.accepts(np.full(result.shape, -1)).any()
+                assert not result.accepts(output.numpy() + 1).all()
             else:
-                assert accepted(output, found).all(), dtype
+                assert accepted(output, result).all(), dtype
 
 
 @pytest.mark.parametrize("name", SPECS)
@@ -150,24 +150,24 @@ def test_any_order_of_a_prefix_sum_is_in_the_ball() -> None:
 def test_the_index_of_what_may_be_the_largest_is_accepted() -> None:
     """After a division that rounds, two elements are too near for a decision, and a third is not."""
     x = torch.tensor([[3.0, 3.0 * (1 + 2.0**-23), 1.0]])
-    (found,) = read(lambda a: torch.argmax(a / 7.0, 1), (x,))
-    assert isinstance(found, Choice)
-    assert [bool(found.accepts(np.array([i]))[0]) for i in range(3)] == [True, True, False]
-    assert not found.sure().any()
+    (result,) = read(lambda a: torch.argmax(a / 7.0, 1), (x,))
+    assert isinstance(result, Choice)
+    assert [bool(result.accepts(np.array([i]))[0]) for i in range(3)] == [True, True, False]
+    assert not result.sure().any()
     with pytest.raises(NoReadingError, match="rounding decides"):
-        np.asarray(found)
+        np.asarray(result)
     with pytest.raises(ValueError, match="need"):
-        found.accepts(np.zeros(2, dtype=int))
+        result.accepts(np.zeros(2, dtype=int))
 
 
 def test_sorted_indices_are_a_permutation_that_sorts() -> None:
     x = torch.tensor([2.0, 1.0, 2.0, 5.0])
-    _, found = read(torch.sort, (x,))
-    assert isinstance(found, Choice)
+    _, result = read(torch.sort, (x,))
+    assert isinstance(result, Choice)
     right = ([1, 0, 2, 3], [1, 2, 0, 3])
     wrong = ([1, 0, 0, 3], [0, 1, 2, 3], [1, 2, 3, 0])
-    assert all(found.accepts(np.array(each)).all() for each in right)
-    assert not any(found.accepts(np.array(each)).all() for each in wrong)
+    assert all(result.accepts(np.array(each)).all() for each in right)
+    assert not any(result.accepts(np.array(each)).all() for each in wrong)
     _, largest = read(lambda a: torch.topk(a, 2), (x,))
     assert isinstance(largest, Choice)
     assert largest.accepts(np.array([3, 2])).all()

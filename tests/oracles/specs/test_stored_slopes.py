@@ -54,9 +54,9 @@ def _held(spec: Spec, x: Tensor) -> tuple[Tensor, Ball]:
 
 
 def _inside(slope: Tensor, ball: Ball) -> Any:
-    found = accept.place_in_accept_sets(slope.double().numpy(), FORMATS[name_of(slope.dtype)], ball, None, order=1)
-    assert found.judged.all()
-    return found.accepted
+    places = accept.place_in_accept_sets(slope.double().numpy(), FORMATS[name_of(slope.dtype)], ball, None, order=1)
+    assert places.judged.all()
+    return places.accepted
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -84,9 +84,9 @@ def test_a_step_that_overflows_leaves_a_slope_open() -> None:
     x = torch.tensor([6.1e-4, 4.0], dtype=torch.float16)
     slope, ball = _held(SPECS["root"], x)
     assert slope[0].isinf()
-    found = accept.place_in_accept_sets(slope.double().numpy(), FORMATS["float16"], ball, None, order=1)
-    assert found.judged.tolist() == [False, True]
-    assert found.accepted.all()
+    places = accept.place_in_accept_sets(slope.double().numpy(), FORMATS["float16"], ball, None, order=1)
+    assert places.judged.tolist() == [False, True]
+    assert places.accepted.all()
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -38,10 +38,10 @@ def _are_right(gradients: list[Tensor], spec: Spec, tensors: tuple[Tensor, ...],
         return vjp(lambda *xs: formula(*xs)[0], arrays[:-1])[1](arrays[-1])
 
     operands = [x.double().numpy() for x in (*tensors, cotangent)]
-    found = balls(pulled, operands, terms("torch").contract(name, "cpu", 1))
+    result = balls(pulled, operands, terms("torch").contract(name, "cpu", 1))
     return all(
         bool(accept.place_in_accept_sets(g.double().numpy(), FORMATS[name], ball, None, order=1).accepted.all())
-        for g, ball in zip(gradients, found, strict=True)
+        for g, ball in zip(gradients, result, strict=True)
     )
 
 

@@ -11,22 +11,22 @@ from tests.oracles.spec_judging import Spec, accepted, drawn, read
 
 
 def _by_rows(x: Tensor) -> Tensor:
-    found = torch.empty(2, *x.shape)
-    found[0] = x
-    found[1] = 2 * x
-    return found
+    result = torch.empty(2, *x.shape)
+    result[0] = x
+    result[1] = 2 * x
+    return result
 
 
 def _a_part(x: Tensor) -> Tensor:
-    found = torch.empty(2, *x.shape)
-    found[0] = x
-    return found
+    result = torch.empty(2, *x.shape)
+    result[0] = x
+    return result
 
 
 def _into_place(x: Tensor) -> Tensor:
-    found = torch.empty_like(x)
-    torch.exp(x, out=found)
-    return found
+    result = torch.empty_like(x)
+    torch.exp(x, out=result)
+    return result
 
 
 def _filled(x: Tensor) -> Tensor:

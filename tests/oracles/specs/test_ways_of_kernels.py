@@ -35,10 +35,10 @@ def _of_pieces(x: Tensor, length: int) -> Moments:
         parts = (x[:, :length], x[:, length:])
         means = [part.sum(1) / part.shape[1] for part in parts]
         pieces = [(p.shape[1], m, ((p - m[:, None]) ** 2).sum(1)) for p, m in zip(parts, means, strict=True)]
-    found = pieces[0]
+    result = pieces[0]
     for piece in pieces[1:]:
-        found = _joined(found, piece)
-    return found
+        result = _joined(result, piece)
+    return result
 
 
 def _rows(kind: str, length: int, dtype: torch.dtype) -> Tensor:
@@ -149,8 +149,8 @@ def test_a_log_softmax_of_half_types_may_store_its_sum(dtype: torch.dtype) -> No
 
 
 def _inside(computed: Tensor, ball: Any) -> bool:
-    found = accept.place_in_accept_sets(computed.double().numpy(), FORMATS[name_of(computed.dtype)], ball, None)
-    return bool(found.accepted.all())
+    places = accept.place_in_accept_sets(computed.double().numpy(), FORMATS[name_of(computed.dtype)], ball, None)
+    return bool(places.accepted.all())
 
 
 def test_a_kept_log_sum_needs_its_name() -> None:

@@ -113,8 +113,8 @@ READ: dict[str, tuple[Spec, Spec, Any]] = {
 @pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad")
 def test_a_spec_of_this_kind_accepts_itself_and_refuses_a_fault(name: str) -> None:
     spec, fault, inputs = READ[name]
-    found = opassay.judge(spec, spec, inputs, questions=ASKED)
-    assert found.verdict == "accepted", str(found)
+    judgement = opassay.judge(spec, spec, inputs, questions=ASKED)
+    assert judgement.verdict == "accepted", str(judgement)
     assert opassay.judge(fault, spec, inputs, questions=ASKED).verdict == "rejected"
 
 
@@ -146,10 +146,10 @@ def test_what_was_changed_in_torch_for_a_trace_is_changed_back() -> None:
 
 def test_a_compiled_spec_is_read_as_its_original() -> None:
     compiled = torch.compile(lambda x: torch.softmax(x, -1))
-    found = opassay.judge(
+    judgement = opassay.judge(
         lambda x: 2 * torch.softmax(x, -1), lambda x: 2 * compiled(x), normal((4, 8)), questions=ASKED
     )
-    assert found.verdict == "accepted", str(found)
+    assert judgement.verdict == "accepted", str(judgement)
     layer = nn.Linear(8, 4)
     assert opassay.judge(layer, torch.compile(layer), normal((3, 8)), questions=ASKED).verdict == "accepted"
 
@@ -185,16 +185,16 @@ UNREAD: dict[str, tuple[Spec, tuple[Tensor, ...], str]] = {
 @pytest.mark.parametrize("name", UNREAD)
 def test_what_cannot_be_read_ends_with_a_sentence(name: str) -> None:
     spec, inputs, said = UNREAD[name]
-    found = opassay.judge(spec, spec, inputs, questions=ASKED)
-    assert found.verdict == "error"
-    assert re.search(said, found.error), found.error
-    assert "bug" not in found.error
+    judgement = opassay.judge(spec, spec, inputs, questions=ASKED)
+    assert judgement.verdict == "error"
+    assert re.search(said, judgement.error), judgement.error
+    assert "bug" not in judgement.error
 
 
 def test_a_constant_that_the_first_call_makes_is_no_state() -> None:
     (x,) = normal((4,))(0)
-    found = opassay.judge(lambda a: a * torch.arange(4.0), Making(), (x,), questions=ASKED)
-    assert found.verdict == "accepted", str(found)
+    judgement = opassay.judge(lambda a: a * torch.arange(4.0), Making(), (x,), questions=ASKED)
+    assert judgement.verdict == "accepted", str(judgement)
 
 
 def test_any_exception_of_a_rule_names_the_line_and_advises_no_numpy() -> None:

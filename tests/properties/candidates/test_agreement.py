@@ -49,11 +49,11 @@ SPECS = [(through_numpy, "handed to NumPy"), (in_lists, "handed to NumPy"), (dra
 def test_a_spec_that_computes_outside_of_torch_is_an_error_that_names_it(
     spec: Callable[[Tensor], Tensor], said: str
 ) -> None:
-    found = judge(spec, spec, (X,), questions=["GIVEN", "SIGNS"])
-    assert found.verdict is Ruling.ERROR, str(found)
-    assert not found.causes
-    assert found.error.startswith(spec.__name__)
-    assert said in found.error
+    judgement = judge(spec, spec, (X,), questions=["GIVEN", "SIGNS"])
+    assert judgement.verdict is Ruling.ERROR, str(judgement)
+    assert not judgement.causes
+    assert judgement.error.startswith(spec.__name__)
+    assert said in judgement.error
     with pytest.raises(opassay.SpecError, match=said):
         opassay.bound(spec, X)
     with pytest.raises(opassay.SpecError, match=said):
@@ -71,16 +71,16 @@ def test_what_torch_computes_of_its_own_constants_is_no_disagreement() -> None:
 
 
 def scaled_backward(x: Tensor) -> Tensor:
-    found = torch.sin(x) * 2
-    if found.requires_grad:
-        found.register_hook(lambda g: g * 3)
-    return found
+    result = torch.sin(x) * 2
+    if result.requires_grad:
+        result.register_hook(lambda g: g * 3)
+    return result
 
 
 def test_gradients_of_a_spec_with_a_backward_of_its_own_are_not_held() -> None:
-    found = judge(scaled_backward, scaled_backward, (X,), questions=["GIVEN", "GRAD"])
-    assert found.verdict is Ruling.WEAK, str(found)
-    assert "not the derivative of its text" in found.weaknesses[0]
+    judgement = judge(scaled_backward, scaled_backward, (X,), questions=["GIVEN", "GRAD"])
+    assert judgement.verdict is Ruling.WEAK, str(judgement)
+    assert "not the derivative of its text" in judgement.weaknesses[0]
     wrong = judge(lambda x: scaled_backward(x) + 1, scaled_backward, (X,), questions=["GIVEN", "GRAD"])
     assert wrong.verdict is Ruling.REJECTED
 
@@ -95,8 +95,8 @@ def test_the_card_says_where_torch_is_wrong_as_well() -> None:
     def spec(x: Tensor) -> Tensor:
         return worse(x) + 1
 
-    found = judge(spec, spec, (X,), questions=["GIVEN", "GRAD"])
-    assert [each.question for each in found.causes] == ["GIVEN", "GRAD"], str(found)
-    assert all(each.wrong is not None and AS_WELL in each.wrong.lines for each in found.causes)
+    judgement = judge(spec, spec, (X,), questions=["GIVEN", "GRAD"])
+    assert [each.question for each in judgement.causes] == ["GIVEN", "GRAD"], str(judgement)
+    assert all(each.wrong is not None and AS_WELL in each.wrong.lines for each in judgement.causes)
     alone = judge(lambda x: exp(x) * 1.01 + 1, lambda x: exp(x) + 1, (X,), questions=["GIVEN", "GRAD"])
     assert AS_WELL not in str(alone)

@@ -27,9 +27,9 @@ def _inputs() -> tuple[Tensor, Tensor, Tensor]:
 
 @pytest.mark.parametrize(("name", "make", "question"), candidates.WRONG, ids=[row[0] for row in candidates.WRONG])
 def test_a_wrong_candidate_is_rejected(name: str, make: Callable[[], Callable[..., Tensor]], question: str) -> None:
-    found = judge(make(), SPEC, _inputs(), questions=["GIVEN", question])
-    causes = [each.question for each in found.causes]
-    assert found.verdict is Ruling.REJECTED, str(found)
+    judgement = judge(make(), SPEC, _inputs(), questions=["GIVEN", question])
+    causes = [each.question for each in judgement.causes]
+    assert judgement.verdict is Ruling.REJECTED, str(judgement)
     assert question in causes
     # What is wrong on the given inputs already says nothing of the other question. Only memory that nobody wrote holds
     # what an earlier call happened to leave there, so that one candidate may be wrong on the given inputs or not.
@@ -41,10 +41,10 @@ def test_a_wrong_candidate_is_rejected(name: str, make: Callable[[], Callable[..
 )
 def test_a_right_candidate_is_accepted(candidate: Callable[..., Tensor]) -> None:
     asked = [code for code in QUESTIONS if candidate is candidates.spec or code not in ("SIZES", "AGAIN", "AUTOCAST")]
-    found = judge(candidate, SPEC, _inputs(), questions=asked)
-    assert found.verdict is Ruling.ACCEPTED, str(found)
-    assert found.kept in ("float64", "strict", "torch")
-    asked_of_it = [each.question for each in found.findings if each.outcome is not Outcome.UNSUPPORTED]
+    judgement = judge(candidate, SPEC, _inputs(), questions=asked)
+    assert judgement.verdict is Ruling.ACCEPTED, str(judgement)
+    assert judgement.kept in ("float64", "strict", "torch")
+    asked_of_it = [each.question for each in judgement.findings if each.outcome is not Outcome.UNSUPPORTED]
     assert set(asked) - set(asked_of_it) <= {"PARAMS", "TIES"}
 
 
@@ -66,10 +66,10 @@ def product(x: Tensor, w: Tensor) -> Tensor:
 def test_the_audit_names_the_strictest_precision_that_holds(name: str, candidate: Callable[..., Tensor]) -> None:
     generator = torch.Generator().manual_seed(2)
     inputs = tuple(torch.randn(64, 4, generator=generator) for _ in range(2))
-    found = judge(candidate, product, inputs, questions=["GIVEN", "SIGNS"])
-    assert found.kept == name, str(found)
-    assert (found.verdict is Ruling.ACCEPTED) == (name in ("float64", "strict"))
-    assert ("bfloat16" in found.arithmetic) == name.startswith("bfloat16")
+    judgement = judge(candidate, product, inputs, questions=["GIVEN", "SIGNS"])
+    assert judgement.kept == name, str(judgement)
+    assert (judgement.verdict is Ruling.ACCEPTED) == (name in ("float64", "strict"))
+    assert ("bfloat16" in judgement.arithmetic) == name.startswith("bfloat16")
 
 
 def test_a_candidate_that_leaves_the_range_is_not_said_to_have_the_precision_of_a_smaller_one() -> None:
@@ -78,8 +78,8 @@ def test_a_candidate_that_leaves_the_range_is_not_said_to_have_the_precision_of_
         return powers / powers.sum(-1, keepdim=True)
 
     x = torch.randn(8, 32, generator=torch.Generator().manual_seed(2))
-    found = judge(overflowing, lambda x: torch.softmax(x, -1), (x,), questions=["GIVEN", "BITS"])
-    assert [found.verdict, found.kept] == [Ruling.REJECTED, "strict"], str(found)
+    judgement = judge(overflowing, lambda x: torch.softmax(x, -1), (x,), questions=["GIVEN", "BITS"])
+    assert [judgement.verdict, judgement.kept] == [Ruling.REJECTED, "strict"], str(judgement)
 
 
 def test_a_spec_whose_right_output_is_constant_is_told_and_no_candidate_of_it_is_accepted() -> None:
@@ -87,9 +87,9 @@ def test_a_spec_whose_right_output_is_constant_is_told_and_no_candidate_of_it_is
         largest = x.amax(-1, keepdim=True)
         return largest - largest.mean(-1, keepdim=True)
 
-    found = judge(lambda x: torch.zeros(5, 1), zero, _inputs()[:1], questions=["GIVEN", "SEEDS", "SIGNS"])
-    assert found.verdict is Ruling.WEAK
-    assert "is the same for all inputs that were tried: 0" in found.weaknesses[0]
+    judgement = judge(lambda x: torch.zeros(5, 1), zero, _inputs()[:1], questions=["GIVEN", "SEEDS", "SIGNS"])
+    assert judgement.verdict is Ruling.WEAK
+    assert "is the same for all inputs that were tried: 0" in judgement.weaknesses[0]
 
 
 def test_buffers_that_a_call_writes_are_outputs() -> None:
@@ -105,9 +105,9 @@ def test_buffers_that_a_call_writes_are_outputs() -> None:
 
     asked = ["GIVEN", "SEEDS", "PARAMS"]
     assert judge(Counts(0.1), Counts(0.1), _inputs()[:1], questions=asked).verdict is Ruling.ACCEPTED
-    found = judge(Counts(0.2), Counts(0.1), _inputs()[:1], questions=asked)
-    assert found.verdict is Ruling.REJECTED
-    assert "mean[" in found.causes[0].text
+    judgement = judge(Counts(0.2), Counts(0.1), _inputs()[:1], questions=asked)
+    assert judgement.verdict is Ruling.REJECTED
+    assert "mean[" in judgement.causes[0].text
 
 
 def test_a_spec_that_writes_its_argument_is_called_once_with_it() -> None:
@@ -120,8 +120,8 @@ def test_a_spec_that_writes_its_argument_is_called_once_with_it() -> None:
         return x.mul_(2.0).add_(1e-3)
 
     assert judge(doubled, doubled, _inputs()[:1], questions=asked).verdict is Ruling.ACCEPTED
-    found = judge(doubled_and_more, doubled, _inputs()[:1], questions=asked)
-    assert [each.question for each in found.causes] == ["GIVEN", "AGAIN"]
+    judgement = judge(doubled_and_more, doubled, _inputs()[:1], questions=asked)
+    assert [each.question for each in judgement.causes] == ["GIVEN", "AGAIN"]
 
 
 def test_a_module_has_its_own_parameters_back_afterwards() -> None:
@@ -134,13 +134,13 @@ def test_a_module_has_its_own_parameters_back_afterwards() -> None:
 def test_the_judgement_is_one_line_for_a_program_and_a_page_for_people() -> None:
     import json
 
-    found = judge(candidates.other_eps, SPEC, _inputs(), contract="strict", seed=4, questions=["GIVEN", "SMALL"])
-    data = json.loads(found.as_json())
-    assert "\n" not in found.as_json()
+    judgement = judge(candidates.other_eps, SPEC, _inputs(), contract="strict", seed=4, questions=["GIVEN", "SMALL"])
+    data = json.loads(judgement.as_json())
+    assert "\n" not in judgement.as_json()
     assert (data["verdict"], data["seed"], data["causes"][0]["question"]) == ("rejected", 4, "SMALL")
     assert data["contract"] == str(terms("strict"))
-    assert "SMALL: out[" in str(found)
-    assert str(found).splitlines()[0].endswith("seed 4")
+    assert "SMALL: out[" in str(judgement)
+    assert str(judgement).splitlines()[0].endswith("seed 4")
 
 
 def test_a_question_that_is_none_is_refused() -> None:
@@ -154,16 +154,16 @@ def test_outputs_of_truth_values_are_held_and_what_rounding_leaves_open_may_be_e
 
     inputs, asked = _inputs(), ["GIVEN", "SEEDS", "SIGNS", "BITS"]
     assert judge(positive, positive, inputs, questions=asked).verdict is Ruling.ACCEPTED
-    found = judge(lambda *args: ~positive(*args), positive, inputs, questions=asked)
-    assert found.verdict is Ruling.REJECTED
-    assert "need" in found.causes[0].text
+    judgement = judge(lambda *args: ~positive(*args), positive, inputs, questions=asked)
+    assert judgement.verdict is Ruling.REJECTED
+    assert "need" in judgement.causes[0].text
 
 
 def test_half_types_are_stored_between_operations_only_where_that_is_allowed() -> None:
     inputs = tuple(t.bfloat16() for t in _inputs())
     assert judge(candidates.spec, candidates.spec, inputs, questions=["GIVEN"]).verdict is not Ruling.REJECTED
-    found = judge(candidates.spec, candidates.spec, inputs, contract="strict", questions=["GIVEN"])
-    assert found.verdict is Ruling.REJECTED
+    judgement = judge(candidates.spec, candidates.spec, inputs, contract="strict", questions=["GIVEN"])
+    assert judgement.verdict is Ruling.REJECTED
     wide = judge(candidates.in_float32, candidates.spec, inputs, contract="strict", questions=["GIVEN"])
     assert (wide.verdict, wide.kept) == (Ruling.ACCEPTED, "float64")
 
@@ -173,8 +173,8 @@ def test_a_bound_that_is_wider_than_the_elements_is_weak_and_zeros_are_not_wide(
         return (x + 1e8) - 1e8
 
     inputs, asked = _inputs()[:1], ["GIVEN", "SEEDS"]
-    found = judge(cancels, cancels, inputs, questions=asked)
-    assert found.verdict is Ruling.WEAK
-    assert "wider than half of its elements" in found.weaknesses[0]
-    assert {each.outcome for each in found.findings} == {Outcome.WEAK}
+    judgement = judge(cancels, cancels, inputs, questions=asked)
+    assert judgement.verdict is Ruling.WEAK
+    assert "wider than half of its elements" in judgement.weaknesses[0]
+    assert {each.outcome for each in judgement.findings} == {Outcome.WEAK}
     assert judge(torch.relu, torch.relu, [inputs[0] - 2.0], questions=asked).verdict is Ruling.ACCEPTED

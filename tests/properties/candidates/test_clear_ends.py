@@ -43,9 +43,9 @@ def test_terms_that_cannot_be_read_hide_no_verdict(right: bool) -> None:
         return out
 
     inputs = (_normal(5, 8), _normal(8, 4), _normal(4, 6, 8))
-    found = judge(candidate, experts, inputs, questions=["GIVEN", "SEEDS"])
-    assert found.verdict is (Ruling.ACCEPTED if right else Ruling.REJECTED), str(found)
-    assert (found.kept == "") is not right
+    judgement = judge(candidate, experts, inputs, questions=["GIVEN", "SEEDS"])
+    assert judgement.verdict is (Ruling.ACCEPTED if right else Ruling.REJECTED), str(judgement)
+    assert (judgement.kept == "") is not right
 
 
 def test_whatever_a_rule_raises_names_the_line_of_the_spec(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,9 +57,9 @@ def test_whatever_a_rule_raises_names_the_line_of_the_spec(monkeypatch: pytest.M
         opassay.SpecError, match=r"aten\.erf\.default in line \d+ .*cannot be read there.*KeyError: 'float7'"
     ):
         opassay.bound(lambda x: torch.special.erf(x), _normal(3))
-    found = judge(torch.special.erf, lambda x: torch.special.erf(x), (_normal(3),))
-    assert found.verdict is Ruling.ERROR
-    assert "KeyError" in found.error
+    judgement = judge(torch.special.erf, lambda x: torch.special.erf(x), (_normal(3),))
+    assert judgement.verdict is Ruling.ERROR
+    assert "KeyError" in judgement.error
 
 
 def test_a_fault_of_the_judge_is_a_line_of_json_too(
@@ -81,6 +81,6 @@ def test_outputs_that_are_not_shown_again_are_not_taken_for_what_they_were(monke
         raise GoneError("after 65 s: no answer", True)
 
     monkeypatch.setattr(CandidateHost, "review", late)
-    found = judge(torch.relu, torch.relu, (_normal(4, 8),), questions=["GIVEN", "LEFT"])
-    assert found.verdict is Ruling.REJECTED, str(found)
-    assert [(each.question, each.wrong and each.wrong.code) for each in found.causes] == [("LEFT", Code.TIMED_OUT)]
+    judgement = judge(torch.relu, torch.relu, (_normal(4, 8),), questions=["GIVEN", "LEFT"])
+    assert judgement.verdict is Ruling.REJECTED, str(judgement)
+    assert [(each.question, each.wrong and each.wrong.code) for each in judgement.causes] == [("LEFT", Code.TIMED_OUT)]

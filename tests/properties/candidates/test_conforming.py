@@ -37,12 +37,12 @@ X, W = _normal(5, 7), _normal(7, 6)
 
 @pytest.mark.parametrize("spec", [plain, formula, opassay.Formula(formula)])
 def test_torch_conforms_to_specs_of_both_languages(spec: object) -> None:
-    found = opassay.bound(spec, X, W)
-    assert isinstance(found, opassay.Bound)
-    assert found.centre.dtype == found.radius.dtype == torch.float64
-    assert found.centre.shape == found.radius.shape == (5, 6)
-    assert bool((found.radius > 0).all())
-    assert bool((found.half_width > found.radius).all())
+    balls = opassay.bound(spec, X, W)
+    assert isinstance(balls, opassay.Bound)
+    assert balls.centre.dtype == balls.radius.dtype == torch.float64
+    assert balls.centre.shape == balls.radius.shape == (5, 6)
+    assert bool((balls.radius > 0).all())
+    assert bool((balls.half_width > balls.radius).all())
     opassay.assert_conforms(plain(X, W), spec, X, W)
 
 
@@ -64,13 +64,13 @@ def test_a_module_is_a_spec_with_the_parameters_that_it_has_now() -> None:
 
 @pytest.mark.parametrize("side", [-1.0, 1.0])
 def test_what_is_just_inside_the_bound_conforms_and_what_is_beyond_does_not(side: float) -> None:
-    found = opassay.bound(plain, X, W)
-    assert isinstance(found, opassay.Bound)
-    inside = (found.centre + side * 0.99 * found.radius).float()
+    balls = opassay.bound(plain, X, W)
+    assert isinstance(balls, opassay.Bound)
+    inside = (balls.centre + side * 0.99 * balls.radius).float()
     opassay.assert_conforms(inside, plain, X, W)
     for at in np.ndindex(5, 6):
         beyond = inside.clone()
-        beyond[at] = found.centre[at] + side * 1.01 * found.half_width[at]
+        beyond[at] = balls.centre[at] + side * 1.01 * balls.half_width[at]
         beyond[at] = torch.nextafter(beyond[at], torch.tensor(side * torch.inf))
         with pytest.raises(AssertionError):
             opassay.assert_conforms(beyond, plain, X, W)

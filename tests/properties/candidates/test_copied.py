@@ -68,10 +68,10 @@ def judged(folder: Path, body: str) -> tuple[int, dict[str, Any]]:
     """The exit code and the line of JSON for a candidate whose forward does something first."""
     (folder / "the_spec.py").write_text(SPEC)
     (folder / "candidate.py").write_text(CANDIDATE.format(body=body))
-    found = run(folder, "candidate.py")
-    assert found.stdout, found.stderr
-    (line,) = found.stdout.splitlines()
-    return found.returncode, json.loads(line)
+    result = run(folder, "candidate.py")
+    assert result.stdout, result.stderr
+    (line,) = result.stdout.splitlines()
+    return result.returncode, json.loads(line)
 
 
 def run(folder: Path, candidate: str) -> subprocess.CompletedProcess[str]:
@@ -127,9 +127,9 @@ def test_what_a_candidate_plants_beside_the_spec_is_told_and_changes_no_later_ve
         name for name in ("tabulate.py", "candidate.py", "the_spec.cpython", "other.py") if name in cause["text"]
     }
     (tmp_path / "wrong.py").write_text("import torch\ndef candidate(x): return torch.relu(x) * 3\n")
-    found = run(tmp_path, "wrong.py")
-    assert found.returncode == 1, found.stdout
-    (line,) = found.stdout.splitlines()
+    result = run(tmp_path, "wrong.py")
+    assert result.returncode == 1, result.stdout
+    (line,) = result.stdout.splitlines()
     said = json.loads(line)
     assert said["causes"][0]["question"] == "GIVEN"
     files = {"candidate": tmp_path / "wrong.py", "spec": tmp_path / "the_spec.py"}

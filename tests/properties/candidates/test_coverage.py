@@ -38,30 +38,30 @@ def _rows(large: int, count: int = 8) -> Tensor:
 
 @pytest.mark.parametrize("large", [1, 8])
 def test_elements_without_a_bound_at_the_given_inputs_make_a_verdict_weak(large: int) -> None:
-    found = judge(squares, squares, (_rows(large),), questions=["GIVEN"])
-    assert found.verdict is Ruling.WEAK, str(found)
-    assert found.coverage == (Covered("out", 48 - 6 * large, 48),)
-    (given,) = found.findings
+    judgement = judge(squares, squares, (_rows(large),), questions=["GIVEN"])
+    assert judgement.verdict is Ruling.WEAK, str(judgement)
+    assert judgement.coverage == (Covered("out", 48 - 6 * large, 48),)
+    (given,) = judgement.findings
     assert given.text == f"{48 - 6 * large} of 48 elements"
     assert given.outcome is (Outcome.WEAK if large == 8 else Outcome.VERIFIED)
-    weakness = found.weaknesses[-1] if large == 1 else found.weaknesses[1]
+    weakness = judgement.weaknesses[-1] if large == 1 else judgement.weaknesses[1]
     assert weakness.startswith(f"{6 * large} of 48 elements of out could not be judged at GIVEN: an evaluation")
     assert f"overflows on the way, in {large} of 8 rows; exact 3.125e+38 at out[0, 0]" in weakness
 
 
 def test_the_share_is_in_the_report_and_for_programs() -> None:
-    found = judge(squares, squares, (_rows(1),), questions=["GIVEN", "SEEDS"])
-    assert "  judged: 42 of 48 elements of out at the given inputs" in str(found).splitlines()
-    said = json.loads(found.as_json())
+    judgement = judge(squares, squares, (_rows(1),), questions=["GIVEN", "SEEDS"])
+    assert "  judged: 42 of 48 elements of out at the given inputs" in str(judgement).splitlines()
+    said = json.loads(judgement.as_json())
     assert said["coverage"] == {"out": {"judged": 42, "elements": 48}}
     assert said["judged"]["GIVEN"] == [42, 48]
 
 
 def test_what_has_no_finite_exact_value_in_range_is_not_missed() -> None:
     x = torch.tensor([[-1.0, 0.0, 1.0, 4.0]])
-    found = judge(torch.log, torch.log, (x,), questions=["GIVEN", "SEEDS"])
-    assert found.verdict is Ruling.ACCEPTED, str(found)
-    assert found.coverage == (Covered("out", 2, 4),)
+    judgement = judge(torch.log, torch.log, (x,), questions=["GIVEN", "SEEDS"])
+    assert judgement.verdict is Ruling.ACCEPTED, str(judgement)
+    assert judgement.coverage == (Covered("out", 2, 4),)
     big = torch.full((3,), 3e38)
     assert judge(lambda x: x + x, lambda x: 2 * x, (big,), questions=["GIVEN", "SIGNS"]).verdict is Ruling.ACCEPTED
 
@@ -72,9 +72,9 @@ def test_an_infinite_operand_is_no_reason_to_judge_nothing() -> None:
     def masked(x: Tensor, mask: Tensor) -> Tensor:
         return torch.softmax(x + mask, -1)
 
-    found = judge(masked, masked, (_normal(4, 4), mask), questions=["GIVEN"])
-    assert found.verdict is Ruling.ACCEPTED, str(found)
-    assert found.coverage == (Covered("out", 16, 16),)
+    judgement = judge(masked, masked, (_normal(4, 4), mask), questions=["GIVEN"])
+    assert judgement.verdict is Ruling.ACCEPTED, str(judgement)
+    assert judgement.coverage == (Covered("out", 16, 16),)
 
 
 @pytest.mark.parametrize(("large", "count"), [(1, 6), (8, 48)])
@@ -113,18 +113,18 @@ def _sum(x: Tensor) -> Tensor:
 def test_an_elementwise_spec_has_one_order_so_a_nan_is_no_infinity(spec: Callable[..., Tensor]) -> None:
     inputs = (_normal(16, 32),) if spec is not torch.add else (_normal(16, 32), _normal(32))
     for candidate, question in ((_nan_for_infinity(spec), "INF"), (_infinity_for_nan(spec), "NAN")):
-        found = judge(candidate, spec, inputs, questions=["GIVEN", "SEEDS", "NAN", "INF"])
-        assert question in [each.question for each in found.causes], str(found)
-    found = judge(spec, spec, inputs, questions=["GIVEN", "SEEDS", "NAN", "INF"])
-    assert found.verdict is Ruling.ACCEPTED, str(found)
+        judgement = judge(candidate, spec, inputs, questions=["GIVEN", "SEEDS", "NAN", "INF"])
+        assert question in [each.question for each in judgement.causes], str(judgement)
+    judgement = judge(spec, spec, inputs, questions=["GIVEN", "SEEDS", "NAN", "INF"])
+    assert judgement.verdict is Ruling.ACCEPTED, str(judgement)
 
 
 def test_where_orders_differ_an_infinity_may_be_a_nan_but_no_nan_is_an_infinity() -> None:
     inputs = (_normal(16, 32),)
-    found = judge(_nan_for_infinity(_sum), _sum, inputs, questions=["GIVEN", "SEEDS", "NAN", "INF"])
-    assert found.verdict is Ruling.ACCEPTED, str(found)
-    found = judge(_infinity_for_nan(_sum), _sum, inputs, questions=["GIVEN", "SEEDS", "NAN", "INF"])
-    assert [each.question for each in found.causes] == ["NAN"], str(found)
+    judgement = judge(_nan_for_infinity(_sum), _sum, inputs, questions=["GIVEN", "SEEDS", "NAN", "INF"])
+    assert judgement.verdict is Ruling.ACCEPTED, str(judgement)
+    judgement = judge(_infinity_for_nan(_sum), _sum, inputs, questions=["GIVEN", "SEEDS", "NAN", "INF"])
+    assert [each.question for each in judgement.causes] == ["NAN"], str(judgement)
 
 
 def test_assert_conforms_tells_a_nan_from_an_infinity() -> None:

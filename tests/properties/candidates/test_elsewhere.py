@@ -71,8 +71,8 @@ def _causes(judgement: Judgement) -> list[str]:
 
 
 def test_a_right_backward_is_accepted_everywhere() -> None:
-    found = judge(_kernel("right"), reference, _inputs(), questions=["GIVEN", "GRAD"])
-    assert found.verdict is Ruling.ACCEPTED, str(found)
+    judgement = judge(_kernel("right"), reference, _inputs(), questions=["GIVEN", "GRAD"])
+    assert judgement.verdict is Ruling.ACCEPTED, str(judgement)
 
 
 @pytest.mark.parametrize(
@@ -87,9 +87,9 @@ def test_a_right_backward_is_accepted_everywhere() -> None:
     ],
 )
 def test_a_backward_that_is_right_in_one_call_alone_is_refused(how: str, line: str) -> None:
-    found = judge(_kernel(how), reference, _inputs(), questions=["GIVEN", "GRAD"])
-    assert _causes(found) == ["GRAD"], str(found)
-    assert line in str(found)
+    judgement = judge(_kernel(how), reference, _inputs(), questions=["GIVEN", "GRAD"])
+    assert _causes(judgement) == ["GRAD"], str(judgement)
+    assert line in str(judgement)
 
 
 def test_the_outputs_of_a_call_that_records_gradients_are_held() -> None:
@@ -97,9 +97,9 @@ def test_the_outputs_of_a_call_that_records_gradients_are_held() -> None:
         y = reference(x, w)
         return y + 0.5 if y.requires_grad else y
 
-    found = judge(kernel, reference, _inputs(), questions=["GIVEN", "GRAD"])
-    assert _causes(found) == ["GRAD"], str(found)
-    assert "call       that records gradients" in str(found)
+    judgement = judge(kernel, reference, _inputs(), questions=["GIVEN", "GRAD"])
+    assert _causes(judgement) == ["GRAD"], str(judgement)
+    assert "call       that records gradients" in str(judgement)
 
 
 def softmax(x: Tensor) -> Tensor:
@@ -131,9 +131,9 @@ def test_every_layout_is_asked_and_that_of_the_given_inputs_is_kept(
 ) -> None:
     generator = torch.Generator().manual_seed(4)
     x = torch.randn(ROWS, COLUMNS, generator=generator)
-    found = judge(kernel, softmax, (x,), questions=["GIVEN", "STRIDES"])
-    assert _causes(found) == ["STRIDES"], str(found)
-    assert f"layout     {layout}" in str(found)
+    judgement = judge(kernel, softmax, (x,), questions=["GIVEN", "STRIDES"])
+    assert _causes(judgement) == ["STRIDES"], str(judgement)
+    assert f"layout     {layout}" in str(judgement)
     values = x[:1].expand(x.shape) if layout is MemoryLayout.EXPANDED else x
     given = judge(kernel, softmax, (place(values, strides_of(layout, x.shape)),), questions=["GIVEN"])
     assert _causes(given) == ["GIVEN"], str(given)
@@ -146,9 +146,9 @@ def test_a_layout_that_is_refused_is_told() -> None:
             raise ValueError(f"x: got stride {x.stride(-1)}, need 1")
         return softmax(x)
 
-    found = judge(kernel, softmax, _inputs()[:1], questions=["GIVEN", "STRIDES"])
-    assert found.verdict is Ruling.ACCEPTED
-    assert "the candidate refuses every second element, transposed" in str(found)
+    judgement = judge(kernel, softmax, _inputs()[:1], questions=["GIVEN", "STRIDES"])
+    assert judgement.verdict is Ruling.ACCEPTED
+    assert "the candidate refuses every second element, transposed" in str(judgement)
 
 
 @pytest.mark.parametrize("layout", MemoryLayout)

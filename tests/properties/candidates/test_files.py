@@ -85,24 +85,24 @@ def _judged(folder: Path, name: str, body: str, seconds: float = 60.0) -> Judgem
 def test_what_a_candidate_does_to_its_process_is_a_verdict(
     name: str, body: str, question: str, said: str, tmp_path: Path
 ) -> None:
-    found = _judged(tmp_path, name, body, seconds=8.0 if name == "hangs" else 60.0)
-    assert found.verdict is Ruling.REJECTED, str(found)
-    assert [each.question for each in found.causes] == [question], str(found)
-    assert said in found.causes[0].text
+    judgement = _judged(tmp_path, name, body, seconds=8.0 if name == "hangs" else 60.0)
+    assert judgement.verdict is Ruling.REJECTED, str(judgement)
+    assert [each.question for each in judgement.causes] == [question], str(judgement)
+    assert said in judgement.causes[0].text
 
 
 @pytest.mark.slow
 def test_a_candidate_that_cannot_be_made_is_rejected_and_one_that_patches_torch_too(tmp_path: Path) -> None:
     candidate, spec = _written(tmp_path, "broken", "pass")
     Path(candidate).write_text("raise ImportError('no compiler')")
-    found = judge_file(candidate, spec, contract="torch", plan=QuestionPlan(QUICK))
-    assert (found.verdict, found.causes[0].question) == (Ruling.REJECTED, "PROCESS")
-    assert "raised ImportError: no compiler" in found.causes[0].text
+    judgement = judge_file(candidate, spec, contract="torch", plan=QuestionPlan(QUICK))
+    assert (judgement.verdict, judgement.causes[0].question) == (Ruling.REJECTED, "PROCESS")
+    assert "raised ImportError: no compiler" in judgement.causes[0].text
     Path(candidate).write_text(
         f"import torch\nimport {Path(spec).stem} as s\ntorch.relu = lambda x: x\nModelNew = s.Model"
     )
-    found = judge_file(candidate, spec, contract="torch", plan=QuestionPlan(["PROCESS"]))
-    assert "torch.relu: replaced" in found.causes[0].text
+    judgement = judge_file(candidate, spec, contract="torch", plan=QuestionPlan(["PROCESS"]))
+    assert "torch.relu: replaced" in judgement.causes[0].text
 
 
 def test_the_command_prints_one_line_of_json_and_its_exit_code_is_the_verdict(
@@ -136,9 +136,9 @@ def test_a_wrong_command_line_ends_with_2_and_says_so_in_json_too(
     spec = tmp_path / "wrongly_used.py"
     spec.write_text(KERNEL_SPEC)
     assert main(["judge", "nowhere.py", "--spec", str(spec), "--json", *words]) == 2
-    found = json.loads(capsys.readouterr().out)
-    assert found["verdict"] == "error"
-    assert said in found["error"]
+    document = json.loads(capsys.readouterr().out)
+    assert document["verdict"] == "error"
+    assert said in document["error"]
 
 
 def test_a_spec_without_a_reading_is_no_verdict_on_the_candidate(
@@ -201,18 +201,20 @@ def test_a_kernel_of_triton_is_judged_in_an_interpreter(wrong: str, ruling: Ruli
     (tmp_path / "rms.py").write_text(TRITON.replace("squares = v * ", f"squares = {wrong or 'v * '}"))
     files = str(tmp_path / "rms.py"), str(tmp_path / "rms_spec.py")
     interpreted = Confinement(interpret=True)
-    found = judge_file(
+    judgement = judge_file(
         *files, contract="torch", confinement=interpreted, plan=QuestionPlan(("GIVEN", "SEEDS", "UNTOUCHED"))
     )
-    assert found.verdict == ruling, found
+    assert judgement.verdict == ruling, judgement
 
 
 def test_an_operator_of_a_library_is_a_candidate(tmp_path: Path) -> None:
     (tmp_path / "rms_spec.py").write_text(RMS_SPEC)
     (tmp_path / "library.py").write_text(LIBRARY)
     address = f"{tmp_path / 'library.py'}:opassay_tests::rms"
-    found = judge_file(address, str(tmp_path / "rms_spec.py"), contract="torch", plan=QuestionPlan((*QUICK, "GRAD")))
-    assert found.verdict == Ruling.ACCEPTED, found
+    judgement = judge_file(
+        address, str(tmp_path / "rms_spec.py"), contract="torch", plan=QuestionPlan((*QUICK, "GRAD"))
+    )
+    assert judgement.verdict == Ruling.ACCEPTED, judgement
 
 
 def test_an_audit_names_the_trivial_programs_that_a_check_accepts(
@@ -236,6 +238,6 @@ def test_an_audit_says_where_the_right_output_is_constant(tmp_path: Path) -> Non
         "def ref_kernel(x): return x.amax(1, keepdim=True) - x.amax(1, keepdim=True).mean(1, keepdim=True)\n"
         "inputs = [torch.randn(4, 5)]\n"
     )
-    found = audit_task(str(path), 1e-5, 1e-8)
-    assert "the same whatever the input" in found.constant[0]
-    assert found.passing[0].name == "all zeros"
+    result = audit_task(str(path), 1e-5, 1e-8)
+    assert "the same whatever the input" in result.constant[0]
+    assert result.passing[0].name == "all zeros"

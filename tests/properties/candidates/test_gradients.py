@@ -45,8 +45,8 @@ class _Rotation(torch.autograd.Function):
 
 
 def _rotation(x: Tensor, c: Tensor, s: Tensor) -> Tensor:
-    found: Tensor = _Rotation.apply(x, c, s)  # type: ignore[no-untyped-call]
-    return found
+    result: Tensor = _Rotation.apply(x, c, s)  # type: ignore[no-untyped-call]
+    return result
 
 
 def _wrong_rotation(x: Tensor, c: Tensor, s: Tensor) -> Tensor:
@@ -59,8 +59,8 @@ def _angles() -> tuple[Tensor, Tensor]:
 
 
 def test_data_that_requires_no_gradient_is_not_missed() -> None:
-    found = _judged(_rotation, rotated, _normal(2, 5, 8, needs=True), *_angles())
-    assert found.verdict is Ruling.ACCEPTED, str(found)
+    judgement = _judged(_rotation, rotated, _normal(2, 5, 8, needs=True), *_angles())
+    assert judgement.verdict is Ruling.ACCEPTED, str(judgement)
     wrong = _judged(_wrong_rotation, rotated, _normal(2, 5, 8, needs=True), *_angles())
     assert [each.question for each in wrong.causes] == ["GRAD"], str(wrong)
 
@@ -74,9 +74,9 @@ def test_data_that_the_spec_detaches_is_not_missed_and_must_stay_detached() -> N
 
 
 def test_a_gradient_that_may_be_owed_is_a_weakness_where_no_input_says_so() -> None:
-    found = _judged(_rotation, rotated, _normal(2, 5, 8), *_angles())
-    assert found.verdict is Ruling.WEAK, str(found)
-    assert [text.partition(";")[0] for text in found.weaknesses] == [
+    judgement = _judged(_rotation, rotated, _normal(2, 5, 8), *_angles())
+    assert judgement.verdict is Ruling.WEAK, str(judgement)
+    assert [text.partition(";")[0] for text in judgement.weaknesses] == [
         "the candidate gives no gradient of c",
         "the candidate gives no gradient of s",
     ]
@@ -91,8 +91,8 @@ def _without_weight(x: Tensor, w: Tensor) -> Tensor:
 
 
 def test_a_gradient_that_is_required_and_lost_is_wrong() -> None:
-    found = _judged(_without_weight, product, _normal(3, 4, needs=True), _normal(4, 5, needs=True))
-    (cause,) = found.causes
+    judgement = _judged(_without_weight, product, _normal(3, 4, needs=True), _normal(4, 5, needs=True))
+    (cause,) = judgement.causes
     assert cause.text.startswith("gradient of w (none, so zeros)[")
     assert _judged(_without_weight, product, _normal(3, 4, needs=True), _normal(4, 5)).verdict is Ruling.ACCEPTED
 
@@ -117,15 +117,15 @@ class Layer(torch.nn.Module):
 
 @pytest.mark.parametrize("frozen", [True, False])
 def test_a_parameter_is_missed_unless_it_is_frozen(frozen: bool) -> None:
-    found = _judged(Layer(frozen, detached=True), Layer(frozen), _normal(3, 4))
-    assert found.verdict is (Ruling.ACCEPTED if frozen else Ruling.REJECTED), str(found)
+    judgement = _judged(Layer(frozen, detached=True), Layer(frozen), _normal(3, 4))
+    assert judgement.verdict is (Ruling.ACCEPTED if frozen else Ruling.REJECTED), str(judgement)
 
 
 def _written_in_place(x: Tensor, y: Tensor) -> Tensor:
     grown = x.exp()
-    found = grown * 2 * y
+    result = grown * 2 * y
     grown += 1  # autograd had saved it for the gradient of x
-    return found + grown
+    return result + grown
 
 
 @pytest.mark.parametrize(
@@ -140,12 +140,12 @@ def test_what_torch_refuses_is_not_asked_and_said(
     spec: Callable[..., Any], inputs: tuple[Tensor, ...], left_out: list[str]
 ) -> None:
     def text(*args: Tensor) -> Tensor:
-        found: Tensor = spec(*args)
-        return found
+        judgement: Tensor = spec(*args)
+        return judgement
 
-    found = _judged(spec, text, *inputs)
-    assert found.verdict is Ruling.ACCEPTED, str(found)
-    (asked,) = (each for each in found.findings if each.question == "GRAD")
+    judgement = _judged(spec, text, *inputs)
+    assert judgement.verdict is Ruling.ACCEPTED, str(judgement)
+    (asked,) = (each for each in judgement.findings if each.question == "GRAD")
     assert [part.split(":")[0].removeprefix("none of ") for part in asked.left_out.split("; ")] == left_out
     assert asked.left_out in asked.text
 
@@ -153,13 +153,13 @@ def test_what_torch_refuses_is_not_asked_and_said(
 def test_a_spec_without_any_backward_is_not_asked() -> None:
     def spec(x: Tensor) -> Tensor:
         grown = x.exp()
-        found = grown.square()
+        judgement = grown.square()
         grown += 1
-        return found
+        return judgement
 
-    found = _judged(torch.exp, spec, _normal(4))
-    assert found.findings[-1].outcome is Outcome.UNSUPPORTED
-    assert "modified by an inplace operation" in found.findings[-1].text
+    judgement = _judged(torch.exp, spec, _normal(4))
+    assert judgement.findings[-1].outcome is Outcome.UNSUPPORTED
+    assert "modified by an inplace operation" in judgement.findings[-1].text
 
 
 def test_what_is_done_to_small_inputs_alone_shows_in_their_gradients() -> None:
@@ -169,6 +169,6 @@ def test_what_is_done_to_small_inputs_alone_shows_in_their_gradients() -> None:
     def flushing(x: Tensor) -> Tensor:
         return log_sum(torch.where(x.abs() < 1e-4, torch.zeros_like(x), x))
 
-    found = judge(flushing, log_sum, (_normal(8, 32),))
-    assert [each.question for each in found.causes] == ["GRAD"], str(found)
-    assert "where      at other inputs" in str(found)
+    judgement = judge(flushing, log_sum, (_normal(8, 32),))
+    assert [each.question for each in judgement.causes] == ["GRAD"], str(judgement)
+    assert "where      at other inputs" in str(judgement)

@@ -47,31 +47,31 @@ class _OtherGradient(torch.autograd.Function):
 
 
 def test_a_right_candidate_is_not_suspect() -> None:
-    found = judge(_layers, _layers, _OPERANDS, questions=QUESTIONS)
-    assert found.findings[-1].outcome is Outcome.VERIFIED, str(found)
-    assert not found.suspicions
+    judgement = judge(_layers, _layers, _OPERANDS, questions=QUESTIONS)
+    assert judgement.findings[-1].outcome is Outcome.VERIFIED, str(judgement)
+    assert not judgement.suspicions
 
 
 def test_an_error_within_the_bound_is_suspect() -> None:
-    found = judge(lambda *args: _layers(*args) * (1 + 3e-5), _layers, _OPERANDS, questions=("GIVEN", "LIKELY"))
-    assert found.verdict is Ruling.SUSPECT, str(found)
-    assert [each.question for each in found.suspicions] == ["LIKELY"]
-    said = json.loads(found.as_json())
+    judgement = judge(lambda *args: _layers(*args) * (1 + 3e-5), _layers, _OPERANDS, questions=("GIVEN", "LIKELY"))
+    assert judgement.verdict is Ruling.SUSPECT, str(judgement)
+    assert [each.question for each in judgement.suspicions] == ["LIKELY"]
+    said = json.loads(judgement.as_json())
     assert (said["verdict"], said["causes"]) == ("suspect", [])
     (told,) = said["suspect"]
     assert "standard deviations of rounding" in told
-    assert "no proof" in str(found)
+    assert "no proof" in str(judgement)
 
 
 def test_a_gradient_within_the_bound_is_suspect() -> None:
     def candidate(*args: Tensor) -> Tensor:
         scaled: Any = _OtherGradient
-        found: Tensor = scaled.apply(_layers(*args))
-        return found
+        judgement: Tensor = scaled.apply(_layers(*args))
+        return judgement
 
-    found = judge(candidate, _layers, _OPERANDS, questions=QUESTIONS)
-    assert found.verdict is Ruling.SUSPECT, str(found)
-    assert "gradient" in found.suspicions[0].text
+    judgement = judge(candidate, _layers, _OPERANDS, questions=QUESTIONS)
+    assert judgement.verdict is Ruling.SUSPECT, str(judgement)
+    assert "gradient" in judgement.suspicions[0].text
 
 
 def _wrong_once() -> Callable[..., Tensor]:
@@ -86,8 +86,8 @@ def _wrong_once() -> Callable[..., Tensor]:
 
 
 def test_a_suspicion_needs_a_fresh_draw_that_agrees() -> None:
-    found = judge(_wrong_once(), _layers, _OPERANDS, questions=("GIVEN", "LIKELY"))
-    assert found.verdict is Ruling.ACCEPTED, str(found)
+    judgement = judge(_wrong_once(), _layers, _OPERANDS, questions=("GIVEN", "LIKELY"))
+    assert judgement.verdict is Ruling.ACCEPTED, str(judgement)
 
 
 @pytest.mark.slow
@@ -170,9 +170,9 @@ def test_other_formulas_are_not_suspect(
 ) -> None:
     questions = ("GIVEN", "SEEDS", "OFFSET", "NEARONE", "GRAD", "LIKELY")
     operands = tuple(t.to(dtype) for t in _drawn(*shapes))
-    found = judge(candidate, spec, operands, questions=questions)
-    assert found.verdict is Ruling.ACCEPTED, str(found)
-    assert found.findings[-1].outcome is Outcome.VERIFIED
+    judgement = judge(candidate, spec, operands, questions=questions)
+    assert judgement.verdict is Ruling.ACCEPTED, str(judgement)
+    assert judgement.findings[-1].outcome is Outcome.VERIFIED
 
 
 # -------------------------------- to which side an output lies
@@ -184,8 +184,8 @@ def _scaled(x: Tensor, weight: Tensor) -> Tensor:
 
 def _of_float32(function: Any) -> Any:
     def rounded(*args: Tensor) -> Tensor:
-        found: Tensor = function(*(t.float() for t in args)).to(args[0].dtype)
-        return found
+        result: Tensor = function(*(t.float() for t in args)).to(args[0].dtype)
+        return result
 
     return rounded
 
@@ -195,8 +195,8 @@ def _cut(function: Any, bits: int) -> Any:
 
     def truncated(*args: Tensor) -> Tensor:
         wide = function(*(t.float() for t in args)).view(torch.int32)
-        found: Tensor = ((wide >> bits) << bits).view(torch.float32).to(args[0].dtype)
-        return found
+        result: Tensor = ((wide >> bits) << bits).view(torch.float32).to(args[0].dtype)
+        return result
 
     return truncated
 
@@ -216,8 +216,8 @@ def test_what_is_cut_off_in_place_of_rounded_is_no_success(
 ) -> None:
     operands = tuple(t.to(dtype) for t in _drawn(*shapes))
     questions = ("GIVEN", "SEEDS", "OFFSET", "NEARONE", "LIKELY")
-    found = judge(_cut(function, bits), function, operands, questions=questions)
-    assert found.verdict in (Ruling.SUSPECT, Ruling.REJECTED), str(found)
+    judgement = judge(_cut(function, bits), function, operands, questions=questions)
+    assert judgement.verdict in (Ruling.SUSPECT, Ruling.REJECTED), str(judgement)
     for right in (function, _of_float32(function)):
         assert judge(right, function, operands, questions=questions).verdict is Ruling.ACCEPTED
 
@@ -230,8 +230,8 @@ def test_a_rounding_to_nearest_that_leans_is_not_suspect() -> None:
 
     operands = (_drawn((64, 64))[0].bfloat16(),)
     for candidate in (nearly, _of_float32(nearly)):
-        found = judge(candidate, nearly, operands, questions=("GIVEN", "SEEDS", "LIKELY"))
-        assert found.verdict is Ruling.ACCEPTED, str(found)
+        judgement = judge(candidate, nearly, operands, questions=("GIVEN", "SEEDS", "LIKELY"))
+        assert judgement.verdict is Ruling.ACCEPTED, str(judgement)
 
 
 def _from_the_bias(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:

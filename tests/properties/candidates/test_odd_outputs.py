@@ -52,10 +52,10 @@ SOME = ("GIVEN", "UNTOUCHED", "FRESH", "KEPT", "AGAIN", "NAN", "GRAD", "AUTOCAST
 @pytest.mark.parametrize("spec", SPECS)
 @pytest.mark.parametrize("odd", one_fast_in(2, ODD))
 def test_an_output_of_another_kind_is_a_finding(odd: str, spec: str) -> None:
-    found = judge(ODD[odd], SPECS[spec], (INPUT,), questions=() if spec == "softmax" else SOME)
+    judgement = judge(ODD[odd], SPECS[spec], (INPUT,), questions=() if spec == "softmax" else SOME)
     right = spec == "NumPy, truth values" and "truth values" in odd
-    assert right or found.verdict is Ruling.REJECTED, str(found)
-    assert right or "GIVEN" in [each.question for each in found.causes], str(found)
+    assert right or judgement.verdict is Ruling.REJECTED, str(judgement)
+    assert right or "GIVEN" in [each.question for each in judgement.causes], str(judgement)
 
 
 def test_complex_numbers_are_compared_bit_by_bit() -> None:

@@ -135,6 +135,6 @@ def _groups(spec: Kernel, *tensors: Tensor) -> tuple[list[Any], bool]:
     ],
 )
 def test_elements_hang_on_the_rows_that_they_are_made_of(spec: Kernel, labels: Any) -> None:
-    found, whole = _groups(spec, torch.tensor([[1.0, 1.0, 1.0, 0.0]] * 3), normal(3, TIED))
-    assert found[0] == labels
+    result, whole = _groups(spec, torch.tensor([[1.0, 1.0, 1.0, 0.0]] * 3), normal(3, TIED))
+    assert result[0] == labels
     assert whole == (np.max(labels) == 0)

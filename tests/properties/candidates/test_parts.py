@@ -48,8 +48,8 @@ MIX: dict[str, tuple[Callable[..., Tensor], tuple[tuple[int, ...], ...]]] = {
 
 def _keeps(spec: Callable[..., Tensor], shapes: tuple[tuple[int, ...], ...]) -> bool:
     def at(count: int) -> tuple[Any, list[tuple[int, ...]]]:
-        found = traced(spec, *(torch.zeros((count, *shapes[0][1:])), *map(torch.zeros, shapes[1:])))
-        return found, [operand.shape for operand in found.inputs]
+        result = traced(spec, *(torch.zeros((count, *shapes[0][1:])), *map(torch.zeros, shapes[1:])))
+        return result, [operand.shape for operand in result.inputs]
 
     operands = at(9)[1]
     return keeps_rows(at, [i == 0 for i in range(len(operands))], (9, 1), terms("torch").contract("float32"))
@@ -89,10 +89,10 @@ class _Kept:
         self.memory: Tensor | None = None
 
     def __call__(self, x: Tensor, w: Tensor) -> Tensor:
-        found = spec(x, w)
-        if self.memory is None or self.memory.shape != found.shape:
-            self.memory = torch.empty_like(found)
-        return self.memory.copy_(found) if not found.requires_grad else found
+        result = spec(x, w)
+        if self.memory is None or self.memory.shape != result.shape:
+            self.memory = torch.empty_like(result)
+        return self.memory.copy_(result) if not result.requires_grad else result
 
 
 class _Shortens:
@@ -139,9 +139,9 @@ def _wrong_slope(x: Tensor, w: Tensor) -> Tensor:
 
 
 def _writes(x: Tensor, w: Tensor) -> Tensor:
-    found = spec(x, w)
+    result = spec(x, w)
     x.detach()[0, 0] += 1.0
-    return found
+    return result
 
 
 WRONG: dict[str, tuple[Callable[[], Callable[..., Tensor]], str]] = {
@@ -172,22 +172,22 @@ def _inputs(rows: int = 40) -> tuple[Tensor, Tensor]:
 
 @pytest.mark.parametrize("rows", [40, 3])
 def test_rows_of_a_right_candidate_are_accepted_and_told(rows: int) -> None:
-    found = judge(_in_order, spec, _inputs(rows))
-    assert found.verdict is Ruling.ACCEPTED, str(found)
-    sampled = json.loads(found.as_json())["sampled"]
-    asked = {each.question for each in found.findings if each.outcome in (Outcome.VERIFIED, Outcome.WEAK)}
+    judgement = judge(_in_order, spec, _inputs(rows))
+    assert judgement.verdict is Ruling.ACCEPTED, str(judgement)
+    sampled = json.loads(judgement.as_json())["sampled"]
+    asked = {each.question for each in judgement.findings if each.outcome in (Outcome.VERIFIED, Outcome.WEAK)}
     assert {*WAYS, "GIVEN", "KEPT", "AGAIN", "GRAD"} <= asked
     assert set(WAYS) <= set(sampled)
     assert all(f"of {rows} rows" in sampled[code] for code in WAYS)
-    assert sampled["GIVEN"] in str(found)
+    assert sampled["GIVEN"] in str(judgement)
 
 
 @pytest.mark.parametrize("name", one_fast_in(4, WRONG))
 def test_rows_of_a_wrong_candidate_show_it(name: str) -> None:
     make, question = WRONG[name]
-    found = judge(make(), spec, _inputs())
-    assert found.verdict is Ruling.REJECTED, str(found)
-    assert question in [each.question for each in found.causes], str(found)
+    judgement = judge(make(), spec, _inputs())
+    assert judgement.verdict is Ruling.REJECTED, str(judgement)
+    assert question in [each.question for each in judgement.causes], str(judgement)
 
 
 class _Sized:
@@ -231,27 +231,27 @@ OF_ROWS_ALONE = ("GIVEN", "STRIDES", "ALIGN", "POISON", "GRAD", "AUTOCAST")
 @pytest.mark.parametrize(("make", "whole"), [(_Sized, False), (_Picky, True)])
 def test_calls_that_need_not_have_the_given_size_are_of_rows_alone(make: type[_Sized], whole: bool) -> None:
     candidate = make()
-    found = judge(candidate, spec, _inputs(), questions=OF_ROWS_ALONE)
-    assert {each.outcome for each in found.findings} == {Outcome.VERIFIED}, str(found)
+    judgement = judge(candidate, spec, _inputs(), questions=OF_ROWS_ALONE)
+    assert {each.outcome for each in judgement.findings} == {Outcome.VERIFIED}, str(judgement)
     taken = candidate.rows[1]
     assert 0 < taken < 40
     if whole:
         assert candidate.rows == [40, taken, *[40] * (len(MemoryLayout) + 4)]
     else:  # GIVEN and POISON are of the given size; the second call is that which asks whether rows do.
         assert candidate.rows == [40, *[taken] * (len(MemoryLayout) + 2), 40, taken, taken]
-    assert all("of 40 rows" in each.sampled for each in found.findings)
+    assert all("of 40 rows" in each.sampled for each in judgement.findings)
 
 
 def test_rows_alone_that_are_wrong_are_a_matter_of_other_sizes() -> None:
     candidate = _ForForty()
-    found = judge(candidate, spec, _inputs(), questions=(*OF_ROWS_ALONE, "SIZES"))
-    assert [each.question for each in found.causes] == ["SIZES"], str(found)
+    judgement = judge(candidate, spec, _inputs(), questions=(*OF_ROWS_ALONE, "SIZES"))
+    assert [each.question for each in judgement.causes] == ["SIZES"], str(judgement)
     assert sum(rows != 40 for rows in candidate.rows) == 1
 
 
 def test_rows_alone_show_what_the_whole_would() -> None:
-    found = judge(_Dense(), spec, _inputs(), questions=OF_ROWS_ALONE)
-    assert [each.question for each in found.causes] == ["STRIDES"], str(found)
+    judgement = judge(_Dense(), spec, _inputs(), questions=OF_ROWS_ALONE)
+    assert [each.question for each in judgement.causes] == ["STRIDES"], str(judgement)
 
 
 class _WithTail(_Sized):
@@ -261,29 +261,29 @@ class _WithTail(_Sized):
 
 def test_what_is_wrong_at_the_given_size_is_asked_of_rows_alone_from_there_on() -> None:
     candidate = _WithTail()
-    found = judge(candidate, spec, _inputs(), seed=1)
-    assert [each.question for each in found.causes] == ["GIVEN"], str(found)
+    judgement = judge(candidate, spec, _inputs(), seed=1)
+    assert [each.question for each in judgement.causes] == ["GIVEN"], str(judgement)
     assert candidate.rows.count(40) == 1
     of_values = {*WAYS, "SAME", "REBORN", "AGAIN", "STRIDES", "ALIGN", "POISON", "GRAD", "AUTOCAST"}
-    asked = {each.question: each for each in found.findings}
-    assert {asked[code].outcome for code in of_values} <= {Outcome.VERIFIED, Outcome.WEAK}, str(found)
-    assert all("of 40 rows" in asked[code].sampled for code in {*of_values, "KEPT"}), str(found)
+    asked = {each.question: each for each in judgement.findings}
+    assert {asked[code].outcome for code in of_values} <= {Outcome.VERIFIED, Outcome.WEAK}, str(judgement)
+    assert all("of 40 rows" in asked[code].sampled for code in {*of_values, "KEPT"}), str(judgement)
 
 
 @pytest.mark.parametrize("at", [0, 39])
 def test_the_first_row_and_the_last_are_always_among_those_that_are_held(at: int) -> None:
     def wrong(x: Tensor, w: Tensor) -> Tensor:
-        found = spec(x, w)
-        found[at % len(found)] *= 1.001
-        return found
+        result = spec(x, w)
+        result[at % len(result)] *= 1.001
+        return result
 
     for seed in range(8):
         assert judge(wrong, spec, _inputs(), questions=["GIVEN"], seed=seed).verdict is Ruling.REJECTED
 
 
 def test_a_spec_that_mixes_rows_is_asked_as_a_whole() -> None:
-    found = judge(
+    judgement = judge(
         lambda x: torch.softmax(x, 0), lambda x: torch.softmax(x, 0), (torch.randn(40, 6),), questions=["GIVEN"]
     )
-    assert found.findings[0].judged == 240
-    assert not found.findings[0].sampled
+    assert judgement.findings[0].judged == 240
+    assert not judgement.findings[0].sampled

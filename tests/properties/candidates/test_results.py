@@ -39,18 +39,18 @@ def other(**changes: Any) -> Callable[[Tensor], dict[str, Any]]:
     """`nested` with other entries in its tuple, by position: _1 is the number."""
 
     def candidate(x: Tensor) -> dict[str, Any]:
-        found = nested(x)
-        rest = list(found["rest"])
+        result = nested(x)
+        rest = list(result["rest"])
         for place, value in changes.items():
             rest[int(place[1:])] = value
-        return {**found, "rest": rest}
+        return {**result, "rest": rest}
 
     return candidate
 
 
 def swapped(x: Tensor) -> dict[str, Any]:
-    found = nested(x)
-    return {"rest": found["double"], "double": found["rest"]}
+    result = nested(x)
+    return {"rest": result["double"], "double": result["rest"]}
 
 
 def renamed(x: Tensor) -> dict[str, Any]:
@@ -83,23 +83,25 @@ RIGHT = {
 
 @pytest.mark.parametrize("candidate", WRONG.values(), ids=WRONG)
 def test_another_form_or_another_plain_value_is_rejected(candidate: Callable[..., Any]) -> None:
-    found = judge(candidate, nested, (X,), questions=["GIVEN"])
-    assert found.verdict is Ruling.REJECTED, str(found)
+    judgement = judge(candidate, nested, (X,), questions=["GIVEN"])
+    assert judgement.verdict is Ruling.REJECTED, str(judgement)
     with pytest.raises(AssertionError, match=r"nested: (the result|got \d outputs)"):
         opassay.assert_conforms(candidate(X), nested, X)
 
 
 @pytest.mark.parametrize("candidate", RIGHT.values(), ids=RIGHT)
 def test_an_equal_result_is_accepted(candidate: Callable[..., Any]) -> None:
-    found = judge(candidate, nested, (X,), questions=["GIVEN", "SEEDS", "AGAIN"])
-    assert found.verdict is Ruling.ACCEPTED, str(found)
+    judgement = judge(candidate, nested, (X,), questions=["GIVEN", "SEEDS", "AGAIN"])
+    assert judgement.verdict is Ruling.ACCEPTED, str(judgement)
     opassay.assert_conforms(candidate(X), nested, X)
 
 
 def test_a_tensor_in_a_container_is_not_the_tensor() -> None:
     for candidate in (lambda x: (2 * x,), lambda x: {"k": [2 * x]}):
-        found = judge(candidate, lambda x: 2 * x, (X,), questions=["GIVEN"])
-        assert [str(each.wrong) for each in found.causes] == [f"the result is {result_of(candidate(X)).form}, need *"]
+        judgement = judge(candidate, lambda x: 2 * x, (X,), questions=["GIVEN"])
+        assert [str(each.wrong) for each in judgement.causes] == [
+            f"the result is {result_of(candidate(X)).form}, need *"
+        ]
 
 
 def test_named_tuples_and_those_of_torch_are_tuples() -> None:
@@ -119,8 +121,8 @@ def test_a_number_that_changes_from_call_to_call_is_rejected() -> None:
         calls.append(7)
         return 2 * x, 7 if len(calls) < 3 else len(calls)
 
-    found = judge(counting, lambda x: (2 * x, 7), (X,), questions=["GIVEN", "AGAIN"])
-    assert [each.question for each in found.causes] == ["AGAIN"], str(found)
+    judgement = judge(counting, lambda x: (2 * x, 7), (X,), questions=["GIVEN", "AGAIN"])
+    assert [each.question for each in judgement.causes] == ["AGAIN"], str(judgement)
 
 
 @pytest.mark.parametrize(
@@ -134,9 +136,9 @@ def test_a_number_that_changes_from_call_to_call_is_rejected() -> None:
     ],
 )
 def test_a_spec_of_which_nothing_could_be_compared_is_an_error(spec: Callable[..., Any], said: str) -> None:
-    found = judge(lambda x: x * 0, spec, (X,))
-    assert found.verdict is Ruling.ERROR
-    assert said.replace("\\", "") in found.error
+    judgement = judge(lambda x: x * 0, spec, (X,))
+    assert judgement.verdict is Ruling.ERROR
+    assert said.replace("\\", "") in judgement.error
     with pytest.raises(opassay.SpecError, match=said):
         opassay.assert_conforms(X * 0, spec, X)
     with pytest.raises(opassay.SpecError, match=said):
@@ -144,9 +146,9 @@ def test_a_spec_of_which_nothing_could_be_compared_is_an_error(spec: Callable[..
 
 
 def test_arrays_for_arguments_are_an_error() -> None:
-    found = judge(lambda a: a * 0, lambda a: a * a, (np.ones(3),))
-    assert found.verdict is Ruling.ERROR
-    assert "called with a NumPy array" in found.error
+    judgement = judge(lambda a: a * 0, lambda a: a * a, (np.ones(3),))
+    assert judgement.verdict is Ruling.ERROR
+    assert "called with a NumPy array" in judgement.error
     with pytest.raises(opassay.SpecError, match="called with a NumPy array"):
         opassay.assert_conforms(np.zeros(3), lambda a: a * a, np.ones(3))
 
@@ -165,8 +167,8 @@ def test_one_tensor_for_two_outputs_is_aliased_only_where_the_spec_shares_none()
     wrong = judge(one_twice, two, (X,), questions=["GIVEN", "FRESH"])
     assert [str(each.wrong) for each in wrong.causes] == ["out[1] shares memory with out[0]"]
     for candidate, spec in ((one_twice, one_twice), (two, one_twice), (neighbours, two)):
-        found = judge(candidate, spec, (X,), questions=["GIVEN", "SEEDS", "FRESH"])
-        assert found.verdict is Ruling.ACCEPTED, str(found)
+        judgement = judge(candidate, spec, (X,), questions=["GIVEN", "SEEDS", "FRESH"])
+        assert judgement.verdict is Ruling.ACCEPTED, str(judgement)
 
 
 def test_elements_in_common_are_seen_behind_strides() -> None:

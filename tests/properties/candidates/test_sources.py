@@ -171,8 +171,8 @@ def test_what_could_be_imported_later_is_watched(change: Callable[[Path], object
     watch = _watched(tmp_path)
     assert watch.changes() == []
     change(tmp_path)
-    (found,) = watch.changes()
-    assert found.startswith(said.format(tmp_path))
+    (result,) = watch.changes()
+    assert result.startswith(said.format(tmp_path))
 
 
 def test_what_a_candidate_could_not_write_is_no_finding_but_for_rights(tmp_path: Path) -> None:

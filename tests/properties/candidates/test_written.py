@@ -52,9 +52,9 @@ def a_wrong_last_column(x: Tensor, cache: Tensor, at: Tensor) -> Tensor:
 
 
 def positions_moved(x: Tensor, cache: Tensor, at: Tensor) -> Tensor:
-    found = decode(x, cache, at)
+    result = decode(x, cache, at)
     at += 1
-    return found
+    return result
 
 
 def written_through_a_copy(x: Tensor, cache: Tensor, at: Tensor) -> Tensor:
@@ -79,20 +79,20 @@ def _asked(candidate: Callable[..., Any], spec: Any, inputs: tuple[Any, ...], *c
     ],
 )
 def test_a_cache_that_is_written_wrongly_is_rejected(candidate: Callable[..., Tensor], question: str) -> None:
-    found = _asked(candidate, decode, _inputs_of_decode())
-    assert found.verdict is Ruling.REJECTED
-    assert found.causes[0].question == question, str(found)
+    result = _asked(candidate, decode, _inputs_of_decode())
+    assert result.verdict is Ruling.REJECTED
+    assert result.causes[0].question == question, str(result)
 
 
 def test_a_right_cache_is_accepted_by_all_questions_and_counted() -> None:
     for candidate in (decode, written_through_a_copy):
-        found = judge(candidate, decode, _inputs_of_decode())
-        assert found.verdict is Ruling.ACCEPTED, str(found)
-        assert [(each.output, each.judged, each.elements) for each in found.coverage] == [
+        judgement = judge(candidate, decode, _inputs_of_decode())
+        assert judgement.verdict is Ruling.ACCEPTED, str(judgement)
+        assert [(each.output, each.judged, each.elements) for each in judgement.coverage] == [
             ("out", 4, 4),
             ("written input 1", 12, 12),
         ]
-        (gradients,) = [each for each in found.findings if each.question == "GRAD"]
+        (gradients,) = [each for each in judgement.findings if each.question == "GRAD"]
         assert gradients.outcome is Outcome.UNSUPPORTED
         assert gradients.text == "the spec writes input 1"
 
@@ -154,9 +154,9 @@ def test_what_is_written_is_what_conforms_where_nothing_is_returned() -> None:
     opassay.assert_conforms(X + X, into, X, torch.zeros(4, 6))
     with pytest.raises(AssertionError, match="into: written input 1"):
         opassay.assert_conforms(X, into, X, torch.zeros(4, 6))
-    found = opassay.bound(into, X, torch.zeros(4, 6))
-    assert isinstance(found, opassay.Bound)
-    assert found.centre.shape == (4, 6)
+    balls = opassay.bound(into, X, torch.zeros(4, 6))
+    assert isinstance(balls, opassay.Bound)
+    assert balls.centre.shape == (4, 6)
 
 
 # ------------------------------------------------------------------------------------------------------------ state
@@ -245,9 +245,9 @@ class Counting(Smoothed):
 )  # fmt: skip
 def test_a_module_with_state_is_compared_call_by_call(spec: type[nn.Module], candidate: type[nn.Module]) -> None:
     module = candidate()
-    found = judge(module, spec(), (_normal(4),))
-    assert found.verdict is Ruling.ACCEPTED, str(found)
-    assert [each.output for each in found.coverage] == ["out", "h"]
+    judgement = judge(module, spec(), (_normal(4),))
+    assert judgement.verdict is Ruling.ACCEPTED, str(judgement)
+    assert [each.output for each in judgement.coverage] == ["out", "h"]
     assert isinstance(module.h, Tensor)
     assert torch.equal(module.h, torch.ones(4))  # set back
 
@@ -257,8 +257,8 @@ def test_a_module_with_state_is_compared_call_by_call(spec: type[nn.Module], can
     [(Twice, "GIVEN"), (Never, "GIVEN"), (PlainNever, "GIVEN"), (ReplacedByWrong, "GIVEN"), (Counting, "AGAIN")],
 )
 def test_a_wrong_state_is_rejected(candidate: type[nn.Module], question: str) -> None:
-    found = _asked(candidate(), Smoothed(), (_normal(4),))
-    assert found.causes[0].question == question, str(found)
+    result = _asked(candidate(), Smoothed(), (_normal(4),))
+    assert result.causes[0].question == question, str(result)
 
 
 class HalfDetached(Smoothed):
@@ -281,10 +281,10 @@ class Apart(Smoothed):
 
 def test_gradients_go_through_a_module_that_writes_its_buffers() -> None:
     for candidate, verdict in ((Smoothed, Ruling.ACCEPTED), (Apart, Ruling.ACCEPTED), (HalfDetached, Ruling.REJECTED)):
-        found = _asked(candidate(), Smoothed(), (_normal(4),), "GIVEN", "SEEDS", "UNTOUCHED", "GRAD")
-        assert found.verdict is verdict, str(found)
-        assert [each.question for each in found.causes] == ["GRAD"] * (verdict is Ruling.REJECTED)
-        assert found.findings[-1].outcome is not Outcome.UNSUPPORTED
+        result = _asked(candidate(), Smoothed(), (_normal(4),), "GIVEN", "SEEDS", "UNTOUCHED", "GRAD")
+        assert result.verdict is verdict, str(result)
+        assert [each.question for each in result.causes] == ["GRAD"] * (verdict is Ruling.REJECTED)
+        assert result.findings[-1].outcome is not Outcome.UNSUPPORTED
 
 
 class Scaled(nn.Module):
@@ -306,8 +306,8 @@ class Wearing(Scaled):
 
 
 def test_a_parameter_that_the_spec_leaves_is_not_written() -> None:
-    found = _asked(Wearing(), Scaled(), (_normal(4),), "GIVEN", "UNTOUCHED")
-    assert [str(each.wrong) for each in found.causes] == ["weight was written"]
+    result = _asked(Wearing(), Scaled(), (_normal(4),), "GIVEN", "UNTOUCHED")
+    assert [str(each.wrong) for each in result.causes] == ["weight was written"]
 
 
 def test_a_candidate_without_the_buffer_is_weak() -> None:
@@ -315,9 +315,9 @@ def test_a_candidate_without_the_buffer_is_weak() -> None:
         def forward(self, x: Tensor) -> Tensor:
             return (0.9 + x) * 2
 
-    found = _asked(Without(), Smoothed(), (_normal(4),))
-    assert found.verdict is Ruling.WEAK, str(found)
-    assert found.weaknesses == ("h could not be judged: the candidate has no such tensor",)
+    result = _asked(Without(), Smoothed(), (_normal(4),))
+    assert result.verdict is Ruling.WEAK, str(result)
+    assert result.weaknesses == ("h could not be judged: the candidate has no such tensor",)
 
 
 def test_a_buffer_that_grows_is_an_error_with_a_sentence() -> None:
@@ -326,10 +326,10 @@ def test_a_buffer_that_grows_is_an_error_with_a_sentence() -> None:
             self.h = torch.cat([self.h, x])
             return 2 * x
 
-    found = judge(Growing(), Growing(), (_normal(4),), questions=["GIVEN"])
-    assert found.verdict is Ruling.ERROR
-    assert "leaves h with shape (8,)" in found.error
-    assert "give such a tensor back as a result" in found.error
+    judgement = judge(Growing(), Growing(), (_normal(4),), questions=["GIVEN"])
+    assert judgement.verdict is Ruling.ERROR
+    assert "leaves h with shape (8,)" in judgement.error
+    assert "give such a tensor back as a result" in judgement.error
 
 
 FILE = """import torch

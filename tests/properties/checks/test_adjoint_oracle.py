@@ -31,19 +31,19 @@ FAULTS: dict[str, Subject] = {
 
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_planted_fault_is_found(name: str) -> None:
-    found = violation(check_adjointness, declared(FAULTS[name]), sample(1))
-    assert found is not None
-    assert found.code.name == "ADJOINT"
-    assert "⟨ȳ, Jv⟩" in found.message
+    result = violation(check_adjointness, declared(FAULTS[name]), sample(1))
+    assert result is not None
+    assert result.code.name == "ADJOINT"
+    assert "⟨ȳ, Jv⟩" in result.message
 
 
 @pytest.mark.parametrize("subject", [scaled, custom()])
 @pytest.mark.parametrize("dtype", ALL)
 def test_the_right_op_passes(dtype: str, subject: Subject) -> None:
     for seed in range(10):
-        found = judged(check_adjointness, declared(subject), sample(seed, dtype), dtype)
-        assert found.judged == 1, f"seed={seed}"
-        assert found.measure().max_ratio <= 1, f"seed={seed}"
+        judgement = judged(check_adjointness, declared(subject), sample(seed, dtype), dtype)
+        assert judgement.judged == 1, f"seed={seed}"
+        assert judgement.measure().max_ratio <= 1, f"seed={seed}"
 
 
 def test_values_alone_do_not_make_an_adjoint_pair() -> None:
@@ -54,11 +54,11 @@ def test_values_alone_do_not_make_an_adjoint_pair() -> None:
         return 2 * d_x, 2 * d_w
 
     both = custom(backward=backward, jvp=lambda x, w, t_x, t_w: 2 * right_jvp(x, w, t_x, t_w))
-    found = violation(check_adjointness, declared(both), sample(1))
-    assert found is None
+    result = violation(check_adjointness, declared(both), sample(1))
+    assert result is None
 
 
 def test_outputs_of_another_shape_are_a_finding() -> None:
-    found = violation(check_adjointness, declared(lambda x, w: (x * w).reshape(-1)), sample(1))
-    assert found is not None
-    assert (found.code.name, found.title.endswith("shape of out[0]")) == ("ATTRIBUTE", True)
+    result = violation(check_adjointness, declared(lambda x, w: (x * w).reshape(-1)), sample(1))
+    assert result is not None
+    assert (result.code.name, result.title.endswith("shape of out[0]")) == ("ATTRIBUTE", True)

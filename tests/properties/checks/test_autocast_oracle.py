@@ -43,9 +43,9 @@ FAULTS: dict[str, tuple[Subject, str]] = {
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_planted_fault_is_found(name: str) -> None:
     subject, code = FAULTS[name]
-    found = violation(check_autocast, declared(subject, subjects={"opassay": subject, "torch": torch.mul}), sample(1))
-    assert found is not None
-    assert found.code.name == code, found.message
+    result = violation(check_autocast, declared(subject, subjects={"opassay": subject, "torch": torch.mul}), sample(1))
+    assert result is not None
+    assert result.code.name == code, result.message
     assert not _on()
 
 

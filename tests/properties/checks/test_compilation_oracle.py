@@ -102,10 +102,10 @@ FAULTS: dict[str, tuple[Callable[..., Any], str, str]] = {
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_planted_fault_is_found(name: str) -> None:
     subject, code, text = FAULTS[name]
-    found = violation(check_compilation, _op(subject), _sample())
-    assert found is not None
-    assert found.code.name == code, found.message
-    assert text in found.message
+    result = violation(check_compilation, _op(subject), _sample())
+    assert result is not None
+    assert result.code.name == code, result.message
+    assert text in result.message
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32", "bfloat16"])

@@ -57,9 +57,9 @@ FAULTS: dict[str, Subject] = {
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_planted_fault_is_found(name: str) -> None:
     threads = torch.get_num_threads()
-    found = violation(check_determinism, declared(FAULTS[name]), sample(1))
-    assert found is not None
-    assert found.code.name == "BITS", found.message
+    result = violation(check_determinism, declared(FAULTS[name]), sample(1))
+    assert result is not None
+    assert result.code.name == "BITS", result.message
     assert torch.get_num_threads() == threads
 
 
@@ -67,9 +67,9 @@ def test_tensors_of_images_are_asked_with_channels_last_as_well() -> None:
     def by_threads_there(x: Tensor, w: Tensor) -> Tensor:
         return x * w if x.is_contiguous() else _by_threads(x, w)
 
-    found = violation(check_determinism, declared(by_threads_there), sample(1, lead=(2, 3, 4)))
-    assert found is not None
-    assert found.code.name == "BITS", found.message
+    result = violation(check_determinism, declared(by_threads_there), sample(1, lead=(2, 3, 4)))
+    assert result is not None
+    assert result.code.name == "BITS", result.message
     assert violation(check_determinism, declared(by_threads_there), sample(1, lead=(2, 3))) is None
 
 
@@ -90,9 +90,9 @@ def test_who_documents_no_bits_stays_within_the_bound_with_other_threads(factor:
 
 def test_who_documents_no_bits_still_repeats_them() -> None:
     op = declared(_every_other_run(), documented={"opassay": Documented(bits=False)})
-    found = violation(check_determinism, op, sample(1))
-    assert found is not None
-    assert found.code.name == "BITS"
+    result = violation(check_determinism, op, sample(1))
+    assert result is not None
+    assert result.code.name == "BITS"
 
 
 @pytest.mark.parametrize("dtype", ALL)

@@ -29,10 +29,10 @@ def _gradient_that_divides(g: Tensor, x: Tensor, w: Tensor) -> tuple[Tensor, Ten
     [({"forward": _forward}, "forward"), ({"backward": _backward}, "vjp"), ({"backward": _gradient_that_divides}, "∘")],
 )
 def test_a_division_by_no_elements_is_seen(faulty: dict[str, Any], path: str) -> None:
-    found = violation(check_empty, declared(custom(**faulty)), sample(2, lead=(0,)))
-    assert found is not None
-    assert path in found.message
-    assert "ZeroDivisionError" in found.message
+    result = violation(check_empty, declared(custom(**faulty)), sample(2, lead=(0,)))
+    assert result is not None
+    assert path in result.message
+    assert "ZeroDivisionError" in result.message
 
 
 def test_the_right_op_passes() -> None:

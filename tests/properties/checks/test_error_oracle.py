@@ -71,10 +71,10 @@ FAULTS: dict[str, tuple[Subject, str, str]] = {
 def test_a_planted_fault_is_found(name: str) -> None:
     subject, code, text = FAULTS[name]
     op = declared(subject, refusals=REFUSALS).changed(called=("scaled",))
-    found = violation(check_refusals, op, sample(1))
-    assert found is not None
-    assert found.code.name == code
-    assert text in found.title
+    result = violation(check_refusals, op, sample(1))
+    assert result is not None
+    assert result.code.name == code
+    assert text in result.title
 
 
 def test_the_right_op_passes() -> None:
@@ -98,9 +98,9 @@ def test_a_write_to_what_it_may_write_before_it_refuses_is_found() -> None:
     refusals = (Refusal("weight of another length", longer, RuntimeError, ("size",)),)
     given = accumulating_sample(1)
     kept = given.args[2].clone()
-    found = violation(check_refusals, accumulating(accumulated, refusals=refusals), given)
-    assert found is not None
-    assert found.code.name == "MUTATED"
+    result = violation(check_refusals, accumulating(accumulated, refusals=refusals), given)
+    assert result is not None
+    assert result.code.name == "MUTATED"
     assert torch.equal(given.args[2], kept)
 
 
@@ -113,9 +113,9 @@ def test_an_argument_on_another_device_is_a_mistake_as_any_other() -> None:
         return x * w
 
     assert judged(check_refusals, declared(asks, refusals=elsewhere), sample(1)).judged == 1
-    found = violation(check_refusals, declared(lambda x, w: x + x, refusals=elsewhere), sample(1))
-    assert found is not None
-    assert found.title.endswith("accepted w elsewhere, need RuntimeError")
+    result = violation(check_refusals, declared(lambda x, w: x + x, refusals=elsewhere), sample(1))
+    assert result is not None
+    assert result.title.endswith("accepted w elsewhere, need RuntimeError")
 
 
 def test_a_mistake_in_elements_is_not_asked_of_a_gpu() -> None:

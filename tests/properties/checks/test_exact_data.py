@@ -200,8 +200,8 @@ FAULTS: dict[str, Subject] = {
 
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_planted_fault_is_found(name: str) -> None:
-    found = [violation(check_exact_data, _total(FAULTS[name]), _integers(seed)) for seed in range(4)]
-    caught = [v for v in found if v is not None]
+    results = [violation(check_exact_data, _total(FAULTS[name]), _integers(seed)) for seed in range(4)]
+    caught = [v for v in results if v is not None]
     assert len(caught) >= 2, name
     assert {v.code.name for v in caught} == {"BITS"}
     assert "is not exact on exact data" in caught[0].title
@@ -211,8 +211,8 @@ def test_a_planted_fault_is_found(name: str) -> None:
 @pytest.mark.parametrize("dtype", ["float64", "float32", "bfloat16", "float16"])
 def test_the_right_op_passes_and_all_of_it_is_judged(dtype: str) -> None:
     for seed in range(5):
-        found = judged(check_exact_data, _total(_right), _integers(seed, dtype, largest=3), dtype)
-        assert found.judged == 6 + 6 * 9 + 9, f"seed={seed}"
+        judgement = judged(check_exact_data, _total(_right), _integers(seed, dtype, largest=3), dtype)
+        assert judgement.judged == 6 + 6 * 9 + 9, f"seed={seed}"
 
 
 @pytest.mark.parametrize("order", ["forward", "reversed", "pairs"])
@@ -244,12 +244,12 @@ def test_what_rounds_in_an_algorithm_that_counts_need_not_be_exact() -> None:
     op = declared(fused, name="scaled", reference=_scaled)
     assert violation(check_exact_data, op, Sample((x, scale))) is None
     alone = declared(fused, name="scaled", reference=lambda x, scale: (x - 12.0) * scale)
-    found = violation(check_exact_data, alone, Sample((x, scale)))
-    assert found is not None
-    assert "out is not exact on exact data" in found.title
+    result = violation(check_exact_data, alone, Sample((x, scale)))
+    assert result is not None
+    assert "out is not exact on exact data" in result.title
 
 
 def test_a_missing_output_is_a_finding() -> None:
-    found = violation(check_exact_data, _total(lambda x, w: ()), _integers(1))
-    assert found is not None
-    assert "got 0 outputs, need 1" in found.title
+    result = violation(check_exact_data, _total(lambda x, w: ()), _integers(1))
+    assert result is not None
+    assert "got 0 outputs, need 1" in result.title

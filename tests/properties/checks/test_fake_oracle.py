@@ -48,10 +48,10 @@ FAULTS: dict[str, tuple[Subject, str, str]] = {
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_planted_fault_is_found(name: str) -> None:
     subject, code, text = FAULTS[name]
-    found = violation(check_fakes, declared(subject), sample(1))
-    assert found is not None
-    assert found.code.name == code, found.message
-    assert text in found.message
+    result = violation(check_fakes, declared(subject), sample(1))
+    assert result is not None
+    assert result.code.name == code, result.message
+    assert text in result.message
 
 
 @pytest.mark.parametrize("rule", ["as the kernel", "another shape", "none"])
@@ -69,10 +69,10 @@ def test_the_shape_rule_of_an_operator_is_asked_of_outputs_that_nobody_sees(rule
             "product", lambda x, w: ((x * w).contiguous(), x.clone(memory_format=torch.contiguous_format)), "CPU"
         )
         torch.library.register_fake("planted_rules::product", lambda x, w: (x.new_empty(x.shape), kept(x)), lib=library)
-        found = violation(check_fakes, declared(op), sample(1))
-    assert (found is None) is (rule == "as the kernel")
-    assert found is None or found.code.name == "ATTRIBUTE"
-    assert found is None or "the shape rule of planted_rules::product" in found.message
+        result = violation(check_fakes, declared(op), sample(1))
+    assert (result is None) is (rule == "as the kernel")
+    assert result is None or result.code.name == "ATTRIBUTE"
+    assert result is None or "the shape rule of planted_rules::product" in result.message
 
 
 @pytest.mark.parametrize("dtype", ALL)

@@ -20,8 +20,8 @@ SEEDS = range(12)
 
 def promising(subject: Subject, slices: Slices | None = None) -> Op:
     """y = x w with slices along the first axis of x."""
-    op, found = declared(subject), slices or Slices({"x": 0}, (0,))
-    return op.changed(invariant=lambda args, device: found)
+    op, result = declared(subject), slices or Slices({"x": 0}, (0,))
+    return op.changed(invariant=lambda args, device: result)
 
 
 def _rows_at_once(x: Tensor, w: Tensor, which: Any) -> Tensor:
@@ -65,8 +65,8 @@ FAULTS: dict[str, Subject] = {
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_planted_fault_is_found(name: str) -> None:
     given = [sample(seed, slices=3) for seed in SEEDS]
-    found = violations(check_invariance, promising(FAULTS[name]), given)
-    assert set(found) == {"BITS"}, found
+    result = violations(check_invariance, promising(FAULTS[name]), given)
+    assert set(result) == {"BITS"}, result
 
 
 @pytest.mark.parametrize("dtype", ALL)

@@ -52,16 +52,16 @@ FAULTS: dict[str, tuple[Subject, Law, str]] = {
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_planted_fault_is_found(name: str) -> None:
     subject, law, code = FAULTS[name]
-    found = violation(check_laws, declared(subject, laws=(NEVER, law)), sample(1))
-    assert found is not None
-    assert found.code.name == code
-    assert code != "BITS" or law.name in found.title
+    result = violation(check_laws, declared(subject, laws=(NEVER, law)), sample(1))
+    assert result is not None
+    assert result.code.name == code
+    assert code != "BITS" or law.name in result.title
 
 
 @pytest.mark.parametrize("dtype", ALL)
 def test_the_right_op_passes(dtype: str) -> None:
-    found = judged(check_laws, declared(scaled, laws=(NEVER, ROLLED, DOUBLED, WITHIN)), sample(1, dtype), dtype)
-    assert found.judged == 3 * 20
+    judgement = judged(check_laws, declared(scaled, laws=(NEVER, ROLLED, DOUBLED, WITHIN)), sample(1, dtype), dtype)
+    assert judgement.judged == 3 * 20
 
 
 def test_a_subject_that_documents_no_equal_bits_is_held_to_the_bounds() -> None:
@@ -87,8 +87,8 @@ def test_zeros_of_both_signs_are_one_number() -> None:
 
 def test_results_that_are_not_finite_are_not_judged() -> None:
     given = Sample((torch.tensor([[float("inf"), 1.0]]), torch.ones(2)))
-    found = judged(check_laws, declared(scaled, laws=(DOUBLED,)), given)
-    assert (found.judged, found.not_judged) == (0, 2)
+    judgement = judged(check_laws, declared(scaled, laws=(DOUBLED,)), given)
+    assert (judgement.judged, judgement.not_judged) == (0, 2)
 
 
 def test_an_output_without_elements_is_left_out() -> None:
@@ -102,9 +102,9 @@ def test_a_relation_may_leave_out_what_is_not_finite() -> None:
     rest = Law.pair("last row", lambda args, rng: args, lambda out: out, exact=False)
     law = Law("last row", rest.calls, lambda args, a, b: ((a[0][1:],), (b[0][1:] * 2,)), exact=False)
     given = Sample((torch.tensor([[float("inf"), 1.0], [1.0, 2.0]]), torch.ones(2)))
-    found = violation(check_laws, declared(scaled, laws=(law,)), given)
-    assert found is not None
-    assert found.code.name == "VALUE"
+    result = violation(check_laws, declared(scaled, laws=(law,)), given)
+    assert result is not None
+    assert result.code.name == "VALUE"
 
 
 def test_an_op_without_laws_is_unsupported() -> None:
@@ -114,6 +114,6 @@ def test_an_op_without_laws_is_unsupported() -> None:
 
 def test_outputs_of_another_shape_are_a_finding_where_the_relation_cannot_be_formed() -> None:
     law = Law.pair("rows", _rolled, lambda out: tuple(y[:, :2] + y[:, 1:] for y in out), exact=True)
-    found = violation(check_laws, declared(lambda x, w: (x * w).reshape(-1), laws=(law,)), sample(1))
-    assert found is not None
-    assert (found.code.name, found.title.endswith("shape of out[0]")) == ("ATTRIBUTE", True)
+    result = violation(check_laws, declared(lambda x, w: (x * w).reshape(-1), laws=(law,)), sample(1))
+    assert result is not None
+    assert (result.code.name, result.title.endswith("shape of out[0]")) == ("ATTRIBUTE", True)

@@ -80,9 +80,9 @@ FAULTS: dict[str, tuple[Subject, set[str]]] = {
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_planted_fault_is_found(name: str) -> None:
     subject, codes = FAULTS[name]
-    found = violations(check_layouts, declared(subject), [sample(seed) for seed in SEEDS])
-    assert set(found) - {"-"} <= codes
-    assert len(found) - found.count("-") >= 2, found
+    result = violations(check_layouts, declared(subject), [sample(seed) for seed in SEEDS])
+    assert set(result) - {"-"} <= codes
+    assert len(result) - result.count("-") >= 2, result
 
 
 @pytest.mark.parametrize("dtype", ALL)

@@ -86,9 +86,9 @@ def test_memory_that_grows_on_a_device_is_found(monkeypatch: pytest.MonkeyPatch)
         allocation["bytes"] += 512
 
     memory.require_no_growth(judge, lambda: None, "keeps nothing")
-    with pytest.raises(Violation, match="memory grows with the number of calls") as found:
+    with pytest.raises(Violation, match="memory grows with the number of calls") as result:
         memory.require_no_growth(judge, leak, "keeps a tensor")
-    assert "+32768 bytes on GPUs" in found.value.message
+    assert "+32768 bytes on GPUs" in result.value.message
 
 
 def test_what_the_thread_of_a_gpu_lets_go_is_not_kept_by_the_op(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -87,9 +87,9 @@ IMPURE: dict[str, tuple[Subject, str]] = {
 @pytest.mark.parametrize("name", IMPURE)
 def test_pure_finds_a_planted_fault(name: str) -> None:
     subject, code = IMPURE[name]
-    found = violation(check_purity, declared(subject), sample(1))
-    assert found is not None
-    assert found.code.name == code, found.message
+    result = violation(check_purity, declared(subject), sample(1))
+    assert result is not None
+    assert result.code.name == code, result.message
 
 
 ALIASING: dict[str, tuple[Subject, bool]] = {
@@ -104,14 +104,14 @@ ALIASING: dict[str, tuple[Subject, bool]] = {
 @pytest.mark.parametrize("name", ALIASING)
 def test_declared_aliases_are_judged_both_ways(name: str) -> None:
     subject, right = ALIASING[name]
-    found = violation(check_purity, declared(subject).changed(aliases=lambda args: (0, None)), sample(1))
-    assert (found is None) is right, found
-    assert right or (found is not None and found.code.name == "ALIASED")
+    result = violation(check_purity, declared(subject).changed(aliases=lambda args: (0, None)), sample(1))
+    assert (result is None) is right, result
+    assert right or (result is not None and result.code.name == "ALIASED")
 
 
 def test_pure_finds_a_changed_grad_mode() -> None:
-    found = violation(check_purity, declared(_after(lambda x, w: torch.set_grad_enabled(False))), sample(1))
-    assert found is not None
+    result = violation(check_purity, declared(_after(lambda x, w: torch.set_grad_enabled(False))), sample(1))
+    assert result is not None
 
 
 def _accumulates_past_the_version_counter(x: Tensor, w: Tensor, total: Tensor) -> Tensor:
@@ -139,10 +139,10 @@ WRITING: dict[str, tuple[Subject, str, str]] = {
 @pytest.mark.parametrize("name", WRITING)
 def test_pure_judges_what_an_op_writes(name: str) -> None:
     subject, code, text = WRITING[name]
-    found = violation(check_purity, accumulating(subject), accumulating_sample(1))
-    assert found is not None
-    assert found.code.name == code, found.message
-    assert text in found.title
+    result = violation(check_purity, accumulating(subject), accumulating_sample(1))
+    assert result is not None
+    assert result.code.name == code, result.message
+    assert text in result.title
 
 
 def test_a_declared_write_passes() -> None:
@@ -171,15 +171,15 @@ NOT_DUAL: dict[str, Subject] = {
 
 @pytest.mark.parametrize("name", NOT_DUAL)
 def test_dual_finds_a_planted_fault(name: str) -> None:
-    found = violation(check_primal, declared(NOT_DUAL[name]), sample(2))
-    assert found is not None
-    assert found.code.name == "BITS", found.message
+    result = violation(check_primal, declared(NOT_DUAL[name]), sample(2))
+    assert result is not None
+    assert result.code.name == "BITS", result.message
 
 
 def test_another_container_where_the_input_requires_grad_is_found() -> None:
-    found = violation(check_primal, declared(lambda x, w: [x * w] if x.requires_grad else (x * w,)), sample(2))
-    assert found is not None
-    assert found.title.endswith("returns a list where its inputs require grad, and a tuple where they do not")
+    result = violation(check_primal, declared(lambda x, w: [x * w] if x.requires_grad else (x * w,)), sample(2))
+    assert result is not None
+    assert result.title.endswith("returns a list where its inputs require grad, and a tuple where they do not")
 
 
 def test_a_primal_that_has_the_bits_of_the_plain_call_is_not_blamed_for_its_value() -> None:
@@ -191,9 +191,9 @@ def test_a_primal_that_has_the_bits_of_the_plain_call_is_not_blamed_for_its_valu
 
     no_bits = {"opassay": Documented(bits=False)}
     assert violation(check_primal_with_tangents, declared(coarse, documented=no_bits), sample(2)) is None
-    found = violation(check_primal_with_tangents, declared(other_with_tangent, documented=no_bits), sample(2))
-    assert found is not None
-    assert found.code.name == "VALUE", found.message
+    result = violation(check_primal_with_tangents, declared(other_with_tangent, documented=no_bits), sample(2))
+    assert result is not None
+    assert result.code.name == "VALUE", result.message
 
 
 def _keeps_a_product_more(x: Tensor, w: Tensor) -> Tensor:
@@ -202,10 +202,10 @@ def _keeps_a_product_more(x: Tensor, w: Tensor) -> Tensor:
 
 @pytest.mark.parametrize("subject", [_keeps_a_product_more, custom()])
 def test_memory_finds_what_is_kept_beyond_the_budget(subject: Subject) -> None:
-    found = violation(check_memory, declared(subject), sample(3))
-    assert found is not None
-    assert found.code.name == "MEMORY"
-    assert "declared" in found.title
+    result = violation(check_memory, declared(subject), sample(3))
+    assert result is not None
+    assert result.code.name == "MEMORY"
+    assert "declared" in result.title
 
 
 def test_memory_without_a_budget_is_unsupported() -> None:

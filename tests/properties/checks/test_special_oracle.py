@@ -75,9 +75,9 @@ DIRECTED: dict[str, tuple[Subject, str]] = {
 def test_a_planted_fault_in_directions_is_found_in_nine_samples(name: str) -> None:
     subject, text = DIRECTED[name]
     every = [violation(check_special_values, declared(subject), sample(seed)) for seed in range(9)]
-    found = [each for each in every if each is not None]
-    assert {each.code.name for each in found} == {"SPECIAL"}
-    assert text in found[0].title
+    results = [each for each in every if each is not None]
+    assert {each.code.name for each in results} == {"SPECIAL"}
+    assert text in results[0].title
 
 
 def test_all_special_values_reach_every_direction_in_nine_samples() -> None:
@@ -111,14 +111,14 @@ def test_a_planted_fault_is_found(name: str) -> None:
     subject, code = FAULTS[name]
     # Each sample has some of the special values; so many samples miss one with a probability below 1e-3.
     every = (violation(check_special_values, declared(subject), sample(seed)) for seed in range(20))
-    assert code in {found.code.name for found in every if found is not None}
+    assert code in {result.code.name for result in every if result is not None}
 
 
 @pytest.mark.parametrize("dtype", ALL)
 @pytest.mark.parametrize("lead", [(), (1,), (4,), (0,)])
 def test_the_right_op_passes(dtype: str, lead: tuple[int, ...]) -> None:
-    found = judged(check_special_values, declared(scaled), sample(1, dtype, lead), dtype)
-    assert found.judged > 10 * found.not_judged
+    judgement = judged(check_special_values, declared(scaled), sample(1, dtype, lead), dtype)
+    assert judgement.judged > 10 * judgement.not_judged
 
 
 @pytest.mark.parametrize("dtype", ALL)

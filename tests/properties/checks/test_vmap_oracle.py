@@ -80,16 +80,16 @@ FAULTS: dict[str, tuple[Subject, set[str]]] = {
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_planted_fault_is_found(name: str) -> None:
     subject, codes = FAULTS[name]
-    found = violation(check_vmap, declared(subject), sample(1, slices=2))
-    assert found is not None
-    assert found.code.name in codes, found.message
-    assert "in_dims" in found.path
+    result = violation(check_vmap, declared(subject), sample(1, slices=2))
+    assert result is not None
+    assert result.code.name in codes, result.message
+    assert "in_dims" in result.path
 
 
 def test_a_slice_too_few_is_found() -> None:
-    found = violation(check_vmap, declared(_rule(lambda y: y[:-1])), sample(1, slices=2))
-    assert found is not None
-    assert found.code.name == "ATTRIBUTE"
+    result = violation(check_vmap, declared(_rule(lambda y: y[:-1])), sample(1, slices=2))
+    assert result is not None
+    assert result.code.name == "ATTRIBUTE"
 
 
 @pytest.mark.parametrize("dtype", ALL)
@@ -116,8 +116,8 @@ def test_nest_passes_the_right_op() -> None:
     "fault", [lambda g, x, w: (g * w, g.sum(0)), lambda g, x, w: (w * g.roll(1, -1), (g * x).sum(0))]
 )
 def test_nest_finds_a_wrong_jacobian(fault: Any) -> None:
-    found = violation(check_nesting, declared(custom(backward=fault)), sample(1, lead=(2,), n=3, slices=4))
-    assert found is not None
+    result = violation(check_nesting, declared(custom(backward=fault)), sample(1, lead=(2,), n=3, slices=4))
+    assert result is not None
 
 
 def _batched(t: Tensor) -> bool:
@@ -130,18 +130,18 @@ def _wrapped(t: Tensor) -> bool:
 
 def test_nest_finds_a_batch_axis_that_is_taken_for_another() -> None:
     op = declared(custom(vmap=_wrong_axis, base=Function))
-    found = [violation(check_nesting, op, sample(seed, lead=(2,), n=3, slices=4)) for seed in range(4)]
-    assert {each.path for each in found if each is not None} <= {"vmap∘vjp (func)", "vmap∘jvp (func)"}
-    assert any(each is not None for each in found)
+    results = [violation(check_nesting, op, sample(seed, lead=(2,), n=3, slices=4)) for seed in range(4)]
+    assert {each.path for each in results if each is not None} <= {"vmap∘vjp (func)", "vmap∘jvp (func)"}
+    assert any(each is not None for each in results)
 
 
 def test_nest_finds_what_is_wrong_where_tangents_alone_are_batched() -> None:
     def doubled(x: Tensor, w: Tensor, t_x: Tensor, t_w: Tensor) -> Tensor:
         return right_jvp(x, w, t_x, t_w) * (2 if _batched(t_x) and not _wrapped(x) else 1)
 
-    found = violation(check_nesting, declared(custom(jvp=doubled, base=Function)), sample(1, lead=(2,), n=3, slices=4))
-    assert found is not None
-    assert found.path == "vmap∘jvp (func)"
+    result = violation(check_nesting, declared(custom(jvp=doubled, base=Function)), sample(1, lead=(2,), n=3, slices=4))
+    assert result is not None
+    assert result.path == "vmap∘jvp (func)"
 
 
 def test_nest_finds_a_jacobian_that_is_wrong_in_the_second_input_alone() -> None:
@@ -151,9 +151,9 @@ def test_nest_finds_a_jacobian_that_is_wrong_in_the_second_input_alone() -> None
 
     # A sample takes the jacobian in one of the inputs.
     op = declared(custom(jvp=doubled, base=Function))
-    found = [violation(check_nesting, op, sample(seed, lead=(2,), n=3, slices=4)) for seed in range(8)]
-    assert {each.path for each in found if each is not None} == {"jacfwd"}
-    assert None in found
+    results = [violation(check_nesting, op, sample(seed, lead=(2,), n=3, slices=4)) for seed in range(8)]
+    assert {each.path for each in results if each is not None} == {"jacfwd"}
+    assert None in results
 
 
 def _of_the_first_slice(x: Tensor, w: Tensor, total: Tensor) -> Tensor:
@@ -187,9 +187,9 @@ WRITING: dict[str, tuple[Subject, str, str]] = {
 def test_a_write_to_what_slices_share_is_judged(name: str) -> None:
     subject, code, text = WRITING[name]
     # A sample tries some of the in_dims.
-    found = [violation(check_vmap, accumulating(subject), accumulating_sample(seed, slices=2)) for seed in range(6)]
-    assert {v.code.name for v in found if v is not None} == {code}
-    assert all(text in v.title for v in found if v is not None)
+    results = [violation(check_vmap, accumulating(subject), accumulating_sample(seed, slices=2)) for seed in range(6)]
+    assert {v.code.name for v in results if v is not None} == {code}
+    assert all(text in v.title for v in results if v is not None)
 
 
 def test_a_right_refusal_passes() -> None:

@@ -142,8 +142,8 @@ def _refuses_twice(x: Tensor, w: Tensor, shape: Any, shift: float = 0.5) -> Tens
             return tuple(t * 0 for t in grads) if used else grads
 
     apply: Subject = Once.apply
-    found: Tensor = apply(x, w) + shift
-    return found
+    result: Tensor = apply(x, w) + shift
+    return result
 
 
 def _raising(error: type[BaseException]) -> Subject:
@@ -203,10 +203,10 @@ FAULTS: dict[str, tuple[Subject, str, str]] = {
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_planted_fault_is_found(name: str) -> None:
     subject, code, text = FAULTS[name]
-    found = violation(check_ways, _op(subject), _sample())
-    assert found is not None
-    assert found.code.name == code, found.message
-    assert text in found.message
+    result = violation(check_ways, _op(subject), _sample())
+    assert result is not None
+    assert result.code.name == code, result.message
+    assert text in result.message
 
 
 @pytest.mark.parametrize("dtype", ALL)
@@ -248,9 +248,9 @@ def _past_the_type(x: Tensor, w: Tensor) -> Any:
 
 def test_an_operator_that_a_type_overrides_is_called_with_operands_of_that_type() -> None:
     assert judged(check_subclasses, declared(_product), sample(6)).judged == 2
-    found = violation(check_subclasses, declared(_past_the_type), sample(6))
-    assert found is not None
-    assert "w of a subclass of Tensor: its type was not asked for opassay_planted.product" in found.message
+    result = violation(check_subclasses, declared(_past_the_type), sample(6))
+    assert result is not None
+    assert "w of a subclass of Tensor: its type was not asked for opassay_planted.product" in result.message
 
 
 def _doubled_where_followed(x: Tensor, w: Tensor) -> Any:
@@ -261,6 +261,6 @@ def _doubled_where_followed(x: Tensor, w: Tensor) -> Any:
 
 def test_derivatives_under_a_dispatch_mode_are_those_of_a_plain_call() -> None:
     assert judged(check_under_mode, declared(scaled), sample(6)).judged > 0
-    found = violation(check_under_mode, declared(_doubled_where_followed), sample(6))
-    assert found is not None
-    assert "jvp under a dispatch mode" in found.message
+    result = violation(check_under_mode, declared(_doubled_where_followed), sample(6))
+    assert result is not None
+    assert "jvp under a dispatch mode" in result.message

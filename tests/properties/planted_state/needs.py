@@ -166,8 +166,8 @@ class _HalfTangent(torch.autograd.Function):
 
 
 def scale_lost_without_the_mean(*args: Any) -> tuple[Tensor, ...]:
-    found: tuple[Tensor, ...] = _ScaleBesideMean.apply(*native_layer_norm(*args))  # type: ignore[no-untyped-call]
-    return found
+    result: tuple[Tensor, ...] = _ScaleBesideMean.apply(*native_layer_norm(*args))  # type: ignore[no-untyped-call]
+    return result
 
 
 def half_tangent_without_that_of_the_input(x: Tensor, shape: Shape, w: Any, b: Any, eps: float) -> Any:

@@ -69,9 +69,9 @@ def test_an_early_overflow_has_a_finite_error(monkeypatch: pytest.MonkeyPatch) -
 def test_flushed_results_are_counted_below_the_normal_range(monkeypatch: pytest.MonkeyPatch) -> None:
     tiny = torch.finfo(torch.bfloat16).tiny
     _planted(monkeypatch, lambda given, out: torch.where(out < tiny, torch.zeros_like(out), out))
-    found = measure.measure("exp", "bfloat16", 0)
-    assert found["normal"]["ulps"] < 0.51
-    assert 64 < found["subnormal"]["ulps"] <= 128
+    result = measure.measure("exp", "bfloat16", 0)
+    assert result["normal"]["ulps"] < 0.51
+    assert 64 < result["subnormal"]["ulps"] <= 128
 
 
 def test_what_is_not_correctly_rounded_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,9 +125,9 @@ def test_the_wider_format_is_that_function(name: str, dtype: str) -> None:
 
 
 def test_a_function_of_numpy_is_swept_in_formats_that_numpy_does_not_have() -> None:
-    found = measure.measure("cbrt", "bfloat16", 0)
-    assert found["inputs"] == 2**16
-    assert 0.4 < found["normal"]["ulps"] < 0.501
+    result = measure.measure("cbrt", "bfloat16", 0)
+    assert result["inputs"] == 2**16
+    assert 0.4 < result["normal"]["ulps"] < 0.501
 
 
 def test_the_shards_of_a_format_are_all_its_arguments() -> None:

@@ -40,14 +40,14 @@ def _sampled() -> list[list[str]]:
 
 
 def _faults(rows: list[list[str]], known: set[tuple[str, str]]) -> list[str]:
-    found = []
+    results = []
     for function, dtype, _, _, _, worst, _, _, said, _ in rows:
         allowed = promised(function, dtype, CPU_FUNCTIONS)
         if (function, dtype) in known:
             assert float(worst) > (allowed or 0.0), f"{function} in {dtype} is no fault any more"
         elif allowed is not None and (float(worst) > allowed or said != f"{allowed:.6g}"):
-            found.append(f"{function} in {dtype}: measured {worst}, the page says {said}, the contract {allowed:.6g}")
-    return found
+            results.append(f"{function} in {dtype}: measured {worst}, the page says {said}, the contract {allowed:.6g}")
+    return results
 
 
 def test_the_contract_is_no_tighter_than_what_was_measured() -> None:
@@ -62,9 +62,9 @@ def test_every_function_of_the_contract_was_measured_in_every_dtype() -> None:
 
 
 def test_a_sample_is_within_the_contract() -> None:
-    found = [[name, dtype, "", "", "", worst, "", "", said, ""] for name, dtype, _, worst, _, said in _sampled()]
-    assert len(found) > 80
-    assert _faults(found, FOUND) == []
+    results = [[name, dtype, "", "", "", worst, "", "", said, ""] for name, dtype, _, worst, _, said in _sampled()]
+    assert len(results) > 80
+    assert _faults(results, FOUND) == []
 
 
 @pytest.mark.parametrize("name", sampling.SAMPLED)

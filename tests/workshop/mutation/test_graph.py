@@ -78,8 +78,8 @@ def _hessians() -> torch.Tensor:
     def loss(row: torch.Tensor) -> torch.Tensor:
         return (softmax(row, 0) * Y[0]).sum()
 
-    found: torch.Tensor = torch.func.vmap(torch.func.jacrev(torch.func.grad(loss)))(X)
-    return found
+    result: torch.Tensor = torch.func.vmap(torch.func.jacrev(torch.func.grad(loss)))(X)
+    return result
 
 
 def test_places_are_seen_in_kernels_in_derivatives_and_under_transforms() -> None:
@@ -92,8 +92,8 @@ def test_places_are_seen_in_kernels_in_derivatives_and_under_transforms() -> Non
 
 def _exchanged() -> Mutant:
     wanted = ("softmax_gradient", "aten.sub.Tensor", "operands exchanged")
-    (found,) = (m for m in _mutants(_hessians) if (m.function, m.old, m.new) == wanted)
-    return found
+    (result,) = (m for m in _mutants(_hessians) if (m.function, m.old, m.new) == wanted)
+    return result
 
 
 def test_a_planted_mutant_is_refused_and_then_gone() -> None:

@@ -80,13 +80,13 @@ def test_every_changed_file_can_be_compiled() -> None:
 
 
 def _mutant(file: str, function: str, old: str, new: str) -> Mutant:
-    found = [
+    results = [
         mutant
         for mutant in mutants_of(file, (campaign.folder() / file).read_text())
         if (mutant.function, mutant.old, mutant.new) == (function, old, new)
     ]
-    assert len(found) == 1
-    return found[0]
+    assert len(results) == 1
+    return results[0]
 
 
 def test_a_planted_mutant_is_there_for_whoever_holds_the_function_and_then_gone() -> None:

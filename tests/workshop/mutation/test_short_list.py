@@ -75,9 +75,9 @@ def _mutants(file: str) -> list[Mutant]:
 
 @pytest.mark.parametrize("short", one_fast_in(6, LIST), ids=lambda short: f"{short.function} {short.new}"[:60])
 def test_mutant_is_refused(short: Short) -> None:
-    found = [m for m in _mutants(short.file) if (m.function, m.old, m.new) == short[1:4]]
-    assert found, "no such mutant of the present text"
-    with plant_mutant(found[0]):
+    results = [m for m in _mutants(short.file) if (m.function, m.old, m.new) == short[1:4]]
+    assert results, "no such mutant of the present text"
+    with plant_mutant(results[0]):
         verdict = run_cell(short.cell, Settings("brief", max_examples=FEW, simpler=False))
     assert verdict.outcome in REFUSED, verdict.reason
 

@@ -88,8 +88,8 @@ def test_a_definition_draws_by_its_axes_and_takes_destinations_where_the_solutio
     assert (x.shape, chosen.shape, chosen.dtype, eps) == ((3, 12), (7,), torch.int64, 0.5)
     assert bool((chosen < 3).all())
     for solution in (write_solution(tmp_path, WRITING), write_solution(tmp_path, destination_passing_style=True)):
-        found = judge_file(str(solution), str(definition), contract="torch")
-        assert found.verdict == "accepted", str(found)
+        judgement = judge_file(str(solution), str(definition), contract="torch")
+        assert judgement.verdict == "accepted", str(judgement)
 
 
 def test_a_model_of_robust_kbench_hands_its_arguments_to_the_function(tmp_path: Path) -> None:
