@@ -89,14 +89,14 @@ def main() -> int:
     parser.add_argument("names", nargs="*", help="specs of the collection; all of them by default")
     parser.add_argument("--evaluations", type=int, default=6)
     parser.add_argument("--seed", type=int, default=0)
-    told = parser.parse_args()
+    options = parser.parse_args()
     torch.set_num_threads(1)
-    names = [name for name in SPECS if not told.names or any(word in name for word in told.names)]
+    names = [name for name in SPECS if not options.names or any(word in name for word in options.names)]
     elements = outside = 0
-    print(f"seed {told.seed}; columns: {', '.join(PRESETS)}")
+    print(f"seed {options.seed}; columns: {', '.join(PRESETS)}")
     for name in names:
         try:
-            rows = _attack(name, told.evaluations, told.seed)
+            rows = _attack(name, options.evaluations, options.seed)
         except (UntraceableError, Inapplicable, NotImplementedError) as err:
             print(f"{name:36s} not attacked: {type(err).__name__}: {err}", flush=True)
             continue

@@ -37,16 +37,16 @@ def main() -> int:
     parser.add_argument("--list", action="store_true", help="say which candidates there are, and judge none")
     parser.add_argument("--to", type=Path, help="a file for the rows")
     parser.add_argument("--of", type=Path, nargs="+", help="files of rows: print their table and judge nothing")
-    told = parser.parse_args()
-    if told.of:
-        rows = [json.loads(line) for path in told.of for line in path.read_text().splitlines()]
+    options = parser.parse_args()
+    if options.of:
+        rows = [json.loads(line) for path in options.of for line in path.read_text().splitlines()]
         print(table(rows))
         return 0
     torch.set_num_threads(1)
-    if told.to is not None:
-        told.to.write_text("")
-    rows = judged(told)
-    if not told.list:
+    if options.to is not None:
+        options.to.write_text("")
+    rows = judged(options)
+    if not options.list:
         print(table(rows))
     return 0
 

@@ -109,18 +109,18 @@ class Figures:
 def program(path: Path) -> Program | None:
     """The finding of a file; None for a module that programs share."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
-    told: dict[str, str] = {}
+    results: dict[str, str] = {}
     for node in tree.body:
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Tuple):
             names = [each.id for each in node.targets[0].elts if isinstance(each, ast.Name)]
             if set(names) & {"LIBRARY", "KIND"}:
-                told.update(zip(names, ast.literal_eval(node.value), strict=True))
-    if "LIBRARY" not in told:
+                results.update(zip(names, ast.literal_eval(node.value), strict=True))
+    if "LIBRARY" not in results:
         return None
     title, _, text = (ast.get_docstring(tree) or "").partition("\n\n")
     dossier = tomllib.loads((DOSSIERS / f"{path.stem}.toml").read_text(encoding="utf-8"))
     text = f"{text.rstrip()}\n\n{dossier['upstream'].strip()}"
-    return Program(path.stem, title, text, told["LIBRARY"], told["VERSION"], told["KIND"], told["SEVERITY"])
+    return Program(path.stem, title, text, results["LIBRARY"], results["VERSION"], results["KIND"], results["SEVERITY"])
 
 
 def programs() -> list[Program]:

@@ -42,7 +42,7 @@ def features_of(spec: Spec) -> Iterator[str]:
     yield f"vmap rule: {spec.rule}"
     for way in sorted(set(spec.ways)):
         yield f"output: {way}"
-    told = {
+    results = {
         "sum over all elements": any(term.total for term in spec.terms),
         "outputs that are no floating tensors": spec.extras,
         "None as a gradient": bool(spec.constants),
@@ -54,7 +54,7 @@ def features_of(spec: Spec) -> Iterator[str]:
         "number between tensors": 0 < spec.number_at < spec.arity,
         "batch put last by the vmap rule": spec.last_dim and spec.rule == "whole",
     }
-    yield from (name for name, used in told.items() if used)
+    yield from (name for name, used in results.items() if used)
 
 
 def chunk(number: int, subject: str, seed: int) -> tuple[int, Counter[str], list[str], float]:

@@ -43,16 +43,16 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="hold the right ones against their specs in float64 alone")
     parser.add_argument("--to", type=Path, help="a file for the rows, one a line")
     parser.add_argument("--of", type=Path, nargs="+", help="files of rows: print their table and judge nothing")
-    told = parser.parse_args()
+    options = parser.parse_args()
     torch.set_num_threads(1)
-    if told.list:
+    if options.list:
         return listed()
-    if told.check:
+    if options.check:
         return checked()
-    if told.of:
-        rows = [json.loads(line) for path in told.of for line in path.read_text().splitlines()]
+    if options.of:
+        rows = [json.loads(line) for path in options.of for line in path.read_text().splitlines()]
     else:
-        rows = list(_judged_all(told))
+        rows = list(_judged_all(options))
     return printed(rows)
 
 

@@ -51,14 +51,14 @@ def main() -> int:
     parser.add_argument("--elements", type=int, default=ELEMENTS, help=f"in all, {ELEMENTS} by default")
     parser.add_argument("--task", nargs="+", default=list(TASKS), choices=list(TASKS), metavar="NAME")
     parser.add_argument("--seed", type=int, default=0, help="of the first draw")
-    told = parser.parse_args()
+    options = parser.parse_args()
     torch.set_num_threads(1)
-    print(f"torch {torch.__version__}, float32, seed {told.seed}, kinds of arguments: {', '.join(KINDS)}")
+    print(f"torch {torch.__version__}, float32, seed {options.seed}, kinds of arguments: {', '.join(KINDS)}")
     for name, reason in VALUES_ALONE.items():
         print(f"values alone: {name} ({reason})")
-    share, begun, all_judged, all_refused = told.elements // len(told.task), time.process_time(), 0, 0
-    for name in told.task:
-        values, pulled, accused = judged(TASKS[name], share, told.seed)
+    share, begun, all_judged, all_refused = options.elements // len(options.task), time.process_time(), 0, 0
+    for name in options.task:
+        values, pulled, accused = judged(TASKS[name], share, options.seed)
         all_judged += values.judged + pulled.judged
         all_refused += len(accused)
         print(

@@ -29,15 +29,15 @@ def main() -> int:
     parser.add_argument("names", nargs="*", help="specs of the collection; all of them by default")
     parser.add_argument("--dtype", nargs="+", choices=DTYPES, default=DTYPES)
     parser.add_argument("--gradients", action="store_true", help="hold torch's gradients in float32, too")
-    told = parser.parse_args()
+    options = parser.parse_args()
     torch.set_num_threads(1)
     read, judged, refused, begun = 0, 0, 0, time.perf_counter()
-    names = [name for name in SPECS if not told.names or any(word in name for word in told.names)]
+    names = [name for name in SPECS if not options.names or any(word in name for word in options.names)]
     for name in names:
         start = time.perf_counter()
         parts = []
         try:
-            for dtype in told.dtype:
+            for dtype in options.dtype:
                 example = made(name, SPECS[name], getattr(torch, dtype))
                 call = SpecCall.of(example.spec, *example.args)
                 try:
@@ -48,7 +48,7 @@ def main() -> int:
                 result = values(call, dtype, results, after)
                 judged, refused = judged + result.judged, refused + result.refused
                 parts.append(result.line())
-            if told.gradients:
+            if options.gradients:
                 example = made(name, SPECS[name])
                 result = gradients(SpecCall.of(example.spec, *example.args))
                 judged, refused = judged + result.judged, refused + result.refused

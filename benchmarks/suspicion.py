@@ -36,23 +36,23 @@ def main() -> int:
     parser.add_argument("--of", nargs="+", default=(), help="specs by name; all by default")
     parser.add_argument("--only", choices=("right", "wrong"), help="candidates of one sort")
     parser.add_argument("--seconds", type=float, default=600, help="no spec is begun after so many")
-    told = parser.parse_args()
+    options = parser.parse_args()
     torch.set_num_threads(1)
     begun, suspects, count = time.perf_counter(), 0, 0
     print(f"torch {torch.__version__}; asked: {', '.join(ASKED)}")
-    for pair in PAIRS if told.only != "wrong" else ():
-        if told.of and pair.name not in told.of:
+    for pair in PAIRS if options.only != "wrong" else ():
+        if options.of and pair.name not in options.of:
             continue
-        if time.perf_counter() - begun > told.seconds:
+        if time.perf_counter() - begun > options.seconds:
             print(f"out of time before {pair.name}", file=sys.stderr)
             break
-        verdicts, nearest, which = _right(pair, told.seeds)
+        verdicts, nearest, which = _right(pair, options.seeds)
         suspects, count = suspects + verdicts["suspect"], count + verdicts.total()
         said = ", ".join(f"{n} {verdict}" for verdict, n in verdicts.most_common())
         print(f"{pair.name:16}{verdicts.total():5}  {said:32} nearest {nearest:4.2f}  {which}", flush=True)
     print(f"right rewritings: {count} judgements, {suspects} suspect")
     wrong: Counter[str] = Counter()
-    for quiet in QUIET if told.only != "right" else ():
+    for quiet in QUIET if options.only != "right" else ():
         generator = torch.Generator().manual_seed(5)
         first, *others = (torch.randn(shape, generator=generator) for shape in quiet.shapes)
         args = [first, *(t / t.shape[-2] ** 0.5 if t.ndim > 1 else t for t in others)]

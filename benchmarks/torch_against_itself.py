@@ -39,13 +39,13 @@ def main() -> int:
     parser.add_argument("--group", nargs="+", choices=GROUPS, default=GROUPS)
     parser.add_argument("--to", type=Path, help="a file for the rows, one a line")
     parser.add_argument("--of", type=Path, nargs="+", help="files of rows: print their tables and compute nothing")
-    told = parser.parse_args()
+    options = parser.parse_args()
     torch.set_num_threads(1)
     begun = time.process_time()
-    if told.of:
-        rows = [json.loads(line) for path in told.of for line in path.read_text().splitlines()]
+    if options.of:
+        rows = [json.loads(line) for path in options.of for line in path.read_text().splitlines()]
     else:
-        rows = list(_looked_at_all(told))
+        rows = list(_looked_at_all(options))
     return printed(rows, time.process_time() - begun)
 
 

@@ -157,8 +157,8 @@ raise ValueError("kept")
 
 
 def test_a_program_that_prints_something_else_or_raises_is_found() -> None:
-    told = list(blocks.faults("planted.md", PLANTED))
-    assert [line.splitlines()[0] for line in told] == ["planted.md:12: printed", "planted.md:25: raised"]
+    results = list(blocks.faults("planted.md", PLANTED))
+    assert [line.splitlines()[0] for line in results] == ["planted.md:12: printed", "planted.md:25: raised"]
     assert [block.why for block in blocks.blocks(PLANTED)] == [None, None, "it needs a GPU", None]
 
 

@@ -73,9 +73,9 @@ def test_lines_in_another_order_are_not_what_is_shown() -> None:
 def test_the_library_example_prints_what_is_shown() -> None:
     program = _program("hessians")
     ((shown),) = re.findall(re.escape(program) + r"```\n\n```\n(.*?)```", README, re.DOTALL)
-    with redirect_stdout(io.StringIO()) as told:
+    with redirect_stdout(io.StringIO()) as stream:
         _run(program)
-    assert told.getvalue() == shown
+    assert stream.getvalue() == shown
 
 
 def test_the_example_in_pytest_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,8 +15,12 @@ def run_operator(name: str, *inputs: torch.Tensor, opset: int = 21, **attributes
 
     arrays = {f"input{position}": tensor.numpy() for position, tensor in enumerate(inputs)}
     node = helper.make_node(name, list(arrays), ["output"], **attributes)
-    told = [helper.make_tensor_value_info(key, TensorProto.FLOAT, list(array.shape)) for key, array in arrays.items()]
-    graph = helper.make_graph([node], "one", told, [helper.make_tensor_value_info("output", TensorProto.FLOAT, None)])
+    results = [
+        helper.make_tensor_value_info(key, TensorProto.FLOAT, list(array.shape)) for key, array in arrays.items()
+    ]
+    graph = helper.make_graph(
+        [node], "one", results, [helper.make_tensor_value_info("output", TensorProto.FLOAT, None)]
+    )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
     model.ir_version = 10
     session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])

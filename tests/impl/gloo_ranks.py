@@ -57,16 +57,16 @@ def training(comm: TorchComm) -> dict[str, Any]:
 
 def different(comm: TorchComm) -> dict[str, Any]:
     """One rank makes another call than the rest; then another whose name differs at its very end."""
-    told = {"error": "", "long": ""}
+    results = {"error": "", "long": ""}
     try:
         comm.all_reduce(torch.ones(3), "max" if comm.rank == 1 else "sum", tag="gradients")
     except CommError as err:
-        told["error"] = str(err)
+        results["error"] = str(err)
     try:
         TorchComm().all_reduce(torch.ones(3), tag=300 * "x" + str(comm.rank == 1))
     except CommError as err:
-        told["long"] = str(err)
-    return told
+        results["long"] = str(err)
+    return results
 
 
 def main() -> None:

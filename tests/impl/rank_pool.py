@@ -71,16 +71,16 @@ class Pool:
         }
         for rank in range(size):
             self.connections[rank].send(request | {"rank": rank})
-        told: list[dict[str, Any]] = [{"how": "hung"}] * size
-        self._hear(told, [rank for rank in range(size) if rank != stopped])
+        answers: list[dict[str, Any]] = [{"how": "hung"}] * size
+        self._hear(answers, [rank for rank in range(size) if rank != stopped])
         if stopped is not None:
             os.kill(self.processes[stopped].pid, signal.SIGCONT)
-            self._hear(told, [stopped])
-        self._end(told)
+            self._hear(answers, [stopped])
+        self._end(answers)
         store.unlink(missing_ok=True)
         if shared:
             shared.close()
-        return told
+        return answers
 
     def _hear(self, told: list[dict[str, Any]], ranks: list[int]) -> None:
         end, waiting = time.monotonic() + LIMIT, {self.connections[rank]: rank for rank in ranks}

@@ -74,18 +74,18 @@ def test_a_garbled_row_is_told_and_accuses_nobody_before_the_deadline(board: Boa
             file.seek(rows._ROW * 2)
             file.write(garbage)
         assert board.row(1) is None
-        impossible, told, _ = board.obstacle(1, SAME)
+        impossible, text, _ = board.obstacle(1, SAME)
         assert not impossible
-        assert "rank 1 has a row that cannot be read" in told
+        assert "rank 1 has a row that cannot be read" in text
         assert board.obstacle(1, SAME, late=True)[0]
 
 
 def test_a_rank_that_never_came_counts_when_the_deadline_is_over(board: Board) -> None:
     board.post(1, CALL, SAME)
     assert not board.obstacle(1, SAME)[0]
-    impossible, told, cause = board.obstacle(1, SAME, late=True)
+    impossible, text, cause = board.obstacle(1, SAME, late=True)
     assert impossible
-    assert told == cause == "rank 1 has not come to the board; rank 2 has not come to the board"
+    assert text == cause == "rank 1 has not come to the board; rank 2 has not come to the board"
 
 
 def test_the_worst_comes_first(board: Board) -> None:
@@ -97,10 +97,10 @@ def test_the_worst_comes_first(board: Board) -> None:
         peer.done()
         _write(board, 2, peer)
         assert board.obstacle(3, SAME)[0] is False, "it has made call 3, whatever came of it later"
-        impossible, told, cause = board.obstacle(4, SAME)
+        impossible, text, cause = board.obstacle(4, SAME)
         assert impossible
         dead = f"rank 2 is dead (process {os.getpid()}) after call 3, barrier(float32[])"
-        assert (told, cause) == (f"{dead}; rank 1 has not come to the board", dead)
+        assert (text, cause) == (f"{dead}; rank 1 has not come to the board", dead)
         peer.fail("rank 1 is dead")
         _write(board, 2, peer)
         assert board.obstacle(4, SAME)[2] == "rank 1 is dead", "the cause, and not who gave up because of it"
@@ -109,9 +109,9 @@ def test_the_worst_comes_first(board: Board) -> None:
         peer.post(4, "barrier(float32[])", OTHER)
         peer.fail("different calls")
         _write(board, 1, peer)
-    impossible, told, _ = board.obstacle(4, SAME)
+    impossible, text, _ = board.obstacle(4, SAME)
     assert impossible
-    assert told.startswith("different calls: rank 1 gave up in call 4, barrier(float32[])")
+    assert text.startswith("different calls: rank 1 gave up in call 4, barrier(float32[])")
 
 
 def test_its_file_goes_when_all_have_come_or_its_creator_closes_it() -> None:
@@ -144,14 +144,14 @@ def test_a_row_belongs_to_one_process(board: Board) -> None:
     assert ours.recv() == "Board: got rank=0, whose row another process holds."
     assert ours.recv() == "entered"
     board.post(1, CALL, SAME)
-    impossible, told, _ = board.obstacle(1, SAME, late=True)
-    assert told.startswith("rank 1 has been silent for ")
-    assert "before its first call" in told
+    impossible, text, _ = board.obstacle(1, SAME, late=True)
+    assert text.startswith("rank 1 has been silent for ")
+    assert "before its first call" in text
     process.kill()
     process.join()
-    impossible, told, _ = board.obstacle(1, SAME)
+    impossible, text, _ = board.obstacle(1, SAME)
     assert impossible
-    assert told.startswith(f"rank 1 is dead (process {process.pid}) before its first call")
+    assert text.startswith(f"rank 1 is dead (process {process.pid}) before its first call")
 
 
 def test_what_is_no_board_is_refused(board: Board, tmp_path: Path) -> None:

@@ -37,12 +37,12 @@ def ranks(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         for rank in range(size)
     ]  # fmt: skip
     try:
-        told = [process.communicate(timeout=120) for process in started]
+        results = [process.communicate(timeout=120) for process in started]
     finally:
         for process in started:
             process.kill()
-    assert [process.returncode for process in started] == [0] * size, told[0][1][-2000:]
-    return [json.loads(out.splitlines()[-1]) for out, _ in told]
+    assert [process.returncode for process in started] == [0] * size, results[0][1][-2000:]
+    return [json.loads(out.splitlines()[-1]) for out, _ in results]
 
 
 def test_collectives_move_what_they_say(ranks: list[dict[str, Any]]) -> None:

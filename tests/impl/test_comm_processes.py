@@ -120,10 +120,10 @@ def _judge(pool: Pool, fault: Fault, board: bool, table: list[str]) -> None:
     options = {"deadline": 5.0, **fault.options}
     ended = pool.run("faulty", SIZE, board, stopped, options, faults=fault.all())
     others = [ended[rank] for rank in (0, 2)]
-    told = re.escape(fault.told).replace(r"\#", "#").replace("#", r"[\d.]+")
+    text = re.escape(fault.told).replace(r"\#", "#").replace("#", r"[\d.]+")
     for each in others:
         assert each["how"] == "CommError", ended
-        assert re.search(told, each["text"]), each["text"]
+        assert re.search(text, each["text"]), each["text"]
         assert each["seconds"] < fault.bound, each
         assert "refused, because this comm has failed before: " in each["again"]
         # Who waits is not who is silent; but in that one case rank 2 does come late, as others may.

@@ -53,14 +53,14 @@ def test_reductify_brings_a_gradient_of_broadcast_shape_to_the_shape_of_a_slice(
 
 
 def test_a_vmap_rule_is_told_of_batch_and_randomness() -> None:
-    told: list[VmapInfo] = []
+    results: list[VmapInfo] = []
 
     def rule(info: VmapInfo, in_dims: Any, x: Tensor) -> Any:
-        told.append(info)
+        results.append(info)
         return 2 * x, in_dims[0]
 
     vmap(_double(vmap=rule).apply, randomness="different")(X)
-    assert told == [VmapInfo(3, "different")]
+    assert results == [VmapInfo(3, "different")]
 
 
 @pytest.mark.parametrize("randomness", ["same", "different"])

@@ -70,7 +70,7 @@ def run_program(text: str) -> Ran:
     assert host.stdout is not None
     host.stdin.write(json.dumps(text) + "\n")
     host.stdin.flush()
-    status, told = json.loads(host.stdout.readline())
-    printed, _, judges = told.rpartition("framework: ")
+    status, texts = json.loads(host.stdout.readline())
+    printed, _, judges = texts.rpartition("framework: ")
     assert judges.strip() == "[]", "the program imports what judges"
     return Ran(status, printed)

@@ -104,8 +104,8 @@ def test_what_an_op_writes_is_an_output_of_the_program() -> None:
     variance = 0.9 + 0.1 * float(x.double()[:, 1].var())
     fault = Fault(2, (1,), repr(variance), Edges(variance - 1e-6, variance + 1e-6))
     judge = Judge(op, "opassay", contract("float32"))
-    told = functools.partial(along_path, judge.path(sample, (), ()))
-    running_var = Violation(failure.code, "running_var").showing(lambda: of_element(told, fault, "running_var"))
+    path = functools.partial(along_path, judge.path(sample, (), ()))
+    running_var = Violation(failure.code, "running_var").showing(lambda: of_element(path, fault, "running_var"))
     for ran in (run_program(_text(op, "opassay", each)) for each in (failure, running_var)):
         assert ran.status == 0, ran.printed
     assert torch.equal(sample.args[2], torch.ones(2))
@@ -115,8 +115,8 @@ def _of_edges(edges: Edges) -> str:
     args, op = _sample("float32").args, load_op("layer_norm")
     args[0][0, 0] = float("nan")
     sample = Sample(args)
-    told = functools.partial(along_path, Judge(op, "opassay", contract("float32")).path(sample, (), ()))
-    script = of_element(told, Fault(0, (0, 0), "nan", edges), "out")
+    path = functools.partial(along_path, Judge(op, "opassay", contract("float32")).path(sample, (), ()))
+    script = of_element(path, Fault(0, (0, 0), "nan", edges), "out")
     return program(op, Cell("layer_norm", "SPECIAL", "float32", "cpu", "opassay"), script, "title", "1234-ab")
 
 

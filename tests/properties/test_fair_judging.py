@@ -99,10 +99,10 @@ def _without_weight(hidden: bool) -> Callable[..., Tensor]:
 
 def test_a_gradient_that_is_not_documented_is_refused_and_the_others_are_asked() -> None:
     documented = Documented("the manual", differentiable=("input", "bias"))
-    told = _verdict(_op(_without_weight(hidden=False), documented, "layer_norm"), "VJP")
-    assert told.outcome is Outcome.VERIFIED, told.reason
-    assert told.measure.refused > 0
-    assert "no gradient of weight (the manual)" in told.reason
+    verdict = _verdict(_op(_without_weight(hidden=False), documented, "layer_norm"), "VJP")
+    assert verdict.outcome is Outcome.VERIFIED, verdict.reason
+    assert verdict.measure.refused > 0
+    assert "no gradient of weight (the manual)" in verdict.reason
     silent = _verdict(_op(_without_weight(hidden=True), documented, "layer_norm"), "VJP")
     assert (silent.outcome, silent.code) == (Outcome.FAIL, Code.VALUE)
 

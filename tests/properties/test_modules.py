@@ -76,8 +76,8 @@ def test_an_implementation_that_ships_is_not_said_to_be_the_op_that_it_calls() -
         differentiable=("x",), dtypes=lambda x: (x.dtype,),
     )  # fmt: skip
     sample = next(iter(drafts(op, "float32", "ordinary", seed=0).first(1))).draft.sample(0)
-    told = [kernel_of(Judge(op, subject, contract("float32")), sample) for subject in ("opassay", "torch")]
-    assert told == ["", "mul"]
+    results = [kernel_of(Judge(op, subject, contract("float32")), sample) for subject in ("opassay", "torch")]
+    assert results == ["", "mul"]
 
 
 def test_an_argument_without_a_derivative_hides_no_op_that_is_called() -> None:

@@ -57,8 +57,8 @@ def _framed(said: Any) -> bytes:
 
 def _telling(**changes: Any) -> bytes:
     """A message with a tensor of two float32 that is told otherwise than it is."""
-    told = msgspec.msgpack.encode({"dtype": "float32", "shape": [2], "start": 0, "size": 8, **changes})
-    head = _framed({"said": "ran", "result": msgspec.msgpack.Ext(1, told)})
+    body = msgspec.msgpack.encode({"dtype": "float32", "shape": [2], "start": 0, "size": 8, **changes})
+    head = _framed({"said": "ran", "result": msgspec.msgpack.Ext(1, body)})
     return head + bytes(-len(head) % 64 + 8)
 
 

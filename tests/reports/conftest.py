@@ -33,8 +33,8 @@ def verdict(
     cell = Cell(op, name, "float32", "cpu", subject)
     worst = Worst("out[0]", "vjp", "0x1.8p+1", "3.1", ratio * 4, ratio)
     figures = (ratio * 4, ratio, 4.0, math.inf, worst, 0.25, ratio * 2)
-    told = Measure(8, 1, judged, 3, *figures, scaled_median=0.01, scaled_p99=0.5, scaled_max=ratio)
-    measure = told if judged else Measure()
+    full = Measure(8, 1, judged, 3, *figures, scaled_median=0.01, scaled_p99=0.5, scaled_max=ratio)
+    measure = full if judged else Measure()
     failure = None
     if outcome is Outcome.FAIL:
         failure = Failure(code, "worse than its bound", "line 1\nline 2", f"{cell.id}-0001", '{"op": 1}', "exit(1)")

@@ -57,8 +57,8 @@ def _records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def _answer(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
     """Exit code, standard output and standard error of a line."""
     code = main([*words])
-    told = capsys.readouterr()
-    return code, told.out, told.err
+    output = capsys.readouterr()
+    return code, output.out, output.err
 
 
 def test_the_commands_are_few_and_their_help_fits_a_glance(capsys: pytest.CaptureFixture[str]) -> None:
@@ -256,5 +256,5 @@ def test_a_shell_completes_groups_and_earlier_names_and_is_told_nothing_else(
     monkeypatch.setenv("COMP_CWORD", str(len(typed.split()) - 1))
     monkeypatch.setenv("COMP_WORDS", typed)
     assert main([]) == 0
-    told = capfd.readouterr()
-    assert (told.out, told.err) == (said, "")
+    output = capfd.readouterr()
+    assert (output.out, output.err) == (said, "")

@@ -33,8 +33,8 @@ def _refusal_of_a_user(path: Path) -> str:
             os._exit(0)  # the tests are run by the parent
     os.close(to_parent)
     os.waitpid(child, 0)
-    with os.fdopen(from_child) as told:
-        return told.read()
+    with os.fdopen(from_child) as stream:
+        return stream.read()
 
 
 def test_a_folder_without_permission_is_refused() -> None:

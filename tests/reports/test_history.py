@@ -103,8 +103,8 @@ def test_the_pages_tell_the_history_of_failures(
     page, database = tmp_path / "page.html", tmp_path / "h.sqlite"
     many = tmp_path / "many.html"
     assert main(["report", "history", str(folder), "--database", str(database), "--html", str(many), "--json"]) == 0
-    (told,) = json.loads(capsys.readouterr().out)["failures"]
-    assert (told["cell"], told["failed"]) == (failed().cell.key, [False, False, True, True])
+    (failure,) = json.loads(capsys.readouterr().out)["failures"]
+    assert (failure["cell"], failure["failed"]) == (failed().cell.key, [False, False, True, True])
     assert "<td>fails since 2026-03-03 (00000000), in 2 of 4 runs;" in many.read_text()
     (newest,) = (path for path in folder.glob("*.json") if "2026-03-04" in path.read_text())
     assert main(["report", str(newest), "-o", str(page), "--history", str(database)]) == 0

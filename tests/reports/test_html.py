@@ -194,8 +194,8 @@ def test_subjects_with_other_samples_do_not_share_a_row() -> None:
     stopped = replace(theirs[0], measure=replace(theirs[0].measure, samples=7))
     plot = accuracy_plot([*ours, stopped], ["opassay cpu", "torch cpu"])
     assert plot is not None
-    told = [(row.series, len(row.marks)) for row in plot.rows]
-    assert told == [("opassay", 1), ("torch", 1)]
+    results = [(row.series, len(row.marks)) for row in plot.rows]
+    assert results == [("opassay", 1), ("torch", 1)]
     assert [row.ratio for row in plot.rows] == ["0.5", "0.5"]
     assert all(isinstance(row, ChartRow) and row.marks[0].y == row.y for row in plot.rows)
 

@@ -98,10 +98,10 @@ def test_the_plugin_loads_without_torch() -> None:
 
 
 def test_an_id_that_is_told_selects_the_same_cell_in_a_shell(folder: Path) -> None:
-    (told,) = re.findall(r"opassay::\S+VJP\S+", _pytest(folder, "--co", "-q", *_select("VJP", "FWD")).stdout)
-    done = _pytest(folder, "-q", "-rA", *shlex.split(told))
+    (text,) = re.findall(r"opassay::\S+VJP\S+", _pytest(folder, "--co", "-q", *_select("VJP", "FWD")).stdout)
+    done = _pytest(folder, "-q", "-rA", *shlex.split(text))
     assert done.returncode == 1, done.stdout
-    assert f"FAILED {told}" in done.stdout
+    assert f"FAILED {text}" in done.stdout
     assert "1 failed" in done.stdout.splitlines()[-1]
     assert "passed" not in done.stdout
 

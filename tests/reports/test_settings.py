@@ -33,8 +33,8 @@ def _settle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], 
 def _listed(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[list[str], str]:
     """The keys of the cells that `opassay list` shows, and what it says besides."""
     assert main([*words]) == 0
-    told = capsys.readouterr()
-    return [line.split()[1] for line in told.out.splitlines()], told.err
+    output = capsys.readouterr()
+    return [line.split()[1] for line in output.out.splitlines()], output.err
 
 
 def test_settings_are_defaults_and_the_command_line_wins(
@@ -187,6 +187,6 @@ def test_a_shell_is_told_what_could_follow_and_nothing_else(
     monkeypatch.setenv("COMP_WORDS", typed)
     monkeypatch.setenv("COMP_CWORD", at)
     assert main([]) == code
-    told = capfd.readouterr()
-    assert said in told.out
-    assert told.err == ""
+    output = capfd.readouterr()
+    assert said in output.out
+    assert output.err == ""

@@ -36,8 +36,8 @@ class Found:
         widths = np.concatenate([np.ravel(w) for w in self.widths]) if self.widths else np.zeros(0)
         widths = widths[np.isfinite(widths)]
         median = f"{np.median(widths):9.3g} ulp" if widths.size else f"{'':13s}"
-        told = f"{self.worst:6.3f} {median}" if self.judged else "  nothing judged   "
-        return told + (f" REFUSED {self.refused}" if self.refused else "")
+        text = f"{self.worst:6.3f} {median}" if self.judged else "  nothing judged   "
+        return text + (f" REFUSED {self.refused}" if self.refused else "")
 
 
 def values(call: SpecCall, dtype: str, results: Sequence[torch.Tensor], after: Sequence[torch.Tensor] = ()) -> Found:

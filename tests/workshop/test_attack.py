@@ -40,9 +40,9 @@ def test_a_million_elements_of_the_catalog_lie_in_their_bounds() -> None:
 
 def test_the_command_prints_ratios_and_fails_for_a_bound_that_is_too_tight(monkeypatch: pytest.MonkeyPatch) -> None:
     runner, asked = CliRunner(), ["cross_map_lrn2d", "--dtype", "float32", "--contract", "strict", "--elements", "3000"]
-    told = runner.invoke(attack_command, asked, standalone_mode=False)
-    assert told.return_value == exit_codes.OK, told.output
-    assert "0 outside" in told.output
+    run = runner.invoke(attack_command, asked, standalone_mode=False)
+    assert run.return_value == exit_codes.OK, run.output
+    assert "0 outside" in run.output
     right = RULES["power"]
 
     def tight(allowed: Any, *operands: Ball, **params: Any) -> Ball:

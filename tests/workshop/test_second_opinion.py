@@ -50,9 +50,9 @@ def test_the_command_prints_a_table_and_fails_where_the_readings_disagree(
 ) -> None:
     runner = CliRunner()
     asked = ["trace", "--dtype", "float32", "--samples", "3", "--json", str(tmp_path / "sums.json")]
-    told = runner.invoke(second_opinion_command, asked, standalone_mode=False)
-    assert told.return_value == exit_codes.OK, told.output
-    assert "0 disagree" in told.output
+    run = runner.invoke(second_opinion_command, asked, standalone_mode=False)
+    assert run.return_value == exit_codes.OK, run.output
+    assert "0 disagree" in run.output
     sums = json.loads((tmp_path / "sums.json").read_text())["ops"]["trace"]
     assert (sums["samples"], sums["disagree"], sums["seed"]) == (3, 0, 0)
     (first, *others) = rules.DIAGONAL["exp"]

@@ -86,10 +86,10 @@ def _has_no_rule(x: Tensor) -> Any:
     ],
 )
 def test_what_cannot_be_read_is_told_in_one_sentence(spec: Any, said: str) -> None:
-    with pytest.raises(UntraceableError, match=said) as told:
+    with pytest.raises(UntraceableError, match=said) as error:
         traced(spec, torch.ones(3))(np.ones(3))
-    assert "\n" not in str(told.value)
-    assert "executing" not in str(told.value)
+    assert "\n" not in str(error.value)
+    assert "executing" not in str(error.value)
 
 
 def test_a_spec_that_reads_values_is_read_for_those_values() -> None:

@@ -58,8 +58,8 @@ def test_an_error_within_the_bound_is_suspect() -> None:
     assert [each.question for each in judgement.suspicions] == ["LIKELY"]
     said = json.loads(judgement.as_json())
     assert (said["verdict"], said["causes"]) == ("suspect", [])
-    (told,) = said["suspect"]
-    assert "standard deviations of rounding" in told
+    (text,) = said["suspect"]
+    assert "standard deviations of rounding" in text
     assert "no proof" in str(judgement)
 
 

@@ -57,7 +57,7 @@ def test_every_kind_of_change(call: tuple[Any, ...], kind: str, new: str, need: 
 @pytest.mark.parametrize(("new", "need"), [("nothing is done", X), ("aten.div_.Tensor", X / Y)])
 def test_what_is_written_in_place_is_changed_in_place(new: str, need: torch.Tensor) -> None:
     x = X.clone()
-    (result,) = (run for _, told, run in changes_of(Call.of(aten.mul_.Tensor, (x, Y), {})) if told == new)
+    (result,) = (run for _, text, run in changes_of(Call.of(aten.mul_.Tensor, (x, Y), {})) if text == new)
     assert result() is x
     assert torch.equal(x, need)
 

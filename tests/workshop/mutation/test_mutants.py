@@ -38,7 +38,7 @@ def _told(text: str = TEXT) -> set[tuple[str, str, str]]:
 
 
 def test_every_kind_of_mistake_is_made() -> None:
-    told = _told()
+    text = _told()
     for change in (
         ("error dropped", "raise ValueError(f\"got {x + 1}, need {'more' + 'less'}\")", "pass"),
         ("condition always true", "x is None or not dim", "True"),
@@ -57,7 +57,7 @@ def test_every_kind_of_mistake_is_made() -> None:
         ("comparison", "y > 0", "y >= 0"),
         ("constant", "0", "1"),
     ):
-        assert change in told
+        assert change in text
 
 
 def test_texts_of_errors_annotations_defaults_and_imports_are_left_alone() -> None:

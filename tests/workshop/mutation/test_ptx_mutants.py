@@ -80,8 +80,8 @@ def test_what_an_instruction_gives_is_disturbed_to_see_whether_a_result_hangs_on
 
 def _fate(kind: str, outcome: str = "survived", **answer: Any) -> PtxFate:
     mutant = next(each for each in _mutants() if each.kind == kind)
-    told = {"acts": True, "live": True, "differs": False, "by": "FWD", "code": "OA101", "how": "fail"}
-    return fate_of(mutant, {**told, "outcome": outcome, "asked": 1, "of": 2, "seconds": 0.5, **answer})
+    results = {"acts": True, "live": True, "differs": False, "by": "FWD", "code": "OA101", "how": "fail"}
+    return fate_of(mutant, {**results, "outcome": outcome, "asked": 1, "of": 2, "seconds": 0.5, **answer})
 
 
 def test_what_becomes_of_a_mutant() -> None:
