@@ -23,6 +23,7 @@ from ..places import wire
 from ..places.lifeline import hide_memory, hide_words
 from .arguments import CallArguments
 from .cases import DEVICE, SUBJECT, parts_of
+from .excuses import ended_for_memory, excuse
 from .finding import wrong
 from .host.apart import CandidateApart, CandidateError
 from .host.calls import CandidateCall, GoneError, Making
@@ -71,7 +72,7 @@ def judge_file(
         folder = stack.enter_context(TemporaryFolder()).path
         # Before the spec is read, because a candidate must find nothing of it in its process.
         quarters = stack.enter_context(contextlib.closing(_quarters(confinement, candidate, spec, seed, folder)))
-        before = frozenset(sources().digests)
+        before, ended = frozenset(sources().digests), ended_for_memory()
         public = _public_draws(seed)
         words: dict[str, Any] = {"spec": spec, "candidate": candidate, "seed": public.seed, "given": dict(given or {})}
         words |= {"dtype": plan.dtype, "device": plan.device}
@@ -92,7 +93,8 @@ def judge_file(
             apart = stack.enter_context(make(quarters))
         except CandidateError as err:
             called = (arguments.dtype, digests, quarters.isolation, arguments.device)
-            return _reject(Assignment(named, read.name, str(allowed), public, *called), str(err))
+            of = Assignment(named, read.name, str(allowed), public, *called)
+            return excuse(_reject(of, str(err)), confinement, ended)
         # Now that all of the candidate's own text has run, which could keep what it saw.
         draws = public.draw_secret(seed)
         try:
@@ -106,7 +108,8 @@ def judge_file(
 
         make_again = functools.partial(_again, make, confinement, apart.until)
         properties = stack.enter_context(contextlib.closing(PropertiesApart(make_again, words, allowed)))
-        judgement = _without_gpu(named, judged(session, plan, progress, properties.ask), confinement)
+        judgement = _without_gpu(named, judged(session, plan, progress, properties.ask))
+        judgement = excuse(judgement, confinement, ended)
         of = replace(judgement.assignment, sha256=digests, isolation=quarters.isolation)
         is_timed = plan.timed and judgement.verdict not in (Ruling.REJECTED, Ruling.ERROR)
         return replace(judgement, assignment=of, timing=_measure(make_again, words) if is_timed else None)
@@ -228,7 +231,7 @@ class PropertiesApart:
         self._apart = None
 
 
-def _without_gpu(named: str, judgement: Judgement, confinement: Confinement) -> Judgement:
+def _without_gpu(named: str, judgement: Judgement) -> Judgement:
     """The judgement of a candidate on a machine without a GPU, where that is none of what is wrong.
 
     Raises:
@@ -240,11 +243,6 @@ def _without_gpu(named: str, judgement: Judgement, confinement: Confinement) -> 
     asks = next((text for text in texts if any(sign in text for sign in _NO_GPU)), "")
     if asks:
         raise GivenError(f"{named}: asks for a GPU, and there is none here: {asks}")
-    late = [each for each in judgement.causes if each.wrong is not None and each.wrong.code is Code.TIMED_OUT]
-    if confinement.compiled and late and len(late) == len(judgement.causes):
-        # PTX takes a thousand times as long here as on a GPU, so that its time says nothing of the candidate.
-        text = f"{late[0].text}; PTX is executed slowly: take smaller inputs, or more --seconds"
-        return replace(judgement, verdict=Ruling.ERROR, error=text)
     return judgement
 
 

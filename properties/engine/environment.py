@@ -56,6 +56,15 @@ def source_digest() -> str:
     return digest.hexdigest()
 
 
+def source_stamp() -> tuple[int, int]:
+    """How many Python files of opassay are installed, and when the last of them was written, in ns since 1970.
+
+    A process that has loaded some of them can tell by it that those which it loads later may be of another version.
+    """
+    times = [path.stat().st_mtime_ns for _, path in _files()]
+    return len(times), max(times, default=0)
+
+
 def _files() -> Iterator[tuple[str, Path]]:
     # A strict editable installation is a folder of links, which `Path.rglob` does not follow.
     for folder, _, names in os.walk(ROOT, followlinks=True):

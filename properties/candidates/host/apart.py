@@ -9,6 +9,7 @@ nothing else, and are found by a mark in their environment elsewhere; files that
 
 from __future__ import annotations
 
+import functools
 import math
 import os
 import time
@@ -26,6 +27,7 @@ from .module_files import GivenError
 from .operations import Operations
 from .quarters import Confinement, Quarters
 from .timing import Timing
+from .waiting import OwnTime
 from .watching import Watch
 from .weighing import descendants, watch_load
 
@@ -34,6 +36,8 @@ _START = 60.0
 #: Seconds that a process takes for itself with every question, and bytes of arguments that it reads, copies and writes
 #: in a second: neither is the candidate's time.
 _OWN, _RATE = 5.0, 2**27
+#: Seconds that are not worth to be waited for.
+_LEAST = 0.05
 #: How many times the seconds of a call one property may take.
 _CALLS = 20
 #: Processes of candidates that this process has now; each leads a group.
@@ -166,17 +170,27 @@ class CandidateApart:
             GoneError: it has ended, is late, takes too much memory, or says something else.
             LateError: the whole judgement is out of time.
         """
-        until = time.monotonic() + seconds
-        try:
-            return self._process.answer(until, self._require_light)
-        except EndedError as err:
-            late = not self._process.ended
-            raise GoneError(f"{f'after {seconds:.3g} s: ' if late else ''}{err}", late) from err
-        except AnswerError as err:
-            raise GoneError(f"said {err}") from err
+        own, left = OwnTime(self._process.pid), seconds
+        look = functools.partial(self._require_light, own)
+        while True:
+            try:
+                return self._process.answer(time.monotonic() + left, look)
+            except EndedError as err:
+                late = not self._process.ended
+                # A machine with more to do than processors lets a process wait, which is no time of its own.
+                left = seconds - own.seconds() if late else 0.0
+                if left < _LEAST:
+                    raise GoneError(f"{f'after {seconds:.3g} s: ' if late else ''}{err}", late) from err
+            except AnswerError as err:
+                raise GoneError(f"said {err}") from err
 
-    def _require_light(self) -> bool:
-        """False; GoneError where the candidate's processes together take too much, which are ended then."""
+    def _require_light(self, own: OwnTime) -> bool:
+        """False; GoneError where the candidate's processes together take too much, which are ended then.
+
+        Args:
+            own: of the question that is asked, which looks, too.
+        """
+        own.look()
         excess = self._look()
         if excess:
             self._process.kill()

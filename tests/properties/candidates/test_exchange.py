@@ -178,9 +178,9 @@ ZEROS = "def candidate(x):\n    return x * 0\n"
 #: What a wrong candidate does so that nothing be said of it, and what is said of it.
 CHEATS = {
     "seconds": (
-        "from opassay.properties.candidates.host import host\nold = host.CandidateHost._answer\n"
+        "from opassay.properties.candidates.host import host\nold = host.CandidateHost.finish\n"
         "change = host.msgspec.structs.replace\n"
-        "host.CandidateHost._answer = lambda self, *a: change(old(self, *a), repeat=host.Repeat("
+        "host.CandidateHost.finish = lambda self, *a: change(old(self, *a), repeat=host.Repeat("
         "seconds=float('nan')))\n" + ZEROS,
         "GIVEN", "got seconds=nan",
     ),

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from opassay.properties.candidates import excuses
 from opassay.properties.candidates.host.quarters import Confinement
 from opassay.properties.candidates.judge_files import judge_file
 from opassay.properties.candidates.judgement import Judgement, Ruling
@@ -89,6 +90,15 @@ def test_what_a_candidate_does_to_its_process_is_a_verdict(
     assert judgement.verdict is Ruling.REJECTED, str(judgement)
     assert [each.question for each in judgement.causes] == [question], str(judgement)
     assert said in judgement.causes[0].text
+
+
+@pytest.mark.slow
+def test_an_end_says_nothing_where_the_files_of_opassay_have_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(excuses, "_STAMP", (0, 0))
+    judgement = _judged(tmp_path, "ends", "os._exit(0)")
+    assert (judgement.verdict, "start it again" in judgement.error) == (Ruling.ERROR, True), str(judgement)
 
 
 @pytest.mark.slow

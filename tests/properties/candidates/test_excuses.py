@@ -1,0 +1,69 @@
+"""A candidate is not rejected for what the machine, or who installs this package, does to its process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from opassay.oracles.verdicts.verdict import Code, Outcome
+from opassay.properties.candidates import excuses
+from opassay.properties.candidates.finding import Finding, wrong
+from opassay.properties.candidates.host.quarters import Confinement
+from opassay.properties.candidates.judge_draws import Draws
+from opassay.properties.candidates.judgement import Assignment, Judgement, Ruling
+from opassay.properties.engine.environment import source_stamp
+
+KILLED = wrong("GIVEN", Code.CRASHED, "the candidate's process has ended: died (killed by SIGKILL)")
+EXITED = wrong("GIVEN", Code.CRASHED, "the candidate's process has ended: died (exit status 70)")
+VALUE = wrong("SIGNS", Code.VALUE, "out[0] is outside its accept set")
+LATE = wrong("GIVEN", Code.TIMED_OUT, "the candidate did not answer")
+LEFT = wrong("LEFT", Code.MUTATED, "a file was written")
+FINE = Finding("LEFT", Outcome.VERIFIED)
+
+
+def _judged(*findings: Finding, compiled: bool = False, before: int = 0) -> tuple[Ruling, str]:
+    of = Assignment("candidate", "reference", "torch", Draws.public(0))
+    rejection = Judgement(of, Ruling.REJECTED, (*findings, FINE))
+    judgement = excuses.excuse(rejection, Confinement(compiled=compiled), before)
+    return judgement.verdict, judgement.error
+
+
+def test_nothing_is_excused_where_nothing_has_happened() -> None:
+    for each in (KILLED, EXITED, VALUE, LATE, LEFT):
+        assert _judged(each, before=excuses.ended_for_memory()) == (Ruling.REJECTED, "")
+
+
+def test_a_process_that_loads_another_version_than_its_judge_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(excuses, "_STAMP", (1, 1))
+    verdict, why = _judged(EXITED)
+    assert verdict is Ruling.ERROR
+    assert "files of opassay have changed since this judge began" in why
+    # The candidate may have written them itself.
+    assert _judged(EXITED, LEFT)[0] is Ruling.REJECTED
+
+
+def test_a_process_that_is_ended_for_want_of_memory_says_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(excuses, "_COUNTS", tmp_path / "vmstat")
+    assert excuses.ended_for_memory() == 0
+    (tmp_path / "vmstat").write_text("pgfault 7\noom_kill 3\n")
+    assert "out of memory" in _judged(KILLED, before=2)[1]
+    for findings, before in (((KILLED,), 3), ((EXITED,), 2), ((KILLED, VALUE), 2)):
+        assert _judged(*findings, before=before)[0] is Ruling.REJECTED
+
+
+def test_executed_ptx_is_late_for_reasons_of_its_own() -> None:
+    assert "PTX is executed slowly" in _judged(LATE, compiled=True)[1]
+    assert _judged(LATE, VALUE, compiled=True)[0] is Ruling.REJECTED
+
+
+def test_a_file_that_is_written_or_added_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("opassay.properties.engine.environment.ROOT", tmp_path)
+    stamps = [source_stamp()]
+    for name in ("a.py", "b.py"):
+        (tmp_path / name).write_text("")
+        stamps.append(source_stamp())
+    assert [count for count, _ in stamps] == [0, 1, 2]
+    assert stamps[0][1] == 0 < stamps[1][1] <= stamps[2][1]
