@@ -43,6 +43,8 @@ _READ = 2**14
 #: Operations of torch in a call of the spec, or so many times those at the given inputs, beyond which a size is not
 #: asked. To read an operation takes some milliseconds, and a loop over steps or experts has a size's number of them.
 _OPERATIONS, _TIMES_GIVEN = 1000, 2
+#: Elements of all outputs of a candidate whose kernels are executed as PTX, thread by thread: each may be a long sum.
+_EXECUTED = 2**15
 
 
 def sizes(session: Session) -> Finding:
@@ -149,13 +151,13 @@ def _most_operations(session: Session) -> int:
 
 
 def _is_short(session: Session, arguments: CallArguments, most: int) -> bool:
-    """Whether the spec takes some arguments, with at most so many operations."""
+    """Whether the spec takes some arguments, with at most so many operations, and executed kernels give few outputs."""
     try:
         with _Counter(most):
-            session.spec.outputs(stand_in(arguments), session.spec.state)
+            outputs = session.spec.outputs(stand_in(arguments), session.spec.state)
     except SpecError:
         return False
-    return True
+    return session.history.executed is None or sum(y.numel() for y in outputs) <= _EXECUTED
 
 
 def _farthest(session: Session) -> Iterator[CallArguments]:
