@@ -128,4 +128,5 @@ def _require_plain(binary: Any) -> None:
         raise Unsupported(Code.OPCODE, "a kernel with descriptors of tensors (TMA) in scratch memory is not executed")
     kinds = [kind for kind in binary.src.signature.values() if not isinstance(kind, str) or "tensordesc" in kind]
     if kinds:
-        raise Unsupported(Code.OPCODE, f"an argument of type {kinds[0]} is not passed to PTX")
+        by_copies = " (TMA)" if kinds[0].startswith("tensordesc") else ""
+        raise Unsupported(Code.OPCODE, f"an argument of type {kinds[0]}{by_copies} is not passed to PTX")

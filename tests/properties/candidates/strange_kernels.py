@@ -7,6 +7,7 @@ import time
 import torch
 import triton
 import triton.language as tl
+import triton.tools.tensor_descriptor
 
 
 @triton.jit
@@ -83,6 +84,46 @@ def unheard(x):
     y = torch.empty_like(x)
     reverse_bits[(1,)](x.contiguous(), y, x.numel(), BLOCK=64)
     return y
+
+
+@triton.jit
+def multiply_tiles(A, B, C, BLOCK: tl.constexpr):
+    """Becomes `wgmma` on Hopper."""
+    i, j = tl.arange(0, BLOCK)[:, None], tl.arange(0, BLOCK)[None, :]
+    tl.store(C + BLOCK * i + j, tl.dot(tl.load(A + BLOCK * i + j), tl.load(B + BLOCK * i + j)))
+
+
+def on_tensor_cores(x):
+    half, y = x.half().repeat(22, 4)[:64, :64].contiguous(), torch.empty(64, 64)
+    multiply_tiles[(1,)](half, half, y, BLOCK=64)
+    return 2 * x
+
+
+@triton.jit
+def double_tile(X, Y, rows, columns, BLOCK: tl.constexpr):
+    """Goes through descriptors that it makes, for which TMA copies."""
+    source = tl.make_tensor_descriptor(X, shape=[rows, columns], strides=[columns, 1], block_shape=[BLOCK, BLOCK])
+    into = tl.make_tensor_descriptor(Y, shape=[rows, columns], strides=[columns, 1], block_shape=[BLOCK, BLOCK])
+    into.store([0, 0], 2 * source.load([0, 0]))
+
+
+def through_descriptors(x):
+    whole, y = x.repeat(22, 4)[:64, :64].contiguous(), torch.empty(64, 64)
+    triton.set_allocator(lambda size, alignment, stream: torch.empty(size, dtype=torch.int8))
+    double_tile[(1,)](whole, y, 64, 64, BLOCK=32)
+    return 2 * x
+
+
+@triton.jit
+def double_described(source, into):
+    into.store([0, 0], 2 * source.load([0, 0]))
+
+
+def through_arguments(x):
+    whole, y = x.repeat(22, 4)[:64, :64].contiguous(), torch.empty(64, 64)
+    describe = triton.tools.tensor_descriptor.TensorDescriptor.from_tensor
+    double_described[(1,)](describe(whole, [32, 32]), describe(y, [32, 32]))
+    return 2 * x
 
 
 def late(x):

@@ -82,6 +82,25 @@ def test_what_cannot_be_executed_has_no_verdict(capsys: pytest.CaptureFixture[st
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("candidate", "said"),
+    [
+        ("on_tensor_cores", "wgmma.fence.sync.aligned: what tensor cores do by themselves is not executed"),
+        ("through_descriptors", "double_tile: a kernel with descriptors of tensors (TMA) in scratch memory"),
+        ("through_arguments", "double_described: an argument of type tensordesc<fp32[32, 32]> (TMA)"),
+    ],
+)
+def test_hoppers_own_instructions_have_no_verdict_whatever_comes_of_them(
+    candidate: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The candidates return what is right, without what the kernel would write."""
+    monkeypatch.setenv("OPASSAY_PTX_ARCHITECTURE", "sm_90")
+    judgement = _judged(candidate, "doubled", ("GIVEN",))
+    assert judgement.verdict is Ruling.ERROR, str(judgement)
+    assert said in judgement.error
+
+
+@pytest.mark.slow
 def test_time_is_none_of_a_kernels_faults_here() -> None:
     judgement = _judged("late", "doubled", ("GIVEN",), seconds=0.1)
     assert judgement.verdict is Ruling.ERROR, str(judgement)

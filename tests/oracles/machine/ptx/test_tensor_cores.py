@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import struct
 from fractions import Fraction
 from pathlib import Path
@@ -203,3 +204,18 @@ def test_tf32_looks_at_eleven_digits() -> None:
 def test_what_a_warp_begins_and_waits_for_is_refused_by_name() -> None:
     with pytest.raises(Unsupported, match=r"wgmma\.fence.*Triton takes mma.sync for sm_80"):
         Kernel(entry("fence.proxy.async.shared::cta;\nwgmma.fence.sync.aligned;", 0))
+
+
+@pytest.mark.parametrize(
+    "instruction",
+    [
+        "tcgen05.wait::ld.sync.aligned;",
+        "cp.async.bulk.commit_group;",
+        "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%r1], [%rd1];",
+        "mbarrier.init.shared::cta.b64 [%r1], 1;",
+        "barrier.cluster.arrive.aligned;",
+    ],
+)  # fmt: skip
+def test_what_hopper_and_blackwell_copy_and_wait_for_is_refused_by_name(instruction: str) -> None:
+    with pytest.raises(Unsupported, match=re.escape(instruction.split(" ")[0].rstrip(";"))):
+        Kernel(entry(instruction, 0))
