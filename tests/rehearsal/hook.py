@@ -1,7 +1,8 @@
 """Has the rehearsal begin where a process imports torch, and no sooner.
 
 What is hard here: torch asks for its hooks of CUDA while it is imported, so the device must be loaded before, beside
-torch's own libraries. The functions of `torch.cuda` and Triton's launches exist only after their modules were executed.
+torch's own libraries. The functions of `torch.cuda`, Triton's launches and what draws samples exist only after their
+modules were executed.
 And a process that never imports torch, such as the one of the command line, must not do so because of this.
 """
 
@@ -59,6 +60,10 @@ class _Finder(importlib.abc.MetaPathFinder):
         return spec
 
 
+def _nothing() -> None:
+    """What is done before a module that needs nothing before it."""
+
+
 def install(library: str) -> None:
     """Rehearse in this process; torch must not have been imported.
 
@@ -79,7 +84,8 @@ def install(library: str) -> None:
     def replace_launches() -> None:
         importlib.import_module(".launches", __package__).install()
 
-    sys.meta_path.insert(
-        0,
-        _Finder({"torch": (load, replace_functions), "triton.runtime.jit": (lambda: None, replace_launches)}),
-    )
+    def replace_samples() -> None:
+        importlib.import_module(".samples", __package__).install()
+
+    steps = {"torch": (load, replace_functions), "triton.runtime.jit": (_nothing, replace_launches)}
+    sys.meta_path.insert(0, _Finder({**steps, "opassay.properties.engine.cells": (_nothing, replace_samples)}))
