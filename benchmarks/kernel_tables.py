@@ -23,7 +23,7 @@ def table(found: re.Match[str]) -> str:
     """
     opening, command, closing = found.groups()
     words = shlex.split(command)[1:]
-    done = subprocess.run([sys.executable, "-m", "opassay", *words], capture_output=True, text=True, check=False)
+    done = subprocess.run([sys.executable, *words], capture_output=True, text=True, check=False)
     if done.returncode not in (0, 1):
         raise RuntimeError(f"{command}: exit code {done.returncode}: {done.stderr.strip()[-500:]}")
     return f"{opening}\n{done.stdout.strip()}\n\n{closing}"

@@ -10,7 +10,9 @@
 // What is hard here: torch asks once, when it is imported, whether there is CUDA, so this library must be loaded between
 // torch's libraries and the module torch (start.py). An op may return an argument, a view of one or a new tensor, and
 // each must come back as what it is: the argument itself, a view of its memory, a new tensor on the device.
+#include <ATen/ops/diagonal.h>
 #include <ATen/ops/empty_strided.h>
+#include <ATen/ops/sum.h>
 #include <torch/library.h>
 
 #include <set>
@@ -84,6 +86,12 @@ Tensor& set_nothing_(Tensor& self) {
 }
 
 void record_stream(Tensor& self, Stream s) { order().record(self.storage().data(), actor_of(s)); }
+
+// A sum, as on CUDA (aten/src/ATen/native/cuda/TriangularOps.cu), and so it autocasts; the CPU has a kernel of its own.
+Tensor trace(const Tensor& self) {
+  TORCH_CHECK(self.dim() == 2, "expected a matrix");
+  return self.diagonal().sum();
+}
 
 // --------------------------------------------------------------------------------- all other ops, by the CPU's kernels
 
@@ -252,6 +260,7 @@ TORCH_LIBRARY_IMPL(aten, CUDA, m) {
   m.impl("set_.source_Tensor", rehearsal::set_tensor_);
   m.impl("set_", rehearsal::set_nothing_);
   m.impl("record_stream", rehearsal::record_stream);
+  m.impl("trace", rehearsal::trace);
 }
 
 // What torch_cuda.py and launches.py call.

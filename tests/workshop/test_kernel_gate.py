@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterable
@@ -18,6 +19,7 @@ import torch
 from opassay import impl
 from opassay.oracles.op.declaration import Op
 from opassay.properties.catalog.loading import load_op, op_names
+from workshop.commands.kernel_tables import code_table, traffic_table
 from workshop.kernels import classes
 from workshop.kernels.classes import CLASSES, first_of_each, select_classes
 from workshop.kernels.compiler import ARCHITECTURES, MachineCode, accesses, unordered
@@ -27,6 +29,7 @@ pytestmark = pytest.mark.slow
 
 PLANTED = Path(__file__).parent / "planted_machine_code" / "compiled_kernels.py"
 PROGRAM = ("-m", "workshop.kernels.program")
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "kernels.md"
 
 
 def _output(*words: str) -> str:
@@ -44,6 +47,11 @@ def _rows(**question: Any) -> list[dict[str, Any]]:
 
 
 @functools.cache
+def _shipped(table: str) -> list[dict[str, Any]]:
+    return _rows(table=table)
+
+
+@functools.cache
 def _planted() -> dict[str, list[str]]:
     pytest.importorskip("triton", reason="Triton is not installed, so nothing compiles or interprets kernels")
     document: dict[str, list[str]] = json.loads(_output(str(PLANTED)))
@@ -54,15 +62,27 @@ def _planted() -> dict[str, list[str]]:
 
 
 def test_every_kernel_compiles_and_passes_the_gate() -> None:
-    rows = _rows(table="code")
+    rows = _shipped("code")
     assert {row["kernel"] for row in rows if row["table"] == "code"} >= {"softmax_forward", "softmax_backward"}
     assert [row for row in rows if row["faults"]] == []
 
 
 def test_no_op_moves_more_than_it_must() -> None:
-    rows = _rows(table="traffic")
+    rows = _shipped("traffic")
     assert {row["op"] for row in rows if row["table"] == "traffic"} >= {"softmax", "log_softmax"}
     assert [row for row in rows if row["faults"]] == []
+
+
+def test_the_page_has_the_machine_code_and_the_traffic_of_what_ships() -> None:
+    """`python benchmarks/kernel_tables.py` writes them anew."""
+    triton, page = pytest.importorskip("triton", reason="Triton is not installed"), PAGE.read_text(encoding="utf-8")
+    (version,) = re.findall(r"as Triton (\S+) compiles it", page)
+    if triton.__version__ != version:
+        pytest.skip(f"the page has the machine code of Triton {version}, and this is {triton.__version__}")
+    written = code_table(_shipped("code")).markdown()
+    assert "\n".join(written) in page
+    rows = [line for line in traffic_table(_shipped("traffic")).markdown() if line.startswith("|")]
+    assert [line for line in rows if f"{line}\n" not in page] == []
 
 
 # --------------------------------------------------------------------------------------------- each fault fails
