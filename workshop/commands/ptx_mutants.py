@@ -65,11 +65,12 @@ def ptx_mutants_command(**chosen: Any) -> int:
     say = _progress()
     for fate in campaign.fates(mutants, settings):
         fates.append(fate)
+        for line in survivor_lines([fate]):
+            click.echo(line)  # at once, because a campaign may take an hour
         say(fates)
     score = score_of(fates)
     for title, key in (("op", lambda fate: fate.mutant.family), ("kind", lambda fate: fate.mutant.kind)):
         click.echo("\n".join(["", *table_of(fates, title, key).lines()]))
-    click.echo("\n".join(["", *survivor_lines(fates)]))
     click.echo(f"{sum(fate.seconds for fate in fates) + time.process_time():.0f} s of CPU")
     if chosen["into"] is not None:
         data = {"seed": settings.seed, "score": score, "mutants": [{**asdict(fate)} for fate in fates]}
