@@ -1,4 +1,4 @@
-"""The samples of cells on the rehearsal device, which are those of kernels as PTX: executed, a large one takes minutes."""
+"""The samples of cells on the rehearsal device: those of kernels as PTX, for a large one, executed, takes minutes."""
 
 from __future__ import annotations
 

@@ -46,6 +46,24 @@ def test_cells_of_an_op(tmp_path: Path) -> None:
     assert outcomes == {f"trace {code}": "verified" for code in codes}
 
 
+#: Says how large the samples of a cell may be on the device, on the CPU, and of executed kernels, and the longest axis.
+SAMPLES = """
+from opassay import Cell
+from opassay.properties.declaring import strategies
+from opassay.properties.engine import cells
+for device, subject in (("cuda", "opassay"), ("cpu", "opassay"), ("cpu", "ptx")):
+    print(cells.open_cell(Cell("softmax", "DET", "float32", device, subject), True).question.sampling.most)
+print(max(map(max, strategies.SIZE_BANDS)))
+"""
+
+
+def test_samples_are_as_small_as_those_of_executed_kernels() -> None:
+    # In another process, because pytest loads the modules of the package itself, as those of a plugin of its own.
+    done = subprocess.run([sys.executable, "-c", SAMPLES], capture_output=True, text=True, timeout=300, check=True)
+    here, there, executed, longest = map(int, done.stdout.split())
+    assert longest <= executed == here < there
+
+
 def _softmax(x: torch.Tensor) -> torch.Tensor:
     return torch.softmax(x, -1)
 
