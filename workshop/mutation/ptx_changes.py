@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -67,12 +68,13 @@ def mutants_of(family: str, program: str, text: str, entry: Listing, blocks: set
     """
     lines = text.splitlines()
     mutants: list[PtxMutant] = []
+    kinds = KINDS | {"constant": functools.partial(_change_constant, floats=_float_registers(entry))}
     for number in sorted(blocks):
         for instruction in entry.blocks[number]:
             line = lines[instruction.line - 1].strip()
             if line.count(";") != 1 or "@" in "".join(map(str, instruction.operands)):
                 continue  # several statements, or registers of an inner scope
-            for kind, change in KINDS.items():
+            for kind, change in kinds.items():
                 mutants += [
                     PtxMutant(family, entry.name, program, kind, instruction.line, line, new)
                     for new in change(instruction)
@@ -215,8 +217,19 @@ def _move_address(instruction: Instruction) -> Iterator[str]:
     yield from _known(instruction, operands=tuple(operands))
 
 
-def _change_constant(instruction: Instruction) -> Iterator[str]:
-    """An integer that is one more, a number of float32 that is another one."""
+def _float_registers(entry: Listing) -> frozenset[str]:
+    """The registers that some instruction computes with as float32."""
+    every = (each for block in entry.blocks for each in block if each.kind == "f32" and each.name != "cvt")
+    return frozenset(name for each in every for name in each.operands if isinstance(name, str))
+
+
+def _change_constant(instruction: Instruction, floats: Set[str] = frozenset()) -> Iterator[str]:
+    """An integer that is one more, a number of float32 that is another one.
+
+    Args:
+        floats: registers of float32. Where one of them is written, an integer stands for the bits of such a number, of
+            which one more is an error in the last digit, which every bound allows.
+    """
     if instruction.name in _WITHOUT_CONSTANTS or instruction.kind == "pred":
         return
     for place, operand in enumerate(instruction.operands[1:], 1):
@@ -224,14 +237,24 @@ def _change_constant(instruction: Instruction) -> Iterator[str]:
             continue
         new = ""
         if _SINGLE.fullmatch(operand):
-            bits = int(operand[2:], 16)
-            new = f"0f{bits ^ _SIXTEENTH if bits & 0x7FFFFFFF else _ONE:08X}"
+            new = f"0f{_another_single(int(operand[2:], 16)):08X}"
         elif _INTEGER.fullmatch(operand):
-            new = str(int(operand, 0) + 1)
+            number, of_float = int(operand, 0), instruction.operands[0] in floats
+            new = str(_another_single(number) if of_float and _is_single(number) else number + 1)
         if new:
             yield from _known(
                 instruction, operands=(*instruction.operands[:place], new, *instruction.operands[place + 1 :])
             )
+
+
+def _another_single(bits: int) -> int:
+    """The bits of another number of float32: a sixteenth to an eighth larger or smaller; of one for a zero."""
+    return bits ^ _SIXTEENTH if bits & 0x7FFFFFFF else _ONE
+
+
+def _is_single(bits: int) -> bool:
+    """Whether an integer may stand for a number of float32: a zero, or one that is not subnormal."""
+    return bits == 0 or 0x00800000 <= bits & 0x7FFFFFFF < 0x7F800000
 
 
 #: By kind, what it makes of an instruction: the texts that may replace it.

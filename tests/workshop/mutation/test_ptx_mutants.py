@@ -53,6 +53,21 @@ def test_a_kind_changes_what_it_says(kind: str) -> None:
     assert {mutant.new for mutant in _mutants() if mutant.kind == kind} == CHANGES[kind]
 
 
+def test_an_integer_that_stands_for_a_number_of_float32_becomes_another_number() -> None:
+    text = entry(
+        """mov.b32 %r2, 0;
+add.s32 %r3, %t, 1065353216;
+add.s32 %r4, %t, 1065353216;
+mul.rn.f32 %r5, %r2, %r3;""",
+        1,
+    )
+    listing = read_entry(text)
+    mutants = mutants_of("softmax", "digest", text, listing, set(range(len(listing.blocks))))
+    assert {mutant.new for mutant in mutants if mutant.kind == "constant"} == {
+        "mov.b32 %r2, 1065353216;", "add.s32 %r3, %t, 1066401792;", "add.s32 %r4, %t, 1065353217;"
+    }  # fmt: skip
+
+
 def test_a_mutant_changes_one_line_of_the_text_and_has_a_name_of_its_own() -> None:
     mutants = _mutants()
     assert len({mutant.key for mutant in mutants}) == len(mutants) == sum(map(len, CHANGES.values()))
