@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-import time
 from pathlib import Path
+from time import monotonic
 
 from .weighing import descendants
 
@@ -28,17 +28,17 @@ class OwnTime:
     """
 
     def __init__(self, root: int) -> None:
-        self._root, self._start = root, time.monotonic()
+        self._root, self._start = root, monotonic()
         self._before: dict[str, tuple[float, float]] | None = None
 
     def look(self) -> None:
         """See what the process has taken before, once some time of the question has passed."""
-        if self._before is None and time.monotonic() - self._start > _AFTER:
+        if self._before is None and monotonic() - self._start > _AFTER:
             self._before = _uses(self._root)
 
     def seconds(self) -> float:
         """Its own seconds until now; at least those that its threads computed together, as far as they are known."""
-        elapsed = time.monotonic() - self._start
+        elapsed = monotonic() - self._start
         if self._before is None:
             return elapsed
         computed = waited = 0.0

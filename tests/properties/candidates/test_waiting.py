@@ -55,7 +55,7 @@ def test_nothing_is_gained_by_threads_that_wait_for_each_other(monkeypatch: pyte
     uses = iter([{"1": (5.0, 7.0)}, {"1": (15.0, 97.0), "2": (40.0, 60.0), "3": (50.0, 50.0)}])
     clock = iter([100.0, 101.0, 200.0])
     monkeypatch.setattr(waiting, "_uses", lambda root: next(uses))
-    monkeypatch.setattr(waiting.time, "monotonic", lambda: next(clock))
+    monkeypatch.setattr("opassay.properties.candidates.host.waiting.monotonic", lambda: next(clock))
     own = OwnTime(1)
     own.look()
     assert own.seconds() == 10 + 40 + 50  # though the first waited for 90 of 100 seconds
