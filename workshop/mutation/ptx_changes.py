@@ -218,9 +218,14 @@ def _move_address(instruction: Instruction) -> Iterator[str]:
 
 
 def _float_registers(entry: Listing) -> frozenset[str]:
-    """The registers that some instruction computes with as float32."""
-    every = (each for block in entry.blocks for each in block if each.kind == "f32" and each.name != "cvt")
-    return frozenset(name for each in every for name in each.operands if isinstance(name, str))
+    """The registers that some instruction computes with as float32, and those that such ones are copies of."""
+    every = [each for block in entry.blocks for each in block]
+    computing = (each for each in every if each.kind == "f32" and each.name != "cvt")
+    floats = {name for each in computing for name in each.operands if isinstance(name, str)}
+    copies = [each.operands for each in every if each.name in ("mov", "selp")]
+    while more := {name for to, *of in copies if to in floats for name in of if isinstance(name, str)} - floats:
+        floats |= more
+    return frozenset(floats)
 
 
 def _change_constant(instruction: Instruction, floats: Set[str] = frozenset()) -> Iterator[str]:

@@ -55,7 +55,8 @@ def test_a_kind_changes_what_it_says(kind: str) -> None:
 
 def test_an_integer_that_stands_for_a_number_of_float32_becomes_another_number() -> None:
     text = entry(
-        """mov.b32 %r2, 0;
+        """mov.b32 %r6, 0;
+mov.u32 %r2, %r6;
 add.s32 %r3, %t, 1065353216;
 add.s32 %r4, %t, 1065353216;
 mul.rn.f32 %r5, %r2, %r3;""",
@@ -64,7 +65,7 @@ mul.rn.f32 %r5, %r2, %r3;""",
     listing = read_entry(text)
     mutants = mutants_of("softmax", "digest", text, listing, set(range(len(listing.blocks))))
     assert {mutant.new for mutant in mutants if mutant.kind == "constant"} == {
-        "mov.b32 %r2, 1065353216;", "add.s32 %r3, %t, 1066401792;", "add.s32 %r4, %t, 1065353217;"
+        "mov.b32 %r6, 1065353216;", "add.s32 %r3, %t, 1066401792;", "add.s32 %r4, %t, 1065353217;"
     }  # fmt: skip
 
 
