@@ -2,8 +2,8 @@
 
 What is hard here: torch asks for its hooks of CUDA while it is imported, so the device must be loaded before, beside
 torch's own libraries. The functions of `torch.cuda`, Triton's launches and what draws samples exist only after their
-modules were executed.
-And a process that never imports torch, such as the one of the command line, must not do so because of this.
+modules were executed. And a process that never imports torch, such as the one of the command line, must not do so
+because of this.
 """
 
 from __future__ import annotations
