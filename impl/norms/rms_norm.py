@@ -70,7 +70,7 @@ def fused_rms_norm(
         As `rms_norm`.
     """
     shape, number = _check("fused_rms_norm", input, normalized_shape, weight, eps)
-    out, _, rstd = _rms_norm(input, None, weight, len(shape), number)
+    out, _, rstd = _fused_rms_norm(input, None, weight, len(shape), number)
     return out, rstd
 
 
@@ -246,11 +246,18 @@ def _tangents(args: Record, tangents: Record) -> tuple[Tensor, Tensor | None, Te
 
 _AUTOCAST = (("cuda", torch.float32),)
 
+_SIGNATURE = (
+    "(Tensor input, Tensor? residual, Tensor? weight, int row_ndim, float eps)"
+    " -> (Tensor out, Tensor total, Tensor rstd)"
+)
+_RULES = Rules(_Saved, _save, _gradients, _tangents)
+
 _rms_norm = Operator(
-    "rms_norm(Tensor input, Tensor? residual, Tensor? weight, int row_ndim, float eps)"
-    " -> (Tensor out, Tensor total, Tensor rstd)",
+    f"rms_norm{_SIGNATURE}",
     # As torch, whose older releases do not: it autocasts to float32 on CUDA, and not on the CPU.
     Kernels(cpu.rms_norm, cuda.rms_norm, _fake, _AUTOCAST if has_kernel("aten::rms_norm", "AutocastCUDA") else ()),
     _batched,
-    Rules(_Saved, _save, _gradients, _tangents),
+    _RULES,
 )
+# torch's _fused_rms_norm does not autocast.
+_fused_rms_norm = Operator(f"fused_rms_norm{_SIGNATURE}", Kernels(cpu.rms_norm, cuda.rms_norm, _fake), _batched, _RULES)

@@ -8,6 +8,9 @@ import pytest
 import torch
 
 from opassay import impl
+from opassay.impl.norms.rms_norm import _fused_rms_norm, _rms_norm
+from opassay.impl.operator.operator import Operator
+from opassay.impl.operator.torch_private import has_kernel
 
 Tensor = torch.Tensor
 DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
@@ -61,3 +64,8 @@ def test_what_is_kept_is_the_sum_and_not_its_terms() -> None:
     assert sorted(tuple(t.shape) for t in saved) == [(2, 1), (2, 3), (3,)]
     assert total.untyped_storage().data_ptr() in {t.untyped_storage().data_ptr() for t in saved}
     assert not {t.untyped_storage().data_ptr() for t in saved} & {t.untyped_storage().data_ptr() for t in (x, r)}
+
+
+@pytest.mark.parametrize(("operator", "name"), [(_rms_norm, "rms_norm"), (_fused_rms_norm, "_fused_rms_norm")])
+def test_it_autocasts_on_cuda_where_torch_s_own_does(operator: Operator, name: str) -> None:
+    assert bool(operator.kernels.autocast) == has_kernel(f"aten::{name}", "AutocastCUDA")

@@ -172,7 +172,9 @@ class Order {
     // What is forgotten is ordered before the new use, which stands for it.
     uses.erase(std::remove_if(uses.begin(), uses.end(), [&](const Use& use) {
       const bool within = next.range.first <= use.range.first && use.range.last <= next.range.last;
-      return within && next.range.dense && has(mine, use) && (next.writes || (use.who == next.who && !use.writes));
+      // With gaps it may not have all that the earlier one has, but whatever is compared with both sees them alike.
+      if (!next.range.dense && (use.range.dense || use.who != next.who)) return false;
+      return within && has(mine, use) && (next.writes || (use.who == next.who && !use.writes));
     }), uses.end());
     uses.push_back(std::move(next));
   }

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from opassay import impl
+from opassay.properties.checks.calls import memory
 from workshop.kernels.classes import CLASSES, ShapeClass
 from workshop.kernels.source import Source, gradients, outputs_of
 
@@ -269,3 +270,15 @@ def test_the_work_of_a_capture_begins_and_ends_on_its_stream() -> None:
     graph, y = _capture(lambda: forked(joins=True))
     graph.replay()
     assert y.tolist() == [2, 2, 2]
+
+
+def test_to_read_the_same_with_gaps_again_and_again_takes_no_memory() -> None:
+    x, calls = torch.ones(64, 64, device="cuda"), 2000
+
+    def read() -> int:
+        for _ in range(calls):
+            x[:, 0].sum()
+        return memory._in_use()[1]
+
+    before = read()
+    assert read() - before < 8 * calls
