@@ -261,6 +261,9 @@ TORCH_LIBRARY_IMPL(aten, CUDA, m) {
   m.impl("set_", rehearsal::set_nothing_);
   m.impl("record_stream", rehearsal::record_stream);
   m.impl("trace", rehearsal::trace);
+  // Without a kernel for the device these would be compositions, which autocast; on CUDA they have kernels.
+  m.impl("native_group_norm", torch::CppFunction::makeFromBoxedFunction<&rehearsal::serve>());
+  m.impl("native_layer_norm", torch::CppFunction::makeFromBoxedFunction<&rehearsal::serve>());
 }
 
 // What torch_cuda.py and launches.py call.

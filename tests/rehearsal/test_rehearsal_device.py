@@ -95,6 +95,14 @@ def test_pinned_memory_is_known() -> None:
     assert (x.is_pinned(), x[1:].is_pinned(), torch.ones(3).is_pinned()) == (True, True, False)
 
 
+def test_what_cuda_has_kernels_for_autocasts_as_there() -> None:
+    x = torch.ones(4, 4, device="cuda", dtype=torch.bfloat16)
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        assert torch.trace(x).dtype == torch.float32
+        assert torch.native_group_norm(x, None, None, 4, 4, 1, 2, 1e-5)[0].dtype == torch.bfloat16
+        assert torch.native_layer_norm(x, [4], None, None, 1e-5)[0].dtype == torch.float32
+
+
 def test_autocast_is_that_of_cuda() -> None:
     x = torch.ones(3, 3, device="cuda")
     with torch.autocast("cuda", dtype=torch.bfloat16):
