@@ -15,6 +15,9 @@ from .weighing import descendants
 
 #: Seconds until the first look, so that a short question pays nothing.
 _AFTER = 0.25
+#: At least one second in so many is its own: children that have ended are not seen, so what they take from a process
+#: looks like waiting, and would let it go on for ever.
+_MOST = 10.0
 #: Of nanoseconds, a second.
 _SECOND = 1e9
 
@@ -45,7 +48,7 @@ class OwnTime:
         for thread, (on, off) in _uses(self._root).items():
             on_before, off_before = self._before.get(thread, (0.0, 0.0))
             computed, waited = computed + on - on_before, max(waited, off - off_before)
-        return max(computed, elapsed - waited)
+        return max(computed, elapsed - waited, elapsed / _MOST)
 
 
 def _uses(root: int) -> dict[str, tuple[float, float]]:

@@ -61,6 +61,16 @@ def test_nothing_is_gained_by_threads_that_wait_for_each_other(monkeypatch: pyte
     assert own.seconds() == 10 + 40 + 50  # though the first waited for 90 of 100 seconds
 
 
+def test_what_children_take_that_have_ended_gives_no_time_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    uses = iter([{"1": (5.0, 7.0)}, {"1": (6.0, 106.0)}])
+    clock = iter([100.0, 101.0, 200.0])
+    monkeypatch.setattr(waiting, "_uses", lambda root: next(uses))
+    monkeypatch.setattr("opassay.properties.candidates.host.waiting.monotonic", lambda: next(clock))
+    own = OwnTime(1)
+    own.look()
+    assert own.seconds() == 10
+
+
 def test_a_short_question_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(waiting, "_uses", lambda root: pytest.fail("was looked at"))
     own = OwnTime(os.getpid())
