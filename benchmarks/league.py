@@ -5,8 +5,8 @@
     python benchmarks/league.py --replay [WORD ...]                   # every red row again, without opassay
 
 The kernels are in `contenders/`. Each library is judged in processes of its own, and one that is not installed is shown
-as not run. The log has a line of JSON for each kernel, so a run that was stopped goes on with it. All of it takes less
-than 90 minutes on two cores. Exit codes: 0, or 1 where a replay does not show what its row says.
+as not run. The log has a line of JSON for each kernel, so a run that was stopped goes on with it. Exit codes: 0, or 1
+where a replay does not show what its row says.
 """
 
 from __future__ import annotations

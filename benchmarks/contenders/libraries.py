@@ -95,7 +95,10 @@ LIBRARIES: Mapping[str, Library] = {
             ),
             "compiled for sm_80, its PTX executed",
         ),
-        Library("fla-core", _of_table("fla-core", _OF_FLA, compiled="sm_80"), "compiled for sm_80, its PTX executed"),
+        Library(
+            "fla-core", _of_table("fla-core", _OF_FLA, compiled="sm_80"),
+            "compiled for sm_80, its PTX executed in every configuration of its tuners, which takes minutes a kernel",
+        ),
         Library("triton", triton_language.contenders, "compiled for sm_80, its PTX executed"),
     )
 }  # fmt: skip

@@ -43,8 +43,8 @@ that would have been seen at the given inputs, in units in the last place, the m
 `torch` where none is named; [Judge your kernel](judge_your_kernel.md#what-a-kernel-may-do) says what its words allow.
 
 Where the spec is *itself*, the function is read as what its own operations mean, and what torch's algorithms may do is
-in its bound; [findings](findings.md) has what such a bound hides. `python benchmarks/league.py LIBRARY --call TEXT` judges
-a row again and prints the whole report.
+in its bound; [findings](findings.md) has what such a bound hides. `python benchmarks/league.py LIBRARY --call TEXT`
+judges a row again and prints the whole report.
 
 A red row was read by hand. Its cause stands below, with a program that imports neither opassay nor a spec.
 """
