@@ -14,6 +14,8 @@ from .dossier import BROKEN, FIXED, NOT_RUN, PRESENT, Attempt, Dossier
 ACTUAL, EXPECTED = "actual", "expected"
 _VERSION = "import importlib.metadata, sys; print(importlib.metadata.version(sys.argv[1]))"
 _OUTCOMES = {0: FIXED, 1: PRESENT}
+#: How torch and a driver say that a program needs a GPU.
+_NO_GPU = ("Torch not compiled with CUDA enabled", "Found no NVIDIA driver")
 
 
 def try_program(dossier: Dossier, python: str, seconds: float = 300.0) -> Attempt:
@@ -39,6 +41,8 @@ def try_program(dossier: Dossier, python: str, seconds: float = 300.0) -> Attemp
         except subprocess.TimeoutExpired:
             return Attempt(version, day, BROKEN, f"no end within {seconds:.0f} s")
     outcome = read_outcome(process.returncode, process.stdout)
+    if outcome == BROKEN and any(words in process.stderr for words in _NO_GPU):
+        return Attempt("", day, NOT_RUN, f"the program needs a GPU, with {library} {version}")
     return Attempt(version, day, outcome, (process.stderr if outcome == BROKEN else process.stdout).strip())
 
 

@@ -154,6 +154,8 @@ def test_a_program_is_tried_by_an_interpreter() -> None:
     assert try_program(replace(dossier, program="1 / 0"), sys.executable).outcome == BROKEN
     assert try_program(replace(dossier, program="while True: pass"), sys.executable, 0.5).outcome == BROKEN
     assert try_program(PLANTED, sys.executable).outcome == NOT_RUN
+    without_gpu = 'raise AssertionError("Torch not compiled with CUDA enabled")'
+    assert try_program(replace(dossier, program=without_gpu), sys.executable).outcome == NOT_RUN
 
 
 def _tree(root: Path) -> Path:

@@ -10,6 +10,7 @@ from .comparisons import compare_pairs
 from .flow import barrier, branch, end, fence
 from .grammar import require_known, unknown
 from .integers import carry
+from .joining import rank_blocks
 from .listing import Instruction, Listing, read_entry
 from .moves import compute, move
 from .operands import Step
@@ -35,7 +36,7 @@ class Kernel:
         text: of a module. name: of the entry; by default the first one.
 
     Attributes:
-        entry: as it was read. steps: of every basic block.
+        entry: as it was read. steps: of every basic block. ranks: the order of blocks in which parted threads run.
         waits: whether a thread may wait for what another one does to memory.
 
     Raises:
@@ -51,6 +52,7 @@ class Kernel:
                 text = "what tensor cores do by themselves is not executed; Triton takes mma.sync for sm_80"
                 raise unknown(each, text)
         self.steps = [[self._step(instruction) for instruction in block] for block in self.entry.blocks]
+        self.ranks = rank_blocks(self.entry)
 
     def _step(self, instruction: Instruction) -> Step:
         require_known(instruction)

@@ -1,8 +1,8 @@
-"""The execution of a launch: chunk by chunk of blocks, and in each the threads that are at the lowest instruction next.
+"""The execution of a launch: chunk by chunk of blocks, and in each the threads that are at the earliest block next.
 
 What is hard here: threads part at branches and must come together again as soon as they do on a GPU, for shuffles ask
 for whole warps. Every thread has a program counter, the number of a basic block, and of all threads that can go on
-those at the lowest number run next; where all are together, nothing is masked.
+those at the earliest one run next (`joining`); where all are together, nothing is masked.
 """
 
 from __future__ import annotations
@@ -85,26 +85,28 @@ class _Run:
         return self._place_of_all()
 
     def _run_some(self, ready: Lanes) -> None:
-        """Run a block of instructions for the threads that are at the lowest one; by order, for one warp alone."""
+        """Run a block of instructions for the threads that are at the earliest; by order, for one warp alone."""
         if self._kernel.waits:
             ready = self._in_turn(ready)
         elif self._order != "together":
             ready = ready & self._next_warp(ready, self.chunk.within // WARP)
-        lowest = int(self.at[ready].min())
-        mask = ready & (self.at == lowest)
-        self._run(lowest, mask)
+        there = self.at[ready]
+        earliest = int(there[self._kernel.ranks[there].argmin()])
+        mask = ready & (self.at == earliest)
+        self._run(earliest, mask)
         self._move(mask)
 
     def _in_turn(self, ready: Lanes) -> Lanes:
         """The threads that may run next, of a kernel in which some may wait for others: none of those waits for ever.
 
-        In turn run the threads at the lowest instruction, or the last warp or the first; the warps that are farthest,
+        In turn run the threads at the earliest block, or the last warp or the first; the warps that are farthest,
         for who holds a lock is behind the loop of those that wait for it; and the warp that has not run for longest.
         """
         self._turns += 1
         phase = self._turns // _PHASE
         if phase % 3 == 1:
-            farthest = ready & (self.at == self.at[ready].max())
+            ranks = self._kernel.ranks[self.at]
+            farthest = ready & (ranks == ranks[ready].max())
             return ready & np.isin(self._warps, self._warps[farthest])
         if phase % 3 == 2:
             warps = np.unique(self._warps[ready])

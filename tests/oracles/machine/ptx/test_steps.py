@@ -147,6 +147,32 @@ def test_what_a_gpu_traps_on_is_a_violation(body: str, code: Code, machine: hard
     assert error.value.code is code
 
 
+_JOIN_BEFORE_BRANCH = """
+    setp.lt.s32 %p1, %t, 7;
+    mov.b32 %r2, 5;
+    mov.b32 %r3, 0;
+    bra.uni $begin;
+    $join:
+    shfl.sync.bfly.b32 %r1, %r2, 1, 31, -1;
+    add.s32 %r3, %r3, 1;
+    setp.lt.s32 %p2, %r3, 3;
+    @%p2 bra $begin;
+    bra.uni $end;
+    $begin:
+    @%p1 bra $join;
+    mov.b32 %r2, 9;
+    bra.uni $join;
+    $end:
+    add.s32 %r1, %r1, %r3;
+"""
+
+
+@pytest.mark.parametrize("machine", MACHINES, ids=str)
+def test_threads_come_together_where_the_text_has_the_join_before_the_branch(machine: hardware.Hardware) -> None:
+    """So do loops of Triton with a logarithm in them, for which a few numbers are infinite."""
+    assert _integers(_JOIN_BEFORE_BRANCH, on=machine) == [(5 if thread ^ 1 < 7 else 9) + 3 for thread in range(32)]
+
+
 _EXCHANGE = """
     mov.b32 %r3, buffer;
     mad.lo.s32 %r3, %t, 4, %r3;

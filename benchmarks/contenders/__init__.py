@@ -1,0 +1,7 @@
+"""Kernels of public libraries beside plain PyTorch, for `../league.py`: a table of calls for each library."""
+
+from .libraries import LIBRARIES as LIBRARIES
+from .libraries import Absent as Absent
+from .libraries import contenders as contenders
+from .libraries import installed_version as installed_version
+from .standing import judge_contender as judge_contender

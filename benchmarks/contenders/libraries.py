@@ -1,0 +1,137 @@
+"""The libraries, and what their tables need: names for the calls, and a bridge from their arrays to tensors."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from . import bridges, onnx_session, torch_functions, triton_language
+from .contender import Contender, read_table
+
+_TABLES = Path(__file__).parent / "tables"
+#: What tinygrad's device for tests takes minutes for: calls at 120,000 elements.
+_SLOW = ("SIZES",)
+
+
+class Absent(Exception):
+    """A library cannot be imported here; the text says why."""
+
+
+@dataclass(frozen=True)
+class Library:
+    """How kernels of a library are found and called.
+
+    Attributes:
+        name: of the distribution. make: () -> its contenders. how: its kernels run, in words.
+        environment: what must be set before anything is imported.
+    """
+
+    name: str
+    make: Callable[[], Iterator[Contender]]
+    how: str = "eager, on the CPU"
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+def _of_table(
+    name: str, modules: Mapping[str, str], bridge: Callable[[], Any] = lambda: lambda function: function, **more: Any
+) -> Callable[[], Iterator[Contender]]:
+    """() -> the contenders of a table; `modules` by the names that calls have for them."""
+
+    def make() -> Iterator[Contender]:
+        names = {short: importlib.import_module(module) for short, module in modules.items()}
+        return read_table(name, (_TABLES / f"{name}.txt").read_text(), names, bridge(), **more)
+
+    return make
+
+
+_OF_JAX = {
+    "jax": "jax", "jnp": "jax.numpy", "nn": "jax.nn", "lax": "jax.lax", "special": "jax.scipy.special",
+}  # fmt: skip
+_XLA: dict[str, Any] = {"bridge": lambda: bridges.of_jax, "contract": "torch+xla+flush"}
+_OF_KORNIA = {name: f"kornia.{name}" for name in ("color", "filters", "enhance", "losses", "geometry")}
+_OF_FLA = {
+    "act": "fla.modules.activations.ops", "norm": "fla.modules.norm.layernorm", "l2norm": "fla.modules.norm.l2norm",
+    "gate": "fla.modules.norm.fused_norm_gate", "rotary": "fla.modules.rotary.ops", "utils": "fla.ops.utils",
+    "ce": "fla.modules.fused_cross_entropy.ops", "linear": "fla.ops.linear_attn",
+}  # fmt: skip
+_CPU = {"JAX_PLATFORMS": "cpu"}
+
+LIBRARIES: Mapping[str, Library] = {
+    each.name: each
+    for each in (
+        Library("torch", torch_functions.contenders),
+        Library("jax", _of_table("jax", _OF_JAX, **_XLA), "compiled by XLA, on the CPU", _CPU),
+        Library(
+            "flax",
+            _of_table("flax", {"jnp": "jax.numpy", "linen": "flax.linen", "nnx": "flax.nnx"}, **_XLA),
+            "compiled by XLA, on the CPU", _CPU,
+        ),
+        Library(
+            "optax", _of_table("optax", {"optax": "optax", "jnp": "jax.numpy"}, **_XLA), "compiled by XLA, on the CPU",
+            _CPU,
+        ),
+        Library("onnxruntime", onnx_session.contenders, "CPUExecutionProvider, graphs of one operator"),
+        Library(
+            "tinygrad",
+            _of_table("tinygrad", {}, lambda: bridges.of_tinygrad, contract="torch+exp2+flush", leaves=_SLOW),
+            "its device PYTHON; SIZES is not asked", {"DEV": "PYTHON"},
+        ),
+        Library("numpy", _of_table("numpy", {"np": "numpy"}, lambda: bridges.of_numpy, contract="torch+numpy")),
+        Library(
+            "scipy", _of_table("scipy", {"special": "scipy.special"}, lambda: bridges.of_numpy, contract="torch+numpy")
+        ),
+        Library("kornia", _of_table("kornia", _OF_KORNIA)),
+        Library(
+            "liger-kernel",
+            _of_table(
+                "liger-kernel", {"liger": "liger_kernel.transformers.functional", "ops": "liger_kernel.ops"},
+                compiled="sm_80",
+            ),
+            "compiled for sm_80, its PTX executed",
+        ),
+        Library(
+            "fla-core", _of_table("fla-core", _OF_FLA, compiled="sm_80"),
+            "compiled for sm_80, its PTX executed in every configuration of its tuners, which takes minutes a kernel",
+        ),
+        Library("triton", triton_language.contenders, "compiled for sm_80, its PTX executed"),
+    )
+}  # fmt: skip
+#: Libraries that were looked at and have no kernels here, with the reason.
+NOT_HERE: Mapping[str, str] = {
+    "quack-kernels": "it imports NVIDIA's CUTLASS for Python, which needs a driver",
+    "flag_gems": "its import ends where there is no GPU",
+    "unsloth": "its import ends where there is no GPU",
+    "xformers": "its wheels are for CUDA builds of torch",
+    "timm": "it imports torchvision, whose wheel of PyPI has no operators for the CPU build of torch",
+    "attorch": "PyPI has no distribution of this name",
+    "apex": "the distribution of this name on PyPI is another program",
+}
+
+
+def installed_version(name: str) -> str:
+    """The version of a distribution without what it was built for; empty where it is not installed."""
+    try:
+        return importlib.metadata.version(name).partition("+")[0]
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+
+
+def contenders(name: str) -> list[Contender]:
+    """The contenders of a library.
+
+    Raises:
+        Absent: the library is not installed, or cannot be imported.
+    """
+    torch.set_num_threads(1)
+    if not installed_version(name):
+        raise Absent(f"{name} is not installed")
+    try:
+        return list(LIBRARIES[name].make())
+    except (ImportError, RuntimeError) as err:
+        raise Absent(f"{type(err).__name__}: {str(err).partition(chr(10))[0]}") from err

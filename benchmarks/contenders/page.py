@@ -1,0 +1,158 @@
+"""The league as a page and as data, and its line in the README."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from .libraries import LIBRARIES, NOT_HERE
+from .replays import CONTRACT, DOCUMENTED, FAULT, FINDINGS, OURS, Cause, read_causes
+
+ROOT = Path(__file__).resolve().parents[2]
+DATA, PAGE, README = ROOT / "docs" / "league.json", ROOT / "docs" / "league.md", ROOT / "README.md"
+SCHEMA = "opassay-league/1"
+RED = ("rejected", "raised", "ended", "suspect")
+_VERDICTS = ("accepted", "weak", "suspect", "rejected", "error", "raised", "ended")
+_TITLES = {
+    FAULT: "Faults of the libraries", DOCUMENTED: "What the libraries document otherwise than the spec",
+    CONTRACT: "Less accurate than the contract allows, where no accuracy is documented", OURS: "Ours",
+}  # fmt: skip
+#: How the line of the README begins.
+_TALLY = "**Found so far:**"
+
+_HEAD = """\
+# A league of public kernels
+
+Each row is a kernel of a public library, judged by plain PyTorch with the questions of `opassay judge`: values at given
+and hostile inputs, sizes, strides, NaN and infinities, gradients where the library has them, what calls leave behind.
+float32, on the CPU; kernels in Triton are compiled for `sm_80`, and their PTX is executed. {day}.
+
+```
+python benchmarks/league.py --log league.jsonl     # judge all that the log does not have, two processes at a time
+python benchmarks/league.py --log league.jsonl --write  # this page, docs/league.json, and the line of the README
+python benchmarks/league.py --replay               # every red row's cause, by the library alone and mpmath
+```
+
+A library that is not installed is shown as not run. [league.json](league.json) has all of it as data, with every
+question that was wrong. *Keeps* is the strictest arithmetic whose bound every value keeps; *sees* is the smallest error
+that would have been seen at the given inputs, in units in the last place, the median over elements. The contract is
+`torch` where none is named; [Judge your kernel](judge_your_kernel.md#what-a-kernel-may-do) says what its words allow.
+
+Where the spec is *itself*, the function is read as what its own operations mean, and what torch's algorithms may do is
+in its bound; [findings](findings.md) has what such a bound hides. `python benchmarks/league.py LIBRARY --call TEXT`
+judges a row again and prints the whole report.
+
+A red row was read by hand. Its cause stands below, with a program that imports neither opassay nor a spec.
+"""
+
+
+def write_page(records: Sequence[Mapping[str, Any]]) -> None:
+    """Write the data, the page and the line of the README."""
+    data = data_of(records)
+    DATA.write_text(json.dumps(data, indent=0, ensure_ascii=False) + "\n", encoding="utf-8")
+    PAGE.write_text(page_of(data), encoding="utf-8")
+    text, line = README.read_text(encoding="utf-8"), tally(data)
+    README.write_text(re.sub(rf"^{re.escape(_TALLY)}.*\n", lambda _: line + "\n", text, flags=re.MULTILINE))
+
+
+def data_of(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The last record of every kernel in the order of the tables, and why libraries were not run."""
+    last = {(each["library"], each["call"]): each for each in records if "call" in each}
+    order = list(LIBRARIES)
+    kernels = sorted(last.values(), key=lambda each: order.index(each["library"]))
+    absent = {each["library"]: each["not_run"] for each in records if "not_run" in each}
+    judged = {each["library"] for each in kernels}
+    return {
+        "schema": SCHEMA, "day": max((each.get("day", "") for each in kernels), default=""), "kernels": kernels,
+        "not_run": {**{name: why for name, why in absent.items() if name not in judged}, **NOT_HERE},
+    }  # fmt: skip
+
+
+def tally(data: Mapping[str, Any]) -> str:
+    """The line of the README."""
+    kernels, causes = _judged(data), read_causes()
+    found = {(_library_of(path), path.stem) for path in FINDINGS.glob("*.py") if _library_of(path)}
+    found |= {(each.library, each.name) for each in causes if each.kind == FAULT and not each.finding}
+    red = sum(each["verdict"] in RED for each in kernels)
+    ours = {(each.library, call) for each in causes if each.kind == OURS for call in each.calls}
+    return (
+        f"{_TALLY} {len(found)} faults in {len({library for library, _ in found})} libraries"
+        f" ([findings](docs/findings.md)); {len(kernels)} kernels of {len({each['library'] for each in kernels})}"
+        f" libraries judged in {sum(each['elements'] for each in kernels):,} elements, of which {red} are red and"
+        f" {len(ours)} of these false alarms ([league](docs/league.md), {data['day']})."
+    )
+
+
+def _judged(data: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The kernels of which something is said: whose specs are read."""
+    return [each for each in data["kernels"] if each["verdict"] not in ("error", "ended")]
+
+
+def _library_of(path: Path) -> str:
+    found = re.search(r'^LIBRARY, VERSION = "([\w-]+)"', path.read_text(encoding="utf-8"), re.MULTILINE)
+    return found[1] if found else ""
+
+
+def page_of(data: Mapping[str, Any]) -> str:
+    """The text of docs/league.md."""
+    parts = [_HEAD.format(day=data["day"]), *_summary(data), *_causes(read_causes())]
+    for name in LIBRARIES:
+        if mine := [each for each in data["kernels"] if each["library"] == name]:
+            how = LIBRARIES[name].how
+            parts.append(f"\n## {name} {mine[0]['version']}\n\n{how[0].upper()}{how[1:]}.\n")
+            parts += ["| kernel | spec | contract | verdict | keeps | sees | elements |", "|---" * 7 + "|"]
+            parts += map(_row, mine)
+    return "\n".join(parts) + "\n"
+
+
+def _summary(data: Mapping[str, Any]) -> Iterator[str]:
+    yield "| library | kernels | " + " | ".join(_VERDICTS) + " | elements |"
+    yield "|---" * (len(_VERDICTS) + 3) + "|"
+    for name in [*LIBRARIES, "all"]:
+        mine = [each for each in data["kernels"] if name in (each["library"], "all")]
+        if mine:
+            counts = Counter(each["verdict"] for each in mine)
+            version = f" {mine[0]['version']}" if name != "all" else ""
+            elements = sum(each.get("elements", 0) for each in mine)
+            columns = " | ".join(str(counts[verdict] or "") for verdict in _VERDICTS)
+            yield f"| {name}{version} | {len(mine)} | {columns} | {elements:,} |"
+    yield "\nNot run:\n"
+    for name, why in data["not_run"].items():
+        yield f"- {name}: {why}"
+
+
+def _causes(causes: Sequence[Cause]) -> Iterator[str]:
+    for kind, title in _TITLES.items():
+        mine = [each for each in causes if each.kind == kind]
+        yield f"\n## {title}: {len(mine)}\n"
+        for each in mine:
+            calls = ", ".join(f"`{call}`" for call in each.calls)
+            also = f" It is the finding `{each.finding}`." if each.finding else ""
+            yield f"- **{each.library}**, `{each.name}`: {calls}. {each.why}{also}"
+
+
+def _row(row: Mapping[str, Any]) -> str:
+    meaning = "itself" if row.get("meaning") == "itself" else f"`{row.get('meaning', '')}`"
+    contract = row.get("contract", "") if row.get("contract") != "torch" else ""
+    questions = ", ".join(each["question"] for each in row.get("causes", ())[:3])
+    more = len(row.get("causes", ())) - 3
+    verdict = row["verdict"] + (f": {questions}" + (f" and {more} more" if more > 0 else "") if questions else "")
+    sees = "" if row.get("sees") is None else f"{row['sees']:g}"
+    columns = (
+        f"`{row['call']}`", meaning, contract, verdict, row.get("arithmetic", ""), sees, f"{row.get('elements', 0):,}"
+    )  # fmt: skip
+    return "| " + " | ".join(columns) + " |"
+
+
+def uncaused(data: Mapping[str, Any]) -> list[str]:
+    """The red rows that no cause explains."""
+    known = {(each.library, call) for each in read_causes() for call in each.calls}
+    return [
+        f"{each['library']} {each['call']}"
+        for each in data["kernels"]
+        if each["verdict"] in RED and (each["library"], each["call"]) not in known
+    ]
