@@ -46,6 +46,11 @@ def _choose(x: Tensor, count: Tensor) -> Any:
     return torch.cond(count > 2, lambda y: y.exp(), lambda y: y * 3, (x,))
 
 
+def _centre(x: Tensor) -> Any:
+    untyped: Any = map_rows
+    return untyped(lambda row: row - row.mean(), x)
+
+
 _SPECS: dict[str, tuple[Callable[..., Any], list[Callable[..., Any]], list[Callable[..., Any]]]] = {
     "scan": (
         _recur,
@@ -71,7 +76,7 @@ _SPECS: dict[str, tuple[Callable[..., Any], list[Callable[..., Any]], list[Calla
         [lambda x, n: x * 3, lambda x, n: x.exp() * 3, lambda x, n: x.exp2()],
     ),
     "map": (
-        lambda x: map_rows(lambda row: row - row.mean(), x),
+        _centre,
         [lambda x: x - x.mean(-1, keepdim=True)],
         [lambda x: x - x.mean(), lambda x: x - x.mean(0), lambda x: x - x.amax(-1, keepdim=True)],
     ),
