@@ -25,10 +25,13 @@ class Decisions:
     Attributes:
         picks: rows of indices (`Ranked.as_rows`), by the name of the operation that chooses.
         open: the choices with several possible indices that more was computed from, in the order of the operations.
+        still: whether a floating number that is drawn is read as the largest one, and not as any, so that what is
+            computed from it has the errors of rounding alone.
     """
 
     picks: Mapping[str, Any] = field(default_factory=dict)
     open: dict[str, Decidable] = field(default_factory=dict)
+    still: bool = False
     _present: dict[str, Any] = field(default_factory=dict)
 
     def begin(self) -> None:

@@ -16,6 +16,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from .calls import SpecCall
+from .loops import LOOPS
 from .stand_ins import STAND_INS, is_in_forward
 
 _LONGEST = 90  # characters of a line that are shown
@@ -45,6 +46,8 @@ class Lines(TorchDispatchMode):
         wish: the mode that knows whether the spec wanted derivatives; it must be on as well.
     """
 
+    supports_higher_order_operators = True
+
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.last = ""
@@ -52,6 +55,9 @@ class Lines(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         self.last = _innermost_line() or self.last
+        if func in LOOPS:
+            with self:
+                return LOOPS[func](*args, **(kwargs or {}))
         constant = not (torch.is_grad_enabled() or is_in_forward())
         marks = {_KEY: self.last, _CONSTANT: constant, _WRITTEN: constant and (self.wish.enabled or _line_writes())}
         with torch.fx.traceback.annotate(marks):

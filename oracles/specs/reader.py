@@ -186,7 +186,7 @@ class Reader(torch.fx.Interpreter):
         if draw is None:
             raise UntraceableError(f"it uses {_describe_node(node)}, which {_DRAWS}")
         if not isinstance(draw, Draw):
-            return draw
+            return self.reading.lift(constant(draw).ends()[1]) if self.decisions.still else draw
         if dtype_of(node) in _INTEGERS:  # Integers that are drawn may be what the spec gives.
             return draw
         return self._take(node, draw)

@@ -33,6 +33,7 @@ from torch.utils import _pytree as pytree
 from ...reference.array import Array
 from ...reference.dtypes import dtype_name
 from .calls import RESULT, Operand, SpecCall, UntraceableError, ValuesNeededError
+from .complex_numbers import RealInterpreter, is_complex
 from .decisions import Decisions
 from .lines import Lines, line_of, line_of_error
 from .node_facts import moving_nodes
@@ -138,8 +139,12 @@ def trace(call: SpecCall, values: Values = Values.NONE) -> Traced:
     try:
         with _tracing():
             graph = _functional(flat, call.tensors, _DECOMPOSITIONS, values)
+            if any(map(is_complex, graph.graph.nodes)):
+                graph = _functional(RealInterpreter(graph).run, call.tensors, _DECOMPOSITIONS, values)
             if any(_node_writes(node) for node in graph.graph.nodes):
                 graph = _functional(torch.fx.Interpreter(graph).run, call.tensors, {}, values)
+    except UntraceableError:
+        raise
     except Exception as err:
         kind = ValuesNeededError if isinstance(err, _READS_VALUES) else UntraceableError
         raise kind(f"cannot be traced{_at(line_of_error(err) or lines.last)}: {_why(err)}") from err

@@ -18,7 +18,7 @@ DEVICE = "cpu"
 
 
 class JudgedCase(
-    msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="schema", tag="opassay-judged-case/2"
+    msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="schema", tag="opassay-judged-case/3"
 ):
     """What was asked of a candidate.
 
@@ -27,7 +27,7 @@ class JudgedCase(
         candidate, spec: addresses; those of files are absolute. given: words NAME=VALUE for what gives the inputs.
         seed: a number, or the digits of `--draws`.
         contract, dtype, calls, seconds: as `opassay judge` takes them.
-        kernels: how Triton's run: "interpret", "compiled" or, on a GPU, "".
+        flags: options without a value: "interpret" or "compiled" for Triton's kernels, "eval".
         sha256: of what was executed, by "candidate" and "spec". cell: of the question.
     """
 
@@ -39,7 +39,7 @@ class JudgedCase(
     dtype: str = ""
     calls: int | None = None
     seconds: float = 60.0
-    kernels: Literal["", "interpret", "compiled"] = ""
+    flags: tuple[Literal["interpret", "compiled", "eval"], ...] = ()
     question: str = ""
     sha256: dict[str, str] = {}
     cell: Cell = Cell("", "", "", "", "")
@@ -58,7 +58,7 @@ class JudgedCase(
         words += ["--device=cuda"] if self.cell.device == "cuda" else []
         words += [f"--calls={self.calls}"] if self.calls else []
         words += [word for pair in self.given for word in ("--input", pair)]
-        words += [f"--{self.kernels}"] if self.kernels else []
+        words += [f"--{flag}" for flag in self.flags]
         return words + (["-k", self.question] if self.question else [])
 
     @property

@@ -81,6 +81,8 @@ class Records:
         firsts: by output, the ball that later ones are compared with.
         lost: gradients that the candidate does not give, and may owe, a sentence each.
         lacking: what the spec writes and the candidate does not have, so that it could not be held.
+        sampled: positions of outputs that are drawn, of which many calls are distributed as the spec's. Bounds say
+            little of those.
     """
 
     evidence: list[Evidence] = field(default_factory=list)
@@ -88,6 +90,7 @@ class Records:
     firsts: dict[int, Ball] = field(default_factory=dict)
     lost: list[str] = field(default_factory=list)
     lacking: set[str] = field(default_factory=set)
+    sampled: frozenset[int] = frozenset()
 
     def remember(self, question: str, names: Sequence[str], outcomes: Sequence[Standing]) -> None:
         """Keep a digest of outputs that were held."""
@@ -115,6 +118,8 @@ class Records:
         texts = []
         for i, name in enumerate(self.digests[0].names if self.digests else ()):
             rows = [each for each in self.digests if i < len(each.outcomes) and each.outcomes[i].judged]
+            if i in self.sampled:
+                continue
             if rows and all(each.outcomes[i].vacuous for each in rows):
                 texts.append(f"the bound of {name} is wider than half of its elements for all inputs")
             meets = [each.meets[i] for each in rows if each.meets[i] is not None]

@@ -75,7 +75,7 @@ def judge_file(
         before, ended = frozenset(sources().digests), ended_for_memory()
         public = _public_draws(seed)
         words: dict[str, Any] = {"spec": spec, "candidate": candidate, "seed": public.seed, "given": dict(given or {})}
-        words |= {"dtype": plan.dtype, "device": plan.device}
+        words |= {"dtype": plan.dtype, "device": plan.device, "evaluation": plan.evaluation}
         named, pair = candidate, open_pair(**words, folder=Path(folder))
         problem, candidate = pair.problem, pair.candidate
         _require_python(pair.contents)
@@ -159,7 +159,7 @@ def _apart(
     contents: Mapping[str, bytes], plan: QuestionPlan, quarters: Quarters,
 ) -> CandidateApart:  # fmt: skip
     """A candidate in a process; see there."""
-    making = Making(CandidateCall.of(CallArguments.of(made)), dict(contents), plan.dtype, plan.device)
+    making = Making(CandidateCall.of(CallArguments.of(made)), dict(contents), plan.dtype, plan.device, plan.evaluation)
     return CandidateApart(address, making, seed, confinement, watch, quarters)
 
 

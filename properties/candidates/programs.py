@@ -58,7 +58,7 @@ def write_program(finding: Finding, case: JudgedCase) -> tuple[str, bytes]:
     if call is None or wrong is None:
         raise NoProgram("One call with plain values does not show it.")
     comparison = _exception(wrong.title) if call.place is None else _comparison(call, wrong.outlier)
-    if case.kernels == "compiled":
+    if "compiled" in case.flags:
         raise NoProgram("The candidate's kernels were executed as PTX, which takes opassay.")
     stored = bytearray()
     values = _values_of(call, case, stored)
@@ -110,7 +110,7 @@ def _written(layout: Tensor, values: Tensor, stored: bytearray) -> object:
 
 def _targets(case: JudgedCase) -> tuple[str, ...]:
     """The lines that load and make the reference and the candidate."""
-    lines = ["os.environ['TRITON_INTERPRET'] = '1'"] if case.kernels == "interpret" else []
+    lines = ["os.environ['TRITON_INTERPRET'] = '1'"] if "interpret" in case.flags else []
     for name, address, usual in (("reference", case.spec, SPECS), ("candidate", case.candidate, CANDIDATES)):
         path, module, target = parts_of(absolute(address))
         lines.append(f"module = load({str(path or module)!r})")
@@ -118,6 +118,7 @@ def _targets(case: JudgedCase) -> tuple[str, ...]:
         names = (target,) if target else usual
         lines.append(f"{name} = next(getattr(module, name) for name in {names} if hasattr(module, name))")
         lines.append(f"{name} = instance_of({name}, made, seed, dtype, device, state)")
+        lines += [f"getattr({name}, 'eval', list)()"] if "eval" in case.flags else []
     return tuple(lines)
 
 

@@ -33,6 +33,7 @@ class QuestionPlan:
         dtype: torch's name of that to which floating inputs, parameters and buffers are cast; empty for their own.
         timed: whether the times of spec and candidate are taken, too, if nothing is wrong.
         device: to which inputs, parameters and buffers are moved, "cpu" or "cuda"; empty for their own.
+        evaluation: whether modules are put in evaluation, and the spec is called without dropout.
     """
 
     questions: Sequence[str] = ()
@@ -43,6 +44,7 @@ class QuestionPlan:
     dtype: str = ""
     timed: bool = False
     device: str = ""
+    evaluation: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "questions", collect_names(self.questions))

@@ -176,6 +176,11 @@ class Specification:
         with _reading(self.name):
             return with_choices(read, lambda: self.traced_at(arguments, state).graph)
 
+    def read_still(self, arguments: CallArguments, state: State, terms: Terms) -> tuple[Reading, ...]:
+        """The outputs for one draw of all numbers; arguments and errors as for `read`."""
+        with _reading(self.name):
+            return tuple(self._question(arguments, state, terms, decisions=Decisions(still=True)).read())
+
     def drawn(self, arguments: CallArguments, state: State, terms: Terms, draws: np.random.Generator) -> Evaluations:
         """The outputs of evaluations with random rounding errors, as arrays; arguments as for `read`."""
         return self._question(arguments, state, terms).drawn(draws)
@@ -279,6 +284,12 @@ class Specification:
     def is_random(self, arguments: CallArguments, state: State) -> bool:
         """Whether the spec draws random numbers."""
         return not self.numpy and bool(drawing_nodes(self.traced_at(arguments, state).graph))
+
+    def drawn_outputs(self, arguments: CallArguments, state: State) -> frozenset[int]:
+        """Positions of the outputs that hang on random numbers."""
+        graph = self.traced_at(arguments, state).graph
+        (output,), nodes = graph.graph.find_nodes(op="output"), drawing_nodes(graph)
+        return frozenset(i for i, node in enumerate(output.args[0]) if node in nodes)
 
     @property
     def reads_values(self) -> bool:

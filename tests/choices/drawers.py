@@ -84,6 +84,31 @@ def _rounded(up: Callable[[Tensor], Tensor]) -> Kernel:
     return kernel
 
 
+def add_noise(x: Tensor) -> Tensor:
+    """Normal noise, of a standard deviation of 0.5."""
+    return x + torch.normal(0.0, 0.5, x.shape)
+
+
+def _normal_by_uniform(x: Tensor) -> Tensor:
+    """Box and Muller's, of two uniform numbers."""
+    length, angle = torch.rand(x.shape), torch.rand(x.shape)
+    return x + 0.5 * torch.sqrt(-2 * torch.log(1 - length)) * torch.cos(2 * torch.pi * angle)
+
+
+def _wait(x: Tensor) -> Tensor:
+    """Exponential numbers of a mean of 2, scaled."""
+    return x.abs() * torch.empty_like(x).exponential_(0.5)
+
+
+def _exponential(sign: float, end: float) -> Kernel:
+    return lambda x: x.abs() * (sign * 2 * torch.log(end - torch.rand_like(x)))
+
+
+def _infinite(x: Tensor) -> Tensor:
+    """The logarithm of a uniform number that is 0 as often as 1 of 64 is."""
+    return x.abs() * -2 * torch.log(torch.floor(torch.rand_like(x) * 64) / 64)
+
+
 def _numbers(dtype: torch.dtype) -> tuple[Tensor]:
     return (normal(ROWS, WORDS, dtype=dtype),)
 
@@ -137,6 +162,31 @@ DRAWERS = (
             "up as often as down": _rounded(lambda rest: (torch.rand_like(rest) < 0.5) & (rest > 0)),
             "always down": _rounded(torch.zeros_like),
             "one number for all": _rounded(lambda rest: torch.rand(()) < rest),
+        },
+    ),
+    Chooser(
+        "normal noise",
+        add_noise,
+        _numbers,
+        {"of uniform numbers": _normal_by_uniform},
+        {
+            "another deviation": lambda x: x + torch.randn(x.shape),
+            "one number for each row": lambda x: x + torch.normal(0.0, 0.5, (*x.shape[:-1], 1)),
+            "variance for deviation": lambda x: x + torch.normal(0.0, 0.25, x.shape),
+            "far from all that is drawn": lambda x: (
+                x + torch.where(torch.rand(x.shape) < 0.01, 6, torch.randn(x.shape) / 2)
+            ),
+        },
+    ),
+    Chooser(
+        "exponential numbers",
+        _wait,
+        _numbers,
+        {"by logarithm": _exponential(-1, 1.0)},
+        {
+            "sign left out": _exponential(1, 1.0),
+            "rate for mean": lambda x: x.abs() * torch.empty_like(x).exponential_(2.0),
+            "infinite": _infinite,
         },
     ),
 )

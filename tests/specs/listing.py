@@ -19,9 +19,14 @@ the operation and the line of the spec that asked for it; a formula in NumPy may
 A spec may choose by values (`topk`, `argmax`, `sort`) and compute from what it chose, and it may draw random numbers
 (`dropout`, `multinomial`, `rand`): what is right then is told in [choices_and_chance.md](choices_and_chance.md). A
 number, a branch or a shape may hang on the values of integers and truth values that the spec is given, such as offsets,
-lengths, page tables and routes, but not on floating ones, because rounding may decide it. Complex numbers, transforms
-of Fourier, decompositions of matrices (`torch.fft`, `torch.linalg` beside norms and products) and special functions
-beyond `erf` have no rule.
+lengths, page tables and routes, but not on floating ones, because rounding may decide it. So `scan`, `while_loop`,
+`cond` and `map` of torch are read as what they call in turn; a loop is given all that it reads as carried operands.
+Transforms of Fourier, decompositions of matrices (`torch.fft`, `torch.linalg` beside norms and products) and special
+functions beyond `erf` have no rule.
+
+Between a spec's inputs and its results, which are real, numbers may be complex: `view_as_complex`, `complex`, `polar`,
+sums, products, also of matrices, quotients by real numbers, `abs`, `angle`, `exp`, conjugates and what moves elements.
+They are read as their parts: a part of a product is a sum of two products, and each part has a bound of its own.
 
 A cast to integers truncates, and one to truth values asks what is not zero. Where rounding leaves open which integer
 that is, any is right that an evaluation may have, and so is what follows from it: `x[(y * 8).long()]`, quantised
@@ -30,8 +35,8 @@ is undefined in C and in torch, and is not judged.
 
 A `torch.autograd.Function` is read as what its forward does, and its derivatives are those of that. `nn.Parameter(x)`
 is a tensor to which no derivative leads back. What `torch.compile` made is read as its original. What a module keeps
-from call to call stands in a buffer. Complex, sparse and nested tensors, and pairs of numbers of four bits, end with a
-sentence that names the operation and the line.
+from call to call stands in a buffer. Complex inputs and results, sparse and nested tensors, and pairs of numbers of
+four bits, end with a sentence that names the operation and the line.
 
 A cast to eight bits, e4m3, e5m2 or e8m0, is a part of what a spec means, and no rounding that an evaluation may leave
 out: [low_bit.md](low_bit.md).

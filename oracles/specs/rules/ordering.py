@@ -11,6 +11,7 @@ from ....reference.algorithms import Algorithm, Inapplicable, Reverse
 from ....reference.array import among, constant, extreme_at, scanned, sorting_order
 from ....reference.choice import Choice
 from ....reference.condition import Condition
+from ....reference.modal import Modal
 from ....reference.ranked import RankRange
 from .table import enter, enter_moves, may_store
 
@@ -58,6 +59,15 @@ def _median_along(x: Any, dim: int, keepdim: bool = False) -> Any:
 
 def _median(x: Any) -> Any:
     return _median_along(np.reshape(x, (-1,)), 0)[0]
+
+
+def _mode(x: Any, dim: int = -1, keepdim: bool = False) -> Any:
+    """A value that occurs most often along a dim, and the index of an element that has it."""
+    if np.ndim(x) == 0:
+        return x, np.zeros((), dtype=np.int64)
+    indices = Modal(x, dim % np.ndim(x))
+    values = indices.elements(indices.likely())
+    return (values, indices) if keepdim else (np.squeeze(values, axis=dim), np.squeeze(indices, axis=dim))
 
 
 def _largest_along(x: Any, dim: int, keepdim: bool = False) -> Any:
@@ -154,6 +164,7 @@ enter_moves(
         "kthvalue": _kthvalue,
         "median.dim": _median_along,
         "median": _median,
+        "mode": _mode,
         "max.dim": _largest_along,
         "min.dim": _least_along,
         "cummax": _running_largest,

@@ -17,7 +17,6 @@ from ....oracles.verdicts.verdict import Code, Outcome
 from ....oracles.verdicts.violation import Violation
 from ..arguments import Tensor
 from ..finding import Finding, held, not_asked, raised
-from ..open_readings import OpenReading
 from ..session import Session
 
 #: Seconds that the calls may take, of the spec and of the candidate together, and how many there are.
@@ -55,6 +54,7 @@ def frequencies(session: Session) -> Finding | None:
     comparison = compare(_stacked(computed), _stacked(own), _widths(session, answer.outputs))
     if comparison.worst.is_wrong:
         return Finding("LIKELY", Outcome.FAIL, _card(comparison), size)
+    session.records.sampled = spec.drawn_outputs(given, state)
     return Finding("LIKELY", held("LIKELY", size).outcome, None, size, sampled=_visible(comparison))
 
 
@@ -69,10 +69,8 @@ def _stacked(calls: Sequence[Sequence[Any]]) -> list[Any]:
 def _widths(session: Session, outputs: Sequence[Tensor]) -> list[Any]:
     """How far the same numbers of a candidate and of torch may be apart: the widths of their accept sets."""
     widths: list[Any] = []
-    for output, reading in zip(
-        outputs, session.read(session.given_rows, session.spec.state, session.terms), strict=False
-    ):
-        ball = reading.first if isinstance(reading, OpenReading) else reading
+    readings = session.spec.read_still(session.given_rows, session.spec.state, session.terms)
+    for output, ball in zip(outputs, readings, strict=False):
         width: Any = 0.0
         if isinstance(ball, Ball) and is_float(output):
             with np.errstate(all="ignore"):

@@ -220,12 +220,14 @@ class Making(msgspec.Struct, frozen=True):
         call: its arguments are what a class of modules is made of.
         files: the bytes of files that were read for it, by path; they are not read again.
         dtype, device: those of floating parameters and buffers, and of all of them, by name; empty for their own.
+        evaluation: whether a module is put in evaluation.
     """
 
     call: CandidateCall
     files: dict[str, bytes] = {}
     dtype: str = ""
     device: str = ""
+    evaluation: bool = False
 
 
 _Said = TypeVar("_Said", CandidateCall, Making)

@@ -23,11 +23,13 @@ from typing import Any
 
 import torch
 
+from ....oracles.specs.evaluation import without_dropout
 from ....oracles.verdicts.violation import error_lines, error_name
 from ....reference.missing import nearest_of
 from ..arguments import CallArguments, Inputs, parameters_of
 from ..cases import parts_of
 from ..layouts import place
+from ..numpy_specs import calls_numpy
 from .sources import sources
 
 #: The names of a spec, of a candidate, and of what gives inputs, in the order in which they are looked for.
@@ -148,6 +150,15 @@ def cast_problem(problem: SpecFile, dtype: str, device: str = "") -> SpecFile:
     return replace(problem, draw=_casting(problem.draw, dtype, device))
 
 
+def spec_in_evaluation(problem: SpecFile) -> SpecFile:
+    """A problem whose module is in evaluation, and whose spec is called with torch's dropout turned off."""
+    spec: Any = getattr(problem.spec, "_orig_mod", problem.spec)  # of what torch.compile made, the original
+    if isinstance(spec, torch.nn.Module):
+        spec.eval().forward = without_dropout(spec.forward)
+        return replace(problem, spec=spec)
+    return problem if calls_numpy(spec) else replace(problem, spec=without_dropout(spec))
+
+
 def _cast_module(function: Any, dtype: str, device: str) -> None:
     if isinstance(function, torch.nn.Module):
         if dtype:
@@ -156,12 +167,20 @@ def _cast_module(function: Any, dtype: str, device: str) -> None:
             function.to(device)
 
 
-def instance_of(target: Any, made: Sequence[Any], seed: int, dtype: str = "", device: str = "") -> Callable[..., Any]:
-    """A function as it is; a class of modules made of those values, from the random state of a seed, cast and moved."""
+def instance_of(
+    target: Any, made: Sequence[Any], seed: int, dtype: str = "", device: str = "", evaluation: bool = False
+) -> Callable[..., Any]:
+    """A function as it is; a class of modules made of those values, from the random state of a seed, cast and moved.
+
+    Args:
+        target, made, seed, dtype, device: see above. evaluation: whether a module is put in evaluation.
+    """
     if isinstance(target, type) and issubclass(target, torch.nn.Module):
         torch.manual_seed(seed)
         target = target(*made)
     _cast_module(target, dtype, device)
+    if evaluation and isinstance(target, torch.nn.Module):
+        target.eval()
     function: Callable[..., Any] = target
     return function
 
@@ -193,7 +212,7 @@ def _target_of(address: str, usual: Sequence[str]) -> tuple[ModuleType, str, Any
 
 
 def candidate_of(
-    address: str, made: Sequence[Any], seed: int, dtype: str = "", device: str = ""
+    address: str, made: Sequence[Any], seed: int, dtype: str = "", device: str = "", evaluation: bool = False
 ) -> tuple[str, Callable[..., Any]]:
     """The candidate of a file or of a pair, and its name; its arguments are those of `instance_of`.
 
@@ -203,7 +222,7 @@ def candidate_of(
     _, name, target = _target_of(address, CANDIDATES)
     with blamed(address):
         named = str(getattr(target, "__name__", name) or type(target).__name__)
-        return named, instance_of(target, made, seed, dtype, device)
+        return named, instance_of(target, made, seed, dtype, device, evaluation)
 
 
 def _first_of(module: ModuleType, address: str, names: Sequence[str]) -> Any:

@@ -97,8 +97,9 @@ def _loaded(question: dict[str, Any]) -> dict[str, Any]:
             finder.serve_everybody(str(file.parent))
         with watched_making(changed):
             name, function = candidate_of(
-                question["load"], tuple(making.call.arguments.args), question["seed"], making.dtype, making.device
-            )
+                question["load"], tuple(making.call.arguments.args), question["seed"], making.dtype, making.device,
+                making.evaluation,
+            )  # fmt: skip
     except RaisedError as err:
         return {"refused": str(err)}
     except GivenError as err:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ..host.module_files import GivenError, cast_problem, problem_of
+from ..host.module_files import GivenError, cast_problem, problem_of, spec_in_evaluation
 from . import flashinfer_bench, gpu_mode, robust_kbench
 from .task import Case, Pair, Task
 
@@ -36,15 +36,18 @@ def cases_of(spec: str, given: Mapping[str, Any]) -> Sequence[Case]:
 
 
 def open_pair(
-    spec: str, candidate: str, folder: Path, seed: int, given: Mapping[str, Any], dtype: str = "", device: str = ""
-) -> Pair:
+    spec: str, candidate: str, folder: Path, seed: int, given: Mapping[str, Any], dtype: str = "", device: str = "",
+    evaluation: bool = False,
+) -> Pair:  # fmt: skip
     """A spec and its candidate at the first test of `cases_of`; other arguments and errors as of `Task.pair`.
 
     With a dtype of torch, by name, floating inputs, parameters and buffers are cast to it; with a device all are there.
+    For evaluation, see `spec_in_evaluation`.
     """
     task = task_of(spec)
     if task is None:
         pair = Pair(problem_of(spec, seed, given), candidate)
     else:
         pair = task.pair(candidate, folder, seed, dict(cases_of(spec, given)[0]))
-    return replace(pair, problem=cast_problem(pair.problem, dtype, device)) if dtype or device else pair
+    problem = cast_problem(pair.problem, dtype, device) if dtype or device else pair.problem
+    return replace(pair, problem=spec_in_evaluation(problem) if evaluation else problem)

@@ -108,6 +108,7 @@ class _Command(click.Command):
 @click.option("--time", "timed", is_flag=True, help="Take the times of spec and candidate, if nothing is wrong.")
 @click.option("--dtype", metavar="NAME", help="Cast floating inputs and parameters: bf16, float16, float32, f64.")
 @click.option("--device", type=click.Choice(("cpu", "cuda")), help="Move inputs and parameters there.")
+@click.option("--eval", "evaluation", is_flag=True, help="Put modules in evaluation; call the spec without dropout.")
 @click.option("--calls", type=click.IntRange(min=2), help="Calls in a row at AGAIN; by default those of half a second.")
 @click.option("--total", type=click.FloatRange(min=0, min_open=True), help="Seconds after which nothing more is asked.")
 @click.option("-x", "stop", is_flag=True, help="Ask nothing more after the first question that is wrong.")
@@ -173,7 +174,7 @@ def _plan_of(options: dict[str, Any], sooner: Sequence[str] = ()) -> QuestionPla
     total = options["total"] or math.inf
     return QuestionPlan(
         options["questions"], sooner, options["stop"], total, options["calls"], options["dtype"], options["timed"],
-        options["device"] or "",
+        options["device"] or "", options["evaluation"],
     )  # fmt: skip
 
 
@@ -205,8 +206,9 @@ def _judge(
     chosen = {"contract": options["contract"], "seed": options["seed"], "confinement": confinement}
     chosen |= {"plan": _plan_of(options, sooner)}
     same = ("seed", "contract", "given", "dtype", "calls", "seconds")
-    kernels: Any = next((name for name in ("interpret", "compiled") if options[name]), "")
-    case = JudgedCase(candidate, spec, **{name: options[name] for name in same}, kernels=kernels)
+    named: Any = {"interpret": "interpret", "compiled": "compiled", "evaluation": "eval"}
+    flags = tuple(flag for name, flag in named.items() if options[name])
+    case = JudgedCase(candidate, spec, **{name: options[name] for name in same}, flags=flags)
     case = case.of(Cell("", "", "", options["device"] or "", ""), {})
     with claim(options["report_dir"]) as folder, _progress() as progress:
         judge_candidate = functools.partial(judge_file, candidate, spec, **chosen, progress=progress)

@@ -9,10 +9,10 @@ import pytest
 import torch
 
 import opassay
-from tests.choices import routers, samplers
+from tests.choices import modes, routers, samplers
 from tests.choices.chooser import Chooser, Kernel
 
-CHOOSERS = (*routers.CHOOSERS, *samplers.CHOOSERS)
+CHOOSERS = (*routers.CHOOSERS, *samplers.CHOOSERS, *modes.CHOOSERS)
 #: Where most mistakes show; the slow tests ask everything.
 SOME = ["GIVEN", "SIGNS", "ZEROS", "INTEGERS", "NAN"]
 

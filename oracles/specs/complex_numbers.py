@@ -1,0 +1,160 @@
+"""Complex numbers on the way of a spec, traced as pairs of real ones: their real and their imaginary parts.
+
+What a spec takes and gives is real. The operations on complex numbers between are traced once more, as those on their
+parts that the formulas of school have: each part of a product is a sum of two products, a magnitude is `hypot`. So the
+error of each part is bounded by itself, as a part of every kernel is that computes with parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from .calls import UntraceableError
+from .lines import line_of
+from .rules.table import overloads
+
+_aten = torch.ops.aten
+
+
+class Parts:
+    """A complex number, or a tensor of them."""
+
+    def __init__(self, real: Any, imaginary: Any) -> None:
+        self.real, self.imaginary = real, imaginary
+
+
+def is_complex(node: torch.fx.Node) -> bool:
+    """Whether an operation gives a complex tensor."""
+    values = pytree.tree_leaves(node.meta.get("val"))
+    return any(isinstance(value, torch.Tensor) and value.is_complex() for value in values)
+
+
+def _parts(value: Any) -> Parts:
+    if isinstance(value, Parts):
+        return value
+    if isinstance(value, complex):
+        return Parts(value.real, value.imag)
+    return Parts(value, torch.zeros_like(value) if isinstance(value, torch.Tensor) else 0.0)
+
+
+def _multiply(a: Any, b: Any) -> Parts:
+    if not isinstance(a, (Parts, complex)):
+        a, b = b, a
+    if not isinstance(b, (Parts, complex)):
+        return Parts(_parts(a).real * b, _parts(a).imaginary * b)
+    a, b = _parts(a), _parts(b)
+    return Parts(a.real * b.real - a.imaginary * b.imaginary, a.real * b.imaginary + a.imaginary * b.real)
+
+
+def _divide(a: Any, b: Any) -> Parts:
+    if isinstance(b, (Parts, complex)):
+        raise UntraceableError("divides by a complex number, which has no rule")
+    return Parts(a.real / b, a.imaginary / b)
+
+
+def _multiply_matrices(a: Any, b: Any) -> Parts:
+    """Each part as one sum, of as many products as both have together, in any order."""
+    a, b = _parts(a), _parts(b)
+    real = torch.cat([a.real, -a.imaginary], -1) @ torch.cat([b.real, b.imaginary], -2)
+    return Parts(real, torch.cat([a.real, a.imaginary], -1) @ torch.cat([b.imaginary, b.real], -2))
+
+
+def _cast(x: Any, dtype: torch.dtype | None = None, **kwargs: Any) -> Parts:
+    x, dtype = _parts(x), None if dtype is None else dtype.to_real()
+    return Parts(*(part if dtype is None else part.to(dtype) for part in (x.real, x.imaginary)))
+
+
+def _exponential(x: Parts) -> Parts:
+    size = torch.exp(x.real)
+    return Parts(size * torch.cos(x.imaginary), size * torch.sin(x.imaginary))
+
+
+def _of_either(operation: Any) -> Callable[..., Parts]:
+    """An operation that does the same with either part."""
+
+    def rule(*args: Any, **kwargs: Any) -> Parts:
+        named, whole = dict(kwargs), pytree.tree_map(_of_tensors, args)
+        return Parts(*(operation(*pytree.tree_map(lambda x, p=part: _part(x, p), whole), **named)
+                       for part in ("real", "imaginary")))  # fmt: skip
+
+    return rule
+
+
+def _of_tensors(value: Any) -> Any:
+    return _parts(value) if isinstance(value, complex) else value
+
+
+def _part(value: Any, name: str) -> Any:
+    return getattr(value, name) if isinstance(value, Parts) else value
+
+
+def _add(operation: Any) -> Callable[..., Parts]:
+    """A sum or a difference, in which a real number has an imaginary part of zero."""
+
+    def rule(a: Any, b: Any, alpha: Any = 1) -> Parts:
+        a, b = _parts(a), _parts(b)
+        return Parts(operation(a.real, b.real, alpha=alpha), operation(a.imaginary, b.imaginary, alpha=alpha))
+
+    return rule
+
+
+_EITHER = overloads(
+    "view _unsafe_view reshape unsqueeze squeeze squeeze.dim squeeze.dims expand slice.Tensor select.int cat stack"
+    " permute transpose.int t clone contiguous alias detach lift_fresh_copy sum sum.dim_IntList mean mean.dim neg"
+    " index_select gather repeat flip roll"
+)
+_RULES: dict[Any, Callable[..., Any]] = {
+    **{operation: _of_either(operation) for operation in _EITHER},
+    **dict.fromkeys(overloads("mul.Tensor mul.Scalar"), _multiply),
+    **dict.fromkeys(overloads("div.Tensor div.Scalar"), _divide),
+    **dict.fromkeys(overloads("mm bmm"), _multiply_matrices),
+    _aten.add.Tensor: _add(torch.add),
+    _aten.sub.Tensor: _add(torch.sub),
+    _aten._to_copy.default: _cast,
+    _aten.complex.default: Parts,
+    _aten.polar.default: lambda size, angle: Parts(size * torch.cos(angle), size * torch.sin(angle)),
+    _aten.view_as_complex.default: lambda x: Parts(x[..., 0], x[..., 1]),
+    _aten.view_as_real.default: lambda x: torch.stack([x.real, x.imaginary], -1),
+    _aten.real.default: lambda x: x.real,
+    _aten.imag.default: lambda x: x.imaginary,
+    **dict.fromkeys(overloads("_conj conj_physical"), lambda x: Parts(x.real, -x.imaginary)),
+    **dict.fromkeys(overloads("resolve_conj resolve_neg"), lambda x: x),
+    _aten.abs.default: lambda x: torch.hypot(x.real, x.imaginary),
+    _aten.angle.default: lambda x: torch.atan2(x.imaginary, x.real),
+    _aten.exp.default: _exponential,
+}
+
+
+class RealInterpreter(torch.fx.Interpreter):
+    """Runs a graph with complex numbers as pairs of real ones."""
+
+    def run_node(self, n: torch.fx.Node) -> Any:
+        try:
+            return super().run_node(n)
+        except UntraceableError as err:
+            hint = "write its real and its imaginary part as two tensors"
+            raise UntraceableError(f"it {err}{line_of(n)}; {hint}") from err
+
+    def get_attr(self, target: Any, args: Any, kwargs: Any) -> Any:
+        value = super().get_attr(target, args, kwargs)
+        return Parts(value.real.clone(), value.imag.clone()) if value.is_complex() else value
+
+    def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
+        dtype = kwargs.get("dtype")
+        begins = isinstance(dtype, torch.dtype) and dtype.is_complex
+        begins |= target in (_aten.complex.default, _aten.polar.default, _aten.view_as_complex.default)
+        if not begins and not any(isinstance(x, (Parts, complex)) for x in pytree.tree_leaves((args, kwargs))):
+            return super().call_function(target, args, kwargs)
+        if target not in _RULES:
+            raise UntraceableError(f"uses {target} of complex numbers, which has no rule")
+        return _RULES[target](*args, **kwargs)
+
+    def output(self, target: Any, args: Any, kwargs: Any) -> Any:
+        result = super().output(target, args, kwargs)
+        if any(isinstance(leaf, Parts) for leaf in pytree.tree_leaves(result)):
+            raise UntraceableError("gives a complex tensor; give `torch.view_as_real` of it")
+        return result

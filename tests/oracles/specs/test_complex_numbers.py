@@ -1,0 +1,119 @@
+"""Specs that compute with complex numbers on their way: what computes with parts is accepted, mistakes are rejected."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+import opassay
+
+ASKED = ["GIVEN", "GRAD"]
+
+
+def _rotate(x: Tensor, angles: Tensor) -> Tensor:
+    """Rotary embedding, as with complex numbers."""
+    pairs = torch.view_as_complex(x.float().reshape(*x.shape[:-1], -1, 2))
+    turned = pairs * torch.polar(torch.ones_like(angles), angles)
+    return torch.view_as_real(turned).flatten(-2).type_as(x)
+
+
+def _by_parts(x: Tensor, angles: Tensor, sign: float = 1.0) -> tuple[Tensor, Tensor]:
+    a, b, cos, sin = x.float()[..., 0::2], x.float()[..., 1::2], angles.cos(), sign * angles.sin()
+    return a * cos - b * sin, a * sin + b * cos
+
+
+def _with_parts(x: Tensor, angles: Tensor) -> Tensor:
+    return torch.stack(_by_parts(x, angles), -1).flatten(-2).type_as(x)
+
+
+def _back(x: Tensor, angles: Tensor) -> Tensor:
+    return torch.stack(_by_parts(x, angles, -1.0), -1).flatten(-2).type_as(x)
+
+
+def _parts_side_by_side(x: Tensor, angles: Tensor) -> Tensor:
+    return torch.cat(_by_parts(x, angles), -1).type_as(x)
+
+
+def _halves_for_pairs(x: Tensor, angles: Tensor) -> Tensor:
+    order = torch.arange(x.shape[-1]).reshape(2, -1).T.flatten()
+    return _with_parts(x[..., order], angles)
+
+
+def _inputs(dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    return torch.randn(4, 6, generator=generator).to(dtype), 6 * torch.rand(4, 3, generator=generator)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("kernel", [_rotate, _with_parts])
+def test_a_rotation_is_accepted(kernel: Callable[..., Tensor], dtype: torch.dtype) -> None:
+    judgement = opassay.judge(kernel, _rotate, _inputs(dtype), questions=ASKED, seed=0)
+    assert judgement.verdict == "accepted", str(judgement)
+
+
+@pytest.mark.parametrize("kernel", [_back, _parts_side_by_side, _halves_for_pairs])
+def test_another_rotation_is_rejected(kernel: Callable[..., Tensor]) -> None:
+    assert opassay.judge(kernel, _rotate, _inputs(), questions=ASKED, seed=0).verdict == "rejected"
+
+
+def _of_all(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+    z = torch.complex(x, y)
+    w = (z * z.conj() * 1j + z * 2 - 1 + torch.exp(1j * x) - y).sum(-1)
+    return w.abs(), w.angle(), (z @ z.mH).real, (z / 2).imag, torch.view_as_real(-z.reshape(-1)[1:] + x.reshape(-1)[1:])
+
+
+def _of_parts(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+    real = (2 * x - 1 + x.cos() - y).sum(-1)
+    imaginary = (x * x + y * y + 2 * y + x.sin()).sum(-1)
+    flat = torch.stack([x - x, -y], -1).reshape(-1, 2)[1:]
+    return torch.hypot(real, imaginary), torch.atan2(imaginary, real), x @ x.T + y @ y.T, y / 2, flat
+
+
+def _planted(mistake: Callable[[Tensor], Tensor], position: int) -> Callable[..., tuple[Tensor, ...]]:
+    def kernel(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+        outputs = list(_of_parts(x, y))
+        outputs[position] = mistake(outputs[position])
+        return tuple(outputs)
+
+    return kernel
+
+
+def _two() -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(1)
+    return torch.randn(3, 4, generator=generator), torch.randn(3, 4, generator=generator)
+
+
+@pytest.mark.parametrize("kernel", [_of_all, _of_parts])
+def test_operations_on_complex_numbers_are_those_on_parts(kernel: Callable[..., object]) -> None:
+    judgement = opassay.judge(kernel, _of_all, _two(), questions=ASKED, seed=0)
+    assert judgement.verdict == "accepted", str(judgement)
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        _planted(torch.neg, 1),
+        _planted(lambda y: y * (1 + 1e-5), 0),
+        _planted(lambda y: y * 2, 3),
+        lambda x, y: (*_of_parts(x, y)[:2], x @ x.T - y @ y.T, *_of_parts(x, y)[3:]),
+    ],
+)
+def test_mistakes_with_complex_numbers_are_rejected(kernel: Callable[..., object]) -> None:
+    assert opassay.judge(kernel, _of_all, _two(), questions=ASKED, seed=0).verdict == "rejected"
+
+
+@pytest.mark.parametrize(
+    ("spec", "text"),
+    [
+        (lambda x, y: torch.complex(x, y), "gives a complex tensor"),
+        (lambda x, y: torch.view_as_real(1 / torch.complex(x, y)), "has no rule"),
+        (lambda x, y: torch.complex(x, y).sin().real, "aten.sin.default of complex numbers"),
+    ],
+)
+def test_what_has_no_rule_is_named(spec: Callable[..., Tensor], text: str) -> None:
+    judgement = opassay.judge(spec, spec, _two(), questions=["GIVEN"])
+    assert judgement.verdict == "error"
+    assert text in judgement.error
