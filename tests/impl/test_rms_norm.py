@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -67,5 +68,5 @@ def test_what_is_kept_is_the_sum_and_not_its_terms() -> None:
 
 
 @pytest.mark.parametrize(("operator", "name"), [(_rms_norm, "rms_norm"), (_fused_rms_norm, "_fused_rms_norm")])
-def test_it_autocasts_on_cuda_where_torch_s_own_does(operator: Operator, name: str) -> None:
+def test_it_autocasts_on_cuda_where_torch_s_own_does(operator: Operator[Any, Any], name: str) -> None:
     assert bool(operator.kernels.autocast) == has_kernel(f"aten::{name}", "AutocastCUDA")

@@ -82,7 +82,9 @@ MOST = 20.0
 def _without_forms(spec: Spec, tensors: tuple[Tensor, ...], monkeypatch: pytest.MonkeyPatch) -> Ball:
     with monkeypatch.context() as patch:
         patch.setattr(affine, "narrow", lambda ball, *_: ball)
-        return read(spec, tensors)[0]
+        (ball,) = read(spec, tensors)[:1]
+        assert isinstance(ball, Ball)
+        return ball
 
 
 @pytest.mark.parametrize("name", CHAINS)
@@ -221,7 +223,7 @@ def test_roundings_are_in_the_form_and_show_where_they_are_dropped(monkeypatch: 
     graph = decompose(text, tensors)
     error = directed_errors(graph, tensors, 0, 0).reshape(-1)[0].abs()
     assert error <= read(spec, tensors)[0].radii().reshape(-1)[0]
-    collect = affine.collect
+    collect = forms.collect
 
     def without_own(limits: Any, shape: Any, parts: Any, own: Any, *rest: Any) -> Any:
         return collect(limits, shape, parts, own * (0.5 if parts else 1.0), *rest)

@@ -38,7 +38,8 @@ Spec = Callable[..., Any]
 def decompose(spec: Spec, inputs: Sequence[Tensor]) -> torch.fx.GraphModule:
     """The spec as a graph of operations of torch, in float64."""
     wide = [x.double() for x in inputs]
-    return make_fx(lambda *xs: spec(*xs), decomposition_table=core_aten_decompositions())(*wide)
+    graph: torch.fx.GraphModule = make_fx(lambda *xs: spec(*xs), dict(core_aten_decompositions().items()))(*wide)
+    return graph
 
 
 def with_gradients(spec: Spec, cotangent: Tensor) -> Spec:
@@ -56,11 +57,12 @@ class _Directed(torch.fx.Interpreter):
 
     def __init__(self, graph: torch.fx.GraphModule, signs: dict[str, Tensor] | None) -> None:
         super().__init__(graph)
-        self.signs, self.errors = signs, {}
+        self.signs = signs
+        self.errors: dict[str, Tensor] = {}
 
     def run_node(self, n: torch.fx.Node) -> Any:
         result = super().run_node(n)
-        name = n.target.__name__.split(".")[0] if n.op == "call_function" else "getitem"
+        name = str(getattr(n.target, "__name__", "")).split(".")[0] if n.op == "call_function" else "getitem"
         if name in _EXACT or not isinstance(result, Tensor) or not result.is_floating_point():
             return result
         args, _ = self.fetch_args_kwargs_from_env(n)
@@ -75,13 +77,14 @@ def _error(name: str, result: Tensor, args: Sequence[Any]) -> Tensor:
     """The largest error of float32 arithmetic in every element of a result, for one order of sums."""
     if name in ("sum", "mean"):
         dims = args[1] if len(args) > 1 and args[1] else list(range(args[0].ndim))
-        size = _of_sum(args[0], [dims] if isinstance(dims, int) else list(dims)).reshape(result.shape)
+        size: Tensor = _of_sum(args[0], [dims] if isinstance(dims, int) else list(dims)).reshape(result.shape)
         if name == "sum":
             return UNIT * size
-        count = args[0].numel() // max(result.numel(), 1)
+        count: int = args[0].numel() // max(result.numel(), 1)
         return UNIT * (size / count + result.abs())
     if name in ("mm", "bmm", "addmm", "baddbmm"):
-        a, b = args[-2:]
+        a: Tensor = args[-2]
+        b: Tensor = args[-1]
         products = a.unsqueeze(-1) * b.unsqueeze(-3)
         size = _of_sum(products, [products.ndim - 2]).squeeze(-2) + products.abs().sum(-2)
         return UNIT * (size + (result.abs() if name.startswith("add") or name == "baddbmm" else 0.0))
@@ -97,8 +100,8 @@ def _error(name: str, result: Tensor, args: Sequence[Any]) -> Tensor:
 def _of_sum(terms: Tensor, dims: list[int]) -> Tensor:
     """Sum of the magnitudes of the partial sums of terms from the largest one down."""
     dims = [d % terms.ndim for d in dims]
-    kept = [d for d in range(terms.ndim) if d not in dims]
-    rows = terms.permute(*kept, *dims).reshape(*(terms.shape[d] for d in kept), -1)
+    others = [d for d in range(terms.ndim) if d not in dims]
+    rows = terms.permute(*others, *dims).reshape(*(terms.shape[d] for d in others), -1)
     order = torch.argsort(rows, dim=-1, descending=True)
     partial = torch.cumsum(torch.gather(rows, -1, order), -1)[..., 1:]
     shape = [1 if d in dims else terms.shape[d] for d in range(terms.ndim)]
@@ -125,4 +128,5 @@ def directed_errors(graph: torch.fx.GraphModule, inputs: Sequence[Tensor], outpu
 
 
 def _leaf(outputs: Any, index: int) -> Tensor:
-    return outputs[index] if isinstance(outputs, (tuple, list)) else outputs
+    leaf: Tensor = outputs[index] if isinstance(outputs, (tuple, list)) else outputs
+    return leaf
