@@ -14,12 +14,12 @@ PREFIX = "torch:"
 
 @functools.cache
 def matching(name: str) -> tuple[str, ...]:
-    """The name alone; of a pattern of torch's operations the names that it means, by a process that imports torch.
+    """The name alone; of torch's operations, all whose names fit it as a pattern, by a process that imports torch.
 
     Raises:
         SelectionError: there are none, or torch's samples cannot be imported.
     """
-    if not (name.startswith(PREFIX) and set("*?[") & set(name)):
+    if not name.startswith(PREFIX):
         return (name,)
     command = [sys.executable, "-m", f"{__package__}.names_of", name]
     answer = subprocess.run(command, capture_output=True, text=True, check=False)

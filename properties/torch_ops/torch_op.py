@@ -2,12 +2,14 @@
 
 The spec is torch's own function, read by the rules of `oracles.specs`: by the rule of the operation itself, or, where
 it has none, as the operations that torch decomposes it into. The inputs are those of torch's own tests, and data at the
-boundaries of many operations. What torch says that it does not do, by an error, is refused and no failure.
+boundaries of many operations. Of an operation that is not read AGREE compares the ways to one result with each other.
+What torch says that it does not do, by an error, is refused and no failure.
 """
 
 from __future__ import annotations
 
 import functools
+import inspect
 import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -22,6 +24,7 @@ from ...oracles.op.documented import Documented, Limit
 from ...oracles.specs import SpecFormula
 from ...oracles.verdicts.verdict import Code
 from ...oracles.verdicts.violation import Unsupported
+from ..checks.transforms.agree import Opaque
 from ..declaring.choices import choose
 from ..functions.user import dtypes_when_called
 from .operator_calls import OperatorCall, calls_of, operators, reading_of
@@ -75,10 +78,15 @@ def torch_op(name: str) -> Op:
     def subject(call: str, *operands: Tensor) -> tuple[Tensor, ...]:
         return _named_calls(name)[call](*operands)
 
+    read = any(not reading_of(call).why_not for call in calls_of(name))
+    formula: Any = SpecFormula(subject, name)
+    if not read:
+        formula = Opaque(f"not read: {_why_not(name)}")
+        formula.__signature__ = inspect.signature(subject)
     promises = Promises(lambda args: dtypes_when_called(subject, args), nesting=NESTING, one_graph=False)
     documented = Documented(_OWN_ERROR, limits=_LIMITS)
     return Op(
-        f"{PREFIX}{name}", SpecFormula(subject, name), {OWN: subject, "torch": subject},
+        f"{PREFIX}{name}", formula, {OWN: subject, "torch": subject},
         functools.partial(_samples, name), ("operands",), promises, documented={OWN: documented, "torch": documented},
     ).changed(terms=terms("torch"))  # fmt: skip
 
@@ -93,12 +101,14 @@ def _samples(name: str, dtype: str, kind: str = "ordinary") -> st.SearchStrategy
     if kind not in ("ordinary", "empty"):
         raise Unsupported(Code.NOT_APPLICABLE, "the samples of torch's tests are of few elements, and no integers")
     calls = [call for call in calls_of(name) if all(t.numel() for t in call.operands) == (kind == "ordinary")]
+    if not calls:
+        raise Unsupported(Code.NOT_APPLICABLE, f"torch's tests have no sample that is {kind} and dense")
+    # Of an operation that is not read, ways to one result are compared at the samples of torch's tests as they are.
     read = [call for call in calls if not reading_of(call).why_not]
-    if not read:
-        why = reading_of(calls[0]).why_not if calls else f"torch's tests have no sample that is {kind} and dense"
-        raise Unsupported(Code.NOT_APPLICABLE, f"not read: {why}")
     kinds = {call.text: _finite_kinds(call) if kind == "ordinary" else ("benign",) for call in read}
-    calls_by_text = {call.text: call for call in read if kinds[call.text]}
+    if not read:
+        kinds = {call.text: ("as given",) for call in calls}
+    calls_by_text = {call.text: call for call in calls if kinds.get(call.text)}
 
     @st.composite
     def drafts(draw: st.DrawFn) -> Draft:
@@ -115,6 +125,11 @@ def _samples(name: str, dtype: str, kind: str = "ordinary") -> st.SearchStrategy
     return drafts()
 
 
+def _why_not(name: str) -> str:
+    reasons = dict.fromkeys(reading_of(call).why_not for call in calls_of(name))
+    return next(iter(reasons), "torch's tests have no sample of it that is dense, real and small")
+
+
 def spec_of(name: str, call: OperatorCall) -> str:
     """How the spec of a call came to be, in words: by a rule of the operation itself, or by torch's decomposition."""
     operations = reading_of(call).operations
@@ -128,7 +143,7 @@ def spec_of(name: str, call: OperatorCall) -> str:
 def _filled(operand: Tensor, regime: str, rng: np.random.Generator) -> Tensor:
     """Numbers of a kind between those of an operand, in float64."""
     values = operand.reshape(-1).numpy()
-    if not values.size:
+    if not values.size or regime == "as given":
         return operand.clone()
     one, other = (values[rng.integers(values.size, size=values.size)] for _ in range(2))
     between = torch.from_numpy(one + rng.random(values.size) * (other - one))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,9 +12,11 @@ import numpy as np
 import pytest
 import torch
 
+from opassay.impl import Function
 from opassay.oracles.op.declaration import OWN, Op
 from opassay.oracles.verdicts.verdict import Code, Outcome, Verdict
 from opassay.properties.catalog.loading import load_op
+from opassay.properties.checks.transforms.agree import Opaque
 from opassay.properties.engine.plan import Selection, plan
 from opassay.properties.engine.samples import Settings
 from opassay.properties.names import SelectionError
@@ -23,6 +26,12 @@ from opassay.properties.torch_ops.torch_op import KINDS, spec_of
 from opassay.properties.verification import verify
 
 FEW = Settings("brief", 0, 6, simpler=False)
+
+
+def opaque(reason: str) -> Opaque:
+    formula: Any = Opaque(reason)
+    formula.__signature__ = inspect.signature(lambda call, *operands: None)
+    return formula  # type: ignore[no-any-return]
 
 
 def judge_in_float64(op: Op, *codes: str) -> dict[str, Verdict]:
@@ -74,6 +83,24 @@ class SineWithoutTangent(SineOfConstantSlope):
         raise NotImplementedError("forward AD of this sine is not implemented")
 
 
+class SineByFormula(Function):
+    """A sine that is right."""
+
+    generate_vmap_rule = True
+    forward = SineOfConstantSlope.forward
+    setup_context = SineOfConstantSlope.setup_context
+    backward = SineWithoutTangent.backward
+    jvp = SineOfConstantSlope.jvp
+
+
+class SineOfConstantTangent(SineByFormula):
+    """A sine whose tangent is right, and takes the slope for a constant where it is differentiated."""
+
+    @staticmethod
+    def jvp(ctx: Any, tangent: Any) -> Any:
+        return tangent * torch.cos(ctx.saved_tensors[0].detach())
+
+
 def test_a_right_operation_is_accepted() -> None:
     verdicts = judge_in_float64(load_op("torch:sin"), "FWD", "VJP", "JVP", "ORD2", "NEST", "WORD", "VMAP", "LAYOUT")
     assert {code: verdict.outcome for code, verdict in verdicts.items()} == dict.fromkeys(verdicts, Outcome.VERIFIED)
@@ -107,9 +134,10 @@ def test_any_other_error_is_a_failure() -> None:
 
 
 def test_what_is_not_read_says_why() -> None:
-    verdict = judge_in_float64(load_op("torch:linalg.eigh"), "FWD")["FWD"]
-    assert verdict.outcome is Outcome.UNSUPPORTED
-    assert "aten._linalg_eigh.default, which has no rule" in verdict.reason
+    verdicts = judge_in_float64(load_op("torch:linalg.inv"), "FWD", "AGREE")
+    assert verdicts["FWD"].outcome is Outcome.UNSUPPORTED
+    assert "aten.linalg_inv_ex.default, which has no rule" in verdicts["FWD"].reason
+    assert verdicts["AGREE"].outcome is Outcome.VERIFIED
 
 
 def test_calls_are_the_same_every_time_and_have_their_own_constants() -> None:
@@ -132,6 +160,14 @@ def test_a_spec_by_decomposition_says_so() -> None:
     assert spec("sin") == "the operation's own rule"
     assert spec("nn.functional.gelu") == "the operation's own rule"
     assert spec("nn.functional.cosine_similarity").startswith("torch's decomposition: ")
+
+
+def test_a_tangent_that_is_not_differentiated_contradicts_the_gradient() -> None:
+    op = replace(load_op("torch:sin"), reference=opaque("no formula"))
+    right = judge_in_float64(planted(op, SineByFormula.apply), "AGREE")["AGREE"]
+    assert right.outcome is Outcome.VERIFIED, right.reason
+    wrong = judge_in_float64(planted(op, SineOfConstantTangent.apply), "AGREE")["AGREE"]
+    assert wrong.reason == "torch:sin vjp∘jvp differs from vjp∘vjp"
 
 
 @pytest.mark.parametrize("kind", KINDS)
