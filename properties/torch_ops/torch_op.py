@@ -84,7 +84,9 @@ def torch_op(name: str) -> Op:
         formula = Opaque(f"not read: {_why_not(name)}")
         formula.__signature__ = inspect.signature(subject)
     promises = Promises(lambda args: dtypes_when_called(subject, args), nesting=NESTING, one_graph=False)
-    documented = Documented(_OWN_ERROR, limits=_LIMITS)
+    of_memory = "what it gives hangs on how its operand lies in memory"
+    not_asked = dict.fromkeys(("LAYOUT", "VMAP"), of_memory) if name.startswith("as_strided") else {}
+    documented = Documented(_OWN_ERROR, limits=_LIMITS, not_asked=not_asked)
     return Op(
         f"{PREFIX}{name}", formula, {OWN: subject, "torch": subject},
         functools.partial(_samples, name), ("operands",), promises, documented={OWN: documented, "torch": documented},

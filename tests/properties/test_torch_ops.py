@@ -140,6 +140,17 @@ def test_what_is_not_read_says_why() -> None:
     assert verdicts["AGREE"].outcome is Outcome.VERIFIED
 
 
+def test_statistics_that_torch_does_not_differentiate_have_no_derivative() -> None:
+    verdicts = judge_in_float64(load_op("torch:native_batch_norm"), "VJP", "JVP")
+    assert {verdict.outcome for verdict in verdicts.values()} == {Outcome.VERIFIED}
+
+
+def test_what_hangs_on_memory_is_not_asked_at_other_strides() -> None:
+    verdict = judge_in_float64(load_op("torch:as_strided"), "LAYOUT")["LAYOUT"]
+    assert verdict.outcome is Outcome.UNSUPPORTED
+    assert "lies in memory" in verdict.reason
+
+
 def test_calls_are_the_same_every_time_and_have_their_own_constants() -> None:
     first = calls_of("nn.functional.batch_norm")
     calls_of.cache_clear()
