@@ -55,9 +55,11 @@ def _filled(names: Iterable[str]) -> str:
 _HEAD = """# torch's operations as a catalog
 
 `opassay run --op 'torch:NAME' --subject torch` judges an operation of torch by what its own function says; how, and
-what came of it, is on docs/derivatives_of_torch.md. A name is one of torch's own tests (OpInfo, which
+what came of it, is on [a page of its own](derivatives_of_torch.md). A name is one of torch's own tests (OpInfo, which
 needs the package `expecttest`), and `torch:linalg.*` means all that begin so. Of {operations} differentiable operations
 of torch {version} {read} are read, values and second derivatives, at {calls} calls.
+
+`python benchmarks/torch_operations.py > docs/torch_operations.md` writes this page anew.
 """
 
 
