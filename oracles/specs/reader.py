@@ -57,7 +57,9 @@ _INTEGERS = {
 #: Dtypes whose tensors can be read.
 READ = {torch.bool, *_INTEGERS, *(getattr(torch, name) for name in FORMATS), *STORAGE_DTYPES}
 #: Norms of which torch differentiates the first result alone, and not the statistics; those of group norm it does.
-_NORMS = set(overloads("native_layer_norm native_batch_norm _native_batch_norm_legit"))
+_NORMS = set(
+    overloads("native_layer_norm native_batch_norm _native_batch_norm_legit _native_batch_norm_legit_functional")
+)
 
 
 class Reader(torch.fx.Interpreter):

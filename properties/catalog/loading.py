@@ -11,6 +11,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from ..names import ENTRY_POINT_GROUP, PluginError, SelectionError, unknown_name
+from ..torch_ops.patterns import PREFIX
 from . import CATALOG
 
 
@@ -35,9 +36,15 @@ def op_names() -> tuple[str, ...]:
 def load_op(name: str) -> Any:
     """The declaration (`opassay.oracles.op.declaration.Op`) of a name of `op_names()`, or of "module:name".
 
+    "torch:NAME" is an operation of torch, of the generated catalog.
+
     Raises:
         SelectionError: there is no such op.
     """
+    if name.startswith(PREFIX):
+        from ..torch_ops.torch_op import torch_op  # imports torch
+
+        return torch_op(name.removeprefix(PREFIX))
     if ":" in name:
         from ..functions.named import named_op  # imports torch
 

@@ -12,6 +12,7 @@ from ..catalog.loading import op_names
 from ..names import DEVICES, SUBJECTS, SelectionError, collect_names, require_known
 from ..table import DTYPES as DTYPES
 from ..table import PROPERTIES
+from ..torch_ops.patterns import matching
 
 
 @dataclass(frozen=True)
@@ -19,7 +20,8 @@ class Selection:
     """Which cells to run; an empty tuple means all names of that axis.
 
     An op is one of `op_names()`, or "module:name" for an `Op` that a module declares, or
-    "module:class(module:samples,module:reference)" for a custom function; the reference may be left out.
+    "module:class(module:samples,module:reference)" for a custom function; the reference may be left out. "torch:NAME"
+    is an operation of torch, and NAME may have * and ? in it.
     """
 
     ops: tuple[str, ...] = ()
@@ -43,7 +45,7 @@ def plan(selection: Selection) -> list[Cell]:
         PluginError: a plugin has the name of another op.
     """
     names = op_names()
-    elsewhere = tuple(dict.fromkeys(name for name in selection.ops if ":" in name))
+    elsewhere = tuple(dict.fromkeys(each for name in selection.ops if ":" in name for each in matching(name)))
     listed = [name for name in selection.ops if ":" not in name]
     ops = [*(_choose("op", listed, names) if listed or not elsewhere else ()), *elsewhere]
     codes = [code for codes_of in selection.properties for code in codes_of.upper().split(",")]

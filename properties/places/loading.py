@@ -9,9 +9,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
-from ..catalog import CATALOG
 from ..names import PluginError
-from .pool import ALONE
+from .pool import ALONE, owner_of
 from .process import AnswerError, EndedError, Process
 
 #: Seconds that the declarations of all ops together may take.
@@ -26,7 +25,7 @@ def require_loadable(
     Raises:
         PluginError: one of them cannot be loaded; the text says which, and why.
     """
-    names = [name for name in ops if name not in CATALOG]
+    names = [name for name in ops if owner_of(name)]
     if not names:
         return
     process = Process(ALONE, command=command)

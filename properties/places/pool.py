@@ -26,6 +26,7 @@ from typing import Any
 
 from ...oracles.verdicts.verdict import Cell, Verdict
 from ..catalog import CATALOG
+from ..torch_ops.patterns import PREFIX
 from .crash_limit import CrashLimit
 from .lifeline import adopt_orphans, end_orphans
 from .process import AnswerError, Process
@@ -124,7 +125,7 @@ class PoolTerms:
 
 def owner_of(op: str) -> str:
     """The owner of the workers that judge an op: the op itself, or "" for the workers that all ops of opassay share."""
-    return "" if op in CATALOG else op
+    return "" if op in CATALOG or op.startswith(PREFIX) else op
 
 
 def fair_share(workers: int) -> int:

@@ -117,12 +117,18 @@ def _judge_adjointness(judge: Judge, sample: Sample, primal: Sequence[Tensor], f
 
     _require_balance(judge, others, second(tangents), second(others), tangents, "second derivatives are not symmetric")
     if forward_mode:
-        # The jvp step takes tangents of the cotangents as well. They are zero, because only second derivatives in the
-        # inputs are compared.
-        still = [torch.zeros_like(g) for g in cotangents]
-        forward = along(("vjp", "jvp"), *cotangents, *tangents, *still)
-        for a, b in zip(forward, second(tangents), strict=True):
-            _require_agreement(judge, a, b, "jvp∘vjp differs from vjp∘vjp", "jvp∘vjp")
+        # A jvp step takes tangents of the directions before it as well. They are zero, because only second derivatives
+        # in the inputs are compared.
+        still, unmoved = ([torch.zeros_like(t) for t in directions] for directions in (cotangents, tangents))
+        right = second(tangents)
+        for word, computed in (
+            ("jvp∘vjp", along(("vjp", "jvp"), *cotangents, *tangents, *still)),
+            ("vjp∘jvp", along(("jvp", "vjp"), *tangents, *cotangents)[: len(tangents)]),
+        ):
+            for a, b in zip(computed, right, strict=True):
+                _require_agreement(judge, a, b, f"{word} differs from vjp∘vjp", word)
+        twice = along(("jvp", "jvp"), *tangents, *others, *unmoved)
+        _require_balance(judge, cotangents, twice, right, others, "jvp∘jvp differs from vjp∘vjp")
 
 
 def _require_balance(

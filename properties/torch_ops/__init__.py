@@ -1,0 +1,1 @@
+"""A generated catalog: torch's differentiable operations, each judged by what its own function says."""
