@@ -61,6 +61,12 @@ class OperatorCall:
         return sum(leaf.numel() for leaf in self.leaves if isinstance(leaf, Tensor))
 
     @property
+    def has_real_results(self) -> bool:
+        """Whether some result has real floating numbers: what others are, as complex ones, nothing here judges."""
+        with torch.no_grad():
+            return any(map(is_float, self(*self.operands)))
+
+    @property
     def operands(self) -> tuple[Tensor, ...]:
         """The differentiable tensors, in float64."""
         return tuple(self.leaves[i] for i in self.places)
@@ -123,7 +129,7 @@ def calls_of(name: str) -> tuple[OperatorCall, ...]:
     info = operators().get(name)
     if info is None:
         raise SelectionError(unknown_name("op", f"{PREFIX}{name}", (f"{PREFIX}{each}" for each in operators())))
-    made = [call for sample in _samples(info) if (call := _call(info, sample)) is not None]
+    made = [call for sample in _samples(info) if (call := _call(info, sample)) is not None and call.has_real_results]
     filled = [call for call in made if all(t.numel() for t in call.operands)]
     empty = [call for call in made if not all(t.numel() for t in call.operands)]
     least = min((call.elements for call in filled), default=0)

@@ -205,3 +205,9 @@ def test_a_pattern_means_the_names_of_operations() -> None:
 def test_three_hundred_operations_are_read() -> None:
     read = [name for name in operators() if any(not reading_of(call).why_not for call in calls_of(name))]
     assert len(read) >= 300
+
+
+def test_calls_without_a_real_result_are_not_asked() -> None:
+    assert calls_of("complex") == ()
+    verdicts = judge_in_float64(load_op("torch:complex"), "VJP", "AGREE")
+    assert {verdict.outcome for verdict in verdicts.values()} == {Outcome.UNSUPPORTED}
