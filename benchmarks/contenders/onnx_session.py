@@ -30,8 +30,8 @@ def operator(name: str) -> Function:
     def call(*arrays: Any, domain: str = "", **attributes: Any) -> Any:
         signature = tuple((array.dtype.str, array.ndim) for array in arrays)
         session = _session(name, domain, signature, repr(sorted(attributes.items())))
-        given = {f"input{i}": np.ascontiguousarray(array) for i, array in enumerate(arrays)}
-        return session.run(None, given)[0]
+        arrays_by_name = {f"input{i}": np.ascontiguousarray(array) for i, array in enumerate(arrays)}
+        return session.run(None, arrays_by_name)[0]
 
     return call
 
@@ -41,13 +41,15 @@ def _session(name: str, domain: str, signature: tuple[tuple[str, int], ...], att
     helper, onnxruntime = importlib.import_module("onnx.helper"), importlib.import_module("onnxruntime")
     named = [f"input{i}" for i in range(len(signature))]
     node = helper.make_node(name, named, ["output"], domain=domain, **dict(ast.literal_eval(attributes)))
-    told = [
+    descriptions = [
         helper.make_tensor_value_info(key, helper.np_dtype_to_tensor_dtype(np.dtype(dtype)), [None] * rank)
         for key, (dtype, rank) in zip(named, signature, strict=True)
     ]
-    element = told[-1].type.tensor_type.elem_type if name == "Where" else told[0].type.tensor_type.elem_type
+    element = (
+        descriptions[-1].type.tensor_type.elem_type if name == "Where" else descriptions[0].type.tensor_type.elem_type
+    )
     output = helper.make_tensor_value_info("output", element, None)
-    graph = helper.make_graph([node], "one", told, [output])
+    graph = helper.make_graph([node], "one", descriptions, [output])
     sets = [helper.make_opsetid("", _OPSET), helper.make_opsetid("com.microsoft", 1)]
     model = helper.make_model(graph, opset_imports=sets)
     model.ir_version = 10

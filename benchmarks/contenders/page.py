@@ -75,12 +75,12 @@ def data_of(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 def tally(data: Mapping[str, Any]) -> str:
     """The line of the README."""
     kernels, causes = _judged(data), read_causes()
-    found = {(_library_of(path), path.stem) for path in FINDINGS.glob("*.py") if _library_of(path)}
-    found |= {(each.library, each.name) for each in causes if each.kind == FAULT and not each.finding}
+    faults = {(_library_of(path), path.stem) for path in FINDINGS.glob("*.py") if _library_of(path)}
+    faults |= {(each.library, each.name) for each in causes if each.kind == FAULT and not each.finding}
     red = sum(each["verdict"] in RED for each in kernels)
     ours = {(each.library, call) for each in causes if each.kind == OURS for call in each.calls}
     return (
-        f"{_TALLY} {len(found)} faults in {len({library for library, _ in found})} libraries"
+        f"{_TALLY} {len(faults)} faults in {len({library for library, _ in faults})} libraries"
         f" ([findings](docs/findings.md)); {len(kernels)} kernels of {len({each['library'] for each in kernels})}"
         f" libraries judged in {sum(each['elements'] for each in kernels):,} elements, of which {red} are red and"
         f" {len(ours)} of these false alarms ([league](docs/league.md), {data['day']})."
@@ -93,8 +93,8 @@ def _judged(data: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def _library_of(path: Path) -> str:
-    found = re.search(r'^LIBRARY, VERSION = "([\w-]+)"', path.read_text(encoding="utf-8"), re.MULTILINE)
-    return found[1] if found else ""
+    match = re.search(r'^LIBRARY, VERSION = "([\w-]+)"', path.read_text(encoding="utf-8"), re.MULTILINE)
+    return match[1] if match else ""
 
 
 def page_of(data: Mapping[str, Any]) -> str:

@@ -36,7 +36,7 @@ def judge_contender(contender: Contender, version: str) -> dict[str, Any]:
         "contract": contender.contract, "how": contender.compiled,
     }  # fmt: skip
     try:
-        found = opassay.judge(
+        judgement = opassay.judge(
             contender.function, contender.spec, contender.arguments, contract=contender.contract, total=_SECONDS,
             questions=[code for code in QUESTIONS if code not in contender.leaves], compiled=contender.compiled,
             calls=_CALLS,
@@ -45,10 +45,14 @@ def judge_contender(contender: Contender, version: str) -> dict[str, Any]:
         record |= {"verdict": "raised", "error": f"{type(err).__name__}: {err}"[:500], "arithmetic": "", "elements": 0}
         record |= {"sees": None, "causes": [], "weaknesses": []}
     else:
-        record |= {"verdict": str(found.verdict), "error": found.error[:500], "arithmetic": found.arithmetic}
-        record |= {"elements": sum(each.judged for each in found.findings), "sees": _seen(contender)}
-        causes = [_cause(each) for each in found.causes or found.suspicions]
-        record |= {"causes": causes, "weaknesses": list(found.weaknesses)}
+        record |= {
+            "verdict": str(judgement.verdict),
+            "error": judgement.error[:500],
+            "arithmetic": judgement.arithmetic,
+        }
+        record |= {"elements": sum(each.judged for each in judgement.findings), "sees": _seen(contender)}
+        causes = [_cause(each) for each in judgement.causes or judgement.suspicions]
+        record |= {"causes": causes, "weaknesses": list(judgement.weaknesses)}
     seconds, day = round(time.perf_counter() - begun, 1), datetime.now(UTC).date().isoformat()
     return {**record, "seconds": seconds, "day": day}
 

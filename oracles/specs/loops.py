@@ -29,8 +29,8 @@ def _loop(condition: Any, body: Callable[..., Any], carried: Sequence[Any], rest
     return tuple(carried)
 
 
-def _branch(chosen: Any, yes: Callable[..., Any], no: Callable[..., Any], operands: Sequence[Any] = ()) -> Any:
-    return yes(*operands) if bool(chosen) else no(*operands)
+def _branch(condition: Any, yes: Callable[..., Any], no: Callable[..., Any], operands: Sequence[Any] = ()) -> Any:
+    return yes(*operands) if bool(condition) else no(*operands)
 
 
 def _map(function: Callable[..., Any], rows: Sequence[Any], rest: Sequence[Any]) -> Any:

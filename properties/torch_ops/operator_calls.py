@@ -129,15 +129,15 @@ def calls_of(name: str) -> tuple[OperatorCall, ...]:
     info = operators().get(name)
     if info is None:
         raise SelectionError(unknown_name("op", f"{PREFIX}{name}", (f"{PREFIX}{each}" for each in operators())))
-    made = [call for sample in _samples(info) if (call := _call(info, sample)) is not None and call.has_real_results]
-    filled = [call for call in made if all(t.numel() for t in call.operands)]
-    empty = [call for call in made if not all(t.numel() for t in call.operands)]
+    calls = [call for sample in _samples(info) if (call := _call(info, sample)) is not None and call.has_real_results]
+    filled = [call for call in calls if all(t.numel() for t in call.operands)]
+    empty = [call for call in calls if not all(t.numel() for t in call.operands)]
     least = min((call.elements for call in filled), default=0)
     small = [call for call in filled if call.elements <= max(ELEMENTS, least)]
-    chosen = [*small[:: -(-len(small) // CALLS) or 1], *empty[:2]]
+    spread = [*small[:: -(-len(small) // CALLS) or 1], *empty[:2]]
     return tuple(
         OperatorCall(f"{i} {call.text}", call.operator, call.leaves, call.structure, call.places)
-        for i, call in enumerate(chosen)
+        for i, call in enumerate(spread)
     )
 
 

@@ -200,12 +200,12 @@ def _add_form(out: Affine, primitive: str, xs: Sequence[Affine], params: Params,
     if chain is not None and chain.chain.steps:
         # A chain goes on from the states without its roundings; what their slopes leave out goes by magnitudes.
         sources = [(slope, *x.chain_state(its)) for (slope, x), its in zip(slopes, forms, strict=True)]
-        left = rest + _of_accumulators(primitive, xs, out, params) + radius * ((_STEPS + terms) * SLACK)
+        remainder = rest + _of_accumulators(primitive, xs, out, params) + radius * ((_STEPS + terms) * SLACK)
         state, off = _map_forms(out, [(slope, source) for slope, source, _ in sources], None)
-        left = sum((slope.sizes(loose) for slope, _, loose in sources if np.any(loose)), left + off)
-        out.state = state, left
+        remainder = sum((slope.sizes(loose) for slope, _, loose in sources if np.any(loose)), remainder + off)
+        out.state = state, remainder
         if np.any(chain.radii()):  # The terms may be made and added up in any order.
-            added = np.broadcast_to(np.maximum(chain.radii(), own) + left, out.shape)
+            added = np.broadcast_to(np.maximum(chain.radii(), own) + remainder, out.shape)
             form = collect(limits, out.shape, [state.part], added, whole * _FORGOTTEN, whole)
     if not np.isfinite(form.radius).all():
         out.state = None

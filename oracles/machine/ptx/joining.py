@@ -56,11 +56,11 @@ def _following(entry: Listing, number: int) -> list[int]:
 
 def _reach(following: list[list[int]], number: int) -> set[int]:
     """The blocks to which some way leads from a block."""
-    found: set[int] = set()
+    reachable: set[int] = set()
     waiting = list(following[number])
     while waiting:
         each = waiting.pop()
-        if each not in found:
-            found.add(each)
+        if each not in reachable:
+            reachable.add(each)
             waiting += following[each]
-    return found
+    return reachable

@@ -170,16 +170,16 @@ class CandidateApart:
             GoneError: it has ended, is late, takes too much memory, or says something else.
             LateError: the whole judgement is out of time.
         """
-        own, left = OwnTime(self._process.pid), seconds
+        own, rest = OwnTime(self._process.pid), seconds
         look = functools.partial(self._require_light, own)
         while True:
             try:
-                return self._process.answer(time.monotonic() + left, look)
+                return self._process.answer(time.monotonic() + rest, look)
             except EndedError as err:
                 late = not self._process.ended
                 # A machine with more to do than processors lets a process wait, which is no time of its own.
-                left = seconds - own.seconds() if late else 0.0
-                if left < _LEAST:
+                rest = seconds - own.seconds() if late else 0.0
+                if rest < _LEAST:
                     raise GoneError(f"{f'after {seconds:.3g} s: ' if late else ''}{err}", late) from err
             except AnswerError as err:
                 raise GoneError(f"said {err}") from err
