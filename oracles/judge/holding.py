@@ -16,6 +16,7 @@ from ...reference.choice import Choice
 from ...reference.condition import EITHER, Condition, possibly, surely
 from ...reference.exact import Exact
 from ...reference.formats import EVERY_FORMAT
+from ...reference.residual import Residual
 from ..bound import accept
 from ..bound.rounding import Ball
 from ..bound.rounding.casts import before_cast
@@ -24,7 +25,7 @@ from ..specs.storage import format_of
 from ..verdicts.verdict import Code
 from ..verdicts.violation import Violation
 
-#: An output as the rounding reading has it: a ball, or an array of integers or truth values.
+#: An output as the rounding reading has it: a ball, an array of integers or truth values, or what a residual says.
 Reading = Any
 
 
@@ -51,6 +52,7 @@ class Standing:
         ball: the reading it was held against; None for an output that is not floating.
         in_sets: its elements in their accept sets; None for an output that is not floating.
         picks: the choices that a candidate was seen to make where rounding leaves them open.
+        by_residual: whether it was judged by its residual.
     """
 
     wrong: Violation | None
@@ -62,6 +64,7 @@ class Standing:
     reason: str = ""
     in_sets: accept.Elements | None = None
     picks: Mapping[str, Any] | None = None
+    by_residual: bool = False
 
     @property
     def elements(self) -> int:
@@ -144,27 +147,31 @@ def _special(
 
 
 def _hold_whole(name: str, computed: Tensor, need: Reading) -> Standing:
-    """Hold an output of integers or truth values; of what rounding leaves open, anything that it allows is right."""
+    """Hold an output that is no ball; of what rounding leaves open, anything that it allows is right."""
     values, right, shown = _place_whole(computed, need)
-    not_judged = values.size - int(np.count_nonzero(need.judged())) if isinstance(need, Choice) else 0
+    by_residual = isinstance(need, Residual)
+    every = np.ones(values.shape, dtype=bool)
+    judged = need.judged(values) if by_residual else need.judged() if isinstance(need, Choice) else every
+    not_judged = values.size - int(np.count_nonzero(judged))
     wrong, is_open = None, False
     if not right.all():
         at = tuple(int(i) for i in np.argwhere(~right)[0])
-        why = need.explain(values) if isinstance(need, Choice) else ""
+        why = need.explain(values) if isinstance(need, (Choice, Residual)) else ""
         lines = [f"why        {why}"] if why else []
         lines.append(f"outside    {np.count_nonzero(~right)} of {right.size} elements")
-        wrong = Violation(Code.VALUE, f"{name}{list(at) or ''} is {values[at]}, need {shown[at]}", tuple(lines))
+        need_there = f"need what leaves less of its equation, as {shown[at]}" if by_residual else f"need {shown[at]}"
+        wrong = Violation(Code.VALUE, f"{name}{list(at) or ''} is {values[at]}, {need_there}", tuple(lines))
     elif isinstance(need, Condition):
         # A truth value that rounding leaves open is as wide as it can be.
         is_open = 2 * int(np.count_nonzero(np.asarray(need) == EITHER)) > values.size
-    return Standing(wrong, values.size - not_judged, not_judged, is_open)
+    return Standing(wrong, values.size - not_judged, not_judged, is_open, by_residual=by_residual)
 
 
 def _place_whole(computed: Tensor, need: Reading) -> tuple[Any, Any, Any]:
-    """Integers or truth values as an array, which of them are right, and what they are likely to be."""
+    """An output that is no ball as an array, which elements are right, and what they are likely to be."""
     # NumPy has not all of torch's floating dtypes; float64 has all of their values.
     values = (computed.detach().double() if computed.dtype.is_floating_point else computed.detach()).cpu().numpy()
-    if isinstance(need, Choice):  # integers that hang on floating values
+    if isinstance(need, (Choice, Residual)):  # integers that hang on floating values, and laws of an equation
         right, shown = need.accepts(values), need.likely()
     elif isinstance(need, Condition):
         shown = np.asarray(possibly(need))

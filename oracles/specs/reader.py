@@ -20,6 +20,7 @@ from ...reference.draw import Draw
 from ...reference.dtypes import dtype_name
 from ...reference.formats import FORMATS
 from ...reference.missing import NoReadingError
+from ...reference.residual import Residual
 from ...reference.whole import Whole, integers, settle, truncate
 from .calls import UntraceableError
 from .decisions import Decisions
@@ -36,7 +37,7 @@ from .node_facts import (
     narrow_dtypes,
     only_moves,
 )
-from .rules import MOVES, REPEATING, RULES, Rule, truth_of
+from .rules import MOVES, REPEATING, RULES, Rule, gives_residual, truth_of
 from .rules.table import overloads
 from .storage import STORAGE_DTYPES, by_way_of_float32, cast_to
 from .unwritten import describe, differ, read_memory, takes_memory
@@ -162,6 +163,8 @@ class Reader(torch.fx.Interpreter):
 
     def _by_rule(self, node: torch.fx.Node, args: Any, kwargs: Mapping[str, Any]) -> Any:
         rule = RULES.get(node.target)
+        if any(isinstance(leaf, Residual) for leaf in pytree.tree_leaves((args, kwargs))):
+            return _move_residual(node, args, kwargs)
         if takes_memory(node):
             return read_memory(node, args, self.marked, self._lift)
         if any(isinstance(leaf, Choice) for leaf in pytree.tree_leaves((args, kwargs))):
@@ -178,6 +181,8 @@ class Reader(torch.fx.Interpreter):
             args, kwargs = pytree.tree_map(self._lift_integers, (args, dict(kwargs)))
         if rule is None:
             raise UntraceableError(f"it uses {_describe_node(node)}, which {_NO_RULE}")
+        if gives_residual(node):
+            _require_digits(node, self.reading)
         result = _apply_rule(rule, args, kwargs)
         draw = decided_by_draw(node, result) if node in self.drawing else None
         return result if draw is None else self._take(node, draw)
@@ -266,7 +271,7 @@ class Reader(torch.fx.Interpreter):
         """A result, marked as one that an evaluation may store in the dtype that the spec has there."""
         result = self._of_dtype(result, node)
         dtype = dtype_of(node)
-        if dtype is None or not dtype.is_floating_point:
+        if dtype is None or isinstance(result, Residual) or not dtype.is_floating_point:
             return result
         if not isinstance(result, Array):
             result = self._lift(result if isinstance(result, Condition) else np.asarray(result))
@@ -312,6 +317,10 @@ def first_line(err: Exception) -> str:
 
 
 _NO_RULE = "has no rule; give a formula in NumPy"
+_BY_RESIDUAL = (
+    "a factor or a solution, which is known by its residual alone; give that as a result, and what follows by a spec of"
+    " its own, which takes it as an argument"
+)
 _DRAWS = "draws random numbers of a kind that is not known; put it in evaluation, or hand them in as an argument"
 
 
@@ -340,6 +349,26 @@ def _with_signs_of_zeros(negative: Any, x: Any) -> Any:
 
 def _apply_rule(rule: Rule, args: Any, kwargs: Mapping[str, Any]) -> Any:
     return rule(*args, **{name: value for name, value in kwargs.items() if name not in _OF_MEMORY})
+
+
+def _require_digits(node: torch.fx.Node, reading: Any) -> None:
+    """Refuse a factor or a solution in fewer digits than the contract of the reading has, whose law would be wrong."""
+    fmt = FORMATS[dtype_name(pytree.tree_leaves(node.meta["val"])[0].dtype)]
+    contract = getattr(reading, "contract", None)
+    if contract is not None and fmt.precision < contract.accumulate.precision:
+        why = "and the inputs are of more digits; hand those in as they are used there"
+        raise UntraceableError(f"it uses {_describe_node(node)} in {fmt.name}, {why}")
+
+
+def _move_residual(node: torch.fx.Node, args: Any, kwargs: Mapping[str, Any]) -> Residual:
+    """What is judged by its residual at other places: nothing else can be made of it."""
+    first, *rest = args
+    if node.target not in MOVES or not isinstance(first, Residual):
+        raise UntraceableError(f"it uses {_describe_node(node)} of {_BY_RESIDUAL}")
+    try:
+        return first.moved(lambda x: _apply_rule(RULES[node.target], (x, *rest), kwargs))
+    except ValueError as err:
+        raise UntraceableError(f"it uses {_describe_node(node)} of {_BY_RESIDUAL}") from err
 
 
 def _is_nothing(value: Any) -> bool:

@@ -14,6 +14,7 @@ from ...oracles.bound.terms import Terms, terms
 from ...oracles.judge.holding import Reading, Standing
 from ...oracles.op.declaration import dtype_name
 from ...reference.formats import EVERY_FORMAT
+from ...reference.residual import Residual
 from .agreement import disagreement, operands_of
 from .arguments import CallArguments, Tensor
 from .comparing import decide_by, hold_in_turn
@@ -68,6 +69,8 @@ def bound(spec: Any, *args: Any, contract: str | Terms = DEFAULT) -> Bound | tup
     for ball, tensor in zip(chosen, _tensors_asked(run), strict=False):
         if isinstance(ball, Ball):
             rows.append(_bound(ball, ball.contract.stores.name if read_spec.numpy else dtype_name(tensor.dtype)))
+    if not rows and any(isinstance(each, Residual) for each in chosen):
+        raise SpecError(f"{read_spec.name} gives what is judged by its residual: no element has a bound by itself")
     if not rows:
         dtypes = ", ".join(dtype_name(y.dtype) for y in run.outputs) or "no tensor"
         raise SpecError(f"{read_spec.name} gives {dtypes}, need a floating tensor: nothing else has a bound")

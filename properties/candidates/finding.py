@@ -83,6 +83,7 @@ class Finding:
         sampled: which share of the question was asked of a large problem, in words; empty for all of it.
         left_out: what of the question could not be asked, in words; empty where all of it was.
         call: that shows what is wrong, where one call does. verdict: of a property of the table.
+        by_residual: whether some of the elements were judged by their residual.
     """
 
     question: str
@@ -94,6 +95,7 @@ class Finding:
     elements: int = 0
     call: FailingCall | None = None
     verdict: Verdict | None = None
+    by_residual: bool = False
 
     @property
     def is_wrong(self) -> bool:
@@ -114,6 +116,7 @@ class Finding:
         scope = f"{self.judged} elements{share}" if self.judged else share.strip()
         if self.judged < self.elements:
             scope = f"{self.judged} of {self.elements} elements{share}"
+        scope = f"{scope} by their residual" if self.by_residual else scope
         return f"{scope}; {self.left_out}" if self.left_out else scope
 
 
@@ -124,8 +127,10 @@ def summed(question: str, found: Sequence[Standing], arguments: CallArguments) -
     if wrong is not None:
         wrong = wrong.with_lines(f"input      {arguments.text}")
         return Finding(question, Outcome.FAIL, wrong, judged, elements=elements)
+    by_residual = any(each.by_residual for each in found)
     vacuous = any(each.vacuous or (each.elements and not each.judged) for each in found)
-    return Finding(question, Outcome.WEAK if vacuous else Outcome.VERIFIED, None, judged, elements=elements)
+    outcome = Outcome.WEAK if vacuous else Outcome.VERIFIED
+    return Finding(question, outcome, None, judged, elements=elements, by_residual=by_residual)
 
 
 def raised(question: str, text: str, refusable: bool = False) -> Finding:

@@ -41,6 +41,7 @@ from ...oracles.specs.calls import buffers_of
 from ...oracles.specs.decisions import Decisions
 from ...oracles.specs.drawing import drawing_nodes
 from ...oracles.specs.lines import calls_spec
+from ...oracles.specs.rules import has_residuals
 from ...oracles.verdicts.violation import error_lines, error_name
 from ...reference.algorithms import algorithm_of, algorithms
 from ...reference.array import Array, store
@@ -284,6 +285,10 @@ class Specification:
     def is_random(self, arguments: CallArguments, state: State) -> bool:
         """Whether the spec draws random numbers."""
         return not self.numpy and bool(drawing_nodes(self.traced_at(arguments, state).graph))
+
+    def has_residuals(self, arguments: CallArguments, state: State) -> bool:
+        """Whether outputs are judged by their residuals, which have no derivatives."""
+        return not self.numpy and has_residuals(self.traced_at(arguments, state).graph)
 
     def drawn_outputs(self, arguments: CallArguments, state: State) -> frozenset[int]:
         """Positions of the outputs that hang on random numbers."""

@@ -21,7 +21,8 @@ A spec may choose by values (`topk`, `argmax`, `sort`) and compute from what it 
 number, a branch or a shape may hang on the values of integers and truth values that the spec is given, such as offsets,
 lengths, page tables and routes, but not on floating ones, because rounding may decide it. So `scan`, `while_loop`,
 `cond` and `map` of torch are read as what they call in turn; a loop is given all that it reads as carried operands.
-Transforms of Fourier, decompositions of matrices (`torch.fft`, `torch.linalg` beside norms and products) and special
+What Cholesky and triangular solves give is judged by its residual, where a spec ends so: [residuals.md](residuals.md).
+Transforms of Fourier, other decompositions (`torch.fft`, `torch.linalg` beside those, norms and products) and special
 functions beyond `erf` have no rule.
 
 Between a spec's inputs and its results, which are real, numbers may be complex: `view_as_complex`, `complex`, `polar`,
@@ -47,6 +48,7 @@ _TITLES = {
     "slopes": "Functions with slopes of their own", "steps": "Kernels of several steps",
     "activations": "Activations", "alignment": "Alignment", "codes": "Bytes", "counting": "Counts and places",
     "elementwise": "Functions of elements", "indexing": "Reading and writing at places", "images": "Images and signals",
+    "equations": "Factors and solutions",
     "losses": "Losses", "norms": "Norms and lengths", "ordering": "Ordering and scans",
     "products": "Products of matrices", "reductions": "Reductions", "structure": "Shapes and constants",
 }  # fmt: skip

@@ -93,6 +93,11 @@ class Chance(Array):
     def shape(self) -> tuple[int, ...]:
         return self.values.shape  # type: ignore[no-any-return]
 
+    @property
+    def contract(self) -> Contract:
+        """The contract of the evaluation."""
+        return self.workspace.contract
+
     def comparable(self) -> Any:
         return self.values
 

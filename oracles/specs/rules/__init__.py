@@ -5,6 +5,7 @@ from . import alignment as alignment
 from . import codes as codes
 from . import counting as counting
 from . import elementwise as elementwise
+from . import equations as equations
 from . import images as images
 from . import indexing as indexing
 from . import losses as losses
@@ -16,6 +17,8 @@ from . import slopes as slopes
 from . import steps as steps
 from . import structure as structure
 from .elementwise import truth_of as truth_of
+from .equations import gives_residual as gives_residual
+from .equations import has_residuals as has_residuals
 from .table import DECOMPOSED as DECOMPOSED
 from .table import MOVES as MOVES
 from .table import REPEATING as REPEATING

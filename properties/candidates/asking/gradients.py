@@ -109,6 +109,8 @@ def gradients_at(session: Session, at: CallArguments, drawn: str, place: Gradien
     few = [t.dtype for t in (*outputs, *floating(arguments.tensors)) if not is_computed_in(t.dtype)]
     if few:
         return not_asked("GRAD", f"a gradient would have to be stored in {dtype_name(few[0])}, as its tensor is")
+    if spec.has_residuals(arguments, state):
+        return not_asked("GRAD", "the spec gives what is judged by its residual, of which no gradient is judged")
     # A buffer that is written needs no gradient; what does must not be written where autograd is to go through it.
     places = zip(run.written, run.names[len(run.outputs) :], strict=True)
     moving = [name for place, name in places if isinstance(place, int) or place in spec.parameters]

@@ -1,0 +1,83 @@
+"""Aten operations of linear algebra whose results are right by what they leave of an equation."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import torch
+
+from ....reference.array import constant
+from ....reference.missing import NoReadingError
+from ....reference.residual import CholeskyResidual, SubstitutionErrors, TriangularResidual
+from .table import Rule, enter, overloads
+
+
+def _errors_of(x: Any) -> SubstitutionErrors:
+    """The rounding errors that the contract of a ball allows an evaluation."""
+    contract = getattr(x, "contract", None)
+    if contract is None:
+        raise NoReadingError("it is known by its residual alone, which has no derivatives and no digits")
+    products, unit = contract.products, contract.roundoff
+    if products.narrow is not None or products.accumulators is not None:
+        raise NoReadingError("no law is known for factors of fewer exponents, or for accumulators of tensor cores")
+    if products.partials is not None:
+        unit = max(unit, products.partials.unit_roundoff)
+    # An ulp is two units, and the square of a root is off by twice what the root is.
+    root = 1 + math.ceil(4 * contract.functions.ulps["sqrt"])
+    division = math.ceil(contract.division)
+    factors, sums = products.factors, max(products.sums, 1.0)
+    return SubstitutionErrors(unit * sums, factors, division, root, contract.underflow, contract.limit)
+
+
+def _ends_of(x: Any) -> tuple[Any, Any]:
+    low, high = constant(x).ends()
+    return np.asarray(low), np.asarray(high)
+
+
+def _cholesky(a: Any, upper: bool = False) -> Any:
+    return CholeskyResidual(_ends_of(a), upper, _errors_of(constant(a)))
+
+
+def _cholesky_and_info(a: Any, upper: bool = False, check_errors: bool = False) -> Any:
+    return _cholesky(a, upper), np.zeros(np.shape(a)[:-2], dtype=np.int32)
+
+
+def _solve_triangular(a: Any, b: Any, upper: bool, left: bool = True, unitriangular: bool = False) -> Any:
+    matrix, right = _ends_of(a), _ends_of(b)
+    errors = _errors_of(constant(b))
+    if left:
+        return TriangularResidual(matrix, right, upper, unitriangular, errors)
+    # X A = B is A^T X^T = B^T.
+    matrix, right = (tuple(np.swapaxes(end, -1, -2) for end in ends) for ends in (matrix, right))
+    transposed = TriangularResidual(matrix, right, not upper, unitriangular, errors)
+    return transposed.moved(lambda x: np.swapaxes(x, -1, -2))
+
+
+def _triangular_solve(
+    b: Any, a: Any, upper: bool = True, transpose: bool = False, unitriangular: bool = False
+) -> tuple[Any, Any]:
+    matrix = np.swapaxes(a, -1, -2) if transpose else a
+    return _solve_triangular(matrix, b, upper != transpose, True, unitriangular), a
+
+
+_RULES: dict[str, Rule] = {
+    "cholesky": _cholesky,
+    "linalg_cholesky_ex": _cholesky_and_info,
+    "linalg_solve_triangular": _solve_triangular,
+    "triangular_solve": _triangular_solve,
+}
+enter(_RULES)
+#: Operations that give what is judged by its residual.
+_OPERATIONS = frozenset(overloads(" ".join(_RULES)))
+
+
+def has_residuals(graph: torch.fx.GraphModule) -> bool:
+    """Whether a spec gives what is judged by its residual, of which no derivative is known."""
+    return any(map(gives_residual, graph.graph.nodes))
+
+
+def gives_residual(node: torch.fx.Node) -> bool:
+    """Whether an operation gives what is judged by its residual."""
+    return node.target in _OPERATIONS

@@ -1,0 +1,191 @@
+"""Candidates of specs that give factors and solutions, which are judged by their residuals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from opassay import SpecError, assert_conforms, bound, judge
+from opassay.properties.candidates.judgement import Judgement
+
+Tensor = torch.Tensor
+ASKED = ["GIVEN", "SEEDS", "SIGNS", "NEARONE", "WIDE", "GRAD"]
+
+
+def factor(x: Tensor) -> Tensor:
+    """Of a Gram matrix, which is symmetric whatever x is."""
+    return torch.linalg.cholesky(x @ x.mT + torch.eye(x.shape[-2], dtype=x.dtype))
+
+
+def solution(t: Tensor, b: Tensor) -> Tensor:
+    return torch.linalg.solve_triangular(t, b, upper=False)
+
+
+def by_columns(x: Tensor) -> Tensor:
+    a = x @ x.mT + torch.eye(x.shape[-2], dtype=x.dtype)
+    columns: list[Tensor] = []
+    for j in range(a.shape[-1]):
+        rest = a[..., j] - sum((column * column[..., j, None] for column in columns), torch.zeros_like(a[..., j]))
+        rest = torch.where(torch.arange(a.shape[-1]) < j, 0.0, rest)
+        columns.append(rest / rest[..., j, None].sqrt())
+    return torch.stack(columns, -1)
+
+
+def in_blocks(x: Tensor) -> Tensor:
+    a = x @ x.mT + torch.eye(x.shape[-2], dtype=x.dtype)
+    half = a.shape[-1] // 2
+    top = torch.linalg.cholesky(a[..., :half, :half])
+    below = torch.linalg.solve_triangular(top, a[..., half:, :half].mT, upper=False).mT
+    end = torch.linalg.cholesky(a[..., half:, half:] - below @ below.mT)
+    zeros = torch.zeros_like(below.mT)
+    return torch.cat([torch.cat([top, zeros], -1), torch.cat([below, end], -1)], -2)
+
+
+def by_rows(t: Tensor, b: Tensor) -> Tensor:
+    rows: list[Tensor] = []
+    for i in range(t.shape[-1]):
+        rest = b[..., i, :]
+        for j, row in enumerate(rows):
+            rest = rest - t[..., i, j, None] * row
+        rows.append(rest * (1 / t[..., i, i, None]))
+    return torch.stack(rows, -2)
+
+
+def from_below(t: Tensor, b: Tensor) -> Tensor:
+    return torch.linalg.solve_triangular(t.flip(-1, -2), b.flip(-2), upper=True).flip(-2)
+
+
+def signs(x: Tensor) -> Tensor:
+    return -factor(x)
+
+
+def without_a_term(x: Tensor) -> Tensor:
+    return torch.linalg.cholesky(x @ x.mT + torch.eye(x.shape[-2], dtype=x.dtype) * (1 + 1e-3))
+
+
+def in_bfloat16(x: Tensor) -> Tensor:
+    return factor(x).bfloat16().to(x.dtype)
+
+
+def transposed(x: Tensor) -> Tensor:
+    return factor(x).mT
+
+
+def of_the_other_triangle(t: Tensor, b: Tensor) -> Tensor:
+    return torch.linalg.solve_triangular(t, b, upper=True)
+
+
+def of_ones(t: Tensor, b: Tensor) -> Tensor:
+    return torch.linalg.solve_triangular(t, b, upper=False, unitriangular=True)
+
+
+def once_more(t: Tensor, b: Tensor) -> Tensor:
+    return solution(t, b) * (1 + 1e-5)
+
+
+def by_series(t: Tensor, b: Tensor) -> Tensor:
+    """The Neumann series of the strict triangle, without its last terms."""
+    diagonal = t.diagonal(dim1=-2, dim2=-1)[..., None]
+    x = b / diagonal
+    for _ in range(t.shape[-1] // 2):
+        x = (b - t.tril(-1) @ x) / diagonal
+    return x
+
+
+def judged(candidate: Callable[..., Tensor], spec: Any, dtype: torch.dtype) -> Judgement:
+    generator = torch.Generator().manual_seed(0)
+    x, b = (torch.randn(2, 6, n, generator=generator, dtype=dtype) for n in (6, 2))
+    return judge(candidate, spec, (x,) if spec is factor else (x, b), questions=ASKED, seed=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize(
+    ("candidate", "spec"),
+    [(factor, factor), (by_columns, factor), (in_blocks, factor)]
+    + [(each, solution) for each in (solution, by_rows, from_below)],
+)  # fmt: skip
+def test_right_ones_are_accepted(candidate: Callable[..., Tensor], spec: Any, dtype: torch.dtype) -> None:
+    judgement = judged(candidate, spec, dtype)
+    assert str(judgement.verdict) == "accepted", str(judgement)
+    texts = {each.question: each.text for each in judgement.findings}
+    elements = 2 * 6 * (6 if spec is factor else 2)
+    assert all(texts[code] == f"{elements} elements by their residual" for code in ASKED[:-1])
+    assert texts["GRAD"] == "the spec gives what is judged by its residual, of which no gradient is judged"
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize(
+    ("candidate", "spec"),
+    [(each, factor) for each in (signs, without_a_term, in_bfloat16, transposed)]
+    + [(each, solution) for each in (of_the_other_triangle, of_ones, once_more, by_series)],
+)  # fmt: skip
+def test_wrong_ones_are_refused(candidate: Callable[..., Tensor], spec: Any, dtype: torch.dtype) -> None:
+    judgement = judged(candidate, spec, dtype)
+    assert str(judgement.verdict) == "rejected", str(judgement)
+    assert "GIVEN" in [each.question for each in judgement.findings if each.is_wrong]
+
+
+def test_a_card_names_the_residual() -> None:
+    (cause, *_) = judged(once_more, solution, torch.float32).causes
+    assert "need what leaves less of its equation" in cause.wrong.title
+    assert any(line.startswith("why        T X - B at [") for line in cause.wrong.lines)
+
+
+def test_what_follows_from_a_residual_is_refused() -> None:
+    def sum_of(t: Tensor, b: Tensor) -> Tensor:
+        return solution(t, b).sum(-1)
+
+    def first_row(t: Tensor, b: Tensor) -> Tensor:
+        return solution(t, b)[..., 0, :]
+
+    for spec, operation in ((sum_of, "aten.sum"), (first_row, "aten.select")):
+        judgement = judge(spec, spec, (torch.eye(3), torch.ones(3, 2)), questions=["GIVEN"])
+        assert operation in judgement.error
+        assert "known by its residual alone" in judgement.error
+
+
+def test_a_factor_of_fewer_digits_than_the_inputs_is_refused() -> None:
+    def narrow(x: Tensor) -> Tensor:
+        return torch.linalg.cholesky(x.float())
+
+    def wide(x: Tensor) -> Tensor:
+        return torch.linalg.cholesky(x.double())
+
+    judgement = judge(narrow, narrow, (torch.eye(3).double(),), questions=["GIVEN"])
+    assert "in float32, and the inputs are of more digits" in judgement.error
+    assert str(judge(wide, wide, (torch.eye(3),), questions=["GIVEN"]).verdict) == "accepted"
+
+
+@pytest.mark.filterwarnings("ignore:torch.cholesky is deprecated", "ignore:torch.triangular_solve is deprecated")
+def test_other_forms_are_read() -> None:
+    def upper(x: Tensor) -> Tensor:
+        return torch.linalg.cholesky(x, upper=True)
+
+    def old(b: Tensor, t: Tensor) -> Tensor:
+        return torch.triangular_solve(b, t, upper=False, transpose=True).solution
+
+    def from_the_right(t: Tensor, b: Tensor) -> Tensor:
+        return torch.linalg.solve_triangular(t, b.mT, upper=True, left=False)
+
+    x, b = torch.randn(4, 4, generator=torch.Generator().manual_seed(1)).double(), torch.ones(4, 2).double()
+
+    def uplo(x: Tensor) -> Tensor:
+        return torch.cholesky(x)
+
+    for spec, args in ((upper, (x @ x.T,)), (uplo, (x @ x.T,)), (old, (b, x)), (from_the_right, (x, b))):
+        judgement = judge(spec, spec, args, questions=["GIVEN"])
+        assert str(judgement.verdict) == "accepted", str(judgement)
+        wrong = judge(lambda *each, spec=spec: spec(*each) * (1 + 1e-12), spec, args, questions=["GIVEN"])
+        assert str(wrong.verdict) == "rejected"
+
+
+def test_one_output_is_held_by_its_residual_and_has_no_bound() -> None:
+    x = torch.randn(3, 3, generator=torch.Generator().manual_seed(2))
+    assert_conforms(by_columns(x), factor, x)
+    with pytest.raises(AssertionError, match="rounding explains"):
+        assert_conforms(factor(x).bfloat16().float(), factor, x)
+    with pytest.raises(SpecError, match="judged by its residual: no element has a bound"):
+        bound(factor, x)
