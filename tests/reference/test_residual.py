@@ -84,8 +84,8 @@ def test_evaluations_are_right_whatever_the_condition(dtype: Any) -> None:
             pairs += [(solution_of(t, b), evaluate(t, b)) for evaluate in (substitute, substitute_by_columns)]
             pairs += [(solution_of(t.T[::-1, ::-1].T, b[::-1], upper=True), substitute(t, b)[::-1])]
             for law, values in pairs:
-                refused += np.count_nonzero(~law.accepts(values))
-                judged += np.count_nonzero(law.judged(values))
+                refused += int(np.count_nonzero(~law.accepts(values)))
+                judged += int(np.count_nonzero(law.judged(values)))
                 assert law.explain(values) == ""
     assert refused == 0
     assert judged == sum(4 * (3 * n * n + 3 * n * 2) for n in range(1, 13))
