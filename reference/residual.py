@@ -12,6 +12,7 @@ as what a spec computes is; then the evaluation has had some operand between the
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -122,6 +123,7 @@ class _OfMatrices(Residual):
     def __init__(self, shape: tuple[int, ...], errors: SubstitutionErrors) -> None:
         super().__init__(shape)
         self.errors = errors
+        self._last: tuple[bytes, tuple[Any, Any, list[str]]] | None = None
 
     @abstractmethod
     def _faults(self, at: tuple[int, ...], values: Any) -> tuple[Any, Any, Callable[[int, int], str]]:
@@ -131,27 +133,28 @@ class _OfMatrices(Residual):
             at: which of the stack. values: the matrix.
         """
 
-    def _every(self, values: Any, which: int) -> Any:
+    def _every(self, values: Any) -> tuple[Any, Any, list[str]]:
+        """What `_faults` says of all matrices, and of each that is wrong a sentence; of the last values it is known."""
         values = np.asarray(values, dtype=np.float64)
-        out = np.empty(self.shape, dtype=bool)
-        for at in np.ndindex(self.shape[:-2]):
-            out[at] = self._faults(at, values[at])[which]
-        return out
+        key = values.tobytes()
+        if self._last is None or self._last[0] != key:
+            wrong, judged, texts = np.empty(self.shape, dtype=bool), np.empty(self.shape, dtype=bool), []
+            for at in np.ndindex(self.shape[:-2]):
+                wrong[at], judged[at], describe = self._faults(at, values[at])
+                if wrong[at].any():
+                    i, j = map(int, np.argwhere(wrong[at])[0])
+                    texts.append(describe(i, j))
+            self._last = (key, (wrong, judged, texts))
+        return self._last[1]
 
     def accepts(self, values: Any) -> Any:
-        return ~self._every(values, 0)
+        return ~self._every(values)[0]
 
     def judged(self, values: Any) -> Any:
-        return self._every(values, 1)
+        return self._every(values)[1]
 
     def explain(self, values: Any) -> str:
-        values = np.asarray(values, dtype=np.float64)
-        for at in np.ndindex(self.shape[:-2]):
-            wrong, _, describe = self._faults(at, values[at])
-            if wrong.any():
-                i, j = map(int, np.argwhere(wrong)[0])
-                return describe(i, j)
-        return ""
+        return next(iter(self._every(values)[2]), "")
 
 
 class CholeskyResidual(_OfMatrices):
@@ -361,5 +364,13 @@ def _integers(*arrays: Any) -> tuple[list[Any], int]:
 def _ratio(what: str, at: tuple[int, int], numbers: Any, allowed: Any, unit: int) -> str:
     """A sentence about one residual; numbers and bounds in integers, of which so many make 1."""
     size, most = abs(Fraction(numbers[at])), Fraction(allowed[at])
-    text = f"{what} at {list(at)} is {float(Fraction(numbers[at]) / unit):.6g}, and rounding explains"
-    return f"{text} {float(most / unit):.3g} (a share of {float(size / most):.4g})" if most else f"{text} nothing"
+    text = f"{what} at {list(at)} is {_float(Fraction(numbers[at]) / unit):.6g}, and rounding explains"
+    return f"{text} {_float(most / unit):.3g} (a share of {_float(size / most):.4g})" if most else f"{text} nothing"
+
+
+def _float(x: Fraction) -> float:
+    """The nearest float; an infinity for what is larger than all."""
+    try:
+        return float(x)
+    except OverflowError:
+        return math.inf if x > 0 else -math.inf

@@ -142,6 +142,7 @@ def test_faults_of_solutions_are_refused() -> None:
         assert text in law.explain(values)
     for values in (right.astype(np.float32), substitute(t + np.eye(6) * 1e-10, b), np.linalg.solve(t.T, b), right * 0):
         assert not law.accepts(values).all()
+    assert "(a share of inf)" in law.explain(right * 0)
     assert not solution_of(t, b, unit=True).accepts(right).all()
 
 
