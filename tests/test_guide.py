@@ -40,7 +40,8 @@ def test_the_guide_runs_as_written(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("page", "blocks"), [("ranks.md", 1), ("devices.md", 6), ("own_op.md", 4), ("verify_kernel.md", 4)]
+    ("page", "blocks"),
+    [("ranks.md", 1), ("devices.md", 6), ("own_op.md", 4), ("verify_kernel.md", 4), ("residuals.md", 1)],
 )
 def test_a_page_shows_what_its_programs_print(page: str, blocks: int, capsys: pytest.CaptureFixture[str]) -> None:
     text = (DOCS / page).read_text(encoding="utf-8")
