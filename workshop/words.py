@@ -40,10 +40,10 @@ _GROUPS = {
 _TAIL = """\
 ## Beside NumPy
 
-`opassay.reference.array` has `erf`, `erfc` and `sigmoid`, which NumPy lacks; `store` (a rounding to the format of a
-stored intermediate; with `STORAGE`, of its derivatives, too), `constant` (a value that no derivative flows through),
-`attach` (a value with the slope of another expression), `choose` (a choice whose slope at the tie is stated) and
-`amax` (a maximum whose slope ties share).
+`opassay.reference.array` has `erf`, `erfc`, `gammaln`, `polygamma(n, x)` and `sigmoid`, which NumPy lacks; `store` (a
+rounding to the format of a stored intermediate; with `STORAGE`, of its derivatives, too), `constant` (a value that no
+derivative flows through), `attach` (a value with the slope of another expression), `choose` (a choice whose slope at
+the tie is stated) and `amax` (a maximum whose slope ties share).
 """
 
 

@@ -17,6 +17,8 @@ from .constants import one_less as one_less
 from .elementwise import choose as choose
 from .elementwise import erf as erf
 from .elementwise import erfc as erfc
+from .elementwise import gammaln as gammaln
+from .elementwise import polygamma as polygamma
 from .elementwise import sigmoid as sigmoid
 from .kind import BILINEAR as BILINEAR
 from .kind import ELEMENTWISE as ELEMENTWISE

@@ -7,10 +7,16 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from mpmath.libmp import from_float, to_float
 
 from ..condition import Condition
+from ..gamma import log_gamma
+from ..gamma import polygamma as polygamma_of
 from .constants import Precise
 from .kind import ELEMENTWISE, SPECIAL, WORDS, Array, bind, constant
+
+#: Bits of a float, and some more.
+_DIGITS = 60
 
 
 def _elementwise(primitive: str) -> Callable[..., Array]:
@@ -82,6 +88,26 @@ def erfc(x: Any) -> Any:
     return bind("erfc", (x,), {}) if isinstance(x, Array) else _of_floats(math.erfc)(x)
 
 
+def gammaln(x: Any) -> Any:
+    """log |Γ(x)|."""
+    if isinstance(x, Array):
+        return bind("gammaln", (x,), {})
+    return _of_floats(lambda number: to_float(log_gamma(from_float(number), _DIGITS)))(x)
+
+
+def polygamma(order: int, x: Any) -> Any:
+    """The derivative of log Γ(x) of order n + 1: digamma for n = 0, trigamma for n = 1.
+
+    Raises:
+        ValueError: the order is negative.
+    """
+    if order < 0:
+        raise ValueError(f"polygamma: got n={order}, need n >= 0")
+    if isinstance(x, Array):
+        return bind("polygamma", (x,), {"order": int(order)})
+    return _of_floats(lambda number: to_float(polygamma_of(order, from_float(number), _DIGITS)))(x)
+
+
 #: The primitives that are functions of NumPy; its power is another one, by its exponent.
 _UFUNCS = [each for each in (getattr(np, name, None) for name in ELEMENTWISE) if isinstance(each, np.ufunc)]
 _COMPARISONS = (np.less, np.less_equal, np.greater, np.greater_equal, np.equal, np.not_equal)
@@ -94,6 +120,8 @@ SPECIAL.update(
         "erf": erf,
         "erfc": erfc,
         "expit": sigmoid,
+        "gammaln": gammaln,
+        "psi": lambda x: polygamma(0, x),
         "log_expit": lambda x: -np.logaddexp(0.0, -x),
         "logit": lambda x: np.log(x / (1.0 - x)),
         "xlogy": lambda x, y: choose(np.equal(x, 0.0), 0.0, x * np.log(choose(np.equal(x, 0.0), 1.0, y))),

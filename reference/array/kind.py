@@ -39,6 +39,7 @@ ELEMENTWISE = frozenset(
     | {"log", "log1p", "tanh", "sigmoid", "power", "maximum", "minimum", "where", "attach"}
     | {"sin", "cos", "tan", "arcsin", "arccos", "arctan", "sinh", "cosh", "arcsinh", "arccosh", "arctanh"}
     | {"exp2", "log2", "log10", "cbrt", "erf", "erfc", "arctan2", "hypot", "logaddexp", "fmod", "float_power"}
+    | {"gammaln", "polygamma"}
     | {"floor", "ceil", "rint", "trunc", "sign"}
 )
 #: Linear primitives that move elements: what they return is exact in every reading.

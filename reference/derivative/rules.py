@@ -24,6 +24,7 @@ from ..array import (
     choose,
     constant,
     one_less,
+    polygamma,
     scatter,
     sigmoid,
     store,
@@ -163,6 +164,8 @@ DIAGONAL: dict[str, tuple[Function, ...]] = {
     "cbrt": (lambda g, y, xs, _: g / (3.0 * np.square(y)),),
     "erf": (lambda g, y, xs, _: g * (TWO_OVER_ROOT_PI * np.exp(-np.square(xs[0]))),),
     "erfc": (lambda g, y, xs, _: -g * (TWO_OVER_ROOT_PI * np.exp(-np.square(xs[0]))),),
+    "gammaln": (lambda g, y, xs, _: g * polygamma(0, xs[0]),),
+    "polygamma": (lambda g, y, xs, params: g * polygamma(params["order"] + 1, xs[0]),),
     "arctan2": _angle_rules(),
     "hypot": (lambda g, y, xs, _: g * (xs[0] / y), lambda g, y, xs, _: g * (xs[1] / y)),
     "logaddexp": (

@@ -8,6 +8,8 @@ from typing import Any, TypeAlias
 
 from mpmath import libmp
 
+from .. import gamma
+
 #: mpmath's raw number, `formats.Raw`; mpmath itself is untyped.
 Raw: TypeAlias = Any
 Unary: TypeAlias = Callable[[Raw], Raw]
@@ -174,6 +176,7 @@ def unary(bits: int) -> dict[str, Unary]:
         "rint": libmp.mpf_nint,
         "trunc": _trunc,
         "sign": _sign,
+        "gammaln": lambda x: gamma.log_gamma(x, bits),
     }
 
 

@@ -20,6 +20,7 @@ import mpmath
 import numpy as np
 from mpmath import libmp
 
+from .. import gamma
 from ..array import Array, Irrational, Operands, Params, Precise
 from .functions import irrational
 from .numbers import DEFAULT_PRECISION, Raw, bits_in_use, precision, primitives_at
@@ -64,6 +65,9 @@ class Exact(Array):
             return Exact(wrap_scalar(rule(*xs, **params)))
         if primitive == "power":
             xs.append(_constant(params["exponent"]))
+        if primitive == "polygamma":
+            function = functools.partial(gamma.polygamma, params["order"], bits=bits_in_use())
+            return Exact(wrap_scalar(np.frompyfunc(function, 1, 1)(*xs)))
         # What other parameters say is how an evaluation may approximate the function, which has one exact value.
         return Exact(wrap_scalar(primitives_at(bits_in_use())[primitive](*xs)))
 

@@ -10,7 +10,7 @@ import operator
 
 import flint
 
-from .intervals import INFINITY, ONE, WHOLE, ZERO, Function, Interval, divide, extended, is_point, negative
+from .intervals import INFINITY, NAN, ONE, WHOLE, ZERO, Function, Interval, divide, extended, is_point, negative
 
 arb = flint.arb
 
@@ -53,6 +53,31 @@ _OF_ONE: dict[str, Function] = {
 #: Functions of one argument, by the names of primitives.
 UNARY: dict[str, Function] = {name: extended(name, function) for name, function in _OF_ONE.items()}
 UNARY |= {"sigmoid": sigmoid, "exp2": lambda x: power(arb(2), x)}
+
+
+def _logarithm_of_gamma(x: Interval) -> Interval:
+    """log |Γ(x)|, whose poles are no landmarks: from Γ(x) Γ(1 − x) = π / sin(πx) where x is negative."""
+    if x.is_nan():
+        return x
+    if is_point(x) and (not x.is_finite() or (x.is_integer() and x <= 0)):
+        return INFINITY
+    value = x.lgamma() if x > 0 else (arb.pi() / abs(x.sin_pi())).log() - (1 - x).lgamma()
+    return value if value.is_finite() else WHOLE
+
+
+UNARY["gammaln"] = _logarithm_of_gamma
+
+
+def polygamma(order: int, x: Interval) -> Interval:
+    """The derivative of log Γ of order n + 1; with both signs at a pole there is none, but at zero that of +0."""
+    if x.is_nan() or x == -INFINITY:
+        return NAN
+    if x == INFINITY:
+        return ZERO if order else INFINITY
+    if is_point(x) and x.is_integer() and x <= 0:
+        return INFINITY if order % 2 else -INFINITY if x == 0 else NAN
+    value = flint.acb(x).polygamma(flint.acb(order)).real if order else x.digamma()
+    return value if value.is_finite() else WHOLE
 
 
 def _power(x: Interval, exponent: Interval) -> Interval:

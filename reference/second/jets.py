@@ -175,6 +175,11 @@ def of_name(name: str, x: Jet) -> Jet:
     return applied(x, value, lambda at, degree: series.coefficients(name, at, value, degree))
 
 
+def polygamma(order: int, x: Jet) -> Jet:
+    value = functions.polygamma(order, x.value)
+    return applied(x, value, lambda at, degree: series.of_polygamma(order, at, degree))
+
+
 def power(x: Jet, exponent: Jet) -> Jet:
     """x to a constant power by its own series; to one that moves as exp(r log x)."""
     value = functions.power(x.value, exponent.value)

@@ -230,6 +230,7 @@ _PRIMITIVES: dict[str, Callable[..., Any]] = {
     "cast": _cast,
     "attach": lambda x, y, kept=False: _elementwise("attach")(x, y),
     "erf": lambda x, absolute=False: _elementwise("erf")(x),
+    "polygamma": lambda x, order: np.frompyfunc(functools.partial(jets.polygamma, order), 1, 1)(x),
     "sum": lambda x, axes, means=False: _rows(x, axes, total_of),
     "prod": lambda x, axes: _rows(x, axes, _multiplied),
     "max": lambda x, axes, shared=False: _rows(x, axes, jets.largest_of),

@@ -13,7 +13,7 @@ from math import factorial
 
 import flint
 
-from .functions import UNARY, power
+from .functions import UNARY, polygamma, power
 from .intervals import NAN, ONE, WHOLE, ZERO, Interval, add, divide, is_point, multiply, negative, point, subtract
 
 #: (x, f(x), degree) -> the coefficients from the first on.
@@ -88,6 +88,11 @@ def _sigmoid(s: flint.arb_series) -> flint.arb_series:
     return 1 / (1 + (-s).exp()) if s[0] >= 0 else 1 - 1 / (1 + s.exp())
 
 
+def of_polygamma(order: int, x: Interval, degree: int) -> list[Interval]:
+    """The coefficients of ψ^(n), or for n = −1 of log Γ: ψ^(n + k) / k!."""
+    return [divide(polygamma(order + k, x), point(factorial(k))) for k in range(1, degree + 1)]
+
+
 #: By the names of primitives.
 SERIES: dict[str, Series] = {
     "exp": _cycle("exp"), "expm1": _cycle("exp"), "exp2": _cycle("exp2", rate=flint.arb.const_log2),
@@ -101,6 +106,7 @@ SERIES: dict[str, Series] = {
     "arccosh": _of_arb(lambda s: ((s - 1) * (s + 1)).rsqrt().integral()),
     "arctanh": _of_arb(lambda s: ((1 + s).log() - (1 - s).log()) / 2),
     "erf": _of_arb(flint.arb_series.erf), "erfc": _of_arb(flint.arb_series.erfc),
+    "gammaln": lambda x, y, degree: of_polygamma(-1, x, degree),
     # At zero that is the middle of the two one-sided slopes.
     "absolute": lambda x, y, degree: [UNARY["sign"](x), *[ZERO] * (degree - 1)],
     **dict.fromkeys(("floor", "ceil", "rint", "trunc", "sign"), lambda x, y, degree: [ZERO] * degree),

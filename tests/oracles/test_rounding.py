@@ -16,7 +16,7 @@ from opassay.oracles.bound.rounding.ball import RULES
 from opassay.oracles.bound.rounding.functions import erf_centre, erfc_centre
 from opassay.oracles.bound.terms import terms
 from opassay.reference.algorithms import Algorithm, Inapplicable
-from opassay.reference.array import PRIMITIVES, STORAGE, among, attach, bind, erf, erfc, store
+from opassay.reference.array import PRIMITIVES, STORAGE, among, attach, bind, erf, erfc, gammaln, polygamma, store
 from opassay.reference.derivative import vjp
 from opassay.reference.exact import evaluate, exact, precision, to_float_pair
 from opassay.reference.formats import BINARY32, FORMATS, round_array
@@ -53,6 +53,7 @@ ATTACKED: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...], bool]
     "bases": (lambda a: np.log2(a * 3.0) + np.log10(a / 3.0) * np.exp2(a * 0.1), ((4, 3),), True),
     "cube roots": (lambda a: np.cbrt(a * 3.0 - a) + np.cbrt(a / 7.0), ((4, 3),), False),
     "error functions": (lambda a: erf(a * 0.3) * a + erfc(a / 3.0), ((4, 3),), False),
+    "gamma functions": (lambda a: gammaln(a * 0.3) + polygamma(0, a / 3.0) * polygamma(1, a * 0.7), ((4, 3),), False),
     "angles": (lambda a, b: np.arctan2(a * 3.0, b / 3.0) + np.hypot(a / 7.0, b * 3.0), ((4, 3), (3,)), False),
     "logaddexp": (lambda a, b: np.logaddexp(a / 3.0, b * 0.1) + np.logaddexp(a, a - 0.7), ((4, 3), (3,)), False),
     "remainders": (lambda a, b: np.fmod(a * 3.0, b / 3.0), ((4, 3), (3,)), False),

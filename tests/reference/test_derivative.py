@@ -70,6 +70,8 @@ FORMULAS: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...], Any]]
     "cbrt": (lambda a: np.cbrt(a), ((5,),), _any),
     "erf": (lambda a: array.erf(a), ((3,),), _any),
     "erfc": (lambda a: array.erfc(a), ((3,),), _any),
+    "gammaln": (lambda a: array.gammaln(a), ((3,),), _any),
+    "polygamma": (lambda a: array.polygamma(0, a) * array.polygamma(2, a), ((3,),), _any),
     "arctan2": (lambda a, b: np.arctan2(a, b), ((2, 3), (3,)), _any),
     "hypot": (lambda a, b: np.hypot(a, b), ((2, 3), (3,)), _any),
     "logaddexp": (lambda a, b: np.logaddexp(a, b), ((2, 3), (3,)), _any),

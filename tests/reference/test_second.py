@@ -53,7 +53,8 @@ _INSIDE, _ABOVE = np.array([-0.9, -0.2, 0.3, 0.99]), np.array([1.2, 2.5, 30.0])
 _UNARY: dict[str, Any] = {
     **dict.fromkeys(
         ("absolute", "square", "exp", "expm1", "tanh", "sigmoid", "sin", "cos", "tan", "arctan", "sinh", "cosh",
-         "arcsinh", "exp2", "cbrt", "erf", "erfc", "floor", "ceil", "rint", "trunc", "sign", "negative"), _ANY
+         "arcsinh", "exp2", "cbrt", "erf", "erfc", "floor", "ceil", "rint", "trunc", "sign", "negative",
+         "gammaln", "polygamma"), _ANY
     ),
     **dict.fromkeys(("sqrt", "log", "log1p", "log2", "log10"), _POSITIVE),
     **dict.fromkeys(("arcsin", "arccos", "arctanh"), _INSIDE),
@@ -71,7 +72,7 @@ def test_the_readings_agree_on_every_primitive_and_its_derivatives(name: str) ->
             return given[0]  # only the shape is asked for
         if name == "power":
             return np.power(given[0], 0.1) * np.power(given[1], -2.0)
-        return bind(name, given, {"absolute": False} if name == "erf" else {})
+        return bind(name, given, {"erf": {"absolute": False}, "polygamma": {"order": 1}}.get(name, {}))
 
     for word in ((), *FIRST, *SECOND, THIRD[0]):
         assert _findings(formula, word, operands) == {"agree"}, word

@@ -23,7 +23,7 @@ lengths, page tables and routes, but not on floating ones, because rounding may 
 `cond` and `map` of torch are read as what they call in turn; a loop is given all that it reads as carried operands.
 What Cholesky and triangular solves give is judged by its residual, where a spec ends so: [residuals.md](residuals.md).
 Transforms of Fourier, other decompositions (`torch.fft`, `torch.linalg` beside those, norms and products) and special
-functions beyond `erf` have no rule.
+functions beyond `erf`, `lgamma`, `digamma` and `polygamma` have no rule.
 
 Between a spec's inputs and its results, which are real, numbers may be complex: `view_as_complex`, `complex`, `polar`,
 sums, products, also of matrices, quotients by real numbers, `abs`, `angle`, `exp`, conjugates and what moves elements.

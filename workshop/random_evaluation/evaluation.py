@@ -21,6 +21,8 @@ import numpy as np
 
 from opassay.oracles.bound.contract import EXP2, Contract
 from opassay.oracles.bound.rounding.functions import erf_centre, erfc_centre
+from opassay.oracles.bound.rounding.gamma import ULPS as GAMMA_ULPS
+from opassay.oracles.bound.rounding.gamma import gammaln_centre, polygamma_centre
 from opassay.reference.algorithms import STORED, Inapplicable, algorithms
 from opassay.reference.array import Array, Operands, Params, cast
 from opassay.reference.condition import EITHER, Condition, possibly, surely
@@ -191,6 +193,13 @@ def _erf(working: Working, x: Legal, absolute: bool = False) -> Any:
     return working.off(value, working.contract.functions.ulps["erf"])
 
 
+def _gamma(centre: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, off by as many ulps as those that libraries document."""
+    return lambda working, x, **params: working.off(
+        widen(functools.partial(centre, **params), working)(x.values), GAMMA_ULPS
+    )
+
+
 def _logaddexp(working: Working, a: Legal, b: Legal) -> Any:
     functions, largest = working.contract.functions.ulps, np.maximum(a.values, b.values)
     gap = np.where(a.values == b.values, working.type(0.0), working.round(-np.abs(a.values - b.values)))
@@ -340,6 +349,8 @@ _RULES: dict[str, Callable[..., Any]] = {
     "float_power": _float_power,
     "erf": _erf,
     "logaddexp": _logaddexp,
+    "gammaln": _gamma(gammaln_centre),
+    "polygamma": _gamma(lambda x, order: polygamma_centre(order, x)),
     "where": _where,
     "attach": _attach,
     "store": _store,

@@ -18,6 +18,7 @@ convolution, need not be formed: see `insertions.py`.
 from . import casts as casts  # The modules of rules enter themselves into the table of rules.
 from . import common_errors as common_errors
 from . import functions as functions
+from . import gamma as gamma
 from . import insertions as insertions
 from . import lattice as lattice
 from . import products as products

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from ....reference.algorithms import STORED, Algorithm
-from ....reference.array import Array, among, attach_slopes, constant, erf, erfc, sigmoid, store
+from ....reference.array import Array, among, attach_slopes, constant, erf, erfc, gammaln, polygamma, sigmoid, store
 from ....reference.condition import Condition, condition, possibly, surely
 from .table import DECOMPOSED, Rule, enter, may_store, with_numbers
 
@@ -229,6 +229,9 @@ enter(
         "reciprocal": lambda x: 1.0 / x,
         "erf": erf,
         "erfc": erfc,
+        "lgamma": gammaln,
+        "digamma": lambda x: polygamma(0, x),
+        "polygamma": polygamma,
         "sigmoid": sigmoid,
         "pow.Scalar": lambda base, x: np.power(_scalar(x, base), x),
         "pow.Tensor_Tensor": np.power,

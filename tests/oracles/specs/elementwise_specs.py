@@ -39,7 +39,7 @@ ACTIVATIONS: dict[str, Spec] = {
 }
 _SAME_NAME = """
 sigmoid tanh erf erfc exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan sinh cosh asinh acosh atanh floor
-ceil round trunc sign frac sqrt rsqrt reciprocal square abs neg nan_to_num sinc
+ceil round trunc sign frac sqrt rsqrt reciprocal square abs neg nan_to_num sinc lgamma digamma
 """
 _OF_TWO = "atan2 pow fmod remainder hypot logaddexp xlogy copysign fmax fmin maximum minimum"
 ONE: dict[str, Spec] = {
