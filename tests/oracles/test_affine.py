@@ -15,10 +15,9 @@ from opassay.oracles.bound.contract import contract
 from opassay.oracles.bound.rounding import Ball, affine, balls, forms, slopes
 from opassay.oracles.specs import traced
 from opassay.reference.array import sigmoid
-from opassay.reference.derivative import vjp
 from opassay.reference.exact import evaluate, to_float_pair
 from tests.oracles.spec_judging import accepted, drawn, read
-from workshop.checking.directed import decompose, directed_errors, with_gradients
+from workshop.checking.directed import decompose, directed_errors
 from workshop.random_evaluation import evaluate_at_random
 
 TERMS = contract("float32")
@@ -116,27 +115,11 @@ def test_a_form_holds_the_exact_value_and_random_evaluations(name: str) -> None:
         assert np.all(np.abs(computed - ball.centre) <= ball.radii())
 
 
-@pytest.mark.parametrize("name", ["sinkhorn of 8 rounds", "8 layer norms", "5 steps of newton and schulz"])
-def test_gradients_of_a_chain_are_held_and_narrow(name: str) -> None:
-    spec, text, shape = CHAINS[name]
-    shape = (1, *shape[1:]) if len(shape) == 3 else (shape[0], 6)
-    x, g = drawn(shape, shape, seed=5)
-    formula = traced(spec, x)
-    arrays = [x.double().numpy(), g.double().numpy()]
-
-    def pulled(*operands: Any) -> Any:
-        return vjp(formula, operands[:1])[1](operands[1])
-
-    (ball,) = balls(pulled, arrays, TERMS)
-    radius = torch.as_tensor(np.array(ball.radii())).reshape(-1)
-    graph = decompose(with_gradients(text, g), (x,))
-    for element in (0, radius.numel() - 1):
-        error = directed_errors(graph, (x,), 0, element).reshape(-1).abs()
-        assert (error <= radius).all()
-        assert radius[element] <= 100 * error[element]
-    for seed in range(4):
-        (computed,) = evaluate_at_random(pulled, arrays, TERMS, np.random.default_rng(seed))
-        assert np.all(np.abs(computed - ball.centre) <= ball.radii())
+def test_derivatives_have_no_forms() -> None:
+    (x,) = drawn((4, 4), seed=5)
+    formula, arrays = traced(sinkhorn(8), x), [x.double().numpy()]
+    (narrow,), (wide,) = (balls(formula, arrays, contract("float32", order=order)) for order in (0, 1))
+    assert narrow.radii().max() * 100 < wide.radii().max()
 
 
 def _in_bfloat16(a: Tensor, b: Tensor) -> Tensor:

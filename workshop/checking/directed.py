@@ -42,16 +42,6 @@ def decompose(spec: Spec, inputs: Sequence[Tensor]) -> torch.fx.GraphModule:
     return graph
 
 
-def with_gradients(spec: Spec, cotangent: Tensor) -> Spec:
-    """The gradients of a spec's only output, in all its inputs, by reverse mode."""
-
-    def gradients(*inputs: Tensor) -> tuple[Tensor, ...]:
-        leaves = [x.detach().requires_grad_() for x in inputs]
-        return torch.autograd.grad(spec(*leaves), leaves, cotangent.to(leaves[0].dtype))
-
-    return gradients
-
-
 class _Directed(torch.fx.Interpreter):
     """Evaluates a graph with errors: `signs` has for each operation the sign of every element's error."""
 
