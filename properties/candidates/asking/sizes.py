@@ -266,10 +266,11 @@ def _sum_up(findings: list[tuple[MemoryLayout, Finding]]) -> Finding:
 
 
 def _equal_along_rows(arguments: CallArguments) -> CallArguments:
-    """The arguments with the values of the first index along axis 0 at all others."""
+    """The arguments with the values of the first index along axis 0 at all others, of floating tensors."""
 
     def first_row(tensor: Tensor) -> Tensor:
-        return tensor[:1].expand(tensor.shape).clone() if tensor.ndim and tensor.numel() else tensor
+        changes = tensor.is_floating_point() and tensor.ndim and tensor.numel()
+        return tensor[:1].expand(tensor.shape).clone() if changes else tensor
 
     return arguments.changed(first_row)
 

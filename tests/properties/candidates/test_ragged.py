@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -251,3 +252,20 @@ def test_sequences_change_places_with_all_that_belongs_to_them() -> None:
         assert ends.diff().tolist() == sizes.tolist() == [max(row[0], 0) for row in places.tolist()]
         kinds = {2: 10, 5: 12, 1: 13}
         assert tokens.tolist() == [kinds[n] for n in sizes.tolist() for _ in range(n)]
+
+
+def test_offsets_stay_offsets_where_memory_is_laid_out_otherwise() -> None:
+    """Equal along axis 0 they would be no offsets; a kernel that takes the last for the number of rows is right."""
+
+    def sums(x: Tensor, offsets: Tensor) -> Tensor:
+        return torch.stack([x[i:j].sum(0) for i, j in itertools.pairwise(offsets.tolist())])
+
+    def to_the_end(x: Tensor, offsets: Tensor) -> Tensor:
+        return torch.stack([part.sum(0) for part in torch.tensor_split(x, offsets[1:-1])])
+
+    def of_dense_offsets(x: Tensor, offsets: Tensor) -> Tensor:
+        return sums(x, torch.as_strided(offsets, offsets.shape, (1,)))
+
+    given = (_normal(9, 5), torch.tensor([0, 3, 3, 9]))
+    assert judge(to_the_end, sums, given, questions=["STRIDES"]).verdict is Ruling.ACCEPTED
+    assert judge(of_dense_offsets, sums, given, questions=["STRIDES"]).verdict is Ruling.REJECTED
