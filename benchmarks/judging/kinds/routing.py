@@ -32,7 +32,7 @@ def routed(
 
 
 def routed_at_once(x: Tensor, up: Tensor, gates: Tensor, expert: Tensor) -> Tensor:
-    return (F.silu(torch.einsum("tc,tkcd->tkd", x, up[expert])) * gates[..., None]).sum(1)
+    return (F.silu(torch.einsum("tc,tkcd->tkd", x, up[expert[:, :2]])) * gates[:, :2, None]).sum(1)
 
 
 def multiplied(
@@ -71,7 +71,7 @@ def restored(
 
 
 def restored_at_once(x: Tensor, gates: Tensor, places: Tensor) -> Tensor:
-    return torch.einsum("tk,tkc->tc", gates, x[places])
+    return torch.einsum("tk,tkc->tc", gates[:, :2], x[places[:, :2]])
 
 
 def balanced(logits: Tensor, expert: Tensor, *, times: float = 4.0, axis: int = -1, first: int = 0) -> Tensor:

@@ -221,6 +221,22 @@ def test_a_size_at_which_a_loop_becomes_too_long_is_not_read(monkeypatch: pytest
     assert 3 * 99 < max(lengths) < 3000
 
 
+def test_a_size_at_which_products_become_too_long_is_not_asked() -> None:
+    """Each product of rows with rows takes the cube of a size, however few elements the argument has."""
+    rows: list[int] = []
+
+    def spec(x: Tensor) -> Tensor:
+        gram = x @ x.T
+        return gram @ gram @ x
+
+    def kernel(x: Tensor) -> Tensor:
+        rows.append(len(x))
+        return spec(x)
+
+    assert judge(kernel, spec, (_normal(4, 3),), questions=["SIZES"]).verdict is Ruling.ACCEPTED
+    assert 100 < max(rows) < 1000
+
+
 def test_a_formula_is_read_with_the_integers_of_each_call() -> None:
     formula = formula_of(lambda x, n: x[: int(n)].sum())
     x = np.array([1.0, 2.0, 4.0])
