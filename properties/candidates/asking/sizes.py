@@ -78,7 +78,8 @@ def sizes(session: Session) -> Finding:
 def _many_rows(session: Session) -> Finding | None:
     """So many rows that an output has more than 2^20 elements, a few of which are held; None where that is not asked.
 
-    It is not asked of a spec that mixes its rows, nor where so many rows would take the candidate long.
+    It is not asked of a spec that mixes its rows or takes them one after another, nor where so many rows would take the
+    candidate long.
     """
     outputs = session.native.outputs
     count = len(outputs[0]) if outputs and outputs[0].ndim else 0
@@ -92,6 +93,10 @@ def _many_rows(session: Session) -> Finding | None:
     zeros = [_like(t, shape, rng) for t, shape in zip(given, shapes, strict=True)]
     tensors = [drawn(t, WAYS["SIGNS"], rng) if t.dtype.is_floating_point else t for t in zeros]
     many = session.given.with_tensors(tensors)
+    shapes = [(some, *t.shape[1:]) if t.ndim and len(t) == count else tuple(t.shape) for t in given]
+    most = _count_work(session)._replace(multiplications=math.inf)
+    if not _is_short(session, _with_shapes(session, shapes, rng), most):  # To read a loop over all rows takes hours.
+        return None
     part = part_of(session.spec, many, session.terms, _READ)
     if part is None or session.first.repeat.seconds * _SOME > _SECONDS:
         return None
@@ -159,11 +164,16 @@ class _Counter(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-def _most_work(session: Session) -> _Work:
-    """The work that a call of the spec may have at another size."""
+def _count_work(session: Session) -> _Work:
+    """The work of a call of the spec at the given inputs."""
     with _Counter(_Work(math.inf, math.inf)) as counter:
         session.spec.outputs(session.given, session.spec.state)
-    given = counter.work
+    return counter.work
+
+
+def _most_work(session: Session) -> _Work:
+    """The work that a call of the spec may have at another size."""
+    given = _count_work(session)
     return _Work(
         max(_OPERATIONS, _TIMES_GIVEN * given.operations),
         max(_MULTIPLICATIONS, _TIMES_GIVEN * given.multiplications),

@@ -237,6 +237,25 @@ def test_a_size_at_which_products_become_too_long_is_not_asked() -> None:
     assert 100 < max(rows) < 1000
 
 
+def test_a_loop_over_rows_is_not_read_at_a_million_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    lengths: list[int] = []
+
+    def traced_at(self: Specification, *args: Any) -> Any:
+        lengths.extend(len(t) for t in args[0].tensors)
+        return read(self, *args)
+
+    def spec(x: Tensor) -> Tensor:
+        rows = [torch.zeros_like(x[0])]
+        for row in x:
+            rows.append(rows[-1] * 0.5 + row)
+        return torch.stack(rows[1:])
+
+    read = Specification.traced_at
+    monkeypatch.setattr(Specification, "traced_at", traced_at)
+    assert judge(spec, spec, (_normal(4, 3),), questions=["SIZES"]).verdict is Ruling.ACCEPTED
+    assert 100 < max(lengths) < 1000
+
+
 def test_a_formula_is_read_with_the_integers_of_each_call() -> None:
     formula = formula_of(lambda x, n: x[: int(n)].sum())
     x = np.array([1.0, 2.0, 4.0])
