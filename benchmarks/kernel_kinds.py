@@ -48,8 +48,9 @@ def judged(kind: Kind, way: Any, dtype: torch.dtype, *questions: str) -> tuple[s
     """The verdict, the seconds of the processor that it took, and why it is none of the usual ones."""
     start = time.process_time()
     judgement = opassay.judge(way, kind.spec, kind.inputs(dtype), questions=questions)
-    why = judgement.causes[0].question + ": " + judgement.causes[0].text if judgement.causes else judgement.error
-    return str(judgement.verdict), time.process_time() - start, str(why).partition("\n")[0]
+    causes = [f"{cause.question}: {cause.text}" for cause in judgement.causes]
+    why = [*causes, *judgement.weaknesses[::-1], str(judgement.error)][0]
+    return str(judgement.verdict), time.process_time() - start, why.partition("\n")[0]
 
 
 def main() -> int:

@@ -39,7 +39,7 @@ def gated_norm(
 
 
 def gated_norm_at_once(x: Tensor, gate: Tensor, w: Tensor) -> Tensor:
-    scale = 1 / torch.sqrt(torch.einsum("tc,tc->t", x, x)[:, None] / x.shape[-1] + 1e-5)
+    scale = 1 / torch.sqrt((x * x).sum(-1, keepdim=True) / x.shape[-1] + 1e-5)
     return x * (w * gate / (1 + torch.exp(-gate))) * scale
 
 
@@ -123,7 +123,7 @@ def gemm_of_bytes(
 
 
 def gemm_of_bytes_in_float(a: Tensor, b: Tensor, row: Tensor, column: Tensor, bias: Tensor) -> Tensor:
-    return bias + torch.outer(row, column) * (a.to(row.dtype) @ b.to(row.dtype))
+    return bias + torch.outer(row, column) * (a.to(row.dtype)[:, :, None] * b.to(row.dtype)).sum(1)
 
 
 def _bytes(dtype: torch.dtype) -> tuple[Tensor, ...]:
@@ -149,6 +149,8 @@ def blocks_of_eight(
     a: Tensor, b: Tensor, rows: Tensor, columns: Tensor, *, turned: bool = False, once: bool = False, few: int = 0
 ) -> Tensor:
     """e4m3 times e4m3 with a scale for each block of 4 of the sum, on both sides."""
+    if a.shape[1] != 4 * rows.shape[1]:
+        raise ValueError(f"rows has {rows.shape[1]} blocks, need {a.shape[1]} / 4")
     total = torch.zeros(a.shape[0], b.shape[1], dtype=rows.dtype)
     for i in range(rows.shape[1] - few):
         own = a[:, 4 * i : 4 * i + 4].to(rows.dtype) @ b[4 * i : 4 * i + 4].to(rows.dtype)
@@ -202,7 +204,7 @@ KINDS = (
          mistakes(group_norm, groups=1, acts=False, eps=1e-2)),
     Kind("clamped gated unit", gated, normals((4, 6), (6, 10), (5, 3)), {"by halves": gated_by_halves},
          mistakes(gated, turned=True, most=1.0, slope=1.0)),
-    Kind("Hadamard transform", hadamard, normals((4, 8)), {"by a matrix": hadamard_by_matrix},
+    Kind("Hadamard transform", hadamard_by_matrix, normals((4, 8)), {"by butterflies": hadamard},
          mistakes(hadamard, scale=1 / 8, steps=2, sign=1.0)),
     Kind("norm to int8", norm_to_bytes, normals((4, 8), (8,)), {"fused": norm_to_bytes_fused},
          mistakes(norm_to_bytes, most=128.0, eps=1e-1, whole=True)),

@@ -14,6 +14,7 @@ Way = Callable[..., Any]
 Draw = Callable[[torch.dtype], tuple[Any, ...]]
 HALVES = (torch.bfloat16, torch.float16)
 NAN_AND_INF = ("NAN", "INF")
+WIDE_TOO = (*NAN_AND_INF, "WIDE")
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,8 @@ class Kind:
         right: other evaluations, which compute half types in float32. wrong: mistakes.
         dtypes: of the floating arguments.
         skips: questions that right kernels are not asked, because they multiply by zero what the spec leaves out, or
-            add up what becomes infinite, and so have a NaN where the spec has none.
+            add up what becomes infinite, and so have a NaN where the spec has none; or because their differences of
+            cumulative sums have no digit left where one of the summands is large.
     """
 
     name: str

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from .kind import NAN_AND_INF, Kind, mistakes, normals
+from .kind import NAN_AND_INF, WIDE_TOO, Kind, mistakes, normals
 
 
 def _below(t: int, first: int = 0) -> Tensor:
@@ -242,7 +242,7 @@ def gru_by_parts(x: Tensor, h: Tensor, w: Tensor, u: Tensor) -> Tensor:
 
 KINDS = (
     Kind("GDN", gated_delta, normals((6, 3), (6, 3), (6, 4), (6,), (6,)), {"in chunks": gated_delta_in_chunks},
-         mistakes(gated_delta, decays=False, erases=False, scale=1.0), skips=NAN_AND_INF),
+         mistakes(gated_delta, decays=False, erases=False, scale=1.0), skips=WIDE_TOO),
     Kind("DeltaNet", delta, normals((5, 3), (5, 3), (5, 4), (5,)), {"by matrices": delta_by_matrices},
          mistakes(delta, reads=1, sign=-1.0, erases=False)),
     Kind("linear attention", linear, normals((7, 4), (7, 4), (7, 5)), {"in turn": linear_in_turn},
@@ -250,15 +250,15 @@ KINDS = (
     Kind("retention", retention, normals((7, 4), (7, 4), (7, 5)), {"in chunks": retention_in_chunks},
          mistakes(retention, decay=0.875**2, first=1, scale=1.0), skips=NAN_AND_INF),
     Kind("Mamba", selective, normals((6, 3), (6, 3), (3, 4), (6, 4), (6, 4), (3,)), {"by sums": selective_by_sums},
-         mistakes(selective, skip=False, positive=False, reads=1), skips=NAN_AND_INF),
+         mistakes(selective, skip=False, positive=False, reads=1), skips=WIDE_TOO),
     Kind("Mamba 2", dual, normals((6, 2, 3), (6, 2), (2,), (6, 4), (6, 4)), {"in chunks": dual_in_chunks},
-         mistakes(dual, positive=False, reads=1, scale=1.01), skips=NAN_AND_INF),
+         mistakes(dual, positive=False, reads=1, scale=1.01), skips=WIDE_TOO),
     Kind("short convolution", short_conv, normals((7, 5), (5, 4), (5,)), {"by taps": short_conv_by_taps},
          mistakes(short_conv, shift=1, acts=False, turned=True)),
     Kind("HGRN", mixed, normals((6, 5), (6, 5)), {"by two sigmoids": mixed_by_lerp},
          mistakes(mixed, first=True, keeps=False, times=1.1)),
     Kind("RWKV 6", received, normals((5, 3), (5, 3), (5, 4), (5, 3), (3,)), {"by sums": received_by_sums},
-         mistakes(received, uses=False, times=2.0, after=True), skips=NAN_AND_INF),
+         mistakes(received, uses=False, times=2.0, after=True), skips=WIDE_TOO),
     Kind("gated unit", gru, normals((3, 5), (3, 4), (5, 12), (4, 12)), {"by parts": gru_by_parts},
          mistakes(gru, inside=False, turned=True, acts=False)),
 )  # fmt: skip

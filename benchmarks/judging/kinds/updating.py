@@ -199,6 +199,10 @@ def averaged(p: Tensor, q: Tensor, *, keep: float = 0.999, swaps: bool = False, 
     return keep * p + (1 - keep) * q if twice else p
 
 
+def averaged_of_shares(p: Tensor, q: Tensor) -> Tensor:
+    return torch.add(q * (1 - 0.999), p, alpha=0.999)
+
+
 def _steps(*shapes: tuple[int, ...]) -> Draw:
     """The last tensor is a second moment, which is not negative."""
 
@@ -228,6 +232,6 @@ KINDS = (
          mistakes(balanced, rounds=7, rows=False, temperature=1.01)),
     Kind("hyper-connections", streams, normals((3, 2, 5), (3, 3), (3,), (3,)), {"as a product": streams_as_product},
          mistakes(streams, acts=False, turned=True, twice=False), (torch.float32, *HALVES)),
-    Kind("running mean of weights", averaged, normals((4, 5), (4, 5)), {"lerp": lambda p, q: p + (1 - 0.999) * (q - p)},
+    Kind("running mean of weights", averaged, normals((4, 5), (4, 5)), {"of shares": averaged_of_shares},
          mistakes(averaged, keep=0.998, swaps=True, twice=True), _F32),
 )  # fmt: skip

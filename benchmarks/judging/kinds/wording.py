@@ -147,7 +147,7 @@ def verified(
 def verified_by_ratio(p: Tensor, q: Tensor, word: Tensor, uniform: Tensor) -> Tensor:
     at = torch.arange(len(word))
     ratio = torch.exp(torch.log_softmax(p, -1)[at, word] - torch.log_softmax(q, -1)[at, word])
-    refused = uniform > ratio
+    refused = ~(uniform <= ratio)
     return torch.where(refused.any(), refused.to(torch.int64).argmax(), len(word))
 
 
