@@ -161,7 +161,7 @@ def blocks_of_eight(
 
 def blocks_of_eight_scaled(a: Tensor, b: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
     left, right = rows.repeat_interleave(4, 1), columns.repeat_interleave(4, 0)
-    return (a.to(rows.dtype) * left) @ (b.to(rows.dtype) * right)
+    return ((a.to(rows.dtype) * left)[:, :, None] * (b.to(rows.dtype) * right)).sum(1)
 
 
 def _eights(dtype: torch.dtype) -> tuple[Tensor, ...]:

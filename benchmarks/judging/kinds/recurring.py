@@ -13,6 +13,12 @@ def _below(t: int, first: int = 0) -> Tensor:
     return torch.arange(t)[:, None] - torch.arange(t) >= first
 
 
+def _between(steps: Tensor) -> Tensor:
+    """Sums of what stands after one row, up to another: a sum for each pair, because a difference would cancel."""
+    below = _below(len(steps), 1).reshape(len(steps), len(steps), *[1] * (steps.ndim - 1))
+    return torch.where(below, steps[:, None], 0.0).cumsum(0)
+
+
 def gated_delta(
     q: Tensor, k: Tensor, v: Tensor, beta: Tensor, gate: Tensor, *,
     decays: bool = True, erases: bool = True, scale: float = 0.5,
@@ -34,7 +40,7 @@ def gated_delta_in_chunks(q: Tensor, k: Tensor, v: Tensor, beta: Tensor, gate: T
     beta, gate, state, out = torch.sigmoid(beta), -F.softplus(gate), q.new_zeros(k.shape[1], v.shape[1]), []
     for own, key, value, strength, decay in zip(*(t.split(size) for t in (q, k, v, beta, gate)), strict=True):
         total = decay.cumsum(0)
-        between = torch.where(_below(len(own)), torch.exp(total[:, None] - total), 0.0)
+        between = torch.where(_below(len(own)), torch.exp(_between(decay)), 0.0)
         at_start = torch.exp(total)[:, None]
         written: list[Tensor] = []
         for t in range(len(own)):
@@ -120,8 +126,7 @@ def selective(
 
 def selective_by_sums(u: Tensor, step: Tensor, a: Tensor, b: Tensor, c: Tensor, d: Tensor) -> Tensor:
     step = torch.clamp_min(step, 0) + torch.log1p(torch.exp(-step.abs()))
-    total = torch.cumsum(step, 0)
-    apart = torch.where(_below(len(u))[..., None], total[:, None] - total, 0.0)
+    apart = _between(step)
     powers = torch.where(_below(len(u))[..., None, None], torch.exp(apart[..., None] * -torch.exp(a)), 0.0)
     return torch.einsum("tsdn,sd,sn,tn->td", powers, step * u, b, c) + d * u
 
@@ -153,7 +158,7 @@ def dual_in_chunks(x: Tensor, step: Tensor, a: Tensor, b: Tensor, c: Tensor, siz
     h, out = x.new_zeros(*x.shape[1:], b.shape[1]), []
     for own, steps, key, query in zip(*(t.split(size) for t in (x, step, b, c)), strict=True):
         total = torch.cumsum(-steps * torch.exp(a), 0)
-        between = torch.where(_below(len(own))[..., None], torch.exp(total[:, None] - total), 0.0)
+        between = torch.where(_below(len(own))[..., None], torch.exp(_between(-steps * torch.exp(a))), 0.0)
         scores = (query @ key.T)[..., None] * between * steps
         before = torch.exp(total)[..., None] * torch.einsum("hpn,tn->thp", h, query)
         out.append(torch.einsum("tsh,shp->thp", scores, own) + before)

@@ -154,21 +154,17 @@ def verified_by_ratio(p: Tensor, q: Tensor, word: Tensor, uniform: Tensor) -> Te
 def beams(
     scores: Tensor, logits: Tensor, *, most: int = 3, adds: bool = True, normed: bool = True
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The best three of all words after two beams: scores, beams, words."""
+    """The best three of all words after two beams: scores, places, beams."""
     chances = torch.log_softmax(logits, -1) if normed else logits
     total = chances + scores[:, None] if adds else chances
-    best, at = total.flatten().topk(most)
-    return (
-        F.pad(best, (0, 3 - most)),
-        F.pad(at // logits.shape[1], (0, 3 - most)),
-        F.pad(at % logits.shape[1], (0, 3 - most)),
-    )
+    best, at = (F.pad(t, (0, 3 - most)) for t in total.flatten().topk(most))
+    return best, at, at // logits.shape[1]
 
 
 def beams_each(scores: Tensor, logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     best, word = (logits - torch.logsumexp(logits, -1, keepdim=True)).topk(3, -1)
     best, at = (best + scores[:, None]).flatten().topk(3)
-    return best, at // 3, word.flatten()[at]
+    return best, at // 3 * logits.shape[1] + word.flatten()[at], at // 3
 
 
 def _uniform(*shape: int, seed: int = 5) -> Tensor:
