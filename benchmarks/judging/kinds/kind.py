@@ -14,7 +14,6 @@ Way = Callable[..., Any]
 Draw = Callable[[torch.dtype], tuple[Any, ...]]
 HALVES = (torch.bfloat16, torch.float16)
 NAN_AND_INF = ("NAN", "INF")
-WIDE_TOO = (*NAN_AND_INF, "WIDE")
 
 
 @dataclass(frozen=True)
@@ -26,8 +25,7 @@ class Kind:
         right: other evaluations, which compute half types in float32. wrong: mistakes.
         dtypes: of the floating arguments.
         skips: questions that right kernels are not asked, because they multiply by zero what the spec leaves out, or
-            add up what becomes infinite, and so have a NaN where the spec has none; or because their differences of
-            cumulative sums have no digit left where one of the summands is large.
+            add up what becomes infinite, and so have a NaN where the spec has none.
     """
 
     name: str

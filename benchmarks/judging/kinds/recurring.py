@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from .kind import NAN_AND_INF, WIDE_TOO, Kind, mistakes, normals
+from .kind import NAN_AND_INF, Kind, mistakes, normals
 
 
 def _below(t: int, first: int = 0) -> Tensor:
@@ -171,13 +171,14 @@ def short_conv(
 ) -> Tensor:
     """A causal convolution of each channel, then SiLU."""
     weight = weight.flip(1) if turned else weight
-    y = F.conv1d(F.pad(x.T[None], (3 - shift, shift)), weight[:, None], bias, groups=x.shape[1])[0].T
+    y = F.conv1d(F.pad(x.T[None], (weight.shape[1] - 1 - shift, shift)), weight[:, None], bias, groups=x.shape[1])[0].T
     return F.silu(y) if acts else y
 
 
 def short_conv_by_taps(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    long = torch.cat([torch.zeros_like(x[:3]), x])
-    y = bias + sum(long[i : i + len(x)] * weight[:, i] for i in range(4))
+    taps = weight.shape[1]
+    long = F.pad(x, (0, 0, taps - 1, 0))
+    y = bias + sum(long[i : i + len(x)] * weight[:, i] for i in range(taps))
     return y / (1 + torch.exp(-y))
 
 
@@ -220,10 +221,8 @@ def received(
 
 
 def received_by_sums(r: Tensor, k: Tensor, v: Tensor, w: Tensor, bonus: Tensor) -> Tensor:
-    total = torch.cumsum(torch.exp(w), 0)
-    before = torch.cat([torch.zeros_like(total[:1]), total[:-1]])
-    earlier = _below(len(r), 1)[..., None]
-    powers = torch.where(earlier, torch.exp(torch.where(earlier, total - before[:, None], 0.0)), 0.0)
+    decay = F.pad(_between(torch.exp(w)), (0, 0, 0, 0, 1, 0))[: len(r)]
+    powers = torch.where(_below(len(r), 1)[..., None], torch.exp(-decay), 0.0)
     return torch.einsum("tc,sc,tsc->ts", r, k, powers) @ v + (r * bonus * k).sum(-1, keepdim=True) * v
 
 
@@ -231,6 +230,8 @@ def gru(
     x: Tensor, h: Tensor, w: Tensor, u: Tensor, *, inside: bool = True, turned: bool = False, acts: bool = True
 ) -> Tensor:
     """One step of a gated unit, as cuDNN has it: the reset gate stands outside of the product."""
+    if w.shape[1] != 3 * h.shape[1]:
+        raise ValueError(f"w.shape={tuple(w.shape)}: need three gates of {h.shape[1]}")
     a, b = (x @ w).chunk(3, -1), (h @ u).chunk(3, -1)
     reset, update = torch.sigmoid(a[0] + b[0]), torch.sigmoid(a[1] + b[1])
     new = a[2] + (reset * b[2] if inside else b[2])
@@ -247,7 +248,7 @@ def gru_by_parts(x: Tensor, h: Tensor, w: Tensor, u: Tensor) -> Tensor:
 
 KINDS = (
     Kind("GDN", gated_delta, normals((6, 3), (6, 3), (6, 4), (6,), (6,)), {"in chunks": gated_delta_in_chunks},
-         mistakes(gated_delta, decays=False, erases=False, scale=1.0), skips=WIDE_TOO),
+         mistakes(gated_delta, decays=False, erases=False, scale=1.0), skips=NAN_AND_INF),
     Kind("DeltaNet", delta, normals((5, 3), (5, 3), (5, 4), (5,)), {"by matrices": delta_by_matrices},
          mistakes(delta, reads=1, sign=-1.0, erases=False)),
     Kind("linear attention", linear, normals((7, 4), (7, 4), (7, 5)), {"in turn": linear_in_turn},
@@ -255,15 +256,15 @@ KINDS = (
     Kind("retention", retention, normals((7, 4), (7, 4), (7, 5)), {"in chunks": retention_in_chunks},
          mistakes(retention, decay=0.875**2, first=1, scale=1.0), skips=NAN_AND_INF),
     Kind("Mamba", selective, normals((6, 3), (6, 3), (3, 4), (6, 4), (6, 4), (3,)), {"by sums": selective_by_sums},
-         mistakes(selective, skip=False, positive=False, reads=1), skips=WIDE_TOO),
+         mistakes(selective, skip=False, positive=False, reads=1), skips=NAN_AND_INF),
     Kind("Mamba 2", dual, normals((6, 2, 3), (6, 2), (2,), (6, 4), (6, 4)), {"in chunks": dual_in_chunks},
-         mistakes(dual, positive=False, reads=1, scale=1.01), skips=WIDE_TOO),
+         mistakes(dual, positive=False, reads=1, scale=1.01), skips=NAN_AND_INF),
     Kind("short convolution", short_conv, normals((7, 5), (5, 4), (5,)), {"by taps": short_conv_by_taps},
          mistakes(short_conv, shift=1, acts=False, turned=True)),
     Kind("HGRN", mixed, normals((6, 5), (6, 5)), {"by two sigmoids": mixed_by_lerp},
          mistakes(mixed, first=True, keeps=False, times=1.1)),
     Kind("RWKV 6", received, normals((5, 3), (5, 3), (5, 4), (5, 3), (3,)), {"by sums": received_by_sums},
-         mistakes(received, uses=False, times=2.0, after=True), skips=WIDE_TOO),
+         mistakes(received, uses=False, times=2.0, after=True), skips=NAN_AND_INF),
     Kind("gated unit", gru, normals((3, 5), (3, 4), (5, 12), (4, 12)), {"by parts": gru_by_parts},
          mistakes(gru, inside=False, turned=True, acts=False)),
 )  # fmt: skip
