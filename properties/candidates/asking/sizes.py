@@ -166,7 +166,8 @@ class _Counter(TorchDispatchMode):
 
 def _count_work(session: Session) -> _Work:
     """The work of a call of the spec at the given inputs."""
-    with _Counter(_Work(math.inf, math.inf)) as counter:
+    counter = _Counter(_Work(math.inf, math.inf))
+    with counter:
         session.spec.outputs(session.given, session.spec.state)
     return counter.work
 
