@@ -127,8 +127,10 @@ def selective(
 def selective_by_sums(u: Tensor, step: Tensor, a: Tensor, b: Tensor, c: Tensor, d: Tensor) -> Tensor:
     step = torch.clamp_min(step, 0) + torch.log1p(torch.exp(-step.abs()))
     apart = _between(step)
-    powers = torch.where(_below(len(u))[..., None, None], torch.exp(apart[..., None] * -torch.exp(a)), 0.0)
-    return torch.einsum("tsdn,sd,sn,tn->td", powers, step * u, b, c) + d * u
+    decay = torch.where(_below(len(u), 1)[..., None, None], apart[..., None] * -torch.exp(a), 0.0)
+    powers = torch.where(_below(len(u))[..., None, None], torch.exp(decay), 0.0)
+    terms = powers * (step * u)[..., None] * b[:, None] * c[:, None, None]
+    return terms.sum((1, 3)) + d * u
 
 
 def dual(
