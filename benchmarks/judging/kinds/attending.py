@@ -231,6 +231,8 @@ def blocks(
     q: Tensor, k: Tensor, v: Tensor, table: Tensor, *, size: int = 4, scale: float = 0.375, shift: int = 0
 ) -> Tensor:
     """NSA's second part: each block of queries sees the blocks of keys that a table names."""
+    if len(q) != 4 * len(table) or len(k) % 4:
+        raise ValueError(f"q has {len(q)} rows and k {len(k)}: need blocks of 4, a row of the table for each of q")
     parts = []
     for i, own in enumerate(table.tolist()):
         at = torch.cat([torch.arange(b * 4 + shift, b * 4 + shift + size) for b in own]) % len(k)
