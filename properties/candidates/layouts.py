@@ -36,6 +36,12 @@ def strides_of(layout: MemoryLayout, shape: Sequence[int]) -> list[int]:
     return [*strides[:-2], strides[-1], strides[-2]]
 
 
+def strides_of_input(layout: MemoryLayout, tensor: Tensor) -> list[int]:
+    """The strides of an input in a layout; integers, which offsets would be no more once all are equal, are stepped."""
+    stays = layout is MemoryLayout.EXPANDED and not tensor.is_floating_point()
+    return strides_of(MemoryLayout.STEPPED if stays else layout, tensor.shape)
+
+
 def _dense(shape: Sequence[int]) -> list[int]:
     return list(torch.empty(tuple(shape), device="meta").stride())
 

@@ -280,7 +280,10 @@ def _without(reading: Reading, beyond: Any) -> Reading:
         ball = Ball(reading.centre, np.where(beyond, np.nan, reading.radii()), reading.contract, True)
         ball.stray = reading.stray
         return ball
-    return PartOfChoice(reading, beyond) if isinstance(reading, Choice) else reading
+    if not isinstance(reading, Choice):
+        values = np.asarray(reading)
+        reading = Choice(values.shape, lambda x: x == values, lambda: (values, np.ones(values.shape, dtype=bool)))
+    return PartOfChoice(reading, beyond)
 
 
 class PartOfChoice(Choice):

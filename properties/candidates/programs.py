@@ -20,7 +20,7 @@ from .finding import FailingCall, Finding
 from .host.calls import Manner
 from .host.module_files import CANDIDATES, SPECS
 from .judge_draws import Draws
-from .layouts import place, strides_of
+from .layouts import place, strides_of_input
 
 #: Bytes of a tensor that a program has in its text, 4096 elements of float32; a larger one is in a file beside it.
 _IN_TEXT = 2**14
@@ -81,7 +81,7 @@ def _values_of(call: FailingCall, case: JudgedCase, stored: bytearray) -> dict[s
         ast.literal_eval(repr(call.arguments.with_tensors([name.text for name in names]).args))
     except (ValueError, SyntaxError):
         raise NoProgram("An argument is no tensor, number or text.") from None
-    strides = [t.stride() if call.layout is None else strides_of(call.layout, t.shape) for t in tensors]
+    strides = [t.stride() if call.layout is None else strides_of_input(call.layout, t) for t in tensors]
     values: dict[str, object] = {
         name.text: _written(place(t.detach(), own, int(call.manner is Manner.SHIFTED)), t, stored)
         for name, t, own in zip(names, tensors, strides, strict=True)

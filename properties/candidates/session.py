@@ -23,7 +23,7 @@ from .finding import FailingCall, Finding, in_variant, raised, require_no_fault,
 from .host.calls import WRITTEN, Answer, Answering, BackwardCall, CandidateCall, Manner, Sequel, Writes, stays
 from .inputs import WAYS, Way, filled, stand_in
 from .judge_draws import Draws
-from .layouts import MemoryLayout, own_strides, strides_of
+from .layouts import MemoryLayout, own_strides, strides_of_input
 from .results import Result, SpecRun, unlike
 from .row_sample import Part
 from .specification import Specification
@@ -119,7 +119,7 @@ class Session:
         # The candidate's process keeps the arguments of the first such call, which rows of them are not.
         stored = arguments is self.given and not self.share
         strides = own_strides(arguments.tensors) if manner is Manner.PLAIN else []
-        strides = strides if layout is None else [strides_of(layout, t.shape) for t in arguments.tensors]
+        strides = strides if layout is None else [strides_of_input(layout, t) for t in arguments.tensors]
         row, alike = sequel.get("times", 1) > 1, arguments.shapes == self.given.shapes
         if sum(t.nbytes for t in arguments.tensors) <= _FEW_BYTES:
             sequel["writes"] = msgspec.structs.replace(sequel.get("writes", Writes()), after=True)

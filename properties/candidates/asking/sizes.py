@@ -7,7 +7,7 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -43,6 +43,11 @@ _READ = 2**14
 #: Operations of torch in a call of the spec, or so many times those at the given inputs, beyond which a size is not
 #: asked. To read an operation takes some milliseconds, and a loop over steps or experts has a size's number of them.
 _OPERATIONS, _TIMES_GIVEN = 1000, 2
+#: Likewise of multiplications in products of matrices. A chain of products of a matrix with its own transpose, as
+#: Newton and Schulz have it, takes the cube of a size for each, however few elements the arguments have.
+_MULTIPLICATIONS = 2**29
+_aten = torch.ops.aten
+_MATRIX_PRODUCTS = (_aten.mm, _aten.bmm, _aten.addmm, _aten.baddbmm)
 #: Elements of all outputs of a candidate whose kernels are executed as PTX, thread by thread: each may be a long sum.
 _EXECUTED = 2**15
 
@@ -73,7 +78,8 @@ def sizes(session: Session) -> Finding:
 def _many_rows(session: Session) -> Finding | None:
     """So many rows that an output has more than 2^20 elements, a few of which are held; None where that is not asked.
 
-    It is not asked of a spec that mixes its rows, nor where so many rows would take the candidate long.
+    It is not asked of a spec that mixes its rows or takes them one after another, nor where so many rows would take the
+    candidate long.
     """
     outputs = session.native.outputs
     count = len(outputs[0]) if outputs and outputs[0].ndim else 0
@@ -87,6 +93,10 @@ def _many_rows(session: Session) -> Finding | None:
     zeros = [_like(t, shape, rng) for t, shape in zip(given, shapes, strict=True)]
     tensors = [drawn(t, WAYS["SIGNS"], rng) if t.dtype.is_floating_point else t for t in zeros]
     many = session.given.with_tensors(tensors)
+    shapes = [(some, *t.shape[1:]) if t.ndim and len(t) == count else tuple(t.shape) for t in given]
+    most = _count_work(session)._replace(multiplications=math.inf)
+    if not _is_short(session, _with_shapes(session, shapes, rng), most):  # To read a loop over all rows takes hours.
+        return None
     part = part_of(session.spec, many, session.terms, _READ)
     if part is None or session.first.repeat.seconds * _SOME > _SECONDS:
         return None
@@ -114,7 +124,7 @@ def _resizable(session: Session) -> list[int]:
 def _resized(session: Session) -> Iterator[CallArguments]:
     rng = session.generator("SIZES")
     tensors, resizable = session.given.tensors, _resizable(session)
-    most = _most_operations(session)
+    most = _most_work(session)
     # Of the large sizes the largest that fits, because a fault begins at a size and goes on from there.
     kinds = (LARGE[::-1], list(rng.permutation(ALIGNED)), list(rng.permutation(SMALL)))
     calls = 0
@@ -129,29 +139,50 @@ def _resized(session: Session) -> Iterator[CallArguments]:
             yield arguments
 
 
-class _Counter(TorchDispatchMode):
-    """Counts operations of torch, and raises SpecError beyond so many."""
+class _Work(NamedTuple):
+    """Operations of torch, and multiplications in products of matrices."""
 
-    def __init__(self, most: float) -> None:
+    operations: float
+    multiplications: float
+
+
+class _Counter(TorchDispatchMode):
+    """Counts the work of operations of torch, and raises SpecError before what is beyond so much."""
+
+    def __init__(self, most: _Work) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.most, self.count = most, 0
+        self.most, self.work = most, _Work(0, 0)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.count += 1
-        if self.count > self.most:
+        operations, multiplications = self.work
+        if func.overloadpacket in _MATRIX_PRODUCTS:
+            left, right = args[-2:]
+            multiplications += left.numel() * right.shape[-1]
+        self.work = _Work(operations + 1, multiplications)
+        if any(count > most for count, most in zip(self.work, self.most, strict=True)):
             raise SpecError("has too many operations at this size")
         return func(*args, **(kwargs or {}))
 
 
-def _most_operations(session: Session) -> int:
-    """How many operations of torch a call of the spec may have at another size."""
-    with _Counter(math.inf) as counter:
+def _count_work(session: Session) -> _Work:
+    """The work of a call of the spec at the given inputs."""
+    counter = _Counter(_Work(math.inf, math.inf))
+    with counter:
         session.spec.outputs(session.given, session.spec.state)
-    return int(max(_OPERATIONS, _TIMES_GIVEN * counter.count))
+    return counter.work
 
 
-def _is_short(session: Session, arguments: CallArguments, most: int) -> bool:
-    """Whether the spec takes some arguments, with at most so many operations, and executed kernels give few outputs."""
+def _most_work(session: Session) -> _Work:
+    """The work that a call of the spec may have at another size."""
+    given = _count_work(session)
+    return _Work(
+        max(_OPERATIONS, _TIMES_GIVEN * given.operations),
+        max(_MULTIPLICATIONS, _TIMES_GIVEN * given.multiplications),
+    )
+
+
+def _is_short(session: Session, arguments: CallArguments, most: _Work) -> bool:
+    """Whether the spec takes some arguments, with at most so much work, and executed kernels give few outputs."""
     try:
         with _Counter(most):
             outputs = session.spec.outputs(stand_in(arguments), session.spec.state)
@@ -163,7 +194,7 @@ def _is_short(session: Session, arguments: CallArguments, most: int) -> bool:
 def _farthest(session: Session) -> Iterator[CallArguments]:
     """Of the arguments of `_at_branches` those at which the candidate's outputs are farthest from torch's."""
     distances: list[tuple[float, int, CallArguments]] = []
-    most = _most_operations(session)
+    most = _most_work(session)
     for arguments in _at_branches(session):
         if not _is_short(session, arguments, most):
             continue
@@ -266,10 +297,11 @@ def _sum_up(findings: list[tuple[MemoryLayout, Finding]]) -> Finding:
 
 
 def _equal_along_rows(arguments: CallArguments) -> CallArguments:
-    """The arguments with the values of the first index along axis 0 at all others."""
+    """The arguments with the values of the first index along axis 0 at all others, of floating tensors."""
 
     def first_row(tensor: Tensor) -> Tensor:
-        return tensor[:1].expand(tensor.shape).clone() if tensor.ndim and tensor.numel() else tensor
+        changes = tensor.is_floating_point() and tensor.ndim and tensor.numel()
+        return tensor[:1].expand(tensor.shape).clone() if changes else tensor
 
     return arguments.changed(first_row)
 

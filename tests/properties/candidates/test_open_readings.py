@@ -98,6 +98,23 @@ def test_more_choices_than_are_tried_leave_elements_open() -> None:
     assert BEYOND in str(wrong)
 
 
+def test_integers_made_of_more_choices_than_are_tried_are_open() -> None:
+    """A beam search gives the beam and the word of each place; of fourteen ties any three are right."""
+
+    def spec(logits: Tensor) -> tuple[Tensor, Tensor]:
+        at = torch.log_softmax(logits, -1).flatten().topk(3).indices
+        return at // 7, at % 7
+
+    def others(logits: Tensor) -> tuple[Tensor, Tensor]:
+        return torch.tensor([1, 0, 1]), torch.tensor([5, 3, 4])
+
+    judgement = opassay.judge(others, spec, (torch.zeros(2, 7),), questions=["GIVEN"])
+    assert judgement.verdict == "weak"
+    assert BEYOND in str(judgement)
+    apart = torch.arange(14.0).reshape(2, 7)
+    assert opassay.judge(others, spec, (apart,), questions=["GIVEN"]).verdict == "rejected"
+
+
 def test_several_rows_that_an_element_hangs_on_are_tried_in_combination() -> None:
     """A mean of rows of which some take the first of ties and others the last."""
     scores, values = _tied_scores(4)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -220,6 +221,41 @@ def test_a_size_at_which_a_loop_becomes_too_long_is_not_read(monkeypatch: pytest
     assert 3 * 99 < max(lengths) < 3000
 
 
+def test_a_size_at_which_products_become_too_long_is_not_asked() -> None:
+    """Each product of rows with rows takes the cube of a size, however few elements the argument has."""
+    rows: list[int] = []
+
+    def spec(x: Tensor) -> Tensor:
+        gram = x @ x.T
+        return gram @ gram @ x
+
+    def kernel(x: Tensor) -> Tensor:
+        rows.append(len(x))
+        return spec(x)
+
+    assert judge(kernel, spec, (_normal(4, 3),), questions=["SIZES"]).verdict is Ruling.ACCEPTED
+    assert 100 < max(rows) < 1000
+
+
+def test_a_loop_over_rows_is_not_read_at_a_million_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    lengths: list[int] = []
+
+    def traced_at(self: Specification, *args: Any) -> Any:
+        lengths.extend(len(t) for t in args[0].tensors)
+        return read(self, *args)
+
+    def spec(x: Tensor) -> Tensor:
+        rows = [torch.zeros_like(x[0])]
+        for row in x:
+            rows.append(rows[-1] * 0.5 + row)
+        return torch.stack(rows[1:])
+
+    read = Specification.traced_at
+    monkeypatch.setattr(Specification, "traced_at", traced_at)
+    assert judge(spec, spec, (_normal(4, 3),), questions=["SIZES"]).verdict is Ruling.ACCEPTED
+    assert 100 < max(lengths) < 1000
+
+
 def test_a_formula_is_read_with_the_integers_of_each_call() -> None:
     formula = formula_of(lambda x, n: x[: int(n)].sum())
     x = np.array([1.0, 2.0, 4.0])
@@ -251,3 +287,20 @@ def test_sequences_change_places_with_all_that_belongs_to_them() -> None:
         assert ends.diff().tolist() == sizes.tolist() == [max(row[0], 0) for row in places.tolist()]
         kinds = {2: 10, 5: 12, 1: 13}
         assert tokens.tolist() == [kinds[n] for n in sizes.tolist() for _ in range(n)]
+
+
+def test_offsets_stay_offsets_where_memory_is_laid_out_otherwise() -> None:
+    """Equal along axis 0 they would be no offsets; a kernel that takes the last for the number of rows is right."""
+
+    def sums(x: Tensor, offsets: Tensor) -> Tensor:
+        return torch.stack([x[i:j].sum(0) for i, j in itertools.pairwise(offsets.tolist())])
+
+    def to_the_end(x: Tensor, offsets: Tensor) -> Tensor:
+        return torch.stack([part.sum(0) for part in torch.tensor_split(x, offsets[1:-1])])
+
+    def of_dense_offsets(x: Tensor, offsets: Tensor) -> Tensor:
+        return sums(x, torch.as_strided(offsets, offsets.shape, (1,)))
+
+    given = (_normal(9, 5), torch.tensor([0, 3, 3, 9]))
+    assert judge(to_the_end, sums, given, questions=["STRIDES"]).verdict is Ruling.ACCEPTED
+    assert judge(of_dense_offsets, sums, given, questions=["STRIDES"]).verdict is Ruling.REJECTED

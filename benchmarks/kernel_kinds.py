@@ -1,0 +1,92 @@
+"""Kinds of kernels that are written today: whether specs are read, right kernels accepted and wrong ones refused.
+
+    python benchmarks/kernel_kinds.py [NAME ...] > table.md
+
+Every right kernel of `judging/kinds/` is asked everything in each dtype that its kind has; every mistake is asked what
+`QUESTIONS` names. So are the kinds of `tests/choices/` and `tests/low_bit/`, unless `--own` is given. NAME is a part of
+a kind's name. Ends with 1 where a verdict is another, or a judgement takes more than 15 s of the processor.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # some kinds stand beside the tests
+
+import torch
+from judging.kinds import KINDS
+from judging.kinds.kind import Kind, in_float32
+
+import opassay
+from opassay.properties.table import QUESTIONS as ASKED
+from tests.choices import modes, routers, samplers
+from tests.low_bit import floats, integers, pairs
+
+QUESTIONS = ("GIVEN", "SEEDS", "SIGNS", "OFFSET", "SMALL", "TIES")
+#: Seconds of the processor that a judgement takes at most.
+MOST = 15.0
+
+
+def other_kinds() -> Iterator[Kind]:
+    """The kinds that stand beside the tests."""
+    for problem in (*floats.PROBLEMS, *integers.PROBLEMS, *pairs.PROBLEMS):
+        yield Kind(
+            problem.name, problem.spec, lambda dtype, draw=problem.inputs: draw(dtype, 0),
+            problem.right, problem.wrong, problem.dtypes,
+        )  # fmt: skip
+    for chooser in (*routers.CHOOSERS, *samplers.CHOOSERS, *modes.CHOOSERS):
+        yield Kind(chooser.name, chooser.spec, chooser.inputs, chooser.right, chooser.wrong)
+
+
+def judged(kind: Kind, way: Any, dtype: torch.dtype, *questions: str) -> tuple[str, float, str]:
+    """The verdict, the seconds of the processor that it took, and why it is none of the usual ones."""
+    start = time.process_time()
+    judgement = opassay.judge(way, kind.spec, kind.inputs(dtype), questions=questions)
+    causes = [f"{cause.question}: {cause.text}" for cause in judgement.causes]
+    why = [*causes, *judgement.weaknesses[::-1], str(judgement.error)][0]
+    return str(judgement.verdict), time.process_time() - start, why.partition("\n")[0]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", help="parts of names of kinds; all of them by default")
+    parser.add_argument("--own", action="store_true", help="without the kinds beside the tests")
+    arguments = parser.parse_args()
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    kinds = [*KINDS, *([] if arguments.own else other_kinds())]
+    kinds = [kind for kind in kinds if not arguments.names or any(part in kind.name for part in arguments.names)]
+    bad = 0
+    print("| kind | dtypes | right, accepted | wrong, refused | CPU s at most |\n|---|---|---|---|---|")
+    for kind in kinds:
+        most, right, wrong, failures = 0.0, 0, 0, []
+        asked = [code for code in ASKED if code not in kind.skips]
+        for name, way in kind.right.items():
+            for dtype in kind.dtypes:
+                verdict, seconds, why = judged(kind, in_float32(way), dtype, *asked)
+                right, most = right + (verdict == "accepted"), max(most, seconds)
+                failures += [f"{name}, {dtype}: {verdict} {why}"] if verdict != "accepted" else []
+        for name, way in kind.wrong.items():
+            verdict, seconds, why = judged(kind, way, torch.float32, *QUESTIONS)
+            wrong, most = wrong + (verdict == "rejected"), max(most, seconds)
+            failures += [f"{name}: {verdict} {why}"] if verdict != "rejected" else []
+        dtypes = ", ".join(str(dtype).removeprefix("torch.") for dtype in kind.dtypes)
+        rights = len(kind.right) * len(kind.dtypes)
+        print(
+            f"| {kind.name} | {dtypes} | {right} of {rights} | {wrong} of {len(kind.wrong)} | {most:.1f} |", flush=True
+        )
+        for failure in failures:
+            print(f"{kind.name}, {failure}", file=sys.stderr, flush=True)
+        bad += bool(failures) or most > MOST
+    print(f"\n{len(kinds)} kinds, {bad} not as they should be")
+    return int(bad > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,36 @@
+"""The kinds of kernels of `benchmarks/kernel_kinds.py`: right kernels are accepted and mistakes refused where given."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from opassay.properties.candidates.judgement import Ruling
+from opassay.properties.candidates.judging import judge
+from tests.tiers import one_fast_in
+
+with pytest.MonkeyPatch.context() as patch:
+    patch.syspath_prepend(Path(__file__).resolve().parents[1] / "benchmarks")
+    KINDS = importlib.import_module("judging.kinds").KINDS
+
+#: What finds the mistakes that the given inputs do not show.
+QUESTIONS = ["GIVEN", "SEEDS", "SIGNS", "OFFSET", "SMALL"]
+
+
+def test_the_kinds_are_as_many_as_the_page_says() -> None:
+    names = [kind.name for kind in KINDS]
+    assert len(names) == len(set(names)) == 70
+    assert all(kind.right and len(kind.wrong) >= 3 for kind in KINDS)
+
+
+@pytest.mark.parametrize("kind", one_fast_in(9, KINDS), ids=lambda kind: kind.name)
+def test_right_kernels_are_accepted_and_mistakes_are_not(kind: Any) -> None:
+    given = kind.inputs(torch.float32)
+    for name, way in kind.right.items():
+        assert judge(way, kind.spec, given, questions=["GIVEN"]).verdict is Ruling.ACCEPTED, name
+    for name, way in kind.wrong.items():
+        assert judge(way, kind.spec, given, questions=QUESTIONS).verdict is Ruling.REJECTED, name
