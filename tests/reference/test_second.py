@@ -60,6 +60,7 @@ _UNARY: dict[str, Any] = {
     **dict.fromkeys(("arcsin", "arccos", "arctanh"), _INSIDE),
     "arccosh": _ABOVE,
 }  # fmt: skip
+_PARAMS: dict[str, dict[str, Any]] = {"erf": {"absolute": False}, "polygamma": {"order": 1}}
 _BINARY = ("add", "subtract", "multiply", "divide", "hypot", "arctan2", "logaddexp", "fmod", "maximum", "minimum")
 
 
@@ -72,7 +73,7 @@ def test_the_readings_agree_on_every_primitive_and_its_derivatives(name: str) ->
             return given[0]  # only the shape is asked for
         if name == "power":
             return np.power(given[0], 0.1) * np.power(given[1], -2.0)
-        return bind(name, given, {"erf": {"absolute": False}, "polygamma": {"order": 1}}.get(name, {}))
+        return bind(name, given, _PARAMS.get(name, {}))
 
     for word in ((), *FIRST, *SECOND, THIRD[0]):
         assert _findings(formula, word, operands) == {"agree"}, word
