@@ -174,7 +174,10 @@ class Contract:
         systematic: whether errors count that may be the same in every sample: the roundings of constants and of their
             reciprocals, the side of a comparison that rounding leaves open, the slope at a kink. A reading without them
             tells what of a bound is no evidence of a bias.
-        order: of the derivative that is read.
+        roundings: of an evaluation per operation of the reading. Values and first derivatives are evaluated as the
+            formula and its reverse or forward mode read, one for one. Higher orders are evaluated from closed forms,
+            whose product rules repeat factors: twice as many with each order. That factor is a heuristic, not a
+            theorem.
     """
 
     accumulate: Format
@@ -188,7 +191,7 @@ class Contract:
     algorithms: frozenset[str] = frozenset()
     others: bool = True
     systematic: bool = True
-    order: int = 0
+    roundings: float = 1.0
 
     @functools.cached_property
     def on_lattice(self) -> Contract:
@@ -202,16 +205,6 @@ class Contract:
     def may_store(self, fmt: Format) -> bool:
         """Whether an evaluation may store an intermediate in a format that rounds it."""
         return self.intermediates and fmt.precision < self.accumulate.precision
-
-    @property
-    def roundings(self) -> float:
-        """Of an evaluation, per operation of the reading.
-
-        Values and first derivatives are evaluated as the formula and its reverse or forward mode read, one for one.
-        Higher orders are evaluated from closed forms, whose product rules repeat factors: twice as many with each
-        order. That factor is a heuristic, not a theorem.
-        """
-        return 2.0 ** max(self.order - 1, 0)
 
     @functools.cached_property
     def roundoff(self) -> float:
@@ -279,4 +272,5 @@ def contract(
     accumulate = stores if stores.precision >= BINARY32.precision else BINARY32
     absolute = CPU_ABSOLUTE if device != "cuda" and accumulate is BINARY32 else {}
     functions = Functions(CUDA_FUNCTIONS if device == "cuda" else CPU_FUNCTIONS, absolute)
-    return Contract(accumulate, stores, functions, flush=flush, algorithms=algorithms, order=order)
+    roundings = 2.0 ** max(order - 1, 0)
+    return Contract(accumulate, stores, functions, flush=flush, algorithms=algorithms, roundings=roundings)

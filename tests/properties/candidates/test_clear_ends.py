@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 import opassay
-from opassay.oracles.bound.rounding import affine
 from opassay.oracles.specs import rules
 from opassay.oracles.verdicts.verdict import Code
 from opassay.properties.candidates import judge_files
@@ -37,9 +36,7 @@ def experts(x: Tensor, router: Tensor, w: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("right", [True, False])
-def test_terms_that_cannot_be_read_hide_no_verdict(right: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(affine, "narrow", lambda read, *_: read)  # of balls alone bfloat16 leaves open which experts
-
+def test_terms_that_cannot_be_read_hide_no_verdict(right: bool) -> None:
     def candidate(x: Tensor, router: Tensor, w: Tensor) -> Tensor:
         out = experts(x, router, w)
         out[-1] *= 1.0 if right else 0.0
