@@ -36,7 +36,7 @@ PUBLIC_OPS = {*_FUNCTIONS - {*NO_OPS}, *CALLED}
 def _formulas() -> set[str]:
     names: set[str] = set()
     no_formulas = {"algorithms", "array", "choice", "condition", "derivative", "dtypes", "exact", "formats"}
-    no_formulas |= {"missing", "ranks", "second", "whole", "windows"}
+    no_formulas |= {"gamma", "missing", "ranks", "second", "whole", "windows"}
     prefix = f"{opassay.reference.__name__}."
     for info in pkgutil.walk_packages(opassay.reference.__path__, prefix):
         place = info.name.removeprefix(prefix)
