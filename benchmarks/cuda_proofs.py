@@ -88,9 +88,9 @@ def rows_of(record: Record, rehearsed: Mapping[str, Mapping[str, Sequence[str]]]
     rows = []
     for op in op_names():
         ways = record.get(op, {})
-        asked = [outcome for outcome, _ in rehearsed.get(op, {}).values() if outcome not in _UNASKED]
+        outcomes = [outcome for outcome, _ in rehearsed.get(op, {}).values() if outcome not in _UNASKED]
         cells = [_cells(ways.get(way, {}).values()) for way in (INTERPRETED, EXECUTED)]
-        cells += [_cells(asked), _cells(ways.get(GPU, {}).values())]
+        cells += [_cells(outcomes), _cells(ways.get(GPU, {}).values())]
         rows.append((op, kernels_of(op), *cells, _launches(list(ways.get("launches", {}).values()))))
     return rows
 

@@ -66,10 +66,10 @@ def main() -> int:
     print("| kind | dtypes | right, accepted | wrong, refused | CPU s at most |\n|---|---|---|---|---|")
     for kind in kinds:
         most, right, wrong, failures = 0.0, 0, 0, []
-        asked = [code for code in ASKED if code not in kind.skips]
+        questions = [code for code in ASKED if code not in kind.skips]
         for name, way in kind.right.items():
             for dtype in kind.dtypes:
-                verdict, seconds, why = judged(kind, in_float32(way), dtype, *asked)
+                verdict, seconds, why = judged(kind, in_float32(way), dtype, *questions)
                 right, most = right + (verdict == "accepted"), max(most, seconds)
                 failures += [f"{name}, {dtype}: {verdict} {why}"] if verdict != "accepted" else []
         for name, way in kind.wrong.items():

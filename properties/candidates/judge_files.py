@@ -74,10 +74,9 @@ def judge_file(
         quarters = stack.enter_context(contextlib.closing(_quarters(confinement, candidate, spec, seed, folder)))
         before, ended = frozenset(sources().digests), ended_for_memory()
         public = _public_draws(seed)
-        words: dict[str, Any] = {"spec": spec, "candidate": candidate, "seed": public.seed, "given": dict(given or {})}
-        words |= {"dtype": plan.dtype, "device": plan.device, "evaluation": plan.evaluation}
-        named, pair = candidate, open_pair(**words, folder=Path(folder))
-        problem, candidate = pair.problem, pair.candidate
+        words = _words(candidate, spec, public.seed, given or {}, plan)
+        pair = open_pair(**words, folder=Path(folder))
+        named, problem, candidate = candidate, pair.problem, pair.candidate
         _require_python(pair.contents)
         digests = {"candidate": "", "spec": _digest(problem.path)}
         try:
@@ -92,9 +91,8 @@ def judge_file(
         try:
             apart = stack.enter_context(make(quarters))
         except CandidateError as err:
-            called = (arguments.dtype, digests, quarters.isolation, arguments.device)
-            of = Assignment(named, read.name, str(allowed), public, *called)
-            return excuse(_reject(of, str(err)), confinement, ended)
+            of = Assignment(named, read.name, str(allowed), public, arguments.dtype, digests, quarters.isolation)
+            return excuse(_reject(replace(of, device=arguments.device), str(err)), confinement, ended)
         # Now that all of the candidate's own text has run, which could keep what it saw.
         draws = public.draw_secret(seed)
         try:
@@ -103,16 +101,19 @@ def judge_file(
         except SpecError as err:
             return _leave_open(Assignment(named, spec, str(allowed), draws, sha256=digests), err)
         session = Session(read, apart, allowed, draws, arguments, problem.draw, part)
-        session.history.in_a_row = plan.calls
-        apart.until = time.monotonic() + plan.total
-
+        session.history.in_a_row, apart.until = plan.calls, time.monotonic() + plan.total
         make_again = functools.partial(_again, make, confinement, apart.until)
         properties = stack.enter_context(contextlib.closing(PropertiesApart(make_again, words, allowed)))
-        judgement = _without_gpu(named, judged(session, plan, progress, properties.ask))
-        judgement = excuse(judgement, confinement, ended)
+        judgement = excuse(_without_gpu(named, judged(session, plan, progress, properties.ask)), confinement, ended)
         of = replace(judgement.assignment, sha256=digests, isolation=quarters.isolation)
         is_timed = plan.timed and judgement.verdict not in (Ruling.REJECTED, Ruling.ERROR)
         return replace(judgement, assignment=of, timing=_measure(make_again, words) if is_timed else None)
+
+
+def _words(candidate: str, spec: str, seed: int, given: Mapping[str, Any], plan: QuestionPlan) -> dict[str, Any]:
+    """What names a pair of files and how they are opened."""
+    words = {"spec": spec, "candidate": candidate, "seed": seed, "given": dict(given)}
+    return {**words, "dtype": plan.dtype, "device": plan.device, "evaluation": plan.evaluation}
 
 
 def _again(make: Callable[[Quarters], CandidateApart], confinement: Confinement, until: float) -> CandidateApart:

@@ -215,8 +215,8 @@ def sparse(
     most: int = 3, folded: bool = True, scale: float = 0.375,
 ) -> Tensor:  # fmt: skip
     """DSA: an indexer of few heads chooses keys for each query, and attention sees these."""
-    found = torch.einsum("hqc,kc->hqk", seekers, sought)
-    chosen = (torch.relu(found) if folded else found).sum(0).topk(most, -1).indices
+    matches = torch.einsum("hqc,kc->hqk", seekers, sought)
+    chosen = (torch.relu(matches) if folded else matches).sum(0).topk(most, -1).indices
     scores = torch.einsum("qc,qkc->qk", q, k[chosen]) * scale
     return torch.einsum("qk,qkc->qc", torch.softmax(scores, -1), v[chosen])
 

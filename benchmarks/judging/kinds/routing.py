@@ -100,8 +100,8 @@ def capacity(x: Tensor, expert: Tensor, *, most: int = 2, descending: bool = Fal
 def capacity_by_counts(x: Tensor, expert: Tensor) -> Tensor:
     one = F.one_hot(expert, 4)
     place = (one.cumsum(0) * one).sum(1) - 1
-    kept = place < 2
-    return torch.zeros(4, 2, x.shape[1], dtype=x.dtype).index_put((expert[kept], place[kept]), x[kept])
+    fits = place < 2
+    return torch.zeros(4, 2, x.shape[1], dtype=x.dtype).index_put((expert[fits], place[fits]), x[fits])
 
 
 def adapted(

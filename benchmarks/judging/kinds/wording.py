@@ -42,9 +42,9 @@ def ignored(x: Tensor, word: Tensor, *, none: int = -100, mean: bool = True, sca
 
 
 def ignored_by_mask(x: Tensor, word: Tensor) -> Tensor:
-    kept = word >= 0
+    counts = word >= 0
     chances = torch.log_softmax(x, -1).gather(-1, word.clamp_min(0)[:, None])[:, 0]
-    return -torch.where(kept, chances, 0.0).sum() / kept.sum()
+    return -torch.where(counts, chances, 0.0).sum() / counts.sum()
 
 
 def policy(
@@ -124,14 +124,14 @@ def drawn_by_powers(logits: Tensor, uniform: Tensor) -> Tensor:
 def likely(logits: Tensor, *, share: float = 0.1, renews: bool = True, less: float = 0.0) -> Tensor:
     """min-p: words of at least a tenth of the best word's chance."""
     chances = torch.softmax(logits, -1)
-    kept = torch.where(chances >= share * chances.amax(-1, keepdim=True), chances, less)
-    return kept / kept.sum(-1, keepdim=True) if renews else kept
+    likely = torch.where(chances >= share * chances.amax(-1, keepdim=True), chances, less)
+    return likely / likely.sum(-1, keepdim=True) if renews else likely
 
 
 def likely_by_logits(logits: Tensor) -> Tensor:
     powers = torch.exp(logits - logits.amax(-1, keepdim=True))
-    kept = torch.where(powers >= 0.1, powers, 0.0)
-    return kept / kept.sum(-1, keepdim=True)
+    likely = torch.where(powers >= 0.1, powers, 0.0)
+    return likely / likely.sum(-1, keepdim=True)
 
 
 def verified(
@@ -140,8 +140,8 @@ def verified(
     """Speculative decoding: how many words of a draft are taken, one after another."""
     p, q = (q, p) if turned else (p, q)
     own, draft = (torch.softmax(t, -1).roll(row, 0).gather(-1, word[:, None])[:, 0] for t in (p, q))
-    taken = uniform * draft <= own if strict else uniform <= own
-    return taken.to(torch.int64).cumprod(0).sum()
+    accepts = uniform * draft <= own if strict else uniform <= own
+    return accepts.to(torch.int64).cumprod(0).sum()
 
 
 def verified_by_ratio(p: Tensor, q: Tensor, word: Tensor, uniform: Tensor) -> Tensor:
