@@ -81,6 +81,14 @@ def normalisation(eps: float) -> Callable[[torch.Tensor], torch.Tensor]:
     return spec
 
 
+def result_or_nan(call: Callable[[], torch.Tensor], like: torch.Tensor) -> torch.Tensor:
+    """What a call gives; NaN in the shape of a tensor where it raises, for then it gives no number."""
+    try:
+        return call()
+    except RuntimeError:
+        return torch.full_like(like, torch.nan, requires_grad=False)
+
+
 def around(offset: float) -> torch.Tensor:
     """Eight float32 numbers around an offset, of a spread of 0.6."""
     return torch.tensor([0.1257, -0.1321, 0.6404, 0.1049, -0.5357, 0.3616, 1.3040, 0.9471]) + offset
@@ -140,7 +148,9 @@ def _accepted(proof: Proof, spec: Callable[..., Any]) -> bool:
 def _ratio(computed: mpmath.mpf, exact: mpmath.mpf, width: mpmath.mpf) -> mpmath.mpf:
     if mpmath.isnan(computed) or mpmath.isnan(exact):
         return mpmath.mpf(0) if mpmath.isnan(computed) and mpmath.isnan(exact) else mpmath.inf
-    return abs(computed - exact) / width
+    if computed == exact:  # also where nothing but that is allowed, as of a copy
+        return mpmath.mpf(0)
+    return abs(computed - exact) / width if width else mpmath.inf
 
 
 def _agree(centre: mpmath.mpf, exact: mpmath.mpf, radius: mpmath.mpf) -> bool:
@@ -155,10 +165,9 @@ def _error(computed: Sequence[mpmath.mpf], exact: Sequence[mpmath.mpf], worst: i
     if not mpmath.isfinite(error):
         return "a NaN or an infinity on one side alone"
     largest = max(abs(value) for value in exact if mpmath.isfinite(value))
-    shares = [f"{_short(error / largest, 3)} of the largest"]
-    if exact[worst] != 0:
-        shares.insert(0, f"{_short(error / abs(exact[worst]), 3)} of the element")
-    return f"{_short(error, 3)}, which is {' and '.join(shares)}"
+    shares = {"the element": abs(exact[worst]), "the largest": largest}
+    parts = [f"{_short(error / whole, 3)} of {name}" for name, whole in shares.items() if whole]
+    return _short(error, 3) + (f", which is {' and '.join(parts)}" if parts else "")
 
 
 def _short(value: mpmath.mpf, digits: int = 7) -> str:

@@ -13,10 +13,12 @@ from .trying import ACTUAL, EXPECTED
 MOST_LINES = 15
 #: Distribution -> what its program may import besides `EVERYWHERE`.
 MODULES = {
-    "liger-kernel": {"liger_kernel", "torch"},
+    "liger-kernel": {"liger_kernel", "torch", "triton"},
     "onnxruntime": {"onnxruntime", "onnx", "numpy"},
     "jax": {"jax"},
     "flax": {"flax", "jax"},
+    "optax": {"optax", "jax"},
+    "fla-core": {"fla", "torch"},
     "tinygrad": {"tinygrad"},
     "triton": {"triton", "torch"},
 }
