@@ -1,7 +1,7 @@
 """`torch.clamp` with a tensor as limit: at the limit forward and reverse mode disagreed
 
 At a number that equals its bound forward mode took the tangent of the bound, and reverse mode gave all of the
-gradient to the number. Since 2.14 both share it, as the convention for functions of several operands says.
+gradient to the number. In 2.15.0 both share it, as the convention for functions of several operands says.
 
 **Documented**: notes/autograd: of a function with several subgradients the one of the smallest norm is taken; between
 a number and its bound that is a half for each.

@@ -4,9 +4,10 @@ A variance below `eps` is raised to it in place, where gradients are off. Revers
 gives the gradient as if the variance were a free number of that size; forward mode sees it, and gives 0, as the value
 says. Which of the two is meant is documented nowhere.
 
-**Documented**: max(var, eps) stands for the variance; nothing on gradients.
+**Documented**: `eps` is a floor of the variance, as the page of the module says (that of the function says that it is
+added); nothing on gradients.
 
-**Does it matter?** With the default `eps` of 1e-6 a predicted variance of 0 gets a gradient of up to 1e12 times the
+**Does it matter?** With the default `eps` of 1e-6 a predicted variance of 0 gets a gradient of half of 1e12 times the
 squared error, which no step survives; a check of one mode by the other fails.
 """
 

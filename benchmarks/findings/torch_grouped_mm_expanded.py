@@ -7,8 +7,7 @@ which refuses such strides. So `y.sum().backward()` raises, where `y.backward(to
 **Documented**: gradients of any strides; the function documents strides of its operands, and its gradient is no
 operand of the user.
 
-**Does it matter?** The first test that anybody writes of a mixture of experts, a sum, ends with an error; a mean
-does, too.
+**Does it matter?** The first test that anybody writes of a mixture of experts, a sum, ends with an error.
 """
 
 from __future__ import annotations

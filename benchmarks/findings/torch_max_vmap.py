@@ -3,8 +3,8 @@
 Of all elements `max` shares its gradient among those that are equally large. The rule of vmap makes `max` along a dim
 of it, which gives all of it to one index. So a batch by vmap has other gradients than a loop.
 
-**Documented**: torch.vmap gives what a loop gives; "If reduce over all dimensions, gradients evenly distribute
-between equally max/min values" (torch.amax).
+**Documented**: torch.vmap gives what a loop gives; torch.amax documents that over all dimensions `max` and `min`
+share their gradients evenly among equal elements.
 
 **Does it matter?** Both are subgradients, so training goes on, but per-sample gradients differ from those of a loop,
 and equal inputs get unequal gradients.

@@ -3,8 +3,8 @@
 The rule for forward mode knows sums, means, largest and smallest elements. For a product it returns no tangent, which
 counts as zero, where an error should say that there is no rule. Reverse mode is right.
 
-**Documented**: torch.func.jvp of any differentiable operation; OpInfo says of this reduction alone that it has no
-forward mode, and no user sees that.
+**Documented**: torch.func.jvp of any differentiable operation; torch's own tests expect the forward mode of this
+reduction to fail, and no user sees that.
 
 **Does it matter?** Jacobians by `jacfwd` and directional derivatives through products over groups are 0 without a
 word.
