@@ -30,8 +30,8 @@ DECOMPOSED: dict[Any, Rule] = {}
 LIBRARY = torch.library.Library("opassay_specs", "FRAGMENT")
 
 
-#: Operations that came after the oldest torch that is supported: there they have no rule, because no spec calls them.
-_NEWER = frozenset({"_upsample_lanczos2d_aa"})
+#: Operations that not every supported torch has: where one lacks them they have no rule, because no spec calls them.
+_NOT_EVERYWHERE = frozenset({"_upsample_lanczos2d_aa", "cholesky"})
 
 
 def overloads(names: str) -> list[Any]:
@@ -39,7 +39,7 @@ def overloads(names: str) -> list[Any]:
     operations = []
     for name in names.split():
         packet, _, overload = name.partition(".")
-        if packet in _NEWER and not hasattr(torch.ops.aten, packet):
+        if packet in _NOT_EVERYWHERE and not hasattr(torch.ops.aten, packet):
             continue
         operations.append(getattr(getattr(torch.ops.aten, packet), overload or "default"))
     return operations

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from opassay.oracles.bound.contract import contract
 from opassay.oracles.bound.rounding import Ball, ball, balls
 from opassay.oracles.specs import ARGUMENT, BUFFER, PARAMETER, RESULT, SpecCall, UntraceableError, Values, trace, traced
+from opassay.oracles.specs.rules import table
 from opassay.reference.derivative import vjp
 from opassay.reference.exact import evaluate, to_float_pair
 
@@ -179,3 +180,13 @@ def test_the_exact_values_lie_in_the_balls(spec: Any) -> None:
     plain = read(x)[0]
     assert (np.abs(to_float_pair(exact)[0] - held.centre) <= held.radii()).all()
     assert (np.abs(plain - held.centre) <= held.radii() + 1e-15).all()
+
+
+def test_what_some_versions_of_torch_lack_has_no_rule_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(table, "_NOT_EVERYWHERE", frozenset({"planted"}))
+    assert table.overloads("planted exp sum.dim_IntList") == [
+        torch.ops.aten.exp.default,
+        torch.ops.aten.sum.dim_IntList,
+    ]
+    with pytest.raises(AttributeError, match="another"):
+        table.overloads("another")
