@@ -104,6 +104,10 @@ LIBRARIES: Mapping[str, Library] = {
 }  # fmt: skip
 #: Libraries that were looked at and have no kernels here, with the reason.
 NOT_HERE: Mapping[str, str] = {
+    "eleven more kernels of fla-core": (
+        "they are red and not read to their end; specs that are not theirs are among the causes, and threads that write"
+        " unequal roundings of one sum at once"
+    ),
     "quack-kernels": "it imports NVIDIA's CUTLASS for Python, which needs a driver",
     "flag_gems": "its import ends where there is no GPU",
     "unsloth": "its import ends where there is no GPU",
