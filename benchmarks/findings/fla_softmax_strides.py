@@ -1,8 +1,8 @@
 """flash-linear-attention, `softmax_fwd`: of strided rows it reads other numbers, and memory behind the tensor
 
 The function makes rows of the tensor by `view` and starts a program for each, which reads D numbers from row · D on.
-That is right of contiguous tensors alone. Of every second column of a matrix it is the softmax of the first columns,
-and the last rows are read behind the tensor. The kernel was run in Triton's interpreter.
+That is right of contiguous tensors alone. Of every second column of a matrix it is the softmax of other numbers of
+the matrix, and of an expanded row memory behind the tensor is read. The kernel was run in Triton's interpreter.
 
 **Documented**: nothing; the functions of the library around it take strided tensors, or make them contiguous.
 
