@@ -33,7 +33,9 @@ def _branch(condition: Any, yes: Callable[..., Any], no: Callable[..., Any], ope
     return yes(*operands) if bool(condition) else no(*operands)
 
 
-def _map(function: Callable[..., Any], rows: Sequence[Any], rest: Sequence[Any]) -> Any:
+def _map(function: Callable[..., Any], rows: Sequence[Any], rest: Sequence[Any], mutated_arg_indices: str = "") -> Any:
+    if mutated_arg_indices:  # torch 2.15 names operands that the function writes to
+        raise NotImplementedError(f"{mutated_arg_indices=}: a function under map must not write to its operands")
     results = [function(*(each[i] for each in rows), *rest) for i in range(len(rows[0]))]
     return pytree.tree_map(lambda *each: torch.stack(each), *results)
 

@@ -10,8 +10,10 @@ import torch
 from torch import Tensor
 from torch._higher_order_ops import scan, while_loop
 from torch._higher_order_ops.map import map as map_rows
+from torch._higher_order_ops.map import map_impl
 
 import opassay
+from opassay.oracles.specs.loops import LOOPS
 
 _DECAY = 0.5
 
@@ -100,3 +102,8 @@ def test_a_branch_that_hangs_on_floating_numbers_is_not_read() -> None:
 
     judgement = opassay.judge(spec, spec, (torch.ones(3),), questions=["GIVEN"])
     assert "hangs on values of floating tensors" in judgement.error
+
+
+def test_a_map_that_writes_to_its_operands_is_not_read() -> None:
+    with pytest.raises(NotImplementedError, match="mutated_arg_indices='0': a function under map must not write"):
+        LOOPS[map_impl](torch.exp, [torch.ones(2)], [], mutated_arg_indices="0")
