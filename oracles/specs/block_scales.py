@@ -18,7 +18,7 @@ from torch.overrides import TorchFunctionMode
 
 from .storage import PAIRS
 
-#: `torch.nn.functional.ScalingType`, as the operation has it; and of scales in tiles the dtype and the length of blocks.
+#: `torch.nn.functional.ScalingType`, as the operation has it; of scales in tiles the dtype and the length of blocks.
 _OF_A_MATRIX, _OF_16, _OF_32, _OF_128, _OF_SQUARES = 0, 2, 3, 4, 5
 _IN_TILES = {_OF_16: (torch.float8_e4m3fn, 16), _OF_32: (torch.float8_e8m0fnu, 32)}
 #: Rows and columns of blocks of float32 scales.

@@ -68,7 +68,7 @@ def _kernel(
     left, right = (
         (z.unflatten(1, (-1, size)) * q.unsqueeze(-1)).flatten(1) for z, q in zip((x, y), scales, strict=True)
     )
-    product = (left[:, None] * right).sum(-1)
+    product: Tensor = (left[:, None] * right).sum(-1)
     return product * wholes[0] * wholes[1] if wholes else product
 
 
@@ -79,7 +79,8 @@ def _block_by_block(a: Tensor, b: Tensor, s: Tensor, t: Tensor, *wholes: Tensor)
     p, q = (_scales(tiles, len(z), z.shape[1] // size) for tiles, z in ((s, x), (t, y)))
     p, q = (p * wholes[0], q * wholes[1]) if wholes else (p, q)
     blocks = (x.unflatten(1, (-1, size))[:, None] * y.unflatten(1, (-1, size))).sum(-1)
-    return (blocks * p[:, None] * q).flip(-1).sum(-1)
+    product: Tensor = (blocks * p[:, None] * q).flip(-1).sum(-1)
+    return product
 
 
 def _exchanged(a: Tensor, b: Tensor, s: Tensor, t: Tensor, *wholes: Tensor) -> Tensor:
