@@ -51,9 +51,13 @@ def _multiply(a: Any, b: Any) -> Parts:
 
 
 def _divide(a: Any, b: Any) -> Parts:
-    if isinstance(b, (Parts, complex)):
-        raise UntraceableError("divides by a complex number, which has no rule")
-    return Parts(a.real / b, a.imaginary / b)
+    if not isinstance(b, (Parts, complex)):
+        a = _parts(a)
+        return Parts(a.real / b, a.imaginary / b)
+    a, b = _parts(a), _parts(b)
+    parts = torch.broadcast_tensors(*map(torch.as_tensor, (a.real, a.imaginary, b.real, b.imaginary)))
+    quotient = torch.ops.opassay_specs.divide_parts(*parts)
+    return Parts(quotient[..., 0], quotient[..., 1])
 
 
 def _multiply_matrices(a: Any, b: Any) -> Parts:

@@ -13,6 +13,7 @@ from torch.utils import _pytree as pytree
 from ...reference.dtypes import dtype_name
 from ...reference.formats import FORMATS
 from .rules import MOVES
+from .storage import is_floating
 
 
 def is_within(node: torch.fx.Node) -> bool:
@@ -45,7 +46,7 @@ def narrow_dtypes(graph: torch.fx.GraphModule) -> dict[torch.fx.Node, str]:
 def _narrowest_of(nodes: Sequence[torch.fx.Node]) -> str:
     """The name of the narrowest floating dtype of the values of nodes, "" where none is floating."""
     leaves = pytree.tree_leaves([node.meta.get("val") for node in nodes])
-    dtypes = {x.dtype for x in leaves if isinstance(x, torch.Tensor) and x.dtype.is_floating_point}
+    dtypes = {x.dtype for x in leaves if isinstance(x, torch.Tensor) and is_floating(x.dtype)}
     return min(map(dtype_name, dtypes), key=lambda name: FORMATS[name].precision if name in FORMATS else 0, default="")
 
 
@@ -69,7 +70,7 @@ def moving_nodes(graph: torch.fx.GraphModule) -> set[Any]:
     nodes: set[Any] = set()
     for node in graph.graph.nodes:
         value = node.meta.get("val")
-        is_input = node.op == "placeholder" and (not isinstance(value, torch.Tensor) or value.dtype.is_floating_point)
+        is_input = node.op == "placeholder" and (not isinstance(value, torch.Tensor) or is_floating(value.dtype))
         if is_input or not nodes.isdisjoint(node.all_input_nodes):
             nodes.add(node)
     return nodes
@@ -91,4 +92,4 @@ def dtype_of(node: torch.fx.Node) -> torch.dtype | None:
 
 def gives_floating(node: torch.fx.Node) -> bool:
     leaves = pytree.tree_leaves(node.meta.get("val"))
-    return any(isinstance(leaf, torch.Tensor) and leaf.dtype.is_floating_point for leaf in leaves)
+    return any(isinstance(leaf, torch.Tensor) and is_floating(leaf.dtype) for leaf in leaves)

@@ -39,7 +39,7 @@ from .node_facts import (
 )
 from .rules import MOVES, REPEATING, RULES, Rule, gives_residual, truth_of
 from .rules.table import overloads
-from .storage import STORAGE_DTYPES, by_way_of_float32, cast_to
+from .storage import PAIRS, STORAGE_DTYPES, by_way_of_float32, cast_to, is_floating
 from .unwritten import describe, differ, read_memory, takes_memory
 
 #: Arguments of aten operations that say nothing of values.
@@ -54,6 +54,8 @@ _KEEPING = {*MOVES, _aten._to_copy.default}
 _INTEGERS = {
     getattr(torch, f"{kind}{bits}"): np.dtype(f"{kind}{bits}") for kind in ("int", "uint") for bits in (8, 16, 32, 64)
 }
+
+_INTEGERS[PAIRS] = np.dtype("uint8")
 
 #: Dtypes whose tensors can be read.
 READ = {torch.bool, *_INTEGERS, *(getattr(torch, name) for name in FORMATS), *STORAGE_DTYPES}
@@ -252,13 +254,13 @@ class Reader(torch.fx.Interpreter):
         if "device" in named:
             named["device"] = torch.device("cpu")
         results = node.target(*tensors, **named)  # type: ignore[operator]
-        return results if as_tensors else pytree.tree_map(lambda t: t.numpy(force=True), results)
+        return results if as_tensors else pytree.tree_map(_numbers, results)
 
     def _of_tensor(self, value: Any) -> Any:
         if not isinstance(value, torch.Tensor):
             return value
-        if not value.dtype.is_floating_point:
-            return value.numpy(force=True)
+        if not is_floating(value.dtype):
+            return _numbers(value)
         return self._lift(value.detach().to("cpu", torch.float64).numpy())
 
     def _lift(self, value: Any) -> Any:
@@ -271,7 +273,7 @@ class Reader(torch.fx.Interpreter):
         """A result, marked as one that an evaluation may store in the dtype that the spec has there."""
         result = self._of_dtype(result, node)
         dtype = dtype_of(node)
-        if dtype is None or isinstance(result, Residual) or not dtype.is_floating_point:
+        if dtype is None or isinstance(result, Residual) or not is_floating(dtype):
             return result
         if not isinstance(result, Array):
             result = self._lift(result if isinstance(result, Condition) else np.asarray(result))
@@ -385,6 +387,10 @@ def _is_floating(value: Any) -> bool:
 
 def _is_integers(value: Any) -> bool:
     return isinstance(value, (np.ndarray, np.generic)) and value.dtype.kind in "iu"
+
+
+def _numbers(tensor: torch.Tensor) -> Any:
+    return (tensor.view(torch.uint8) if tensor.dtype == PAIRS else tensor).numpy(force=True)
 
 
 def _tensor(value: Any) -> Any:

@@ -20,6 +20,8 @@ from torch import Tensor
 from torch.autograd.function import _SingleLevelFunction
 from torch.utils import _pytree as pytree
 
+from .block_scales import PRODUCTS
+
 
 def _gaussian_nll_loss(
     input: Tensor, target: Tensor, var: Tensor | float, full: bool = False, eps: float = 1e-6, reduction: str = "mean"
@@ -82,18 +84,6 @@ def _bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | Non
     narrow, own = torch.get_autocast_dtype(kind), input1.dtype
     product = F.bilinear(*(x.to(narrow).to(own) for x in (input1, input2, weight))).to(narrow).to(own)
     return product if bias is None else product + bias
-
-
-def _scaled_mm(a: Tensor, b: Tensor, scale_a: Tensor, scale_b: Tensor, *args: Any, **kwargs: Any) -> Any:
-    """On CPUs torch multiplies float32 matrices inside of the operation, which autocast makes narrow ones there."""
-    if a.device.type != "cpu" or not torch.is_autocast_enabled("cpu"):
-        return torch._scaled_mm(a, b, scale_a, scale_b, *args, **kwargs)
-    names = ("bias", "scale_result", "out_dtype")
-    bias, scale_result, out_dtype = (kwargs.get(n, args[i] if i < len(args) else None) for i, n in enumerate(names))
-    product = torch.matmul(a.float() * scale_a, b.float() * scale_b)
-    product = product if bias is None else product + bias
-    product = product if scale_result is None else product / scale_result
-    return product.to(out_dtype or a.dtype)
 
 
 def _bce_with_logits(
@@ -205,7 +195,7 @@ STAND_INS: dict[Any, Callable[..., Any]] = {
     F.gaussian_nll_loss: _gaussian_nll_loss,
     F.affine_grid: _affine_grid,
     F.bilinear: _bilinear,
-    torch._scaled_mm: _scaled_mm,
+    **PRODUCTS,
     F.binary_cross_entropy_with_logits: _bce_with_logits,
     F.embedding: _embedding,
     F.one_hot: _one_hot,

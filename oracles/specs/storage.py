@@ -11,6 +11,8 @@ from torch.utils import _pytree as pytree
 from ...reference.array import cast, store
 from ...reference.dtypes import EVERY_FORMAT, STORAGE_FORMATS, Format, dtype_name, format_of_cast
 
+#: Two numbers of e2m1 in a byte, which have neither arithmetic nor casts in torch: they are read as bytes.
+PAIRS = torch.float4_e2m1fn_x2
 #: Dtypes of torch whose numbers are only stored; of two numbers in one byte there is no cast.
 STORAGE_DTYPES = frozenset(getattr(torch, name) for name in STORAGE_FORMATS if hasattr(torch, name))
 
@@ -29,6 +31,11 @@ def format_of(dtype: torch.dtype) -> Format:
     if fmt.computes:
         return fmt
     return format_of_cast(fmt.name, torch.tensor(2.0**126).to(dtype).item() == fmt.max)
+
+
+def is_floating(dtype: torch.dtype) -> bool:
+    """Whether a dtype is one of floating numbers that are read as such: pairs of them are bytes."""
+    return dtype.is_floating_point and dtype != PAIRS
 
 
 def is_computed_in(dtype: torch.dtype) -> bool:

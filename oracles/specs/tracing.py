@@ -42,6 +42,7 @@ from .rules import DECOMPOSED, RULES
 from .rules.elementwise import recover_decimal
 from .rules.table import overloads
 from .stand_ins import open_custom_functions, uncompiled
+from .storage import is_floating
 from .traces import Traces, Values
 
 #: torch's decompositions of operations that have no rule of their own.
@@ -187,7 +188,7 @@ def check(name: str, tensor: torch.Tensor) -> None:
         layout = "nested" if tensor.is_nested else str(tensor.layout).removeprefix("torch.")
         why = f"{layout}; give it as a dense tensor"
     elif tensor.dtype not in READ:
-        names = ", ".join(sorted(dtype_name(dtype) for dtype in READ if dtype.is_floating_point))
+        names = ", ".join(sorted(dtype_name(dtype) for dtype in READ if is_floating(dtype)))
         why = f"of {dtype_name(tensor.dtype)}; it can be read in {names}, in integers and in truth values"
     elif tensor.is_meta:
         why = "on the meta device, and has no values; give it on another"
@@ -231,7 +232,7 @@ def _deciding(node: torch.fx.Node) -> set[torch.fx.Node]:
     dtypes = {each: _meta_of(each).dtype for each in node.all_input_nodes}
     if node.target in _INDEXING:
         return {each for each, dtype in dtypes.items() if dtype == torch.bool}
-    return {each for each, dtype in dtypes.items() if not dtype.is_floating_point} or set(dtypes)
+    return {each for each, dtype in dtypes.items() if not is_floating(dtype)} or set(dtypes)
 
 
 def _node_writes(node: torch.fx.Node) -> bool:

@@ -12,6 +12,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from ...oracles.op.argument_text import describe_argument
+from .operand_parts import in_parts, name_of_parts
 
 Tensor = torch.Tensor
 _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
@@ -32,7 +33,8 @@ class CallArguments:
     """The arguments of one call, in order or by name.
 
     Attributes:
-        leaves: tensors, numbers, texts and None, in order.
+        leaves: tensors, numbers, texts and None, in order; of complex tensors and of pairs their parts
+            (`operand_parts.py`).
         structure: the tuples, lists and dictionaries around them; a dictionary where they have names.
         names: what messages call the leaves; empty where the parameters that they go to are not known.
     """
@@ -43,7 +45,8 @@ class CallArguments:
 
     @classmethod
     def of(cls, args: Inputs) -> CallArguments:
-        leaves, structure = pytree.tree_flatten(dict(args) if isinstance(args, Mapping) else tuple(args))
+        tree = pytree.tree_map(in_parts, dict(args) if isinstance(args, Mapping) else tuple(args))
+        leaves, structure = pytree.tree_flatten(tree)
         return cls(tuple(leaves), structure)
 
     def with_names(self, function: Any) -> CallArguments:
@@ -52,8 +55,9 @@ class CallArguments:
         by_name = args if isinstance(args, dict) else dict(zip(in_order, args, strict=False))
         if len(by_name) < len(args):
             return self
-        paths: Any = [path for path, _ in pytree.tree_flatten_with_path(by_name)[0]]
-        return replace(self, names=tuple(f"{first.key}{pytree.keystr(tuple(rest))}" for first, *rest in paths))
+        paths: Any = pytree.tree_flatten_with_path(by_name)[0]
+        names = (name_of_parts(f"{first.key}{pytree.keystr(tuple(rest))}", leaf) for (first, *rest), leaf in paths)
+        return replace(self, names=tuple(names))
 
     @property
     def args(self) -> Args:

@@ -17,6 +17,8 @@ import numpy as np
 import torch
 from torch.utils import _pytree as pytree
 
+from .operand_parts import COMPLEX, forms_in, output_in_parts, shape_and_dtype
+
 Tensor = torch.Tensor
 
 #: Values beside tensors that have one meaning wherever they are read, and compare by it.
@@ -31,6 +33,7 @@ class Result:
 
     Attributes:
         tensors: in order; of a dictionary in the order of its keys' texts, so that the order of insertion is no matter.
+            Complex ones, and pairs of four-bit numbers, by their parts (`operand_parts.py`).
         places: of each, as Python writes it behind the result: "", "[0]", "['loss']".
         form: what is around them, a * for each tensor and the name of the type for each other value. Tuples, lists and
             named tuples are alike: all are taken apart by position.
@@ -47,7 +50,16 @@ class Result:
     @property
     def names(self) -> list[str]:
         """What messages call the tensors."""
-        return [f"out{place}" for place in self.places] if len(self.places) > 1 else ["out"] * len(self.places)
+        names = [f"out{place}" for place in self.places] if len(self.places) > 1 else ["out"] * len(self.places)
+        forms = forms_in(self.form)
+        return [
+            f"view_as_real({name})" if form == COMPLEX else name for name, form in zip(names, forms, strict=False)
+        ] or names
+
+    @property
+    def destinations(self) -> list[tuple[list[int], str]]:
+        """Shape and dtype of tensors that a call could write these into."""
+        return [shape_and_dtype(y, form) for y, form in zip(self.tensors, forms_in(self.form), strict=False)]
 
 
 @dataclass(frozen=True)
@@ -96,9 +108,10 @@ class _Reading:
 
     def form_of(self, value: Any, place: str) -> str:
         if isinstance(value, Tensor):
-            self.tensors.append(value)
+            tensor, form = output_in_parts(value)
+            self.tensors.append(tensor)
             self.places.append(place)
-            return "*"
+            return form
         if isinstance(value, dict):
             texts = {repr(key): item for key, item in value.items()}
             forms = [f"{key}: {self.form_of(texts[key], f'{place}[{key}]')}" for key in sorted(texts)]

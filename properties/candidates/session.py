@@ -12,7 +12,6 @@ import msgspec
 from ...oracles import process
 from ...oracles.bound.terms import Terms
 from ...oracles.judge.holding import OperandFacts, Reading
-from ...oracles.op.declaration import dtype_name
 from ...oracles.verdicts.verdict import Code
 from .agreement import disagreement, operands_of
 from .arguments import CallArguments, Inputs, State, Tensor, lacking
@@ -126,7 +125,7 @@ class Session:
         places = self._destinations(arguments, tensors)
         call = CandidateCall.of(
             arguments, {n: tensors[n] for n in self.shared}, manner=manner, strides=strides, stored=stored,
-            destinations=[] if places is None else [(y.shape, dtype_name(y.dtype)) for y in places.tensors],
+            destinations=[] if places is None else places.destinations,
             watched=self.history.calls <= _WATCHED or (watched and not row), backward=backward,
             sequel=Sequel(**sequel, watched=watched and row),
         )  # fmt: skip

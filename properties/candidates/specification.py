@@ -37,6 +37,7 @@ from ...oracles.specs import (
     trace,
     uncompiled,
 )
+from ...oracles.specs.block_scales import KernelFallback
 from ...oracles.specs.calls import buffers_of
 from ...oracles.specs.decisions import Decisions
 from ...oracles.specs.drawing import drawing_nodes
@@ -53,6 +54,7 @@ from .arguments import Args, CallArguments, State, Tensor, call, call_with_state
 from .bound_question import BoundQuestion
 from .numpy_specs import Formula, array_of, calls_numpy, name_of_function, with_algorithms
 from .open_readings import with_choices
+from .operand_parts import has_parts
 from .results import Result, SpecRun, homes_of, incomparable, result_of
 
 
@@ -80,6 +82,7 @@ class Specification:
     numpy: bool = False
     autocast: bool = False
     _traces: Traces[Traced] = field(default_factory=Traces)
+    _fallback: KernelFallback = field(default_factory=KernelFallback)
 
     # ------------------------------------------------------------------------------------------------ run by torch
 
@@ -90,8 +93,9 @@ class Specification:
             SpecError: the spec raises, or gives nothing that could be held.
         """
         self._check({**state, **{f"args[{i}]": t for i, t in enumerate(arguments.tensors)}})
-        own_arguments, own_state = arguments.copied(), copied_state(state)
-        result = self._result(own_arguments, own_state)
+        if self.numpy and has_parts(arguments.structure):
+            raise SpecError(f"{self.name} is a formula in NumPy, need tensors of real numbers, none in pairs")
+        result, own_arguments, own_state = self._result(arguments, state)
         if self.numpy and (len(result.tensors) == 1 or result.plain) and result.form != "*":
             # What the formula leaves out, and a tuple of one, say nothing of how a candidate gives the others.
             result = replace(result, form="", plain=())
@@ -110,14 +114,20 @@ class Specification:
 
     def outputs(self, arguments: CallArguments, state: State) -> tuple[Tensor, ...]:
         """The outputs alone, as torch computes them on copies, which takes no trace; SpecError where it raises."""
-        return self._result(arguments.copied(), copied_state(state)).tensors
+        return self._result(arguments, state)[0].tensors
 
-    def _result(self, arguments: CallArguments, state: dict[str, Tensor]) -> Result:
-        """What a call gives, which may write its arguments and the state; SpecError where it raises."""
+    def _result(self, arguments: CallArguments, state: State) -> tuple[Result, CallArguments, dict[str, Tensor]]:
+        """What a call gives, and the copies of arguments and state that it may have written; SpecError where it raises.
+
+        Where torch has no kernel for a product of the spec, it and later calls take the one that is traced.
+        """
+        own_arguments, own_state = arguments.copied(), copied_state(state)
         try:
             with torch.no_grad():
-                return result_of(self.called(state, arguments.args))
+                return result_of(self.called(own_state, own_arguments.args)), own_arguments, own_state
         except Exception as err:
+            if self._fallback.turns_on(lambda: self.called(copied_state(state), arguments.copied().args)):
+                return self._result(arguments, state)
             text = " ".join(error_lines(err))[:500]
             raise SpecError(f"{self.name} raises {error_name(err)}: {text}") from err
 
@@ -148,7 +158,8 @@ class Specification:
             return tuple(None if leaf is None else torch.from_numpy(np.array(leaf)) for leaf in outputs)
         device = device_of(pytree.tree_leaves((state, args)))
         # What torch.compile made is run as its original: to compile it may take a minute for each shape.
-        with uncompiled(), torch.autocast(device, dtype=torch.bfloat16, enabled=self.autocast):
+        autocast = torch.autocast(device, dtype=torch.bfloat16, enabled=self.autocast)
+        with uncompiled(), autocast, self._fallback.mode():
             if isinstance(self.function, torch.nn.Module):
                 # A buffer that the module replaces stands in the very dictionary afterwards.
                 tensors = state if isinstance(state, dict) else dict(state)
@@ -279,7 +290,7 @@ class Specification:
         form = repr(
             [[(tuple(t.shape), t.dtype, t.device) for t in tensors], arguments.structure, others, self.autocast]
         )
-        integers = [t.numpy(force=True) for t in tensors if not t.is_floating_point()]
+        integers = [t.numpy(force=True) for t in tensors if not (t.is_floating_point() or t.is_complex())]
         return self._traces.at(form, integers, functools.partial(self._trace, arguments, state))
 
     def is_random(self, arguments: CallArguments, state: State) -> bool:

@@ -25,9 +25,12 @@ What Cholesky and triangular solves give is judged by its residual, where a spec
 Transforms of Fourier, other decompositions (`torch.fft`, `torch.linalg` beside those, norms and products) and special
 functions beyond `erf`, `lgamma`, `digamma` and `polygamma` have no rule.
 
-Between a spec's inputs and its results, which are real, numbers may be complex: `view_as_complex`, `complex`, `polar`,
-sums, products, also of matrices, quotients by real numbers, `abs`, `angle`, `exp`, conjugates and what moves elements.
-They are read as their parts: a part of a product is a sum of two products, and each part has a bound of its own.
+Numbers may be complex, in arguments, results and between: `view_as_complex`, `complex`, `polar`, sums, products, also
+of matrices, quotients, `abs`, `angle`, `exp`, conjugates and what moves elements. They are read as their parts: a
+part of a product is a sum of two products, and each part has a bound of its own. A quotient may be that of school or
+R. L. Smith's; where the divisor may be zero, or a part is infinite, these differ, and it is not judged. Complex
+arguments and results are drawn, compared and differentiated as `torch.view_as_real` gives them, with 0 for the real
+and 1 for the imaginary part as the last index. Parameters and buffers must be real, and `complex32` is not read.
 
 A cast to integers truncates, and one to truth values asks what is not zero. Where rounding leaves open which integer
 that is, any is right that an evaluation may have, and so is what follows from it: `x[(y * 8).long()]`, quantised
@@ -36,8 +39,8 @@ is undefined in C and in torch, and is not judged.
 
 A `torch.autograd.Function` is read as what its forward does, and its derivatives are those of that. `nn.Parameter(x)`
 is a tensor to which no derivative leads back. What `torch.compile` made is read as its original. What a module keeps
-from call to call stands in a buffer. Complex inputs and results, sparse and nested tensors, and pairs of numbers of
-four bits, end with a sentence that names the operation and the line.
+from call to call stands in a buffer. Sparse and nested tensors end with a sentence that names the operation and the
+line.
 
 A cast to eight bits, e4m3, e5m2 or e8m0, is a part of what a spec means, and no rounding that an evaluation may leave
 out: [low_bit.md](low_bit.md).
@@ -50,6 +53,7 @@ _TITLES = {
     "elementwise": "Functions of elements", "indexing": "Reading and writing at places", "images": "Images and signals",
     "equations": "Factors and solutions",
     "losses": "Losses", "norms": "Norms and lengths", "ordering": "Ordering and scans",
+    "parts": "Complex numbers",
     "products": "Products of matrices", "reductions": "Reductions", "structure": "Shapes and constants",
 }  # fmt: skip
 #: Rules that are functions of NumPy, and no elementwise ones.

@@ -11,6 +11,7 @@ from . import indexing as indexing
 from . import losses as losses
 from . import norms as norms
 from . import ordering as ordering
+from . import parts as parts
 from . import products as products
 from . import reductions as reductions
 from . import slopes as slopes

@@ -1,4 +1,4 @@
-"""The codes of numbers of eight bits: a tensor read as bytes."""
+"""The codes of numbers of eight bits, and of pairs of numbers of four: a tensor read as bytes."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from ....reference.choice import Choice
 from ....reference.dtypes import dtype_name
 from ....reference.formats import EVERY_FORMAT, Format, bits_to_float64, round_array
 from ....reference.missing import NoReadingError
-from ..storage import STORAGE_DTYPES
-from .table import DECOMPOSED, LIBRARY, RULES
+from ..storage import PAIRS, STORAGE_DTYPES
+from .table import DECOMPOSED, LIBRARY, MOVES, RULES
 
 
 class Codes(Choice):
@@ -43,6 +43,8 @@ class Codes(Choice):
 
 def _as_bytes(x: Any, dtype: torch.dtype) -> Any:
     """A tensor of eight-bit numbers as bytes, or bytes as such numbers, by an operation that knows their format."""
+    if {x.dtype, dtype} == {torch.uint8, PAIRS}:
+        return torch.ops.opassay_specs.bytes_of_pairs(x) if x.dtype == PAIRS else torch.ops.opassay_specs.pairs(x)
     if x.dtype in STORAGE_DTYPES and dtype == torch.uint8:
         return torch.ops.opassay_specs.codes(x, dtype_name(x.dtype))
     if x.dtype == torch.uint8 and dtype in STORAGE_DTYPES:
@@ -76,9 +78,17 @@ def _ends_of(x: Any) -> tuple[Any, Any]:
 
 LIBRARY.define("codes(Tensor x, str format) -> Tensor")
 LIBRARY.define("numbers(Tensor x, ScalarType dtype) -> Tensor")
+LIBRARY.define("pairs(Tensor x) -> Tensor")
+LIBRARY.define("bytes_of_pairs(Tensor x) -> Tensor")
 for _key in ("CPU", "Meta"):
     LIBRARY.impl("codes", lambda x, format: x.contiguous().view(torch.uint8).clone(), _key)
     LIBRARY.impl("numbers", lambda x, dtype: x.contiguous().view(dtype).clone(), _key)
+    LIBRARY.impl("pairs", lambda x: x.contiguous().view(PAIRS).clone(), _key)
+    LIBRARY.impl("bytes_of_pairs", lambda x: x.contiguous().view(torch.uint8).clone(), _key)
 DECOMPOSED[torch.ops.aten.view.dtype] = _as_bytes
 RULES[torch.ops.opassay_specs.codes.default] = _codes_of
 RULES[torch.ops.opassay_specs.numbers.default] = _numbers_of
+# Pairs are read as the bytes that they stand in.
+for _operation in (torch.ops.opassay_specs.pairs.default, torch.ops.opassay_specs.bytes_of_pairs.default):
+    RULES[_operation] = lambda x: x
+    MOVES.add(_operation)

@@ -15,13 +15,6 @@ from ....reference.missing import NoReadingError
 from ...bound.contract import SCALED
 from .table import LIBRARY, RULES, Rule, enter, may_store
 
-#: `torch.nn.functional.ScalingType`, as the operation has it.
-_OF_A_MATRIX, _OF_ROWS, _OF_32 = 0, 1, 3
-#: Lengths of blocks: of float32 scales, and of scales in e8m0.
-_LONG, _SHORT = 128, 32
-#: In `SWIZZLE_32_4_4` a tile of 128 rows and 4 columns of scales stands together.
-_TILE_ROWS, _TILE_COLUMNS = 128, 4
-
 
 def _add_product(product: Rule) -> Rule:
     """β c + α (a b). With β = 0, c is not used at all: a NaN in it does not reach the result.
@@ -107,66 +100,52 @@ def _multiply_scaled(
     ]
     rows, columns = (np.shape(a)[0], 1), (1, np.shape(b)[1])
     of_all = np.size(scale_a) == np.size(scale_b) == 1
-    whole = of_all or (np.shape(scale_a) == rows and np.shape(scale_b) == columns)
-    product = among(ways, a, b, scale_a, scale_b) if whole else _multiply_blocks(a, b, scale_a, scale_b)
+    if not (of_all or (np.shape(scale_a) == rows and np.shape(scale_b) == columns)):
+        raise NoReadingError("scales of blocks are read where torch's functions are called, and not its operations")
+    product = among(ways, a, b, scale_a, scale_b)
     return product if bias is None else product + bias
-
-
-def _multiply_blocks(a: Any, b: Any, scale_a: Any, scale_b: Any) -> Any:
-    """A product of matrices with a scale for each block of both: factors are scaled, or the products of blocks."""
-    s, length = _scales_of_blocks(scale_a, *np.shape(a))
-    other = np.transpose(scale_b) if np.ndim(scale_b) == 2 else scale_b
-    t, same = _scales_of_blocks(other, *np.shape(b)[::-1])
-    if length != same:
-        raise NoReadingError(f"scales have blocks of {length} and of {same}: no rule; multiply the numbers by them")
-    block = np.arange(np.shape(a)[1]) // length
-
-    def by_block(a: Any, b: Any, s: Any, t: Any, scale: Rule) -> Any:
-        parts = [np.flatnonzero(block == i) for i in range(block[-1] + 1)]
-        products = [scale(np.matmul(a[:, part], b[part]), s[:, i, None], t[None, :, i]) for i, part in enumerate(parts)]
-        return np.sum(np.stack(products, axis=0), axis=0)
-
-    ways = [
-        Algorithm(lambda a, b, s, t: np.matmul(a * s[:, block], b * np.transpose(t[:, block])), ""),
-        Algorithm(lambda a, b, s, t: by_block(a, b, s, t, lambda p, s, t: p * s * t), ""),
-        Algorithm(lambda a, b, s, t: by_block(a, b, s, t, lambda p, s, t: p * (s * t)), ""),
-    ]
-    return among(ways, a, b, s, t)
-
-
-def _scales_of_blocks(scale: Any, rows: int, columns: int) -> tuple[Any, int]:
-    """A scale for each row and block of a matrix, and the length of a block.
-
-    Args:
-        scale: for 128 elements of a row, or 128 rows of them, as a matrix; or for 32 of a row, as a vector in the order
-            of `SWIZZLE_32_4_4`, which has places for whole tiles.
-    """
-    if np.ndim(scale) == 2:
-        given, blocks = np.shape(scale), -(-columns // _LONG)
-        if given == (rows, blocks):
-            return scale, _LONG
-        if given == (-(-rows // _LONG), blocks):
-            return scale[np.arange(rows) // _LONG], _LONG
-    count = -(-columns // _SHORT)
-    tiles = -(-count // _TILE_COLUMNS)
-    if np.shape(scale) == (-(-rows // _TILE_ROWS) * tiles * _TILE_ROWS * _TILE_COLUMNS,):
-        row, column = np.arange(rows)[:, None], np.arange(count)
-        tile = row // _TILE_ROWS * tiles + column // _TILE_COLUMNS
-        inside = row % 32 * 16 + row // 32 % 4 * 4 + column % _TILE_COLUMNS
-        return scale[tile * (_TILE_ROWS * _TILE_COLUMNS) + inside], _SHORT
-    raise NoReadingError(f"scales of shape {np.shape(scale)} have no rule; multiply the numbers by them")
 
 
 def _multiply_by_recipe(
     a: Any, b: Any, scale_a: Any, recipe_a: Any, swizzle_a: Any, scale_b: Any, recipe_b: Any, swizzle_b: Any,
     bias: Any = None, *args: Any, **kwargs: Any,
 ) -> Any:  # fmt: skip
-    """`_multiply_scaled`, with one scale for a matrix, for each of its rows or columns, or for 32 of them in e8m0."""
-    if [*recipe_a] == [*recipe_b] == [_OF_32] and [*swizzle_a] == [*swizzle_b] == [1]:
-        return _multiply_scaled(a, b, np.reshape(scale_a[0], (-1,)), np.reshape(scale_b[0], (-1,)), bias)
-    if not {*recipe_a, *recipe_b} <= {_OF_A_MATRIX, _OF_ROWS}:
-        raise NoReadingError("scales of blocks have no rule; multiply the numbers by them")
+    """`_multiply_scaled`, with one scale for a matrix, or for each of its rows or columns."""
     return _multiply_scaled(a, b, scale_a[0], scale_b[0], bias)
+
+
+def _multiply_blocks(a: Any, b: Any, s: Any, t: Any, x: Any, y: Any, length: int) -> Any:
+    """x y (a s)(b t)ᵀ, where s and t have a number for each row and block of the factors; x and y are numbers.
+
+    An evaluation scales factors or the products of blocks, and multiplies scales before or after.
+    """
+    block = np.arange(np.shape(a)[1]) // length
+    parts = [np.flatnonzero(block == i) for i in range(block[-1] + 1)]
+
+    def by_block(a: Any, b: Any, s: Any, t: Any, scale: Rule) -> Any:
+        products = [
+            scale(np.matmul(a[:, part], np.transpose(b[:, part])), s[:, i, None], t[None, :, i])
+            for i, part in enumerate(parts)
+        ]
+        return np.sum(np.stack(products, axis=0), axis=0)
+
+    def by_factor(a: Any, b: Any, s: Any, t: Any) -> Any:
+        return np.matmul(a * s[:, block], np.transpose(b * t[:, block]))
+
+    ways = [
+        Algorithm(lambda a, b, s, t, x, y: by_factor(a, b, s, t) * x * y, ""),
+        Algorithm(lambda a, b, s, t, x, y: by_factor(a, b, s * x, t * y), ""),
+        Algorithm(lambda a, b, s, t, x, y: by_block(a, b, s, t, lambda p, s, t: p * s * t) * x * y, ""),
+        Algorithm(lambda a, b, s, t, x, y: by_block(a, b, s, t, lambda p, s, t: p * (s * t)) * (x * y), ""),
+        Algorithm(lambda a, b, s, t, x, y: by_block(a, b, s * x, t * y, lambda p, s, t: p * s * t), ""),
+    ]
+    return among(ways, a, b, s, t, x, y)
+
+
+def _multiplied_blocks(a: Any, b: Any, s: Any, t: Any, x: Any, y: Any, length: int) -> Any:
+    block = torch.arange(a.shape[1], device=a.device) // length
+    left, right = (z.float() * scale.float()[:, block] for z, scale in ((a, s), (b, t)))
+    return left @ right.t() * x * y
 
 
 def _scores(q: Any, k: Any, scale: float) -> Any:
@@ -201,6 +180,10 @@ torch.library.register_autograd(
     lib=LIBRARY,
 )
 RULES[torch.ops.opassay_specs.attention_scores.default] = _scores
+LIBRARY.define("multiply_blocks(Tensor a, Tensor b, Tensor s, Tensor t, Tensor x, Tensor y, int length) -> Tensor")
+LIBRARY.impl("multiply_blocks", _multiplied_blocks, "CPU")
+LIBRARY.impl("multiply_blocks", lambda a, b, *_: a.new_empty((len(a), len(b)), dtype=torch.float32), "Meta")
+RULES[torch.ops.opassay_specs.multiply_blocks.default] = _multiply_blocks
 enter(
     {
         "mm bmm mv dot vdot": np.matmul,

@@ -331,13 +331,14 @@ def _result_of(function: Callable[..., Any], call: CandidateCall, arguments: Cal
     device = arguments.tensors[0].device if arguments.tensors else None
     shapes = call.destinations
     places = [torch.zeros(shape, dtype=getattr(torch, dtype), device=device) for shape, dtype in shapes]
-    for y in floating(places):
+    numbers = floating(result_of(places).tensors)
+    for y in numbers:
         y.fill_(math.nan)
     result = result_of(called(function, arguments.args, places))
     if not places:
         return result
     apart = result.tensors and max(homes_of(result.tensors, places)) < 0
-    if apart and all(bool(y.isnan().all()) for y in floating(places)):
+    if apart and all(bool(y.isnan().all()) for y in numbers):
         names = ", ".join(lacking(parameters_of(function), arguments.args))
         raise TypeError(f"{names}: not among the arguments, so destinations; nothing was written into them")
     return replace(result_of(places), form=WRITTEN)

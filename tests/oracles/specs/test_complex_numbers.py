@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -108,8 +109,6 @@ def test_mistakes_with_complex_numbers_are_rejected(kernel: Callable[..., object
 @pytest.mark.parametrize(
     ("spec", "text"),
     [
-        (lambda x, y: torch.complex(x, y), "gives a complex tensor"),
-        (lambda x, y: torch.view_as_real(1 / torch.complex(x, y)), "has no rule"),
         (lambda x, y: torch.complex(x, y).sin().real, "aten.sin.default of complex numbers"),
     ],
 )
@@ -117,3 +116,80 @@ def test_what_has_no_rule_is_named(spec: Callable[..., Tensor], text: str) -> No
     judgement = opassay.judge(spec, spec, _two(), questions=["GIVEN"])
     assert judgement.verdict == "error"
     assert text in judgement.error
+
+
+def _turned(z: Tensor, w: Tensor) -> Tensor:
+    return z * w.conj() + z / w
+
+
+def _by_parts_of_both(z: Tensor, w: Tensor, sign: float = -1.0) -> Tensor:
+    a, b, c, d = z.real, z.imag, w.real, sign * w.imag
+    size = c * c + d * d
+    product = torch.complex(a * c - b * d, a * d + b * c)
+    return product + torch.complex((a * c - b * d) / size, (a * d + b * c) / size)
+
+
+def _complex_pair(dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(2)
+    z, w = (torch.randn(4, 5, 2, generator=generator, dtype=dtype) for _ in "zw")
+    return torch.view_as_complex(z), torch.view_as_complex(w)
+
+
+def _in_place(z: Tensor, w: Tensor, out: Tensor) -> None:
+    out.copy_(_turned(z, w))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("kernel", [_turned, _by_parts_of_both, _in_place])
+def test_arguments_and_results_may_be_complex(kernel: Callable[..., Tensor | None], dtype: torch.dtype) -> None:
+    asked = ["GIVEN", "SEEDS", "SIGNS", "WIDE", "INTEGERS", "ZEROS", "INF", "STRIDES", "ALIGN", "SAME", "UNTOUCHED"]
+    judgement = opassay.judge(kernel, _turned, _complex_pair(dtype), questions=asked, seed=0)
+    assert judgement.verdict == "accepted", str(judgement)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_gradients_of_complex_numbers_are_those_of_their_parts(dtype: torch.dtype) -> None:
+    for kernel in (_turned, _by_parts_of_both):
+        judgement = opassay.judge(kernel, _turned, _complex_pair(dtype), questions=["GRAD"], seed=0)
+        assert judgement.verdict == "accepted", str(judgement)
+
+    class Unconjugated(torch.autograd.Function):
+        @staticmethod
+        def forward(context: Any, z: Tensor, w: Tensor) -> Tensor:
+            context.save_for_backward(z, w)
+            return z * w
+
+        @staticmethod
+        def backward(context: Any, g: Any) -> tuple[Tensor, Tensor]:
+            z, w = context.saved_tensors
+            return g * w, g * z
+
+    wrong = opassay.judge(Unconjugated.apply, torch.mul, _complex_pair(dtype), questions=["GIVEN", "GRAD"], seed=0)
+    assert [finding.question for finding in wrong.causes] == ["GRAD"], str(wrong)
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        lambda z, w: _by_parts_of_both(z, w, 1.0),
+        lambda z, w: torch.view_as_real(_turned(z, w)),
+        lambda z, w: _turned(z, w).real,
+        lambda z, w: _turned(z, w).conj(),
+        lambda z, w: _turned(z, w).to(torch.complex128 if z.dtype == torch.complex64 else torch.complex64),
+        lambda z, w: torch.view_as_complex(torch.view_as_real(_turned(z, w)).flip(-1).contiguous()),
+    ],
+)
+def test_mistakes_with_complex_arguments_are_rejected(kernel: Callable[..., Tensor]) -> None:
+    for dtype in (torch.float32, torch.float64):
+        judgement = opassay.judge(kernel, _turned, _complex_pair(dtype), questions=["GIVEN"], seed=0)
+        assert judgement.verdict == "rejected", str(judgement)
+
+
+def test_one_output_is_compared_by_its_parts() -> None:
+    z, w = _complex_pair(torch.float32)
+    opassay.assert_conforms(_turned(z, w), _turned, z, w)
+    with pytest.raises(AssertionError, match=r"view_as_real\(out\)\[0, 3, 1\]"):
+        opassay.assert_conforms(_turned(z, w).conj(), _turned, z, w)
+    read = opassay.bound(_turned, z, w)
+    assert isinstance(read, opassay.Bound)
+    assert read.centre.shape == (4, 5, 2)

@@ -28,6 +28,21 @@ def _by_recipe(a: Tensor, b: Tensor, s: Tensor, t: Tensor) -> Tensor:
     )
 
 
+def _by_long_recipe(a: Tensor, b: Tensor, s: Tensor, t: Tensor) -> Tensor:
+    """Scales by rows, and those of squares, which the recipe fills up to four blocks."""
+    kinds = functional.ScalingType.BlockWise1x128, functional.ScalingType.BlockWise128x128
+    recipes = [kinds[len(scale) != rows] for scale, rows in ((s, _ROWS), (t, _COLUMNS))]
+    return functional.scaled_mm(a, b, s, recipes[0], t, recipes[1], output_dtype=torch.float32)
+
+
+def _for_recipe(scale: Tensor, rows: int) -> Tensor:
+    if len(scale) == rows:
+        return scale
+    whole = torch.full((4, scale.shape[0]), 77.0)
+    whole[: scale.shape[1]] = scale.t()
+    return whole
+
+
 def _factors(length: int) -> tuple[Tensor, Tensor]:
     torch.manual_seed(length)
     eight = torch.float8_e4m3fn
@@ -57,18 +72,26 @@ def _case(name: str) -> tuple[tuple[Tensor, ...], Tensor, Tensor]:
         tiles = [_in_tiles(scale).to(torch.float8_e8m0fnu) for scale in (s, t)]
         return (a, b, *tiles), s.repeat_interleave(32, 1), t.repeat_interleave(32, 1).t()
     long = {"128 x 128 and 128": (2, _COLUMNS), "128 and 128 x 128": (_ROWS, 2), "128 and 128": (_ROWS, _COLUMNS)}
-    s, t = torch.rand(long[name][0], 3) + 0.5, torch.rand(3, long[name][1]) + 0.5
-    return (a, b, s, t), _each(s, _ROWS, length), _each(t.t(), _COLUMNS, length).t()
+    rows, columns = long[name.removesuffix(" by recipe")]
+    s, t = torch.rand(rows, 3) + 0.5, torch.rand(3, columns) + 0.5
+    wide = _each(s, _ROWS, length), _each(t.t(), _COLUMNS, length).t()
+    if name.endswith("by recipe"):
+        return (a, b, _for_recipe(s, _ROWS), _for_recipe(t.t(), _COLUMNS)), *wide
+    return (a, b, s, t), *wide
 
 
 @pytest.mark.parametrize(
-    "name", ["128 and 128 x 128", "128 x 128 and 128", "128 and 128", "32 in e8m0", "32 by recipe"]
+    "name",
+    [
+        *("128 and 128 x 128", "128 x 128 and 128", "128 and 128", "32 in e8m0", "32 by recipe"),
+        *("128 and 128 x 128 by recipe", "128 x 128 and 128 by recipe", "128 and 128 by recipe"),
+    ],
 )
 def test_blocks_are_scaled_and_mistakes_are_outside(name: str) -> None:
     arguments, s, t = _case(name)
     a, b = arguments[0].double(), arguments[1].double()
     numbers = [x.double().numpy() for x in arguments]
-    spec = _by_recipe if name == "32 by recipe" else _scaled
+    spec = _by_recipe if name == "32 by recipe" else _by_long_recipe if name.endswith("by recipe") else _scaled
     (read,) = balls(traced(spec, *arguments), numbers, contract("float32"))
     rightly: dict[str, Callable[[], Tensor]] = {
         "factors": lambda: (a.float() * s) @ (b.float() * t),

@@ -165,18 +165,18 @@ class Making(nn.Module):
         return x * self.table
 
 
-#: Eight pairs of numbers of four bits, for which torch has no arithmetic and no cast.
+#: Eight pairs of numbers of four bits, for which torch has products of matrices alone.
 PAIRS = torch.zeros(8, dtype=torch.uint8).view(torch.float4_e2m1fn_x2)
+HALVES = torch.zeros(3, 2).half().view(torch.complex32)
 UNREAD: dict[str, tuple[Spec, tuple[Tensor, ...], str]] = {
-    "complex": (lambda x: x * 2, (torch.ones(3, dtype=torch.complex64),), "complex; write its real and its imaginary"),
-    "complex inside": (lambda x: torch.fft.rfft(x).abs(), (torch.ones(8),), "_fft_r2c.*test_ways_to_write.py.*complex"),
-    "complex output": (lambda x: torch.complex(x, x), (torch.ones(8),), "complex"),
-    "format": (lambda x: x.view(torch.uint8), (PAIRS,), "float4_e2m1fn_x2; it can be read in"),
-    "format inside": (
-        lambda x: x.view(torch.float4_e2m1fn_x2),
-        (PAIRS.view(torch.uint8),),
-        "float4_e2m1fn_x2; it can be read in",
+    "complex": (
+        lambda x: x * 2,
+        (HALVES,),
+        "complex; write its real and its imaginary",
     ),
+    "complex inside": (lambda x: torch.fft.rfft(x).abs(), (torch.ones(8),), "_fft_r2c.*test_ways_to_write.py.*complex"),
+    "complex output": (lambda x: torch.complex(x, x), (torch.ones(8).half(),), "complex"),
+    "pairs": (lambda x: x * x, (PAIRS,), "not implemented for 'Float4_e2m1fn_x2'"),
     "sparse": (lambda x: x.to_dense(), (torch.eye(3).to_sparse(),), "sparse_coo; give it as a dense tensor"),
     "meta": (lambda x: x * 2, (torch.empty(3, device="meta"),), "on the meta device"),
 }

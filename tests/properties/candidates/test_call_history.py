@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -11,7 +12,6 @@ from torch import Tensor
 from opassay.properties.candidates.arguments import CallArguments
 from opassay.properties.candidates.judgement import Judgement, Ruling
 from opassay.properties.candidates.judging import judge
-from opassay.properties.candidates.results import Result
 from opassay.properties.candidates.specification import Specification
 
 X = torch.linspace(-2.0, 3.0, 96).reshape(4, 24)
@@ -62,7 +62,7 @@ def test_the_spec_is_computed_when_the_candidate_has_answered(monkeypatch: pytes
     computed, answered, early = set[bytes](), set[bytes](), list[Tensor]()
     own = Specification._result
 
-    def result(self: Specification, arguments: CallArguments, state: dict[str, Tensor]) -> Result:
+    def result(self: Specification, arguments: CallArguments, state: dict[str, Tensor]) -> Any:
         computed.update(t.numpy(force=True).tobytes() for t in arguments.tensors if bool(t.any()))
         return own(self, arguments, state)
 

@@ -1,0 +1,110 @@
+"""Tensors that are judged as what they are made of: complex numbers by their parts, pairs of four-bit numbers by bytes.
+
+Everything that draws, lays out and compares tensors knows real numbers and integers. So a complex argument stands
+among the arguments of a call as its real and imaginary parts, along one more axis of length 2, and a tensor of pairs as
+bytes; the structure of the arguments says so, and whoever calls a function by it hands over the tensor itself.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+Tensor = torch.Tensor
+#: How a result of either kind is written in its form, around the * of a tensor.
+COMPLEX, PAIRED = "complex(*)", "pairs(*)"
+
+_FORMS = re.compile(r"complex\(\*\)|pairs\(\*\)|\*")
+_COMPLEX_DTYPES = (torch.complex64, torch.complex128)
+_PAIRS = torch.float4_e2m1fn_x2
+
+
+class _Complex:
+    """A complex argument; `parts` has its real and imaginary parts along the last axis."""
+
+    def __init__(self, parts: Any) -> None:
+        self.parts = parts
+
+
+class _Pairs:
+    """An argument of pairs of four-bit numbers; `parts` are its bytes."""
+
+    def __init__(self, parts: Any) -> None:
+        self.parts = parts
+
+
+def _complex_of(parts: Any) -> Any:
+    """The complex numbers of parts, in the same memory where torch has a view of it."""
+    if not isinstance(parts, Tensor):
+        return parts
+    *outer, inner = parts.stride()
+    if inner == 1 and not any(stride % 2 for stride in (*outer, parts.storage_offset())):
+        return torch.view_as_complex(parts)
+    return torch.complex(parts[..., 0], parts[..., 1])
+
+
+def _pairs_of(parts: Any) -> Any:
+    return parts.view(_PAIRS) if isinstance(parts, Tensor) else parts
+
+
+for _kind, _whole in ((_Complex, _complex_of), (_Pairs, _pairs_of)):
+    pytree.register_pytree_node(
+        _kind,
+        lambda x: ([x.parts], None),
+        functools.partial(lambda whole, parts, context: whole(*parts), _whole),
+        serialized_type_name=f"opassay.{_kind.__name__}",
+    )
+
+
+def in_parts(leaf: Any) -> Any:
+    """An argument as the arguments of a call have it: a node of their tree where it is judged by its parts."""
+    kind = _kind_of(leaf)
+    if kind is None:
+        return leaf
+    parts = _parts_of(leaf.detach(), kind)
+    return _Complex(parts.requires_grad_(leaf.requires_grad)) if kind == COMPLEX else _Pairs(parts)
+
+
+def output_in_parts(output: Any) -> tuple[Any, str]:
+    """A tensor of a result as it is judged, and how the form of the result writes it."""
+    kind = _kind_of(output)
+    return (output, "*") if kind is None else (_parts_of(output, kind), kind)
+
+
+def forms_in(form: str) -> list[str]:
+    """How the form of a result writes each of its tensors, in order."""
+    return [match.group() for match in _FORMS.finditer(form)]
+
+
+def shape_and_dtype(parts: Tensor, form: str) -> tuple[list[int], str]:
+    """Of a tensor of a result before it was taken apart."""
+    shape, dtype = list(parts.shape), str(parts.dtype).removeprefix("torch.")
+    if form == COMPLEX:
+        return shape[:-1], {"float32": "complex64", "float64": "complex128"}[dtype]
+    return shape, "float4_e2m1fn_x2" if form == PAIRED else dtype
+
+
+def has_parts(structure: pytree.TreeSpec) -> bool:
+    """Whether an argument of a call is judged by its parts."""
+    return structure.type in (_Complex, _Pairs) or any(map(has_parts, structure.children()))
+
+
+def name_of_parts(name: str, leaf: Any) -> str:
+    """What messages call the parts of an argument of a name."""
+    return {COMPLEX: f"view_as_real({name})", PAIRED: f"bytes of {name}"}.get(_kind_of(leaf) or "", name)
+
+
+def _kind_of(value: Any) -> str | None:
+    if not isinstance(value, Tensor) or value.layout != torch.strided or value.is_nested or value.is_meta:
+        return None
+    if type(value).__torch_function__ not in (Tensor.__torch_function__, torch._C._disabled_torch_function_impl):
+        return None  # A class of its own, which is judged as that.
+    return COMPLEX if value.dtype in _COMPLEX_DTYPES else PAIRED if value.dtype == _PAIRS else None
+
+
+def _parts_of(value: Tensor, kind: str) -> Tensor:
+    return torch.view_as_real(value.resolve_conj()) if kind == COMPLEX else value.view(torch.uint8)
