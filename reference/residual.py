@@ -80,6 +80,15 @@ class Residual:
     def explain(self, values: Any) -> str:
         """What is wrong with the first element that no evaluation may have given; empty where none is."""
 
+    @property
+    def source(self) -> Residual:
+        """The result whose elements these are, at their own places."""
+        return self
+
+    def put_back(self, values: Any) -> Any:
+        """Values of this result at the places of its source."""
+        return values
+
     def moved(self, move: Callable[[Any], Any]) -> Residual:
         """The same with its elements at other places.
 
@@ -102,6 +111,13 @@ class _MovedResidual(Residual):
         super().__init__(numbers.shape)
         self._whole, self._numbers = whole, numbers
 
+    @property
+    def source(self) -> Residual:
+        return self._whole.source
+
+    def put_back(self, values: Any) -> Any:
+        return self._whole.put_back(self._back(values))
+
     def _back(self, values: Any) -> Any:
         back = np.empty(self._numbers.size)
         back[self._numbers.reshape(-1)] = np.reshape(values, -1)
@@ -118,6 +134,11 @@ class _MovedResidual(Residual):
 
     def explain(self, values: Any) -> str:
         return self._whole.explain(self._back(values))
+
+
+def moved_as(source: Residual, like: Residual) -> Residual:
+    """A result with its elements at the places to which those of another one have been moved."""
+    return _MovedResidual(moved_as(source, like._whole), like._numbers) if isinstance(like, _MovedResidual) else source
 
 
 class MatrixResidual(Residual):

@@ -10,6 +10,7 @@ import torch
 
 from ....reference.array import constant
 from ....reference.missing import NoReadingError
+from ....reference.orthogonal import OrthogonalResidual, TriangularFactorResidual
 from ....reference.residual import CholeskyResidual, Residual, SubstitutionErrors, TriangularResidual
 from ....reference.solutions import InverseResidual, SolutionResidual
 from .table import Rule, enter, overloads
@@ -84,11 +85,20 @@ def _inverse_and_info(a: Any, check_errors: bool = False) -> Any:
     return InverseResidual(_ends_of(a), _errors_of(constant(a))), np.zeros(np.shape(a)[:-2], dtype=np.int32)
 
 
+def _orthogonal_and_triangular(a: Any, mode: str = "reduced") -> tuple[Any, Any]:
+    ends, errors = _ends_of(a), _errors_of(constant(a))
+    *stack, m, n = ends[0].shape
+    columns = m if mode == "complete" else min(m, n)
+    q = np.zeros(0) if mode == "r" else OrthogonalResidual((*stack, m, columns), ends, errors)
+    return q, TriangularFactorResidual((*stack, columns, n), ends, errors)
+
+
 _RULES: dict[str, Rule] = {
     "cholesky": _cholesky,
     "_linalg_solve_ex": _solve,
     "linalg_cholesky_ex": _cholesky_and_info,
     "linalg_inv_ex": _inverse_and_info,
+    "linalg_qr": _orthogonal_and_triangular,
     "linalg_solve_triangular": _solve_triangular,
     "triangular_solve": _triangular_solve,
 }

@@ -244,3 +244,48 @@ def test_solutions_and_inverses_are_judged(
 
     for wrong in (of_bfloat16, transposed_matrix):
         assert str(judged(wrong, spec, dtype).verdict) == "rejected"
+
+
+def factors(a: Tensor, b: Tensor) -> Any:
+    return torch.linalg.qr(a[..., :4])
+
+
+def gram_schmidt_twice(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+    columns: list[Tensor] = []
+    for j in range(4):
+        rest = a[..., j]
+        for column in columns * 2:
+            rest = rest - column * (column * rest).sum(-1, keepdim=True)
+        columns.append(rest / (rest * rest).sum(-1, keepdim=True).sqrt())
+    q = torch.stack(columns, -1)
+    return q, (q.mT @ a[..., :4]).triu()
+
+
+def with_another_sign(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+    q, r = gram_schmidt_twice(a, b)
+    return q, r * torch.where(torch.arange(4) == 2, -1, 1)[:, None]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_orthogonal_and_triangular_factors_are_judged_together(dtype: torch.dtype) -> None:
+    right = judged(gram_schmidt_twice, factors, dtype)
+    assert str(right.verdict) == "accepted", str(right)
+    assert right.findings[0].text == "80 elements by their residual"
+    wrong = judged(with_another_sign, factors, dtype).causes[0].wrong
+    assert wrong is not None
+    assert any("of Q R - A is" in line for line in wrong.lines)
+
+
+def test_one_factor_may_be_given_alone() -> None:
+    def orthogonal(a: Tensor, b: Tensor) -> Any:
+        return torch.linalg.qr(a)[0]
+
+    def triangular(a: Tensor, b: Tensor) -> Any:
+        return torch.linalg.qr(a, "r")[1].mT
+
+    def scaled(a: Tensor, b: Tensor) -> Any:
+        return triangular(a, b) * 1.001
+
+    assert str(judged(orthogonal, orthogonal, torch.float64).verdict) == "accepted"
+    assert str(judged(triangular, triangular, torch.float64).verdict) == "accepted"
+    assert str(judged(scaled, triangular, torch.float64).verdict) == "rejected"
