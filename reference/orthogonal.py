@@ -35,7 +35,8 @@ class _FactorOfColumns(MatrixResidual):
         """`ends`: the least and the largest value of each element of A, of shape (*, m, n)."""
         super().__init__(shape, errors)
         self.ends = ends
-        share = reflections(*ends[0].shape[-2:], errors)
+        m, n = ends[0].shape[-2:]
+        share = reflections(m, n, errors)
         self._share = None if share is None else float(share) * _SAFETY
 
     def _sizes(self, at: tuple[int, ...]) -> tuple[Any, Any] | None:
