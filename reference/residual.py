@@ -39,12 +39,15 @@ class SubstitutionErrors:
     underflow: float
     largest: float
 
-    def gamma(self, count: int) -> Fraction | None:
-        """γ_k = k u / (1 − k u) for k operations, with the errors of two factors; None where k u is 1/2 or more."""
+    def gamma(self, count: int, products: int = 1) -> Fraction | None:
+        """γ_k = k u / (1 − k u) for k operations, with the errors of the factors of products that follow each other.
+
+        It is None where k u is 1/2 or more.
+        """
         share = count * Fraction(self.unit)
         if share >= Fraction(1, 2):
             return None
-        return (1 + share / (1 - share)) * (1 + Fraction(self.factors)) ** 2 - 1
+        return (1 + share / (1 - share)) * (1 + Fraction(self.factors)) ** (2 * products) - 1
 
 
 class Residual:
@@ -77,6 +80,15 @@ class Residual:
     def explain(self, values: Any) -> str:
         """What is wrong with the first element that no evaluation may have given; empty where none is."""
 
+    @property
+    def source(self) -> Residual:
+        """The result whose elements these are, at their own places."""
+        return self
+
+    def put_back(self, values: Any) -> Any:
+        """Values of this result at the places of its source."""
+        return values
+
     def moved(self, move: Callable[[Any], Any]) -> Residual:
         """The same with its elements at other places.
 
@@ -99,6 +111,13 @@ class _MovedResidual(Residual):
         super().__init__(numbers.shape)
         self._whole, self._numbers = whole, numbers
 
+    @property
+    def source(self) -> Residual:
+        return self._whole.source
+
+    def put_back(self, values: Any) -> Any:
+        return self._whole.put_back(self._back(values))
+
     def _back(self, values: Any) -> Any:
         back = np.empty(self._numbers.size)
         back[self._numbers.reshape(-1)] = np.reshape(values, -1)
@@ -117,7 +136,12 @@ class _MovedResidual(Residual):
         return self._whole.explain(self._back(values))
 
 
-class _OfMatrices(Residual):
+def moved_as(source: Residual, like: Residual) -> Residual:
+    """A result with its elements at the places to which those of another one have been moved."""
+    return _MovedResidual(moved_as(source, like._whole), like._numbers) if isinstance(like, _MovedResidual) else source
+
+
+class MatrixResidual(Residual):
     """A residual whose result is a stack of matrices, each judged by itself."""
 
     def __init__(self, shape: tuple[int, ...], errors: SubstitutionErrors) -> None:
@@ -157,7 +181,7 @@ class _OfMatrices(Residual):
         return next(iter(self._every(values)[2]), "")
 
 
-class CholeskyResidual(_OfMatrices):
+class CholeskyResidual(MatrixResidual):
     """A triangle L with L Lᵀ = A, or U with Uᵀ U = A: zeros beside it, and a diagonal above zero.
 
     |L Lᵀ − A| ≤ γ |L| |Lᵀ| (Theorem 10.3). An element is a sum of n − 1 products at most, with a quotient or a root, so
@@ -190,8 +214,8 @@ class CholeskyResidual(_OfMatrices):
             return ~finite & never_fails, none | never_fails, lambda i, j: "A is positive definite, whatever is rounded"
         factor = values.T if self._upper else values
         misplaced, low_diagonal = self._zeros & (values != 0), np.eye(n, dtype=bool) & (values <= 0)
-        (exact,), unit = _integers(factor)
-        ends, unit_of_ends = _integers(self.low[at], self.high[at])
+        (exact,), unit = integers_of(factor)
+        ends, unit_of_ends = integers_of(self.low[at], self.high[at])
         # All numbers from here on are integers, in units of the product of both units.
         size, absolute = np.abs(exact), Fraction(self.errors.underflow) * 2
         twice = 2 * (exact @ exact.T) * unit_of_ends - sum(ends) * unit**2
@@ -210,7 +234,7 @@ class CholeskyResidual(_OfMatrices):
                 return "the diagonal is above 0"
             row, column = max(i, j), min(i, j)
             what = "U^T U" if self._upper else "L L^T"
-            return _ratio(f"{what} - A", (row, column), twice, allowed, 2 * unit * unit * unit_of_ends)
+            return describe_ratio(f"{what} - A", (row, column), twice, allowed, 2 * unit * unit * unit_of_ends)
 
         return wrong, ~none, describe
 
@@ -249,7 +273,7 @@ class CholeskyResidual(_OfMatrices):
         return out
 
 
-class TriangularResidual(_OfMatrices):
+class TriangularResidual(MatrixResidual):
     """X with T X = B for a triangle T.
 
     |T X − B| ≤ γ |T| |X| (Theorem 8.5), where γ is that of n − 1 operations and a quotient, which is the product with a
@@ -290,9 +314,9 @@ class TriangularResidual(_OfMatrices):
             return none, none, lambda i, j: ""
         finite = columns & np.isfinite(values).all(axis=0)
         never_overflows = columns & self._never_overflow(matrix, right)
-        used, unit = _integers(np.where(finite, values, 0.0))
-        (low, high), unit_of_matrix = _integers(*matrix)
-        ends, unit_of_right = _integers(*(np.where(columns, each, 0.0) for each in right))
+        used, unit = integers_of(np.where(finite, values, 0.0))
+        (low, high), unit_of_matrix = integers_of(*matrix)
+        ends, unit_of_right = integers_of(*(np.where(columns, each, 0.0) for each in right))
         # All numbers from here on are integers, in units of the product of all units.
         x, t = used[0], np.maximum(np.abs(low), np.abs(high))
         size, absolute = np.abs(x), Fraction(self.errors.underflow) * 2
@@ -313,7 +337,7 @@ class TriangularResidual(_OfMatrices):
         def describe(i: int, j: int) -> str:
             if not np.isfinite(values[i, j]):
                 return "no evaluation overflows there"
-            return _ratio("T X - B", (i, j), twice, allowed, 2 * both * unit_of_right)
+            return describe_ratio("T X - B", (i, j), twice, allowed, 2 * both * unit_of_right)
 
         return wrong, none | (finite & safe) | never_overflows, describe
 
@@ -349,7 +373,7 @@ class TriangularResidual(_OfMatrices):
         return out
 
 
-def _integers(*arrays: Any) -> tuple[list[Any], int]:
+def integers_of(*arrays: Any) -> tuple[list[Any], int]:
     """Finite numbers as integers, arrays of Python's, and how many of them make 1: a power of two."""
     ratios = [[number.as_integer_ratio() for number in np.asarray(each).reshape(-1)] for each in arrays]
     unit = max((denominator for row in ratios for _, denominator in row), default=1)
@@ -361,7 +385,7 @@ def _integers(*arrays: Any) -> tuple[list[Any], int]:
     return out, unit
 
 
-def _ratio(what: str, at: tuple[int, int], numbers: Any, allowed: Any, unit: int) -> str:
+def describe_ratio(what: str, at: tuple[int, int], numbers: Any, allowed: Any, unit: int) -> str:
     """A sentence about one residual; numbers and bounds in integers, of which so many make 1."""
     size, most = abs(Fraction(numbers[at])), Fraction(allowed[at])
     text = f"{what} at {list(at)} is {_float(Fraction(numbers[at]) / unit):.6g}, and rounding explains"

@@ -17,6 +17,8 @@ from ...oracles.specs.storage import format_of
 from ...oracles.verdicts.verdict import Code
 from ...oracles.verdicts.violation import Violation
 from ...reference.formats import round_array
+from ...reference.orthogonal import join_factors
+from ...reference.residual import Residual
 from .open_readings import BEYOND, Decision, decide
 
 _OUTSIDE = "is outside its accept set"
@@ -64,6 +66,7 @@ def hold_all(
             one = replace(one, vacuous=_is_vacuous(one.ball, fmt, judged), missed=missed, reason=reason)
         return replace(one, wrong=wrong, in_sets=None)  # which takes several times the memory of an output
 
+    read = join_factors(read, [_placed(y, reading) for y, reading in zip(computed, read, strict=True)])
     like: Sequence[Tensor | None] = [None] * len(read) if native is None else native
     decision = decide(read, computed, lambda i, y, reading: are_right(y, reading, facts, order, like[i]))
     rows = zip(names, computed, decision.readings, like, strict=True)
@@ -73,6 +76,11 @@ def hold_all(
         reason = f"{BEYOND}, at {names[i]}{at or ''}"
         outcomes[i] = replace(outcomes[i], missed=int(np.count_nonzero(beyond)), reason=reason)
     return outcomes
+
+
+def _placed(y: Tensor, reading: Reading) -> Any:
+    """The values of a result that is judged by its residual; None for others, or of another shape."""
+    return y.detach().double().cpu().numpy() if isinstance(reading, Residual) and y.shape == reading.shape else None
 
 
 def decide_by(

@@ -8,13 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from opassay.reference.residual import CholeskyResidual, Residual, SubstitutionErrors, TriangularResidual
-
-#: Rounding to nearest, quotients by reciprocals, and roots that are off by an ulp.
-ERRORS = {
-    np.float32: SubstitutionErrors(2.0**-24, 0.0, 2, 5, 2.0**-138, 2.0**116),
-    np.float64: SubstitutionErrors(2.0**-53, 0.0, 2, 5, 2.0**-1063, 2.0**1012),
-}
+from opassay.reference.residual import CholeskyResidual, Residual, TriangularResidual
+from tests.reference.residual_errors import ERRORS
 
 
 def cholesky_of(a: Any, upper: bool = False, width: float = 0.0) -> Residual:

@@ -10,7 +10,9 @@ import torch
 
 from ....reference.array import constant
 from ....reference.missing import NoReadingError
-from ....reference.residual import CholeskyResidual, SubstitutionErrors, TriangularResidual
+from ....reference.orthogonal import OrthogonalResidual, TriangularFactorResidual
+from ....reference.residual import CholeskyResidual, Residual, SubstitutionErrors, TriangularResidual
+from ....reference.solutions import InverseResidual, SolutionResidual
 from .table import Rule, enter, overloads
 
 
@@ -62,9 +64,41 @@ def _triangular_solve(
     return _solve_triangular(matrix, b, upper != transpose, True, unitriangular), a
 
 
+def _solve(a: Any, b: Any, left: bool = True, check_errors: bool = False) -> tuple[Any, ...]:
+    matrix, right = _ends_of(a), _ends_of(b)
+    # A right side of one dimension less than A is a vector, or a stack of vectors; a vector alone is for every matrix.
+    is_vector = right[0].ndim == 1 or (right[0].ndim == matrix[0].ndim - 1 and right[0].shape == matrix[0].shape[:-1])
+    if is_vector:
+        right = right[0][..., None], right[1][..., None]
+    elif not left:  # X A = B is A^T X^T = B^T.
+        matrix, right = (tuple(np.swapaxes(end, -1, -2) for end in ends) for ends in (matrix, right))
+    result: Residual = SolutionResidual(matrix, right, _errors_of(constant(b)))
+    if is_vector:
+        result = result.moved(lambda x: x[..., 0])
+    elif not left:
+        result = result.moved(lambda x: np.swapaxes(x, -1, -2))
+    # The factors and the pivots, which torch keeps for derivatives, are no results of a spec.
+    return result, None, None, np.zeros(np.shape(a)[:-2], dtype=np.int32)
+
+
+def _inverse_and_info(a: Any, check_errors: bool = False) -> Any:
+    return InverseResidual(_ends_of(a), _errors_of(constant(a))), np.zeros(np.shape(a)[:-2], dtype=np.int32)
+
+
+def _orthogonal_and_triangular(a: Any, mode: str = "reduced") -> tuple[Any, Any]:
+    ends, errors = _ends_of(a), _errors_of(constant(a))
+    *stack, m, n = ends[0].shape
+    columns = m if mode == "complete" else min(m, n)
+    q = np.zeros(0) if mode == "r" else OrthogonalResidual((*stack, m, columns), ends, errors)
+    return q, TriangularFactorResidual((*stack, columns, n), ends, errors)
+
+
 _RULES: dict[str, Rule] = {
     "cholesky": _cholesky,
+    "_linalg_solve_ex": _solve,
     "linalg_cholesky_ex": _cholesky_and_info,
+    "linalg_inv_ex": _inverse_and_info,
+    "linalg_qr": _orthogonal_and_triangular,
     "linalg_solve_triangular": _solve_triangular,
     "triangular_solve": _triangular_solve,
 }

@@ -176,7 +176,18 @@ def test_other_forms_are_read() -> None:
     def uplo(x: Tensor) -> Tensor:
         return torch.cholesky(x)
 
-    for spec, args in ((upper, (x @ x.T,)), (uplo, (x @ x.T,)), (old, (b, x)), (from_the_right, (x, b))):
+    def rows(a: Tensor, b: Tensor) -> Any:
+        return torch.linalg.solve(a, b.mT, left=False)
+
+    def vector(a: Tensor, b: Tensor) -> Any:
+        return torch.linalg.solve_ex(a, b[:, 0])[0]
+
+    def inverse_and_info(a: Tensor) -> Any:
+        return torch.linalg.inv_ex(a).inverse
+
+    specs: list[tuple[Callable[..., Any], tuple[Tensor, ...]]] = [(upper, (x @ x.T,)), (uplo, (x @ x.T,))]
+    specs += [(old, (b, x)), (from_the_right, (x, b)), (rows, (x, b)), (vector, (x, b))]
+    for spec, args in [*specs, (inverse_and_info, (x,)), (torch.inverse, (x,))]:
         judgement = judge(spec, spec, args, questions=["GIVEN"])
         assert str(judgement.verdict) == "accepted", str(judgement)
         wrong = judge(lambda *each, spec=spec: spec(*each) * (1 + 1e-12), spec, args, questions=["GIVEN"])
@@ -190,3 +201,91 @@ def test_one_output_is_held_by_its_residual_and_has_no_bound() -> None:
         assert_conforms(factor(x).bfloat16().float(), factor, x)
     with pytest.raises(SpecError, match="judged by its residual: no element has a bound"):
         bound(factor, x)
+
+
+def answer(a: Tensor, b: Tensor) -> Tensor:
+    return torch.linalg.solve(a, b)
+
+
+def inverse(a: Tensor, b: Tensor) -> Tensor:
+    return torch.linalg.inv(a)
+
+
+def by_jordan(a: Tensor, b: Tensor) -> Tensor:
+    n, rows = a.shape[-1], torch.cat([a, b], -1).clone()
+    for each in rows:
+        for k in range(n):
+            pivot = k + int(each[k:, k].abs().argmax())
+            each[[k, pivot]] = each[[pivot, k]]
+            each[k] = each[k] / each[k, k].clone()
+            others = torch.arange(n) != k
+            each[others] = each[others] - each[others, k, None] * each[k]
+    return rows[..., n:]
+
+
+def inverse_by_jordan(a: Tensor, b: Tensor) -> Tensor:
+    return by_jordan(a, torch.eye(a.shape[-1], dtype=a.dtype).expand_as(a))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize(("candidate", "spec"), [(by_jordan, answer), (inverse_by_jordan, inverse)])
+def test_solutions_and_inverses_are_judged(
+    candidate: Callable[..., Tensor], spec: Callable[..., Tensor], dtype: torch.dtype
+) -> None:
+    right = judged(candidate, spec, dtype)
+    assert str(right.verdict) == "accepted", str(right)
+    assert all("by their residual" in each.text for each in right.findings[:-1])
+
+    def of_bfloat16(a: Tensor, b: Tensor) -> Tensor:
+        return candidate(a.bfloat16().to(a.dtype), b)
+
+    def transposed_matrix(a: Tensor, b: Tensor) -> Tensor:
+        return candidate(a.mT, b)
+
+    for wrong in (of_bfloat16, transposed_matrix):
+        assert str(judged(wrong, spec, dtype).verdict) == "rejected"
+
+
+def factors(a: Tensor, b: Tensor) -> Any:
+    return torch.linalg.qr(a[..., :4])
+
+
+def gram_schmidt_twice(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+    columns: list[Tensor] = []
+    for j in range(4):
+        rest = a[..., j]
+        for column in columns * 2:
+            rest = rest - column * (column * rest).sum(-1, keepdim=True)
+        columns.append(rest / (rest * rest).sum(-1, keepdim=True).sqrt())
+    q = torch.stack(columns, -1)
+    return q, (q.mT @ a[..., :4]).triu()
+
+
+def with_another_sign(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+    q, r = gram_schmidt_twice(a, b)
+    return q, r * torch.where(torch.arange(4) == 2, -1, 1)[:, None]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_orthogonal_and_triangular_factors_are_judged_together(dtype: torch.dtype) -> None:
+    right = judged(gram_schmidt_twice, factors, dtype)
+    assert str(right.verdict) == "accepted", str(right)
+    assert right.findings[0].text == "80 elements by their residual"
+    wrong = judged(with_another_sign, factors, dtype).causes[0].wrong
+    assert wrong is not None
+    assert any("of Q R - A is" in line for line in wrong.lines)
+
+
+def test_one_factor_may_be_given_alone() -> None:
+    def orthogonal(a: Tensor, b: Tensor) -> Any:
+        return torch.linalg.qr(a)[0]
+
+    def triangular(a: Tensor, b: Tensor) -> Any:
+        return torch.linalg.qr(a, "r")[1].mT
+
+    def scaled(a: Tensor, b: Tensor) -> Any:
+        return triangular(a, b) * 1.001
+
+    assert str(judged(orthogonal, orthogonal, torch.float64).verdict) == "accepted"
+    assert str(judged(triangular, triangular, torch.float64).verdict) == "accepted"
+    assert str(judged(scaled, triangular, torch.float64).verdict) == "rejected"

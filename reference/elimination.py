@@ -1,0 +1,151 @@
+"""Elimination with partial pivoting: how large the factors may be that an evaluation computes.
+
+N. J. Higham, Accuracy and Stability of Numerical Algorithms, 2nd edition, 2002, bounds the residual of a solution by
+the factors L and U that the evaluation has computed (Theorems 9.3, 9.4 and 14.5). How much larger than A these are, the
+growth, has no useful bound a priori. So A is eliminated here, along every sequence of pivots that an evaluation with
+partial pivoting may take, and the factors of all of these are bounded.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+#: More sequences of pivots than this are not followed; then the growth is not known, and nothing is judged.
+_MOST_SEQUENCES = 32
+#: More than sums and products in float64 of numbers of one sign can be off by here.
+_SAFETY = 1 + 2.0**-20
+
+
+@dataclass(frozen=True)
+class Elimination:
+    """What bounds every elimination of a matrix with partial pivoting, over all its evaluations.
+
+    Attributes:
+        factors: |L| |U|, element by element, with the rows of the matrix in their own order.
+        condition: |L| |U| |U⁻¹| |U| in the same way, for elimination above the diagonal.
+        skeel: the norm of |U⁻¹| |U|, the largest sum of a row.
+        lost: a residual's share of underflow: of an operation's, for a solution whose elements sum to one.
+        reciprocal: the largest 1 / |u| of a pivot u.
+    """
+
+    factors: Any
+    condition: Any
+    skeel: float
+    lost: float
+    reciprocal: float
+
+
+@dataclass(frozen=True)
+class _Stage:
+    """A matrix after some steps. order: of its rows. work: L and U, packed, and what is left. radii: of all that."""
+
+    order: Any
+    work: Any
+    radii: Any
+    steps: int
+
+    def with_pivot(self, row: int) -> _Stage:
+        """After another step, with a row of what is left as the pivot."""
+        k, order, work, radii = self.steps, self.order.copy(), self.work.copy(), self.radii.copy()
+        for each in (order, work, radii):
+            each[[k, row]] = each[[row, k]]
+        pivot, least = work[k, k], abs(work[k, k]) - radii[k, k]
+        column = work[k + 1 :, k] / pivot
+        radii[k + 1 :, k] = (radii[k + 1 :, k] + np.abs(column) * radii[k, k]) / least
+        work[k + 1 :, k] = column
+        work[k + 1 :, k + 1 :] -= np.outer(column, work[k, k + 1 :])
+        return _Stage(order, work, radii, k + 1)
+
+    def largest_factors(self) -> tuple[Any, Any]:
+        """Bounds of L, (n, k), whose elements are no larger than 1, and U, (k, n)."""
+        k = self.steps
+        size = np.abs(self.work) + self.radii
+        # A multiplier by a rounded reciprocal may exceed 1 by as much.
+        return np.tril(np.minimum(size, _SAFETY), -1)[:, :k] + np.eye(len(size))[:, :k], np.triu(size)[:k]
+
+
+def eliminate(matrix: Any, radius: Any, gamma: float) -> Elimination | None:
+    """Bound the factors of all eliminations with partial pivoting of all matrices that are near a given one.
+
+    The computed factors are the exact ones of A + E with |E| ≤ γ |L| |U| (Theorem 9.3), and so is what is left after k
+    steps. Let S be that of A, and S' that of B = A + E. Then [−A₂₁ A₁₁⁻¹, I] A = [0, S] and B [−B₁₁⁻¹ B₁₂; I] is
+    [0; S'], so S' − S = [−A₂₁ A₁₁⁻¹, I] E [−B₁₁⁻¹ B₁₂; I]. A row may be the pivot if no other is surely larger.
+
+    Args:
+        matrix: float64, (n, n). radius: how far from it the elements may be. gamma: γ of n operations and a quotient.
+
+    Returns:
+        The bound; None where there are too many sequences of pivots, or a matrix may be singular.
+    """
+    n = len(matrix)
+    # The arithmetic here makes errors of its own, which count like those of an evaluation.
+    gamma = (gamma + 2 * (n + 4) * 2.0**-53) * _SAFETY
+    left, every, followed = [_Stage(np.arange(n), np.array(matrix, np.float64), np.zeros((n, n)), 0)], [], 0
+    with np.errstate(all="ignore"):
+        while left:
+            stage = left.pop()
+            if stage.steps == n:
+                one = _bound_of(stage)
+                if one is None:
+                    return None
+                every.append(one)
+                continue
+            k, spread = stage.steps, _spread_left(stage, radius[stage.order], gamma)
+            if spread is None:
+                return None
+            stage.radii[k:, k:] = spread
+            low, high = np.abs(stage.work[k:, k]) - spread[:, 0], np.abs(stage.work[k:, k]) + spread[:, 0]
+            likely = np.flatnonzero(high >= low.max())
+            followed += len(likely) - 1
+            if not low[likely].min() > 0 or followed > _MOST_SEQUENCES:
+                return None
+            left += [stage.with_pivot(k + int(row)) for row in likely]
+    columns = zip(*((each.factors, each.condition) for each in every), strict=True)
+    factors, condition = (np.max(each, axis=0) for each in columns)
+    skeel, lost, reciprocal = (
+        max(float(getattr(each, name)) for each in every) for name in ("skeel", "lost", "reciprocal")
+    )
+    return Elimination(factors, condition, skeel, lost, reciprocal)
+
+
+def _spread_left(stage: _Stage, radius: Any, gamma: float) -> Any:
+    """How far what is left after some steps may be from what it is here; None where no bound is known."""
+    k, work = stage.steps, stage.work
+    lower, upper = stage.largest_factors()
+    errors = lower @ upper
+    errors[k:, k:] += np.abs(work[k:, k:])
+    errors = gamma * errors + radius
+    if not k:
+        return errors / (1 - gamma)
+    inverses = np.linalg.inv(np.tril(work[:k, :k], -1) + np.eye(k)), np.linalg.inv(np.triu(work[:k, :k]))
+    inverse = np.abs(inverses[1] @ inverses[0])
+    share = inverse @ errors[:k, :k]
+    if not share.sum(1).max() < 0.25:
+        return None
+    right = np.abs(inverses[1] @ work[:k, k:])
+    right += np.linalg.solve(np.eye(k) - share, inverse @ (errors[:k, k:] + errors[:k, :k] @ right))
+    of_rows = np.abs(work[k:, :k] @ inverses[0]) @ errors[:k] + errors[k:]
+    return (of_rows[:, :k] @ right + of_rows[:, k:]) * _SAFETY / (1 - gamma)
+
+
+def _bound_of(stage: _Stage) -> Elimination | None:
+    """What bounds all evaluations along one sequence of pivots; None where U may be singular."""
+    n = len(stage.work)
+    lower, upper = stage.largest_factors()
+    inverse = np.abs(np.linalg.inv(np.triu(stage.work)))
+    share = inverse @ np.triu(stage.radii)
+    if not np.diag(share).max() < 0.5:
+        return None
+    inverse = np.linalg.solve(np.eye(n) - share, inverse) * _SAFETY
+    factors, skeel = lower @ upper * _SAFETY, inverse @ upper
+    condition = factors @ skeel * _SAFETY
+    if not np.isfinite(condition).all():
+        return None
+    size = 1 + upper.sum(1).max() + upper.sum(0).max() + np.diag(upper).max() ** 2
+    lost = (2 * n + 2) * size * (1 + (lower + factors @ inverse).sum(1).max())
+    reciprocal = 1 / (np.abs(np.diag(stage.work)) - np.diag(stage.radii)).min()
+    back = np.argsort(stage.order)
+    return Elimination(factors[back], condition[back], float(skeel.sum(1).max()), float(lost), float(reciprocal))

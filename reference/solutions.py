@@ -1,0 +1,176 @@
+"""Solutions of systems of equations, and inverses, which are right by what they leave of A X = B.
+
+N. J. Higham, Accuracy and Stability of Numerical Algorithms, 2nd edition, 2002: an elimination with partial pivoting of
+the rows or of the columns of A, and substitution, leaves γ |L| |U| |X| with the γ of 3 n operations (Theorem 9.4), and
+elimination above the diagonal as well, by Gauss and Jordan, 8 n u |L| |U| |U⁻¹| |U| |X| to first order (Theorem 14.5).
+Reflections leave a share of the norms of A's columns (Theorem 19.5, `reflections`). An inverse by any of these is right
+from the right, or from the left: |X A − I| has the same bounds with X on the other side (section 14.3). What |L| and
+|U| may be follows from A (`elimination`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from .elimination import eliminate
+from .reflections import reflections
+from .residual import MatrixResidual, SubstitutionErrors, describe_ratio, integers_of
+
+#: A residual, doubled, and its bound, doubled, as integers, and how many of these make 1.
+_Side = tuple[Any, Any, int]
+
+
+@dataclass(frozen=True)
+class _Bounds:
+    """What an evaluation may leave of A X = B.
+
+    Attributes:
+        right, left: of A X − B per |X|, and of X A − I. lost: of underflow, a share of an operation's.
+        largest: how much larger than X and 1 what is computed on the way is. reciprocal: the largest of a pivot.
+    """
+
+    right: Any
+    left: Any
+    lost: float
+    largest: float
+    reciprocal: float
+
+
+class SolutionResidual(MatrixResidual):
+    """X with A X = B.
+
+    Where A may be singular, or more sequences of pivots are possible than are followed, nothing is judged; nor is a
+    result that is not finite where an evaluation may overflow.
+    """
+
+    def __init__(self, matrix: tuple[Any, Any], right: tuple[Any, Any], errors: SubstitutionErrors) -> None:
+        """
+        Args:
+            matrix, right: the least and the largest value of each element of A, (*, n, n), and B, (*, n, k).
+            errors: of rounding.
+        """
+        stack = np.broadcast_shapes(matrix[0].shape[:-2], right[0].shape[:-2])
+        n, columns = right[0].shape[-2:]
+        super().__init__((*stack, n, columns), errors)
+        self._matrix = [np.broadcast_to(each, (*stack, n, n)) for each in matrix]
+        self._right = [np.broadcast_to(each, self.shape) for each in right]
+
+    def _bounds(self, at: tuple[int, ...]) -> _Bounds | None:
+        """Of a matrix: what bounds the residual; None where nothing does."""
+        low, high = (each[at] for each in self._matrix)
+        n = len(low)
+        chain, turned = n - 1 + self.errors.division, reflections(n, n, self.errors)
+        gammas = [self.errors.gamma(count * chain, count) for count in (1, 3, 8)]
+        if turned is None or None in gammas or not (np.isfinite(low).all() and np.isfinite(high).all()):
+            return None
+        one, three, eight = (float(each or 0) * (1 + 2.0**-20) for each in gammas)
+        with np.errstate(all="ignore"):
+            middle = (low / 2 + high / 2).astype(np.float64)
+            radius = np.maximum(np.abs(high - middle), np.abs(middle - low)).astype(np.float64) * (1 + 2.0**-20)
+            most = np.abs(middle) + radius
+            lost = (2 * n + 2) * 2 * self.errors.underflow
+            rows, columns = eliminate(middle, radius + lost, one), eliminate(middle.T, radius.T + lost, one)
+        if rows is None or columns is None or not eight * max(rows.skeel, columns.skeel) <= 0.25:
+            return None  # What is of higher order than the first would not be small against that.
+        # Reflections of A and of B, and substitution.
+        share = float((1 + turned) ** 2 * (1 + Fraction(three)) - 1)
+        orthogonal = [share * np.broadcast_to(np.sqrt((each**2).sum(0)), each.shape) for each in (most, most.T)]
+        plain = np.maximum(three * rows.factors, three * columns.factors.T)
+        jordan = [eight * each.condition / (1 - eight * each.skeel) ** 2 for each in (rows, columns)]
+        sides = [np.maximum(*each) * (1 + 2.0**-20) for each in zip(orthogonal, jordan, strict=True)]
+        largest = max(float(each.condition.sum(1).max()) for each in (rows, columns))
+        lost, reciprocal = max(rows.lost, columns.lost), max(rows.reciprocal, columns.reciprocal)
+        return _Bounds(np.maximum(plain, sides[0]), np.maximum(plain, sides[1].T), lost, largest, reciprocal)
+
+    def _faults(self, at: tuple[int, ...], values: Any) -> tuple[Any, Any, Callable[[int, int], str]]:
+        none, bounds = np.zeros(values.shape, dtype=bool), self._bounds(at) if values.size else None
+        right = [each[at] for each in self._right]
+        columns = np.isfinite(right).all(axis=(0, 1))
+        if bounds is None or not columns.any():
+            return none, none, lambda i, j: ""
+        never_overflows = columns & self._never_overflow(at, right, bounds)
+        finite = columns & np.isfinite(values).all(axis=0)
+        sides = self._sides(at, np.where(finite, values, 0.0), [np.where(columns, each, 0.0) for each in right], bounds)
+        wrongs = [np.abs(twice) > allowed for twice, allowed, _ in sides]
+        # What the evaluation has computed on its way was no larger than this.
+        largest = self._largest(np.abs(values).max(axis=0, initial=0.0), right, bounds)
+        decided = never_overflows | (finite & (largest < self.errors.largest))
+        wrong = next((each for each in wrongs if not (each & decided).any()), wrongs[0]) & finite & decided
+        wrong |= never_overflows & ~np.isfinite(values)
+
+        def describe(i: int, j: int) -> str:
+            if not np.isfinite(values[i, j]):
+                return "no evaluation overflows there"
+            return describe_ratio("A X - B", (i, j), *sides[0])
+
+        return wrong, none | decided, describe
+
+    def _sides(self, at: tuple[int, ...], values: Any, right: list[Any], bounds: _Bounds) -> list[_Side]:
+        """The residuals of which one has to be within its bound."""
+        return [self._side([each[at] for each in self._matrix], values, right, bounds.right, bounds.lost)]
+
+    def _side(self, matrix: list[Any], values: Any, right: list[Any], bound: Any, share_lost: float) -> _Side:
+        """A X − B, for a matrix and a right side between two ends, without any rounding."""
+        (x,), unit = integers_of(values)
+        (low, high), unit_of_matrix = integers_of(*matrix)
+        (share,), unit_of_share = integers_of(bound)
+        ends, unit_of_right = integers_of(*right)
+        # All numbers from here on are integers, in units of the product of all units, but for the share's.
+        size, both = np.abs(x), unit * unit_of_matrix
+        twice = ((low + high) @ x) * unit_of_right - sum(ends) * both
+        open_ = ((high - low) @ size) * unit_of_right + (ends[1] - ends[0]) * both
+        allowed = Fraction(2 * unit_of_matrix * unit_of_right, unit_of_share) * (share @ size)
+        lost = 4 * Fraction(self.errors.underflow) * Fraction(share_lost) * unit_of_matrix * unit_of_right
+        return twice, allowed + lost * (size.sum(0)[None, :] + unit) + open_, 2 * both * unit_of_right
+
+    def _largest(self, x: Any, right: list[Any], bounds: _Bounds) -> Any:
+        """More than all that evaluations compute on their way to columns whose largest elements are x."""
+        with np.errstate(all="ignore"):
+            size = np.maximum(*(np.abs(each).astype(np.float64).max(axis=0, initial=0.0) for each in right))
+            return 4 * np.maximum(bounds.largest * np.maximum(x, 1), size + bounds.reciprocal)
+
+    def _never_overflow(self, at: tuple[int, ...], right: list[Any], bounds: _Bounds) -> Any:
+        """The columns in which no evaluation computes anything that is not finite.
+
+        Where the bound per |X| has a norm of 1/4 at most behind the inverse of A, which float64 gives well then, a
+        solution is no larger than 4/3 of the largest that A⁻¹ makes of B.
+        """
+        with np.errstate(all="ignore"):
+            low, high = (each[at].astype(np.float64) for each in self._matrix)
+            inverse = np.abs(np.linalg.inv(low / 2 + high / 2))
+            errors = inverse @ (np.maximum(bounds.right, bounds.left) + (high - low))
+            if not errors.sum(1).max() < 0.25:
+                return np.zeros(self.shape[-1], dtype=bool)
+            size = np.maximum(*(np.abs(each).astype(np.float64) for each in right))
+            x = 2 * np.maximum((inverse @ size).max(0, initial=0.0), inverse.max())
+            return self._largest(x, right, bounds) < self.errors.largest
+
+    def likely(self) -> Any:
+        out = np.full(self.shape, np.nan)
+        with np.errstate(all="ignore"):
+            matrix, right = ((low / 2 + high / 2).astype(np.float64) for low, high in (self._matrix, self._right))
+        for at in np.ndindex(self.shape[:-2]):
+            try:
+                out[at] = np.linalg.solve(matrix[at], right[at])
+            except np.linalg.LinAlgError:
+                continue
+        return out
+
+
+class InverseResidual(SolutionResidual):
+    """X with A X = I, or X A = I: one of them is near."""
+
+    def __init__(self, matrix: tuple[Any, Any], errors: SubstitutionErrors) -> None:
+        ones = np.broadcast_to(np.eye(matrix[0].shape[-1]), matrix[0].shape)
+        super().__init__(matrix, (ones, ones), errors)
+
+    def _sides(self, at: tuple[int, ...], values: Any, right: list[Any], bounds: _Bounds) -> list[_Side]:
+        from_right = super()._sides(at, values, right, bounds)
+        matrix = [each[at].T for each in self._matrix]
+        twice, allowed, unit = self._side(matrix, values.T, right, bounds.left.T, bounds.lost)
+        return [*from_right, (twice.T, allowed.T, unit)]
