@@ -45,11 +45,11 @@ def _asked(call: SpecCall, dtype: str) -> list[tuple[str, Formula, list[Any], in
     outputs = [i for i, y in enumerate(spec.outputs) if y.role == RESULT and y.dtype.is_floating_point]
 
     def of(moved: Sequence[Any], places: Sequence[int]) -> list[Any]:
-        given = dict(zip(places, moved, strict=True))
-        read = spec(*(given.get(i, array) for i, array in enumerate(arrays)))
-        return [read[i] for i in outputs]
+        values = dict(zip(places, moved, strict=True))
+        results = spec(*(values.get(i, array) for i, array in enumerate(arrays)))
+        return [results[i] for i in outputs]
 
-    asked = [("values", lambda *moved: of(moved, moving), [arrays[i] for i in moving], 0)]
+    questions = [("values", lambda *moved: of(moved, moving), [arrays[i] for i in moving], 0)]
     leaves = [i for i in moving if call.operands[i].role != BUFFER]
     if dtype == "float32" and leaves and outputs:
         draws = torch.Generator().manual_seed(0)
@@ -60,8 +60,8 @@ def _asked(call: SpecCall, dtype: str) -> list[tuple[str, Formula, list[Any], in
             count = len(leaves)
             return vjp(lambda *moved: of(moved, leaves), operands[:count])[1](*operands[count:])
 
-        asked.append(("gradients", pulled, [*(arrays[i] for i in leaves), *cotangents], 1))
-    return asked
+        questions.append(("gradients", pulled, [*(arrays[i] for i in leaves), *cotangents], 1))
+    return questions
 
 
 def _attack(name: str, evaluations: int, seed: int) -> dict[tuple[str, str], Row]:
@@ -72,10 +72,10 @@ def _attack(name: str, evaluations: int, seed: int) -> dict[tuple[str, str], Row
             for preset, terms in PRESETS.items():
                 contract = terms.contract(dtype, "cpu" if preset in ("strict", "torch") else "cuda", order)
                 row = rows.setdefault((part, preset), Row())
-                read = balls(formula, operands, contract)
+                readings = balls(formula, operands, contract)
                 for number in range(evaluations):
                     computed = evaluate_at_random(formula, operands, contract, np.random.default_rng([seed, number]))
-                    for one, ball in zip(computed, read, strict=True):
+                    for one, ball in zip(computed, readings, strict=True):
                         at = hold(row, one, ball) if isinstance(ball, Ball) else None
                         if at is not None:
                             print(f"  outside: {name} {dtype} {part} {preset} evaluation {number} {at}: "

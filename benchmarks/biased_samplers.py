@@ -37,16 +37,16 @@ def outputs(kernel: Kernel, drawer: Chooser) -> list[np.ndarray]:
 def repeat(repetitions: int) -> int:
     """Compare right kernels with their specs; how many were refused."""
     pairs = [(drawer, kernel) for drawer in DRAWERS for kernel in (drawer.spec, *drawer.right.values())]
-    refused, least = 0, 1.0
+    refusals, least = 0, 1.0
     for number in range(repetitions):
         torch.manual_seed(number)
         drawer, kernel = pairs[number % len(pairs)]
         # Both have values with roundings of their own.
         comparison = compare(outputs(kernel, drawer), outputs(drawer.spec, drawer), [1e-5])
-        refused += comparison.worst.is_wrong
+        refusals += comparison.worst.is_wrong
         least = min(least, comparison.worst.risk * comparison.worst.tests)
-    print(f"{repetitions} comparisons of right samplers: {refused} refused at a risk of {RISK:g}; least {least:.2g}")
-    return refused
+    print(f"{repetitions} comparisons of right samplers: {refusals} refused at a risk of {RISK:g}; least {least:.2g}")
+    return refusals
 
 
 def judge_biased() -> int:
@@ -78,11 +78,11 @@ def measure_bias() -> None:
 
 
 def main() -> None:
-    refused = repeat(int(sys.argv[1]) if len(sys.argv) > 1 else 1000)
+    refusals = repeat(int(sys.argv[1]) if len(sys.argv) > 1 else 1000)
     missed = judge_biased()
     print(f"{missed} biased samplers were not found")
     measure_bias()
-    sys.exit(refused + missed > 0)
+    sys.exit(refusals + missed > 0)
 
 
 if __name__ == "__main__":

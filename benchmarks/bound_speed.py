@@ -75,11 +75,11 @@ def rows(names: tuple[str, ...] = tuple(CASES)) -> Iterator[Row]:
         spec, formula, shapes, target = CASES[name]
         tensors = [torch.randn(shape, generator=generator) for shape in shapes]
         forwards, bounds, judgements = [], [], []
-        read = traced(spec, *tensors) if formula is None else formula
+        meaning = traced(spec, *tensors) if formula is None else formula
         for _ in range(RUNS):
             seconds, output = _spent(partial(spec, *tensors))
             forwards.append(seconds)
-            seconds, (ball, *_) = _spent(partial(balls, read, [x.double().numpy() for x in tensors], terms))
+            seconds, (ball, *_) = _spent(partial(balls, meaning, [x.double().numpy() for x in tensors], terms))
             bounds.append(seconds)
             seconds, result = _spent(
                 partial(accept.place_in_accept_sets, output.double().numpy(), BINARY32, ball, None)

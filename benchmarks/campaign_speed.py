@@ -80,13 +80,18 @@ def main() -> None:
     parser.add_argument("--profile", default="brief", help="Of the second plan.")
     parser.add_argument("--examples", type=int, default=5)
     parser.add_argument("--items", type=int, default=60, help="Of the first plan, rounded to whole ops.")
-    given = parser.parse_args()
-    draws = max(1, given.items // 12)
+    options = parser.parse_args()
+    draws = max(1, options.items // 12)
     idle = ["softmax", "--property=FWD", "--property=VJP", "--property=LAW", f"--seeds={draws}"]
     compared(f"Items that sleep for {NAP} s", idle, asleep=True)
-    if given.cells:
-        cells = [*given.cells, f"--profile={given.profile}", f"--max-examples={given.examples}", "--dtype=float32"]
-        compared(f"Cells of {', '.join(given.cells)} in float32", cells, asleep=False)
+    if options.cells:
+        cells = [
+            *options.cells,
+            f"--profile={options.profile}",
+            f"--max-examples={options.examples}",
+            "--dtype=float32",
+        ]
+        compared(f"Cells of {', '.join(options.cells)} in float32", cells, asleep=False)
 
 
 if __name__ == "__main__":

@@ -51,22 +51,25 @@ def main() -> int:
     return 0
 
 
-def judged(told: argparse.Namespace) -> list[dict[str, Any]]:
+def judged(options: argparse.Namespace) -> list[dict[str, Any]]:
     """A row for each candidate of the share."""
-    share, shares = map(int, told.share.split("/"))
-    tasks = [task for name, task in TASKS.items() if not told.task or name in told.task]
+    share, shares = map(int, options.share.split("/"))
+    tasks = [task for name, task in TASKS.items() if not options.task or name in options.task]
     both = [(True, c) for task in tasks for c in wrong_candidates(task)]
     both += [(False, c) for task in tasks for c in right_candidates(task)]
-    both = [(wrong, c) for wrong, c in both if not told.kind or any(word in c.kind for word in told.kind)]
-    both = [(wrong, c) for wrong, c in both if told.only in (None, "wrong" if wrong else "right")]
-    taken = both[share - 1 :: shares]
+    both = [(wrong, c) for wrong, c in both if not options.kind or any(word in c.kind for word in options.kind)]
+    both = [(wrong, c) for wrong, c in both if options.only in (None, "wrong" if wrong else "right")]
+    share_of_all = both[share - 1 :: shares]
     begun, rows = time.perf_counter(), []
-    for number, (wrong, candidate) in enumerate(taken):
-        if told.list:
+    for number, (wrong, candidate) in enumerate(share_of_all):
+        if options.list:
             print("wrong" if wrong else "right", candidate.task.name, "|", candidate.kind, "|", candidate.name)
             continue
-        if time.perf_counter() - begun > told.seconds:
-            print(f"out of time: {len(taken) - number} of {len(taken)} candidates are not judged", file=sys.stderr)
+        if time.perf_counter() - begun > options.seconds:
+            print(
+                f"out of time: {len(share_of_all) - number} of {len(share_of_all)} candidates are not judged",
+                file=sys.stderr,
+            )
             break
         result = judged_by_all(candidate, wrong=wrong)
         rows.append(
@@ -75,13 +78,13 @@ def judged(told: argparse.Namespace) -> list[dict[str, Any]]:
                 "accepted": result.accepted, "verdict": result.verdict, "causes": result.causes, "text": result.text,
             }
         )  # fmt: skip
-        if told.to is not None:
-            with told.to.open("a") as file:  # at once, so that a run that is stopped leaves what it knows
+        if options.to is not None:
+            with options.to.open("a") as file:  # at once, so that a run that is stopped leaves what it knows
                 file.write(json.dumps(rows[-1]) + "\n")
         if number % 20 == 19:
             seconds = time.perf_counter() - begun
-            print(f"{number + 1} of {len(taken)}, {seconds:.0f} s", file=sys.stderr, flush=True)
-    if told.list:
+            print(f"{number + 1} of {len(share_of_all)}, {seconds:.0f} s", file=sys.stderr, flush=True)
+    if options.list:
         print(
             f"{sum(wrong for wrong, _ in both)} wrong, {sum(not wrong for wrong, _ in both)} right, {len(tasks)} tasks"
         )

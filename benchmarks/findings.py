@@ -129,10 +129,10 @@ def programs() -> list[Program]:
     return sorted(results, key=lambda each: (SEVERITIES.index(each.severity), KINDS.index(each.kind), each.name))
 
 
-def table(found: Sequence[Program]) -> str:
+def table(programs: Sequence[Program]) -> str:
     """The findings in one table."""
     lines = ["| finding | library | | severity |", "|---|---|---|---|"]
-    for each in found:
+    for each in programs:
         anchor = "".join(letter for letter in each.title.lower() if letter.isalnum() or letter in " -_").replace(
             " ", "-"
         )
@@ -140,35 +140,35 @@ def table(found: Sequence[Program]) -> str:
     return "\n".join(lines)
 
 
-def section(found: Program, figures: Figures) -> str:
+def section(program: Program, figures: Figures) -> str:
     """A finding in the page."""
-    about = f"`benchmarks/findings/{found.name}.py`, {figures.date}, {found.library} {figures.version}"
+    about = f"`benchmarks/findings/{program.name}.py`, {figures.date}, {program.library} {figures.version}"
     return (
-        f"## {found.title}\n\n*{found.kind.capitalize()}, severity {found.severity}.*\n\n{found.text}\n\n"
+        f"## {program.title}\n\n*{program.kind.capitalize()}, severity {program.severity}.*\n\n{program.text}\n\n"
         f"{about}:\n\n```text\n{figures.text}\n```\n"
     )
 
 
 def page() -> str:
     """The page of the docs: from the texts of the programs, and their figures in `figures.json`."""
-    kept = json.loads(FIGURES.read_text(encoding="utf-8"))
-    figures = {name: Figures(**each) for name, each in kept["figures"].items()}
+    record = json.loads(FIGURES.read_text(encoding="utf-8"))
+    figures = {name: Figures(**each) for name, each in record["figures"].items()}
     result = programs()
-    parts = [_INTRODUCTION.format(machine=kept["machine"]), table(result) + "\n", _dossiers(result)]
+    parts = [_INTRODUCTION.format(machine=record["machine"]), table(result) + "\n", _dossiers(result)]
     return "\n".join([*parts, *(section(each, figures[each.name]) for each in result), _losses()])
 
 
-def _dossiers(found: Sequence[Program]) -> str:
+def _dossiers(programs: Sequence[Program]) -> str:
     """How a finding becomes an issue, and what came of the programs of all."""
     attempts = json.loads((DOSSIERS / "attempts.json").read_text(encoding="utf-8"))
     counts: dict[str, list[str]] = {}
-    for each in found:
+    for each in programs:
         newest = attempts[each.name][-1]
         about = f"{each.library} {newest['version']}" if newest["version"] else newest["output"]
         counts.setdefault(f"{about}, {newest['day']}: {newest['outcome']}", []).append(f"`{each.name}`")
     lines = [f"- {about}: {len(names)}, {', '.join(names)}" for about, names in sorted(counts.items())]
     rows = [row for line in lines for row in textwrap.wrap(line, 120, subsequent_indent="  ", break_on_hyphens=False)]
-    return "\n".join([_DOSSIERS.format(programs=len(found)), *rows, ""])
+    return "\n".join([_DOSSIERS.format(programs=len(programs)), *rows, ""])
 
 
 def _losses() -> str:
@@ -207,7 +207,7 @@ def main() -> int:
         parser.error(
             f"no finding is named {', '.join(sorted(unknown))}: need one of {', '.join(x.name for x in every)}"
         )
-    kept = json.loads(FIGURES.read_text(encoding="utf-8")) if FIGURES.exists() else {"figures": {}}
+    record = json.loads(FIGURES.read_text(encoding="utf-8")) if FIGURES.exists() else {"figures": {}}
     outcomes = []
     for each in every:
         if options.names and each.name not in options.names:
@@ -219,13 +219,13 @@ def main() -> int:
             print("    " + text.replace("\n", "\n    "))
         elif options.write:
             first, _, rest = text.rpartition(f"{each.library} ")[2].partition("\n")
-            kept["figures"][each.name] = asdict(Figures(datetime.now(UTC).date().isoformat(), first, rest))
+            record["figures"][each.name] = asdict(Figures(datetime.now(UTC).date().isoformat(), first, rest))
     if options.write:
         # Figures of findings that were not asked now are still those of the machines before.
-        before = kept.get("machine", "").split("; ") if options.names else []
+        before = record.get("machine", "").split("; ") if options.names else []
         machine = "; ".join(dict.fromkeys([*filter(None, before), _machine()]))
-        kept = {"machine": machine, "figures": dict(sorted(kept["figures"].items()))}
-        FIGURES.write_text(json.dumps(kept, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        record = {"machine": machine, "figures": dict(sorted(record["figures"].items()))}
+        FIGURES.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
         PAGE.write_text(page(), encoding="utf-8")
     return 3 if {ERROR, "disagreed"} & set(outcomes) else 0
 

@@ -24,7 +24,7 @@ from tests.specs.listing import page
 
 def read() -> tuple[list[str], dict[str, str]]:
     """The functions that are read, and why each of the others is not."""
-    known, refused = [], dict(NOT_CALLED)
+    known, refusals = [], dict(NOT_CALLED)
     for name in functions():
         if name in NOT_CALLED:
             continue
@@ -34,21 +34,21 @@ def read() -> tuple[list[str], dict[str, str]]:
             trace(call)  # without reading any value, as it is done for users
             result = values(call, "float32", *call.outputs(*call.tensors))
         except UntraceableError as err:
-            refused[name] = str(err)
+            refusals[name] = str(err)
             continue
         known.append(name)
         if result.refused or not result.judged:
             print(f"{name}: {result.line()}", file=sys.stderr)
-    return known, refused
+    return known, refusals
 
 
 def main() -> int:
     torch.set_num_threads(1)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        known, refused = read()
-    print(page(known, refused), end="")
-    print(f"{len(known)} of {len(known) + len(refused)} functions read", file=sys.stderr)
+        known, refusals = read()
+    print(page(known, refusals), end="")
+    print(f"{len(known)} of {len(known) + len(refusals)} functions read", file=sys.stderr)
     return 0
 
 

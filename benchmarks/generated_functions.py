@@ -85,8 +85,8 @@ def chunk(number: int, subject: str, seed: int) -> tuple[int, Counter[str], list
         suppress_health_check=list(HealthCheck),
     )  # fmt: skip
     start = time.perf_counter()
-    given = hypothesis.given(draft=op.samples(dtype, "ordinary"), data_seed=strategies.seeds())(ask)
-    hypothesis.seed(seed * 1_000_003 + number)(settings(given))()
+    test = hypothesis.given(draft=op.samples(dtype, "ordinary"), data_seed=strategies.seeds())(ask)
+    hypothesis.seed(seed * 1_000_003 + number)(settings(test))()
     return done, features, faults, time.perf_counter() - start
 
 
@@ -96,16 +96,17 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--subject", choices=("opassay", "torch"), default="opassay")
     parser.add_argument("--seed", type=int, default=0)
-    given = parser.parse_args()
+    options = parser.parse_args()
     os.environ["OMP_NUM_THREADS"] = "1"
     print(
-        f"{given.functions} functions, subject {given.subject}, seed {given.seed}, {given.jobs} processes", flush=True
+        f"{options.functions} functions, subject {options.subject}, seed {options.seed}, {options.jobs} processes",
+        flush=True,
     )
-    chunks = range(-(-given.functions // CHUNK))
+    chunks = range(-(-options.functions // CHUNK))
     done, features, faults, seconds = 0, Counter[str](), list[str](), 0.0
     start = time.perf_counter()
-    with concurrent.futures.ProcessPoolExecutor(given.jobs) as pool:
-        futures = [pool.submit(chunk, number, given.subject, given.seed) for number in chunks]
+    with concurrent.futures.ProcessPoolExecutor(options.jobs) as pool:
+        futures = [pool.submit(chunk, number, options.subject, options.seed) for number in chunks]
         for future in concurrent.futures.as_completed(futures):
             count, result, wrong, took = future.result()
             done, seconds = done + count, seconds + took

@@ -74,9 +74,9 @@ def main() -> None:
         for i in range(options.times):
             number, group = draw.choice(SIGNALS), draw.random() < 0.5
             after, folder = draw.uniform(0, 1.1 * seconds), Path(scratch, str(i))
-            left = interrupted(folder, number, group, after)
-            result[f"{number.name}: {left}"] += 1
-            if left == "nothing":
+            remains = interrupted(folder, number, group, after)
+            result[f"{number.name}: {remains}"] += 1
+            if remains == "nothing":
                 continue
             for key, data in verdicts(folder).items():
                 if data["outcome"] != Outcome.NOT_RUN:

@@ -80,22 +80,22 @@ def checked() -> int:
     return wrong
 
 
-def _jobs(told: argparse.Namespace) -> Iterator[tuple[Problem, Implementation, str, str]]:
+def _jobs(options: argparse.Namespace) -> Iterator[tuple[Problem, Implementation, str, str]]:
     for problem in PROBLEMS.values():
-        if told.words and not any(word in problem.name for word in told.words):
+        if options.words and not any(word in problem.name for word in options.words):
             continue
         for each in problem.implementations:
-            if told.only not in (None, "right" if each.right else "wrong"):
+            if options.only not in (None, "right" if each.right else "wrong"):
                 continue
-            for dtype in told.dtype:
+            for dtype in options.dtype:
                 if dtype in each.dtypes:
                     yield from ((problem, each, dtype, name) for name in CONTRACTS[each.right, dtype])
 
 
-def _judged_all(told: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    share, shares = map(int, told.share.split("/"))
-    jobs = list(_jobs(told))[share - 1 :: shares]
-    out = told.to.open("w") if told.to else None
+def _judged_all(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    share, shares = map(int, options.share.split("/"))
+    jobs = list(_jobs(options))[share - 1 :: shares]
+    out = options.to.open("w") if options.to else None
     begun = time.perf_counter()
     for number, job in enumerate(jobs):
         row = asdict(judged(*job))

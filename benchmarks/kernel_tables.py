@@ -15,13 +15,13 @@ PAGE = Path(__file__).resolve().parents[1] / "docs" / "kernels.md"
 TABLE = re.compile(r"(<!-- (python -m workshop kernels [^\n]*) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
-def table(found: re.Match[str]) -> str:
+def table(match: re.Match[str]) -> str:
     """One table anew.
 
     Raises:
         RuntimeError: the command ended neither with 0 nor, because a kernel fails, with 1.
     """
-    opening, command, closing = found.groups()
+    opening, command, closing = match.groups()
     words = shlex.split(command)[1:]
     done = subprocess.run([sys.executable, *words], capture_output=True, text=True, check=False)
     if done.returncode not in (0, 1):

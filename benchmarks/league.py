@@ -116,11 +116,11 @@ def show(libraries: Sequence[str], text: str) -> None:
     import opassay
 
     for each in (each for library in libraries for each in contenders(library) if text in each.call):
-        found = opassay.judge(
+        judgement = opassay.judge(
             each.function, each.spec, each.arguments, contract=each.contract, compiled=each.compiled,
             calls=8 if each.compiled else None,
         )  # fmt: skip
-        print(found.report(verbose=True), flush=True)
+        print(judgement.report(verbose=True), flush=True)
 
 
 if __name__ == "__main__":

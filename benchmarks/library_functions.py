@@ -52,7 +52,7 @@ def arguments(low: float, high: float) -> Any:
         return drawn[(drawn > low) & (drawn < high) & normal]
 
 
-def largest_error(computed: Any, exact: Any, given: Any) -> tuple[float, float]:
+def largest_error(computed: Any, exact: Any, operands: Any) -> tuple[float, float]:
     """The largest error in ulps of the exact value, and the argument of it; normal finite results count alone."""
     size = np.abs(exact)
     counts = (size >= np.finfo(np.float32).smallest_normal) & (size < np.finfo(np.float32).max)
@@ -60,7 +60,7 @@ def largest_error(computed: Any, exact: Any, given: Any) -> tuple[float, float]:
     ulp = np.exp2(np.floor(np.log2(size[counts])) - 23)
     errors = np.abs(computed[counts].astype(np.float64) - exact[counts]) / ulp
     worst = int(np.argmax(errors))
-    return float(errors[worst]), float(given[counts][worst])
+    return float(errors[worst]), float(operands[counts][worst])
 
 
 def functions_of(library: str) -> dict[str, Callable[[Any], Any]]:
@@ -82,9 +82,9 @@ def main(libraries: list[str]) -> None:
         known = functions_of(library)
         for name in (n for n in FUNCTIONS if n in known):
             exactly, low, high = FUNCTIONS[name]
-            given = arguments(low, high)
+            operands = arguments(low, high)
             with np.errstate(all="ignore"):
-                result = largest_error(known[name](given), exactly(given.astype(np.float64)), given)
+                result = largest_error(known[name](operands), exactly(operands.astype(np.float64)), operands)
             print(f"{library:6} {name:8} {result[0]:8.3f} ulp at {result[1]!r}")
 
 

@@ -99,14 +99,14 @@ def run(part: Part, seconds: float) -> Found:
         said.seek(max(0, said.tell() - 4000))
         last = [line for line in said.read().splitlines() if line.strip()][-3:]
     result.seconds = round(time.monotonic() - start, 1)
-    refused = [row["not run"] for row in result.rows if "not run" in row]
+    refusals = [row["not run"] for row in result.rows if "not run" in row]
     result.rows = [row for row in result.rows if "not run" not in row]
     if code is None:
         result.status, result.reason = "cut off", f"longer than {seconds:.0f} seconds"
     elif code:
         result.status, result.reason = "failed", f"exit code {code}: {' | '.join(last)}"
-    elif refused and not result.rows:
-        result.status, result.reason = "not run", str(refused[0])
+    elif refusals and not result.rows:
+        result.status, result.reason = "not run", str(refusals[0])
     return result
 
 
@@ -142,9 +142,9 @@ def measure(minutes: float, parts: tuple[Part, ...] = PARTS) -> dict[str, Any]:
     results: list[Found] = []
     without_gpu = False
     for number, part in enumerate(parts):
-        left = end - time.monotonic()
+        time_until_end = end - time.monotonic()
         rest = sum(other.share for other in parts[number:])
-        seconds = max(left * part.share / rest, min(LEAST, left)) - GRACE
+        seconds = max(time_until_end * part.share / rest, min(LEAST, time_until_end)) - GRACE
         if seconds < GRACE:
             result = Found(part.name, "not run", "no time is left")
         elif without_gpu and part.needs_gpu:
@@ -173,14 +173,14 @@ def main() -> None:
     names = [part.name for part in PARTS]
     parser.add_argument("--only", action="append", choices=names, metavar="PART", help=f"one of {', '.join(names)}")
     arguments = parser.parse_args()
-    chosen = tuple(part for part in PARTS if not arguments.only or part.name in arguments.only)
-    result = measure(arguments.minutes, chosen)
+    parts = tuple(part for part in PARTS if not arguments.only or part.name in arguments.only)
+    result = measure(arguments.minutes, parts)
     arguments.results.mkdir(parents=True, exist_ok=True)
     stem = "on_gpu_" + result["date"][:16].replace(":", "").replace("T", "_")
-    written = arguments.results / f"{stem}.json"
-    written.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    written.with_suffix(".md").write_text(page.text(result), encoding="utf-8")
-    print(written)
+    file = arguments.results / f"{stem}.json"
+    file.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    file.with_suffix(".md").write_text(page.text(result), encoding="utf-8")
+    print(file)
 
 
 if __name__ == "__main__":

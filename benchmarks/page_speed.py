@@ -145,16 +145,16 @@ def main() -> None:
     parser.add_argument("--apart", action="store_true")
     parser.add_argument("--failing", action="store_true")
     parser.add_argument("--loads", type=int, default=7)
-    asked = parser.parse_args()
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        run = copied(record.load(asked.record or judged(folder)), asked.cells, asked.apart, asked.failing)
+        run = copied(record.load(options.record or judged(folder)), options.cells, options.apart, options.failing)
         start = time.process_time()
         content = render(run).encode()
         seconds = time.process_time() - start
         page = folder / "report.html"
         page.write_bytes(content)
-        size, writing, painting = next((most for cells, most in MOST.items() if asked.cells <= cells), MOST[20_000])
+        size, writing, painting = next((most for cells, most in MOST.items() if options.cells <= cells), MOST[20_000])
         print(f"cells          {len(run.verdicts)}")
         print(f"size           {len(content)} bytes, {_place(len(content), size)} {size}")
         print(f"rendering      {seconds:.2f} s of CPU, {_place(seconds, writing)} {writing:g}")
@@ -162,7 +162,7 @@ def main() -> None:
         if program is None:
             print("first paint    not run: no Chromium on PATH")
             return
-        loads = painted(program, page, asked.loads, folder)
+        loads = painted(program, page, options.loads, folder)
         paints = [load["paint"] for load in loads if load["paint"] is not None]
         median = statistics.median(paints)
         text = f"{_place(median, painting)} {painting:g} s; from {min(paints):.2f} to {max(paints):.2f} s"

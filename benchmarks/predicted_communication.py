@@ -62,20 +62,20 @@ def resnet50() -> list[tuple[int, ...]]:
     """Shapes of the 161 parameters of a ResNet-50 (K. He et al., arXiv:1512.03385), in the order of its layers."""
     shapes: list[tuple[int, ...]] = []
 
-    def convolution(out: int, given: int, kernel: int) -> None:
-        shapes.extend([(out, given, kernel, kernel), (out,), (out,)])  # a batch norm follows: weight and bias
+    def convolution(out: int, channels: int, kernel: int) -> None:
+        shapes.extend([(out, channels, kernel, kernel), (out,), (out,)])  # a batch norm follows: weight and bias
 
     convolution(64, 3, 7)
-    given = 64
+    channels = 64
     for width, blocks in ((64, 3), (128, 4), (256, 6), (512, 3)):
         for block in range(blocks):
-            convolution(width, given, 1)
+            convolution(width, channels, 1)
             convolution(width, width, 3)
             convolution(4 * width, width, 1)
             if block == 0:
-                convolution(4 * width, given, 1)
-            given = 4 * width
-    return [*shapes, (1000, given), (1000,)]
+                convolution(4 * width, channels, 1)
+            channels = 4 * width
+    return [*shapes, (1000, channels), (1000,)]
 
 
 def messages(limit: int | None) -> list[int]:

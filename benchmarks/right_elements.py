@@ -73,7 +73,7 @@ def main() -> int:
 
 def judged(task: Task, share: int, seed: int) -> tuple[Found, Found, list[str]]:
     """What was found of values and of gradients, and a line for each result that was refused."""
-    made = [(c.kind, c.make()) for c in right_candidates(task) if "inductor" not in c.kind]
+    candidates = [(c.kind, c.make()) for c in right_candidates(task) if "inductor" not in c.kind]
     values, pulled, accused = Found(), Found(), []
     for draw, kind in _draws(seed):
         args = tuple(KINDS[kind](t) for t in task.draw(draw))
@@ -81,14 +81,14 @@ def judged(task: Task, share: int, seed: int) -> tuple[Found, Found, list[str]]:
         ball = bounds(call, "float32")[0]
         torch.manual_seed(draw)  # for the cotangents
         pull = pullback(call, range(len(args)))
-        for name, function in made:
-            refused = values.refused + pulled.refused
+        for name, function in candidates:
+            refusals = values.refused + pulled.refused
             with torch.no_grad():
                 hold(values, ball, function(*args))
             gradients = [] if name in VALUES_ALONE else pull.computed(_listed(function))
             for bound, gradient in zip(pull.bounds, gradients, strict=False):
                 hold(pulled, bound, gradient)
-            if values.refused + pulled.refused > refused:
+            if values.refused + pulled.refused > refusals:
                 accused.append(f"{name} at {kind} arguments, draw {draw}")
             # The half-widths of so many elements would fill the memory; those of the last draw are shown.
             del values.widths[:-1], pulled.widths[:-1]

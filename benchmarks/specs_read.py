@@ -31,7 +31,7 @@ def main() -> int:
     parser.add_argument("--gradients", action="store_true", help="hold torch's gradients in float32, too")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    read, judged, refused, begun = 0, 0, 0, time.perf_counter()
+    read, judged, refusals, begun = 0, 0, 0, time.perf_counter()
     names = [name for name in SPECS if not options.names or any(word in name for word in options.names)]
     for name in names:
         start = time.perf_counter()
@@ -46,12 +46,12 @@ def main() -> int:
                     parts.append(f"{f'torch: {err}':.30s}")
                     continue
                 result = values(call, dtype, results, after)
-                judged, refused = judged + result.judged, refused + result.refused
+                judged, refusals = judged + result.judged, refusals + result.refused
                 parts.append(result.line())
             if options.gradients:
                 example = made(name, SPECS[name])
                 result = gradients(SpecCall.of(example.spec, *example.args))
-                judged, refused = judged + result.judged, refused + result.refused
+                judged, refusals = judged + result.judged, refusals + result.refused
                 parts.append(f"gradients {result.line()}")
             read += 1
         except UntraceableError as err:
@@ -60,8 +60,8 @@ def main() -> int:
             parts.append(f"ERROR {type(err).__name__}: {err}")
         print(f"{name:36s} {' | '.join(parts)} {time.perf_counter() - start:6.2f} s", flush=True)
     seconds = time.perf_counter() - begun
-    print(f"{read} of {len(names)} specs read, {judged} elements judged, {refused} refused, {seconds:.0f} s")
-    return 1 if refused else 0
+    print(f"{read} of {len(names)} specs read, {judged} elements judged, {refusals} refused, {seconds:.0f} s")
+    return 1 if refusals else 0
 
 
 if __name__ == "__main__":

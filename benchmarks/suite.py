@@ -24,9 +24,9 @@ def run(workers: int) -> None:
     Raises:
         RuntimeError: the run was not judged to its end.
     """
-    chosen = [part for name in PROPERTIES for part in ("--property", name)]
+    words = [part for name in PROPERTIES for part in ("--property", name)]
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "opassay", "run", "--op", "layer_norm", *chosen, "-n", str(workers)]
+        command = [sys.executable, "-m", "opassay", "run", "--op", "layer_norm", *words, "-n", str(workers)]
         done = subprocess.run(
             [*command, "--report-dir", folder], capture_output=True, text=True, check=False,
             env={**os.environ, "OMP_NUM_THREADS": "1"},

@@ -82,9 +82,9 @@ def _right(pair: Pair, seeds: int) -> tuple[Counter[str], float, str]:
     return verdicts, nearest, which
 
 
-def _why(found: Any) -> str:
-    causes = found.causes or found.suspicions
-    return f"{causes[0].question}: {causes[0].text}" if causes else str(found.error)
+def _why(judgement: Any) -> str:
+    causes = judgement.causes or judgement.suspicions
+    return f"{causes[0].question}: {causes[0].text}" if causes else str(judgement.error)
 
 
 def _candidates(pair: Pair) -> Iterator[tuple[str, torch.dtype, Any]]:

@@ -49,22 +49,24 @@ def main() -> int:
     return printed(rows, time.process_time() - begun)
 
 
-def _looked_at_all(told: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    share, shares = map(int, told.share.split("/"))
-    if "OpInfo" in told.group and not has_opinfo():
+def _looked_at_all(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    share, shares = map(int, options.share.split("/"))
+    if "OpInfo" in options.group and not has_opinfo():
         print("without the samples of OpInfo: expecttest is not installed", file=sys.stderr)
-    named = [each for each in sources(told.group) if not told.names or any(word in each.name for word in told.names)]
-    chosen = named[share - 1 :: shares]
-    out = told.to.open("w") if told.to else None
-    for number, source in enumerate(chosen):
-        for dtype in told.dtype:
+    named = [
+        each for each in sources(options.group) if not options.names or any(word in each.name for word in options.names)
+    ]
+    mine = named[share - 1 :: shares]
+    out = options.to.open("w") if options.to else None
+    for number, source in enumerate(mine):
+        for dtype in options.dtype:
             for row in looked_at(source, getattr(torch, dtype)):
                 if out:
                     out.write(json.dumps(row.as_dict()) + "\n")
                     out.flush()
                 yield row.as_dict()
         if number % 50 == 49:
-            print(f"{number + 1} of {len(chosen)}, {time.process_time():.0f} CPU s", file=sys.stderr, flush=True)
+            print(f"{number + 1} of {len(mine)}, {time.process_time():.0f} CPU s", file=sys.stderr, flush=True)
 
 
 def printed(rows: list[dict[str, Any]], seconds: float) -> int:
@@ -81,10 +83,10 @@ def printed(rows: list[dict[str, Any]], seconds: float) -> int:
         print(
             f"{' '.join(key).strip():28}{len(mine):5}{sums[0]:13,}{sums[1]:12,}{sums[2]:15,}{sums[3]:9,}{worst:11.4g}"
         )
-    refused = [row for row in rows if row["outside"]]
-    unexplained = [row for row in refused if not explanation(row)]
-    print(f"\n{len(refused)} results with an element outside, {len(unexplained)} of them not explained")
-    for row in sorted(refused, key=lambda row: (bool(explanation(row)), row["name"], row["dtype"])):
+    outliers = [row for row in rows if row["outside"]]
+    unexplained = [row for row in outliers if not explanation(row)]
+    print(f"\n{len(outliers)} results with an element outside, {len(unexplained)} of them not explained")
+    for row in sorted(outliers, key=lambda row: (bool(explanation(row)), row["name"], row["dtype"])):
         print(_line(row))
     for title, start in (("not read", "not read"), ("raised", "RAISED")):
         notes = Counter((row["name"], row["note"]) for row in rows if row["note"].startswith(start))

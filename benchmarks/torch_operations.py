@@ -22,10 +22,10 @@ def main() -> None:
     own, decomposed, reasons = list[str](), list[str](), defaultdict[str, list[str]](list)
     calls = 0
     for name in operators():
-        read = [call for call in calls_of(name) if not reading_of(call).why_not]
-        calls += len(read)
-        if read:
-            (own if all(spec_of(name, call) == _OWN for call in read) else decomposed).append(name)
+        readable = [call for call in calls_of(name) if not reading_of(call).why_not]
+        calls += len(readable)
+        if readable:
+            (own if all(spec_of(name, call) == _OWN for call in readable) else decomposed).append(name)
         else:
             whys = [reading_of(call).why_not for call in calls_of(name)]
             reasons[whys[0] if whys else "torch's tests have no sample of it that is dense, real and small"].append(

@@ -27,24 +27,24 @@ from .running import ERROR
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run what was asked for, and say what came of it; returns the exit code."""
     options = _options(arguments)
-    found = [each for each in programs() if not (options.threads and each.found_here)]
-    unknown = sorted(set(options.names) - {each.name for each in found})
+    selection = [each for each in programs() if not (options.threads and each.found_here)]
+    unknown = sorted(set(options.names) - {each.name for each in selection})
     if unknown:
         print(f"corpus: no program is named {', '.join(unknown)}; python -m corpus --list shows them", file=sys.stderr)
         return 2
-    found = [each for each in found if not options.names or each.name in options.names]
+    selection = [each for each in selection if not options.names or each.name in options.names]
     if options.list:
-        print(*(f"{each.name:36} {each.title}" for each in found), sep="\n")
+        print(*(f"{each.name:36} {each.title}" for each in selection), sep="\n")
         return 0
     done, code = [], 0
     try:
-        for result in results(found, options.seen, options.jobs):
+        for result in results(selection, options.seen, options.jobs):
             done.append(result)
             if options.write:
                 keep(result)
             print(line(result), flush=True, file=sys.stderr if options.json == "-" else sys.stdout)
     except KeyboardInterrupt:
-        print(f"corpus: interrupted after {len(done)} of {len(found)}", file=sys.stderr)
+        print(f"corpus: interrupted after {len(done)} of {len(selection)}", file=sys.stderr)
         code = 130
     _told(done, options)
     return code or (3 if any(wrong(each) for each in done) else 0)
@@ -67,11 +67,11 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     return options
 
 
-def results(found: Sequence[Program], seen: bool, jobs: int) -> Iterator[dict[str, Any]]:
+def results(programs: Sequence[Program], sight: bool, jobs: int) -> Iterator[dict[str, Any]]:
     """The results of programs, in their order, each as soon as it is there."""
     with ThreadPoolExecutor(max(1, jobs)) as pool:
         try:
-            yield from pool.map(lambda each: each.result(seen), found)
+            yield from pool.map(lambda each: each.result(sight), programs)
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
 
@@ -83,13 +83,13 @@ def wrong(result: dict[str, Any]) -> bool:
 
 def line(result: dict[str, Any]) -> str:
     """A result in the table; what was said follows where something is wrong."""
-    seen = result.get("seen", {})
-    verdict = {True: "", False: " CLAIM DOES NOT HOLD", None: " (not shown here)"}[seen.get("holds", True)]
-    by = f"gap: {seen['gap']}" if "gap" in seen else seen.get("by", "")
+    sight = result.get("seen", {})
+    verdict = {True: "", False: " CLAIM DOES NOT HOLD", None: " (not shown here)"}[sight.get("holds", True)]
+    by = f"gap: {sight['gap']}" if "gap" in sight else sight.get("by", "")
     about = f"{result['package']} {result['version']}".strip()
     text = f"{result['state']:8} {result['name']:36} {about:22} {by}{verdict}".rstrip()
     more = result["observation"] if result["state"] in (ERROR, "not run", "disagreed") else ""
-    more = "\n".join(filter(None, (more, seen.get("said", "") if verdict else "")))
+    more = "\n".join(filter(None, (more, sight.get("said", "") if verdict else "")))
     return text + ("\n         " + more.replace("\n", "\n         ") if more else "")
 
 
@@ -110,8 +110,8 @@ def keep(result: dict[str, Any]) -> None:
     """Keep the result of a bug for the page, as soon as it is there; of a program that broke the former one is kept."""
     if "thread" not in result or wrong(result):
         return
-    kept = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else []
-    new = {each["name"]: each for each in [*kept, result]}
+    rows = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else []
+    new = {each["name"]: each for each in [*rows, result]}
     text = json.dumps([new[name] for name in sorted(new)], indent=1, ensure_ascii=False) + "\n"
     RESULTS.write_text(text, encoding="utf-8")
 

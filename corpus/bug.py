@@ -125,15 +125,15 @@ def _shown(value: Any) -> str:
     return str(value)
 
 
-def told(bug: Bug, code: int, line: str, held: Held | None) -> dict[str, Any]:
+def told(bug: Bug, code: int, line: str, holding: Held | None) -> dict[str, Any]:
     """The facts of one run, for the command and the page."""
     version = "" if code == NOT_RUN and "installed" in line else importlib.metadata.version(bug.package)
-    seen: dict[str, Any] = {"gap": bug.seen.why} if isinstance(bug.seen, Gap) else {"by": bug.seen.title}
-    if held is not None:
-        seen |= {"holds": held.holds, "said": held.said}
+    sight: dict[str, Any] = {"gap": bug.seen.why} if isinstance(bug.seen, Gap) else {"by": bug.seen.title}
+    if holding is not None:
+        sight |= {"holds": holding.holds, "said": holding.said}
     return {
         "thread": bug.thread, "said_of": bug.said_of, "package": bug.package,
-        "version": version.partition("+")[0], "observation": line, "seen": seen,
+        "version": version.partition("+")[0], "observation": line, "seen": sight,
     }  # fmt: skip
 
 
@@ -145,8 +145,8 @@ def run(module: str, bug: Bug) -> None:
     torch.set_num_threads(1)
     try:
         code, line = state(bug)
-        held = bug.seen.holds(code) if "--seen" in sys.argv else None
-        print(CLAIMED + json.dumps(told(bug, code, line, held)), flush=True)
+        holding = bug.seen.holds(code) if "--seen" in sys.argv else None
+        print(CLAIMED + json.dumps(told(bug, code, line, holding)), flush=True)
     except Exception:
         traceback.print_exc()
         code = 1  # without the line that is printed above, 1 is a program that broke

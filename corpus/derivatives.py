@@ -13,8 +13,8 @@ Tensor = torch.Tensor
 def gradient(call: Callable[..., Any], *args: Tensor) -> Any:
     """The gradient of the sum of what a call gives, in its first argument, or in all of several: a tuple."""
     leaves = [each.clone().requires_grad_() for each in args]
-    found = torch.autograd.grad(call(*leaves).sum(), leaves)
-    return found[0] if len(found) == 1 else found
+    gradients = torch.autograd.grad(call(*leaves).sum(), leaves)
+    return gradients[0] if len(gradients) == 1 else gradients
 
 
 def twice_backward(call: Callable[..., Any], x: Tensor) -> Tensor:
@@ -31,8 +31,8 @@ def twice_forward(call: Callable[..., Any], at: float) -> float:
     def first(t: Tensor) -> Any:
         return torch.func.jvp(call, (t,), (one,))[1]
 
-    found: float = torch.func.jvp(first, (t,), (one,))[1].item()
-    return found
+    slope: float = torch.func.jvp(first, (t,), (one,))[1].item()
+    return slope
 
 
 def with_backward(forward: Callable[..., Any], backward: Callable[..., Any]) -> Any:

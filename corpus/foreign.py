@@ -41,8 +41,8 @@ def by_tinygrad(function: Callable[..., Any]) -> Callable[..., torch.Tensor]:
 
     def call(tensor: torch.Tensor) -> torch.Tensor:
         os.environ["DEV"] = "PYTHON"
-        given = importlib.import_module("tinygrad").Tensor(tensor.tolist())
-        return torch.from_numpy(function(given).numpy())
+        operands = importlib.import_module("tinygrad").Tensor(tensor.tolist())
+        return torch.from_numpy(function(operands).numpy())
 
     return call
 
@@ -52,8 +52,8 @@ def by_onnxruntime(operator: str) -> Callable[..., torch.Tensor]:
 
     def call(*tensors: torch.Tensor) -> torch.Tensor:
         model = runpy.run_path(str(ROOT / "benchmarks" / "findings" / "onnx_model.py"))
-        found: torch.Tensor = model["run_operator"](operator, *tensors)
-        return found
+        result: torch.Tensor = model["run_operator"](operator, *tensors)
+        return result
 
     return call
 

@@ -59,34 +59,34 @@ def page() -> str:
             rest=states.count("not run"), gaps=sum("gap" in results[each.name]["seen"] for each in bugs),
         )
     ]  # fmt: skip
-    for theme, found in themes(bugs).items():
-        parts += [f"## {_TITLES[theme]}\n", _table(found, results)]
+    for theme, group in themes(bugs).items():
+        parts += [f"## {_TITLES[theme]}\n", _table(group, results)]
     return "\n".join(parts)
 
 
-def _table(found: Sequence[Program], results: dict[str, dict[str, Any]]) -> str:
+def _table(programs: Sequence[Program], results: dict[str, dict[str, Any]]) -> str:
     lines = ["| bug | thread | said of | here | seen by |", "|---|---|---|---|---|"]
-    for each in found:
-        told = results[each.name]
-        owner, _, number = told["thread"].partition("#")
+    for each in programs:
+        result = results[each.name]
+        owner, _, number = result["thread"].partition("#")
         link = f"[{owner.rpartition('/')[2]}#{number}](https://github.com/{owner}/issues/{number})"
         cells = [
             f"[{each.title}](../corpus/{each.theme}/{each.name}.py)",
             link,
-            told["said_of"],
-            _here(told),
-            _by(told),
+            result["said_of"],
+            _here(result),
+            _by(result),
         ]
         lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     return "\n".join(lines) + "\n"
 
 
-def _here(told: dict[str, Any]) -> str:
-    if told["state"] == "not run":
-        return f"not run: {told['observation']}"
-    return f"{told['state']} in {told['package']} {told['version']}"
+def _here(result: dict[str, Any]) -> str:
+    if result["state"] == "not run":
+        return f"not run: {result['observation']}"
+    return f"{result['state']} in {result['package']} {result['version']}"
 
 
-def _by(told: dict[str, Any]) -> str:
-    seen = told["seen"]
-    return f"**gap**: {seen['gap']}" if "gap" in seen else f"{seen['by']}: {seen['said']}"
+def _by(result: dict[str, Any]) -> str:
+    sight = result["seen"]
+    return f"**gap**: {sight['gap']}" if "gap" in sight else f"{sight['by']}: {sight['said']}"

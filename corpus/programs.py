@@ -35,23 +35,30 @@ class Program:
     found_here: bool = False
     package: str = ""
 
-    def result(self, seen: bool) -> dict[str, Any]:
+    def result(self, sight: bool) -> dict[str, Any]:
         """What a run of it says, as plain data.
 
         Args:
-            seen: whether its claim is checked, too.
+            sight: whether its claim is checked, too.
         """
-        told: dict[str, Any] = {"name": self.name, "title": self.title}
+        result: dict[str, Any] = {"name": self.name, "title": self.title}
         if self.found_here:
             state, printed = asked([str(self.path)], "  opassay ", _SECONDS)
             package = self.package
             version = printed.rpartition(f"{package} ")[2].partition("\n")[0] if state in ("present", "fixed") else ""
-            return {**told, "state": state, "package": package, "version": version, "observation": printed, "seen": {}}
+            return {
+                **result,
+                "state": state,
+                "package": package,
+                "version": version,
+                "observation": printed,
+                "seen": {},
+            }
         module = ".".join(self.path.relative_to(ROOT).with_suffix("").parts)
-        state, printed = asked(["-m", module, *(["--seen"] if seen else [])], CLAIMED, _SECONDS)
+        state, printed = asked(["-m", module, *(["--seen"] if sight else [])], CLAIMED, _SECONDS)
         lines = [row.removeprefix(CLAIMED) for row in printed.splitlines() if row.startswith(CLAIMED)]
         facts = json.loads(lines[0]) if lines and state != ERROR else _nothing(printed)
-        return {**told, "theme": self.theme, "state": state, **facts}
+        return {**result, "theme": self.theme, "state": state, **facts}
 
 
 def _nothing(printed: str) -> dict[str, Any]:
@@ -80,6 +87,8 @@ def _finding(path: Path) -> Program | None:
     return None
 
 
-def themes(found: Sequence[Program]) -> dict[str, list[Program]]:
+def themes(programs: Sequence[Program]) -> dict[str, list[Program]]:
     """The programs by folder."""
-    return {theme: [each for each in found if each.theme == theme] for theme in dict.fromkeys(e.theme for e in found)}
+    return {
+        theme: [each for each in programs if each.theme == theme] for theme in dict.fromkeys(e.theme for e in programs)
+    }

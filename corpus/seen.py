@@ -66,11 +66,11 @@ class Claim:
         wanted = [("planted", self.planted, True), ("right", self.right, False)]
         if state in (FIXED, PRESENT):
             wanted.insert(0, ("actual", self.actual, state == PRESENT))
-        asked = [(name, self.ask(call), refused) for name, call, refused in wanted if call is not None]
-        said = "; ".join(f"{name} {answer.text}" for name, answer, _ in asked)
-        if any(answer.refused != refused for _, answer, refused in asked):
+        answers = [(name, self.ask(call), wrong) for name, call, wrong in wanted if call is not None]
+        said = "; ".join(f"{name} {answer.text}" for name, answer, _ in answers)
+        if any(answer.refused != wrong for _, answer, wrong in answers):
             return Held(False, said)
-        return Held(True if {refused for _, _, refused in asked} == {True, False} else None, said)
+        return Held(True if {wrong for _, _, wrong in answers} == {True, False} else None, said)
 
 
 @dataclass(frozen=True)
@@ -84,8 +84,8 @@ class Gap:
         """A gap is closed, and no longer true, once what was tried refuses the fault."""
         if self.tried is None:
             return Held(True, "nothing was tried")
-        found = self.tried.holds(state)
-        return Held(found.holds is not True, found.said)
+        answer = self.tried.holds(state)
+        return Held(answer.holds is not True, answer.said)
 
 
 def judged(
@@ -108,15 +108,15 @@ def judged(
     def ask(call: Callable[..., Any]) -> Answer:
         from opassay import judge
 
-        found = judge(call, spec, tuple(inputs), questions=[question], contract=contract)
-        if found.error:
-            raise RuntimeError(f"{question}: {found.error}")
-        if not found.causes:
-            finding = found.findings[0]
+        judgement = judge(call, spec, tuple(inputs), questions=[question], contract=contract)
+        if judgement.error:
+            raise RuntimeError(f"{question}: {judgement.error}")
+        if not judgement.causes:
+            finding = judgement.findings[0]
             if str(finding.outcome) not in ("verified", "weak"):
                 raise RuntimeError(f"{question}: {finding.outcome}: {finding.text}")
             return Answer(False, "accepted")
-        wrong = found.causes[0].wrong
+        wrong = judgement.causes[0].wrong
         return _refused(question, "" if wrong is None else str(wrong.code), str(wrong))
 
     return Claim(f"`judge` {question}", ask, actual, planted, right)

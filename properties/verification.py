@@ -108,8 +108,8 @@ def verify(
     if not isinstance(op, Op):
         raise TypeError(f"op: got a {type(op).__name__}, need an op: what declare gives, or load_op of its name")
     require_known("subject", [subject], tuple(dict.fromkeys((*SUBJECTS, *op.subjects))))
-    chosen = Settings.of(settings, "commit")
-    return charged([run_cell(cell, chosen, op) for cell in cells_of(op.name, properties, dtypes, device, subject)])
+    limits = Settings.of(settings, "commit")
+    return charged([run_cell(cell, limits, op) for cell in cells_of(op.name, properties, dtypes, device, subject)])
 
 
 def verify_function(
@@ -199,16 +199,18 @@ def verify_kernel(
             kernel, reference, shapes, constants=constants, sizes=sizes,
             regimes=MODERATE if regimes is None else regimes, offer=offer,
         )  # fmt: skip
-    asked, chosen = asked_of(op, properties), Settings.of(settings, "brief")
+    properties_asked, limits = asked_of(op, properties), Settings.of(settings, "brief")
     if not compiled:
-        return verify(op, "opassay", asked, dtypes, device, chosen)
+        return verify(op, "opassay", properties_asked, dtypes, device, limits)
     if device != "cpu":
         raise ValueError(f"device={device}: got compiled={compiled}, too, whose kernels are executed on the CPU")
-    asked = [code for code in asked if properties is not KERNEL_PROPERTIES or EXECUTED in PROPERTIES[code].kernels]
+    properties_asked = [
+        code for code in properties_asked if properties is not KERNEL_PROPERTIES or EXECUTED in PROPERTIES[code].kernels
+    ]
     op = _executed(op)
     with execute_launches(compiled):
-        cells = cells_of(op.name, asked, dtypes, device, EXECUTED)
-        return charged([guard(cell, functools.partial(judge_cell, cell, chosen, op)) for cell in cells])
+        cells = cells_of(op.name, properties_asked, dtypes, device, EXECUTED)
+        return charged([guard(cell, functools.partial(judge_cell, cell, limits, op)) for cell in cells])
 
 
 def _executed(op: Op) -> Op:

@@ -23,7 +23,7 @@ Array = Any
 
 def _shift(x: Array) -> Array:
     """x minus its own value: exactly zero, with the derivatives of x, at an infinite x as well."""
-    return attach(np.zeros(np.shape(x)), x, kept=True)
+    return attach(np.zeros(np.shape(x)), x, always=True)
 
 
 def _as_stored(output: Array, dtype: Any) -> Array:
@@ -42,7 +42,7 @@ def _one(total: Array) -> Array:
     it. What was divided by in the first place has its errors in the probabilities themselves. Second derivatives may be
     those of an expression that normalises again.
     """
-    return attach(np.ones(np.shape(total)), total, kept=order_of(total) <= 1)
+    return attach(np.ones(np.shape(total)), total, always=order_of(total) <= 1)
 
 
 def _is_row(x: Array) -> bool:
@@ -64,7 +64,7 @@ def softmax(input: Array, dim: int, dtype: Any = None) -> Array:
         return p
     # exp(shift) is 1 with the derivatives of exp(x): the saved p, moved as x moves, and normalised again.
     moved = _as_stored(p, dtype) * np.exp(_shift(input))
-    return attach(p, moved / _one(_sum_along(moved, dim)), kept=True)
+    return attach(p, moved / _one(_sum_along(moved, dim)), always=True)
 
 
 def log_softmax(input: Array, dim: int, dtype: Any = None) -> Array:
@@ -89,7 +89,7 @@ def log_softmax_by(text: Callable[[Array, int], Array], input: Array, dim: int, 
     # The same for logarithms: the saved z, moved as x moves, and normalised again. Its sum of exponentials is about 1,
     # so nothing overflows although no maximum is subtracted.
     moved = _as_stored(z, dtype) + _shift(input)
-    return attach(z, moved - np.log(_one(_sum_along(np.exp(moved), dim))), kept=True)
+    return attach(z, moved - np.log(_one(_sum_along(np.exp(moved), dim))), always=True)
 
 
 def _of_shifted(x: Array, dim: int) -> Array:
@@ -100,8 +100,8 @@ def _of_shifted(x: Array, dim: int) -> Array:
 def of_stored_sum(x: Array, dim: int) -> Array:
     """log p with its sum and the logarithm of it stored, as torch computes half types along the last axis."""
     centred = x - np.max(x, axis=dim, keepdims=True)
-    total = store(_sum_along(np.exp(centred), dim), asked=False)
-    return centred - store(np.log(total), asked=False)
+    total = store(_sum_along(np.exp(centred), dim), always=False)
+    return centred - store(np.log(total), always=False)
 
 
 def less_log_sum(x: Array, dim: int) -> Array:

@@ -81,11 +81,11 @@ def integers(x: Any, dtype: Any) -> Any:
     return _between(x, dtype, np.ceil, np.floor)
 
 
-def settle(chosen: Choice, dtype: Any, reading: Any) -> Any:
+def settle(choice: Choice, dtype: Any, reading: Any) -> Any:
     """Indices that were chosen by values, as numbers; of an index that rounding decides nothing is known."""
-    if isinstance(chosen, Whole):
-        return chosen
-    likely, sure = np.asarray(chosen.likely(), dtype=dtype), chosen.sure()
+    if isinstance(choice, Whole):
+        return choice
+    likely, sure = np.asarray(choice.likely(), dtype=dtype), choice.sure()
     info = np.iinfo(dtype)
     return whole(np.where(sure, likely, info.min), np.where(sure, likely, info.max), reading)
 

@@ -44,12 +44,12 @@ def _any(words: list[str], depth: int) -> tuple[Matcher, list[str]]:
 
 def _joined(
     words: list[str], joint: str, combine: Callable[[Iterable[bool]], bool],
-    read: Callable[[list[str]], tuple[Matcher, list[str]]],
+    reader: Callable[[list[str]], tuple[Matcher, list[str]]],
 ) -> tuple[Matcher, list[str]]:  # fmt: skip
-    part, rest = read(words)
+    part, rest = reader(words)
     parts = [part]
     while rest and rest[0] == joint:
-        part, rest = read(rest[1:])
+        part, rest = reader(rest[1:])
         parts.append(part)
     return (lambda name: combine(part(name) for part in parts)), rest
 

@@ -141,11 +141,11 @@ def planned_cells(config: pytest.Config) -> list[Cell]:
     try:
         selection = Selection.of(axes)
         cells = [cell for part in _parts(selection) for cell in in_shard(plan(part), config.getoption("opassay_shard"))]
-        chosen = [cell for cell in cells if not named or any(_begins(item_name(cell), word) for word in ids)]
+        matches = [cell for cell in cells if not named or any(_begins(item_name(cell), word) for word in ids)]
         unknown = [word for word in ids if word != _ROOT and not any(_begins(item_name(c), word) for c in cells)]
         if unknown:
             raise pytest.UsageError(clean(f"no cell has an id that begins with {_ROOT}::{unknown[0]}"))
-        cells = chosen
+        cells = matches
         for name in dict.fromkeys(cell.op for cell in cells if cell.op not in CATALOG):
             load_op(name)  # one that does not load must stop the session before it starts
         return cells

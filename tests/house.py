@@ -82,8 +82,8 @@ class Module:
     def code_lines(self) -> set[int]:
         """Lines that hold a token which is neither a comment nor part of a docstring."""
         layout = {tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
-        held = (token for token in self.tokens if token.type not in {tokenize.COMMENT, *layout})
-        return {line for token in held for line in range(token.start[0], token.end[0] + 1)} - self.docstring_lines
+        tokens = (token for token in self.tokens if token.type not in {tokenize.COMMENT, *layout})
+        return {line for token in tokens for line in range(token.start[0], token.end[0] + 1)} - self.docstring_lines
 
     @functools.cached_property
     def comments(self) -> list[tokenize.TokenInfo]:
@@ -118,17 +118,17 @@ def positional_accesses(module: Module) -> Iterator[str]:
     yield from _indexed(module.tree, frozenset())
 
 
-def _indexed(node: ast.AST, given: frozenset[str]) -> Iterator[str]:
+def _indexed(node: ast.AST, names: frozenset[str]) -> Iterator[str]:
     if isinstance(node, Function | ast.Lambda):
-        given |= {argument.arg for argument in _parameters(node)}
-        given |= {argument.arg for argument in (node.args.vararg, node.args.kwarg) if argument}
-        given -= {"shape", "strides"}
-    if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name) and node.value.id in given:
+        names |= {argument.arg for argument in _parameters(node)}
+        names |= {argument.arg for argument in (node.args.vararg, node.args.kwarg) if argument}
+        names -= {"shape", "strides"}
+    if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name) and node.value.id in names:
         index = node.slice.operand if isinstance(node.slice, ast.UnaryOp) else node.slice
         if isinstance(index, ast.Constant) and type(index.value) is int:
             yield f"{node.lineno}: {ast.unparse(node)}"
     for child in ast.iter_child_nodes(node):
-        yield from _indexed(child, given)
+        yield from _indexed(child, names)
 
 
 def _parameters(node: Function | ast.Lambda) -> list[ast.arg]:
@@ -212,30 +212,30 @@ def is_in_family(module: Module) -> bool:
     return module.name.startswith(FAMILIES)
 
 
-def homonyms(found: list[Module]) -> list[str]:
+def homonyms(modules: list[Module]) -> list[str]:
     """Names of functions and classes that three modules or more define at their top, those of families left out."""
     places: dict[str, set[str]] = defaultdict(set)
-    for module in itertools.filterfalse(is_in_family, found):
+    for module in itertools.filterfalse(is_in_family, modules):
         for node in module.tree.body:
             if isinstance(node, Function | ast.ClassDef):
                 places[node.name].add(module.name)
     return sorted(f"{name}: {', '.join(sorted(at))}" for name, at in places.items() if len(at) >= MANY_MODULES)
 
 
-def class_homonyms(found: list[Module]) -> list[str]:
+def class_homonyms(modules: list[Module]) -> list[str]:
     """Names of classes that two modules or more define at their top."""
     places: dict[str, list[str]] = defaultdict(list)
-    for module in found:
+    for module in modules:
         for node in module.tree.body:
             if isinstance(node, ast.ClassDef):
                 places[node.name].append(module.name)
     return sorted(f"{name}: {', '.join(at)}" for name, at in places.items() if len(at) > 1)
 
 
-def file_homonyms(found: list[Module]) -> list[str]:
+def file_homonyms(modules: list[Module]) -> list[str]:
     """Names of files that stand in three rooms or more; all families together are one room."""
     places: dict[str, list[str]] = defaultdict(list)
-    for module in found:
+    for module in modules:
         if not module.is_package:
             places[module.path.name].append("families" if is_in_family(module) else module.name)
     return sorted(f"{name}: {', '.join(at)}" for name, at in places.items() if len(set(at)) >= MANY_MODULES)
@@ -263,17 +263,17 @@ def long_signatures(module: Module) -> Iterator[str]:
 
 def is_click_callback(function: Function) -> bool:
     """Whether a decorator makes a command of a function: `@click.command(...)`, or `@name.command(...)` of a group."""
-    made = (each.func if isinstance(each, ast.Call) else each for each in function.decorator_list)
-    return any(isinstance(each, ast.Attribute) and each.attr in {"command", "group"} for each in made)
+    functions = (each.func if isinstance(each, ast.Call) else each for each in function.decorator_list)
+    return any(isinstance(each, ast.Attribute) and each.attr in {"command", "group"} for each in functions)
 
 
-def duplicates(found: list[Module], *, within: bool) -> list[str]:
+def duplicates(modules: list[Module], *, within: bool) -> list[str]:
     """Pairs of places whose next six lines of code are equal, each run of equal lines counted once.
 
     Lines are compared without indentation and comments; imports and docstrings are left out, for who needs the same
     thing imports the same thing. The places are in two modules, or, with `within`, in one.
     """
-    texts = {module.name: _lines_of_code(module) for module in found}
+    texts = {module.name: _lines_of_code(module) for module in modules}
     places: dict[tuple[str, ...], list[tuple[str, int]]] = defaultdict(list)
     for name, lines in texts.items():
         for start in range(len(lines) - DUPLICATE_LINES + 1):
@@ -299,10 +299,10 @@ def _lines_of_code(module: Module) -> list[tuple[int, str]]:
     return [(number, line[: ends.get(number)].strip()) for number, line in numbered if number in wanted]
 
 
-def largest_folder(found: list[Module]) -> tuple[int, str]:
+def largest_folder(modules: list[Module]) -> tuple[int, str]:
     """How many modules stand side by side in the fullest folder, its `__init__.py` not counted, and which it is."""
     counts: dict[str, int] = defaultdict(int)
-    for module in found:
+    for module in modules:
         counts[str(module.path.parent)] += not module.is_package
     folder, count = max(counts.items(), key=lambda item: item[1])
     return count, folder
@@ -311,8 +311,8 @@ def largest_folder(found: list[Module]) -> tuple[int, str]:
 # ---------------------------------------------------------------------------------------------------- the table
 
 
-def _each(counted: Callable[[Module], Iterator[str]], found: list[Module]) -> list[str]:
-    return [f"{module.name}:{place}" for module in found for place in counted(module)]
+def _each(counted: Callable[[Module], Iterator[str]], modules: list[Module]) -> list[str]:
+    return [f"{module.name}:{place}" for module in modules for place in counted(module)]
 
 
 def is_kernel_text(module: Module) -> bool:

@@ -60,8 +60,8 @@ def test_the_page_is_made_of_the_programs_and_of_results_that_hold() -> None:
 def test_a_claim_holds_here(module: str) -> None:
     importlib.import_module(module)
     code, line = state(KNOWN[module])
-    held = KNOWN[module].seen.holds(code)
-    assert held.holds, (line, held.said)
+    holding = KNOWN[module].seen.holds(code)
+    assert holding.holds, (line, holding.said)
 
 
 # ------------------------------------------------------------------------------------------------- claims can fail
@@ -99,7 +99,7 @@ def test_a_claim_needs_a_refusal_of_the_fault_and_of_nothing_else(
 
 
 def test_a_program_is_run_in_a_process_of_its_own() -> None:
-    results = PROGRAMS["median_with_nan"].result(seen=False)
+    results = PROGRAMS["median_with_nan"].result(sight=False)
     assert (results["state"], results["thread"]) == ("fixed", "pytorch/pytorch#45084")
 
 
@@ -167,18 +167,18 @@ def test_a_program_that_broke_is_an_error_and_no_bug(tmp_path: Path, text: str, 
 # ------------------------------------------------------------------------------------------------------ the command
 
 
-def _results(monkeypatch: pytest.MonkeyPatch, *found: dict[str, Any]) -> None:
-    def result(program: Program, seen: bool) -> dict[str, Any]:
-        return next(each for each in found if each["name"] == program.name)
+def _results(monkeypatch: pytest.MonkeyPatch, *changes: dict[str, Any]) -> None:
+    def result(program: Program, sight: bool) -> dict[str, Any]:
+        return next(each for each in changes if each["name"] == program.name)
 
     monkeypatch.setattr(Program, "result", result)
     monkeypatch.setattr(
-        command, "programs", lambda: [Program(each["name"], "", "a title", "", Path()) for each in found]
+        command, "programs", lambda: [Program(each["name"], "", "a title", "", Path()) for each in changes]
     )
 
 
-def _result(name: str, outcome: str, **seen: Any) -> dict[str, Any]:
-    return {"name": name, "state": outcome, "package": "torch", "version": "2", "observation": "why", "seen": seen}
+def _result(name: str, outcome: str, **sight: Any) -> dict[str, Any]:
+    return {"name": name, "state": outcome, "package": "torch", "version": "2", "observation": "why", "seen": sight}
 
 
 def test_a_present_bug_is_no_failure(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

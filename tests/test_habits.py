@@ -177,7 +177,7 @@ def test_the_text_speaks_of_the_product_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("check", "source", "found"),
+    ("check", "source", "lines"),
     [
         (chosen_tolerances, "f(a, b, rtol=1e-3)", ["1: rtol="]),
         (chosen_tolerances, "def f(a, atol): ...", ["1: atol"]),
@@ -205,8 +205,8 @@ def test_the_text_speaks_of_the_product_alone() -> None:
         (long_functions, "@triton.jit\ndef f():\n" + "    pass\n" * 99, []),
     ],
 )
-def test_a_planted_habit_is_found(check: Callable[[ast.Module], Iterator[str]], source: str, found: list[str]) -> None:
-    assert [line.removesuffix("=") for line in check(ast.parse(source))] == [line.removesuffix("=") for line in found]
+def test_a_planted_habit_is_found(check: Callable[[ast.Module], Iterator[str]], source: str, lines: list[str]) -> None:
+    assert [line.removesuffix("=") for line in check(ast.parse(source))] == [line.removesuffix("=") for line in lines]
 
 
 @pytest.mark.parametrize("text", ["see shared/design", "a Prototype of it", "made by an agent", "# TODO later"])

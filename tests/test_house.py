@@ -32,7 +32,7 @@ def _module(text: str, name: str = "impl.planted") -> Module:
 
 
 @pytest.mark.parametrize(
-    ("counted", "text", "found"),
+    ("counted", "text", "count"),
     [
         (house.positional_accesses, "def f(needs):\n    return needs[0], needs[-1], lambda: needs[2]", 3),
         (house.positional_accesses, "def f(*args, **named):\n    return args[1]", 1),
@@ -59,8 +59,8 @@ def _module(text: str, name: str = "impl.planted") -> Module:
         (house.code_lines, "'''Says.\n\nMore.\n'''\n\n# Why.\ndef f():\n    'Says.'\n    return '''\n\n'''\n", 4),
     ],
 )
-def test_planted_examples_are_counted(counted: Callable[[Module], Iterator[str]], text: str, found: int) -> None:
-    assert len(list(counted(_module(text)))) == found
+def test_planted_examples_are_counted(counted: Callable[[Module], Iterator[str]], text: str, count: int) -> None:
+    assert len(list(counted(_module(text)))) == count
 
 
 def test_a_function_is_as_long_as_its_body_without_the_docstring() -> None:
@@ -81,7 +81,7 @@ _SIX = "\n".join(f"line{number} = {number}" for number in range(6))
 
 
 @pytest.mark.parametrize(
-    ("first", "second", "found"),
+    ("first", "second", "count"),
     [
         (_SIX, _SIX, 1),
         (f"{_SIX}\nline6 = 6", f"first = 1\n{_SIX}\nline6 = 6", 1),  # a longer run is one pair
@@ -92,8 +92,8 @@ _SIX = "\n".join(f"line{number} = {number}" for number in range(6))
         (f"{_SIX}\nelse0 = 0\n{_SIX}", "", 0),
     ],
 )
-def test_equal_lines_in_two_modules_are_pairs(first: str, second: str, found: int) -> None:
-    assert len(house.duplicates([_module(first, "impl.a"), _module(second, "impl.b")], within=False)) == found
+def test_equal_lines_in_two_modules_are_pairs(first: str, second: str, count: int) -> None:
+    assert len(house.duplicates([_module(first, "impl.a"), _module(second, "impl.b")], within=False)) == count
 
 
 def test_equal_lines_in_one_module_are_pairs() -> None:
@@ -119,7 +119,7 @@ def test_records_and_signatures_are_measured() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "lines"),
     [
         ("@click.command('f', cls=A)\n@click.option('-a')\ndef f({nine}): ...", []),
         ("@group.command\ndef f({nine}): ...", []),
@@ -129,8 +129,8 @@ def test_records_and_signatures_are_measured() -> None:
         ("def verify_kernel({nine}, j, k, l, m): ...", ["1: verify_kernel, 13 parameters"]),
     ],
 )
-def test_the_signature_of_a_command_may_be_long(text: str, found: list[str]) -> None:
-    assert list(house.long_signatures(_module(text.format(nine=", ".join("abcdefghi"))))) == found
+def test_the_signature_of_a_command_may_be_long(text: str, lines: list[str]) -> None:
+    assert list(house.long_signatures(_module(text.format(nine=", ".join("abcdefghi"))))) == lines
 
 
 def test_the_fullest_folder_is_counted_without_its_init() -> None:

@@ -29,8 +29,8 @@ def test_the_kinds_are_as_many_as_the_page_says() -> None:
 
 @pytest.mark.parametrize("kind", one_fast_in(9, KINDS), ids=lambda kind: kind.name)
 def test_right_kernels_are_accepted_and_mistakes_are_not(kind: Any) -> None:
-    given = kind.inputs(torch.float32)
+    operands = kind.inputs(torch.float32)
     for name, way in kind.right.items():
-        assert judge(way, kind.spec, given, questions=["GIVEN"]).verdict is Ruling.ACCEPTED, name
+        assert judge(way, kind.spec, operands, questions=["GIVEN"]).verdict is Ruling.ACCEPTED, name
     for name, way in kind.wrong.items():
-        assert judge(way, kind.spec, given, questions=QUESTIONS).verdict is Ruling.REJECTED, name
+        assert judge(way, kind.spec, operands, questions=QUESTIONS).verdict is Ruling.REJECTED, name

@@ -44,12 +44,12 @@ def test_without_a_gpu_every_part_that_needs_one_is_not_run(tmp_path: Path) -> N
     command = [sys.executable, str(REPOSITORY / "benchmarks" / "on_gpu.py"), "--results", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
-    (written,) = tmp_path.glob("on_gpu_*.json")
-    document = json.loads(written.read_text())
+    (path,) = tmp_path.glob("on_gpu_*.json")
+    document = json.loads(path.read_text())
     assert {part["name"]: part["status"] for part in document["parts"]} == {
         part.name: "not run" if part.needs_gpu else "done" for part in SCRIPT.PARTS
     }
-    page = written.with_suffix(".md").read_text()
+    page = path.with_suffix(".md").read_text()
     assert "| timings against torch | not run: no CUDA device | 0.0 | 0 |" in page
     assert f"| torch | {torch.__version__} |" in page
 
@@ -139,20 +139,20 @@ def test_a_run_of_cells_that_does_not_end_is_recovered(monkeypatch: pytest.Monke
 
 
 def test_cells_over_devices_of_one_gpu_begin_on_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
-    cells, asked = _part_of_gpu("cells", monkeypatch), []
+    cells, commands = _part_of_gpu("cells", monkeypatch), []
     monkeypatch.setattr(cells, "require_gpu", lambda: None)
-    monkeypatch.setattr(cells, "run", lambda words, seconds: asked.append(words[words.index("--device") + 1]))
+    monkeypatch.setattr(cells, "run", lambda words, seconds: commands.append(words[words.index("--device") + 1]))
     for words in (["--folded", "gather"], ["softmax"]):
         monkeypatch.setattr(sys, "argv", ["cells.py", *words, "9"])
         cells.main()
-    assert asked == ["cpu", "cuda"]
+    assert commands == ["cpu", "cuda"]
 
 
 def test_the_sanitizer_sees_each_tensor_in_memory_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    sanitized, asked = _part_of_gpu("sanitized", monkeypatch), []
+    sanitized, commands = _part_of_gpu("sanitized", monkeypatch), []
 
     def run(command: list[str], *, env: dict[str, str], **more: Any) -> Any:
-        asked.append(env["PYTORCH_NO_CUDA_MEMORY_CACHING"])
+        commands.append(env["PYTORCH_NO_CUDA_MEMORY_CACHING"])
         return SimpleNamespace(stdout=b"", stderr=b"", returncode=0)
 
     monkeypatch.setattr(sanitized, "require_gpu", lambda: None)
@@ -160,7 +160,7 @@ def test_the_sanitizer_sees_each_tensor_in_memory_of_its_own(monkeypatch: pytest
     monkeypatch.setattr(sanitized.subprocess, "run", run)
     monkeypatch.setattr(sys, "argv", ["sanitized.py", "9"])
     sanitized.main()
-    assert asked == ["1"] * len(sanitized.TOOLS)
+    assert commands == ["1"] * len(sanitized.TOOLS)
 
 
 def test_streams_do_not_share_what_a_call_writes(monkeypatch: pytest.MonkeyPatch) -> None:

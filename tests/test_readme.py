@@ -34,9 +34,9 @@ def _without_numbers(line: str) -> str:
     return " ".join(re.sub(r"-?\d+(\.\d+)?(e[-+]?\d+)?", "#", line).split())
 
 
-def _in_order(shown: list[str], told: list[str]) -> list[str]:
-    """The lines of `shown` that do not come in `told`, in this order."""
-    rest = iter(map(_without_numbers, told))
+def _in_order(shown: list[str], words: list[str]) -> list[str]:
+    """The lines of `shown` that do not come in `words`, in this order."""
+    rest = iter(map(_without_numbers, words))
     return [line for line in shown if _without_numbers(line) not in rest]
 
 
@@ -59,9 +59,9 @@ def test_the_first_command_prints_what_is_shown(
     assert main(command.split()) == 1
     wanted = [line for line in shown.splitlines() if line != "..."]
     assert _in_order(wanted, capsys.readouterr().out.splitlines()) == []
-    refused = wanted[-1].removeprefix("rejected: ").split(", ")
+    refusals = wanted[-1].removeprefix("rejected: ").split(", ")
     mended = _run(program.replace("torch.exp(x)", "torch.exp(x - x.amax(-1, keepdim=True))"))
-    judgement = opassay.judge(mended["kernel"], mended["reference"], mended["inputs"](), questions=refused)
+    judgement = opassay.judge(mended["kernel"], mended["reference"], mended["inputs"](), questions=refusals)
     assert judgement.verdict == "accepted"
 
 

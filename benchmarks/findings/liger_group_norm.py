@@ -35,8 +35,8 @@ def proof() -> Proof:
     # libdevice's function does nothing in the interpreter; Triton's own is looked up when the kernel calls it.
     group_norm.rsqrt = lambda value: tl.rsqrt(value)
     x = around(4000.0)
-    given = (x.reshape(1, 2, 4), torch.ones(2), torch.zeros(2))
-    computed = group_norm.LigerGroupNormFunction.apply(*given, 2, 1, _Scalar(1e-5))
+    operands = (x.reshape(1, 2, 4), torch.ones(2), torch.zeros(2))
+    computed = group_norm.LigerGroupNormFunction.apply(*operands, 2, 1, _Scalar(1e-5))
     call = "LigerGroupNormFunction.apply of 8 numbers around 4000, one group, eps 1e-5"
     return Proof(call, computed.reshape(-1), normalised(x, "1e-5"), normalisation(1e-5), (x,))
 

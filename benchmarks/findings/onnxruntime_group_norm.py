@@ -21,10 +21,10 @@ KIND, SEVERITY = "wrong result", "high"
 
 def proof() -> Proof:
     x = around(1000.0)
-    given = (x.reshape(1, 2, 4), torch.ones(2), torch.zeros(2))
+    operands = (x.reshape(1, 2, 4), torch.ones(2), torch.zeros(2))
     return Proof(
         "GroupNormalization of 8 numbers around 1000, one group, epsilon 1e-5",
-        run_operator("GroupNormalization", *given, num_groups=1).reshape(-1),
+        run_operator("GroupNormalization", *operands, num_groups=1).reshape(-1),
         normalised(x, "1e-5"), normalisation(1e-5), (x,),
         own=("F.group_norm", lambda x: torch.nn.functional.group_norm(x.reshape(1, 2, 4), 1).reshape(-1)),
     )  # fmt: skip

@@ -22,8 +22,8 @@ KIND, SEVERITY = "wrong result", "medium"
 def proof() -> Proof:
     x = torch.arange(6.0, requires_grad=True)
     weights = torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0, 6.0])
-    written = torch.as_strided_scatter(x, torch.zeros(2), (2,), (1,), 0)
-    (slope,) = torch.autograd.grad(written, x, weights)
+    result = torch.as_strided_scatter(x, torch.zeros(2), (2,), (1,), 0)
+    (slope,) = torch.autograd.grad(result, x, weights)
     exact = [mpmath.mpf(share) for share in (0, 0, 3, 4, 5, 6)]
     slopes = torch.tensor([0.0, 0.0, 1.0, 1.0, 1.0, 1.0])
     return Proof("the gradient of as_strided_scatter in its input", slope, exact, lambda g: g * slopes, (weights,))

@@ -68,9 +68,9 @@ def main() -> None:
         ops = [word for word in words if word != "--folded"]
         run([*ops, "--property", "COMM", "--dtype", "float32", "--fabric", "folded", "--device", "cpu"], clock.left())
         return
-    asked = [word for name in PROPERTIES for word in ("--property", name)]
+    selection = [word for name in PROPERTIES for word in ("--property", name)]
     dtypes = [word for name in ("float32", "bfloat16") for word in ("--dtype", name)]
-    run([*words, *asked, *dtypes, "--device", DEVICE, "--subject", "opassay", "--subject", "torch"], clock.left())
+    run([*words, *selection, *dtypes, "--device", DEVICE, "--subject", "opassay", "--subject", "torch"], clock.left())
 
 
 if __name__ == "__main__":

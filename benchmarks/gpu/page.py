@@ -6,23 +6,24 @@ from collections.abc import Iterator
 from typing import Any
 
 
-def text(found: dict[str, Any]) -> str:
+def text(measures: dict[str, Any]) -> str:
     """The page, in Markdown."""
-    return "\n".join([*_head(found), *(line for part in found["parts"] for line in _part(part))]) + "\n"
+    return "\n".join([*_head(measures), *(line for part in measures["parts"] for line in _part(part))]) + "\n"
 
 
-def _head(found: dict[str, Any]) -> Iterator[str]:
-    yield f"# On a GPU, {found['date'][:10]}"
+def _head(measures: dict[str, Any]) -> Iterator[str]:
+    yield f"# On a GPU, {measures['date'][:10]}"
     yield ""
     yield (
-        f"Written by `python benchmarks/on_gpu.py --minutes {found['minutes']:g}`, which took {found['seconds']} s. "
+        f"Written by `python benchmarks/on_gpu.py --minutes {measures['minutes']:g}`, "
+        f"which took {measures['seconds']} s. "
         "A fraction is the bytes that must move over the time and the copy bandwidth of this run; times are of CUDA "
         "events, in µs, with the L2 cache flushed before every call."
     )
     yield ""
     yield "| part | status | seconds | rows |"
     yield "| --- | --- | --- | --- |"
-    for part in found["parts"]:
+    for part in measures["parts"]:
         status = part["status"] + (f": {_cell(part['reason'])}" if part["reason"] else "")
         yield f"| {part['name']} | {status} | {part['seconds']} | {len(part['rows'])} |"
 

@@ -35,12 +35,12 @@ def with_gradients(kind: ShapeClass, arguments: tuple[Any, ...]) -> Callable[[],
     return call
 
 
-def same(found: tuple[Tensor, ...], wanted: tuple[Tensor, ...]) -> str:
+def same(results: tuple[Tensor, ...], wanted: tuple[Tensor, ...]) -> str:
     """ "same bits", or how many outputs differ."""
     torch.cuda.synchronize()
     differ = sum(
         not torch.equal(a.reshape(-1).view(torch.uint8), b.reshape(-1).view(torch.uint8))
-        for a, b in zip(found, wanted, strict=True)
+        for a, b in zip(results, wanted, strict=True)
     )
     return "same bits" if not differ else f"{differ} of {len(wanted)} tensors differ"
 
@@ -85,7 +85,7 @@ def compiled(call: Callable[[], tuple[Tensor, ...]], kind: ShapeClass, arguments
     """The op within torch.compile, in one graph: its outputs alone."""
     op = getattr(impl, kind.op)
     torch._dynamo.reset()
-    whole = torch.compile(lambda *given: op(*given, **kind.named), fullgraph=True)
+    whole = torch.compile(lambda *operands: op(*operands, **kind.named), fullgraph=True)
     detached = [value.detach() if isinstance(value, Tensor) else value for value in arguments]
     return same(outputs_of(whole(*detached)), outputs_of(op(*detached, **kind.named)))
 
@@ -109,26 +109,26 @@ def main() -> None:
     require_gpu()
     clock = Time()
     kinds = first_of_each(CLASSES)
-    made = {}
+    results = {}
     for kind in kinds:
         with guarded(kind.name):
             source = Source(torch.float32, torch.device(DEVICE), torch.Generator(DEVICE).manual_seed(0))
-            made[kind.op] = kind.arguments(source, kind.few)
-    for kind in (kind for kind in kinds if kind.op in made):
-        call = with_gradients(kind, made[kind.op])
+            results[kind.op] = kind.arguments(source, kind.few)
+    for kind in (kind for kind in kinds if kind.op in results):
+        call = with_gradients(kind, results[kind.op])
         with guarded(f"{kind.op} graph"):
             tell(op=kind.op, what="graph", found=graphed(call, call()))
         with guarded(f"{kind.op} 8 streams"):
-            tell(op=kind.op, what="8 streams", found=streamed(kind, made[kind.op], call()))
+            tell(op=kind.op, what="8 streams", found=streamed(kind, results[kind.op], call()))
         with guarded(f"{kind.op} launch cost"):
-            tell(op=kind.op, what="µs of a call forward", found=round(launch_cost(kind, made[kind.op]), 1))
-    for kind in (kind for kind in kinds if kind.op in made):
+            tell(op=kind.op, what="µs of a call forward", found=round(launch_cost(kind, results[kind.op]), 1))
+    for kind in (kind for kind in kinds if kind.op in results):
         if clock.left() < 0:
             tell(what=f"{kind.op} compiled", failed="no time was left")
             return
         with guarded(f"{kind.op} compiled"):
-            call = with_gradients(kind, made[kind.op])
-            tell(op=kind.op, what="torch.compile(fullgraph=True)", found=compiled(call, kind, made[kind.op]))
+            call = with_gradients(kind, results[kind.op])
+            tell(op=kind.op, what="torch.compile(fullgraph=True)", found=compiled(call, kind, results[kind.op]))
 
 
 if __name__ == "__main__":

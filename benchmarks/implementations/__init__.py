@@ -16,4 +16,4 @@ from .problem import Implementation as Implementation
 from .problem import Problem as Problem
 
 _MODULES = (attention, norms, activations, losses, products, scans, moving)
-PROBLEMS: dict[str, Problem] = {made.name: made for module in _MODULES for made in module.PROBLEMS}
+PROBLEMS: dict[str, Problem] = {problem.name: problem for module in _MODULES for problem in module.PROBLEMS}

@@ -151,12 +151,12 @@ def attention(
     def spec(q: Tensor, k: Tensor, v: Tensor, *others: Tensor) -> Tensor:
         return torch.softmax(scores(q, k, *others), -1) @ v
 
-    made = Problem(name, spec, lambda: (*(normal(shape) for shape in shapes), *(draw() for draw in more)))
+    problem = Problem(name, spec, lambda: (*(normal(shape) for shape in shapes), *(draw() for draw in more)))
     for title, way in WAYS.items():
-        made.right(title, lambda q, k, v, *others, way=way: way(scores(q, k, *others), v))
+        problem.right(title, lambda q, k, v, *others, way=way: way(scores(q, k, *others), v))
     for title in faults:
-        made.wrong(title, lambda q, k, v, *others, way=FAULTS[title]: way(scores(q, k, *others), v))
-    return made
+        problem.wrong(title, lambda q, k, v, *others, way=FAULTS[title]: way(scores(q, k, *others), v))
+    return problem
 
 
 _SHAPES = ((2, 3, 17, 16), (2, 3, 17, 16), (2, 3, 17, 16))
@@ -269,11 +269,11 @@ def _padded(title: str, value: float) -> Problem:
         s = product(q, k)
         return s.masked_fill(~_PAD, value if value == -INF else max(value, torch.finfo(s.dtype).min))
 
-    made = attention(f"padding by {title}", scores, _SHAPES, ("accumulator in bfloat16", "p rounded twice"))
-    made.wrong("no mask", _softmax_of(product))
-    made.wrong("padding one late", _softmax_of(lambda q, k: product(q, k).masked_fill(~_PAD.roll(1, -1), -INF)))
-    made.wrong("padded keys count as zeros", _softmax_of(lambda q, k: product(q, k).masked_fill(~_PAD, 0.0)))
-    return made
+    problem = attention(f"padding by {title}", scores, _SHAPES, ("accumulator in bfloat16", "p rounded twice"))
+    problem.wrong("no mask", _softmax_of(product))
+    problem.wrong("padding one late", _softmax_of(lambda q, k: product(q, k).masked_fill(~_PAD.roll(1, -1), -INF)))
+    problem.wrong("padded keys count as zeros", _softmax_of(lambda q, k: product(q, k).masked_fill(~_PAD, 0.0)))
+    return problem
 
 
 padded = [_padded("-inf", -INF), _padded("-1e9", -1e9), _padded("finfo.min", torch.finfo(torch.float32).min)]

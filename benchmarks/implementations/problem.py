@@ -98,9 +98,9 @@ def rounded_once(function: Function) -> Function:
         ]
         wide = pytree.tree_map(lambda leaf: cast(leaf, torch.float32), args)
         results = function(*wide)
-        for narrow, written in zip(pytree.tree_leaves(args), pytree.tree_leaves(wide), strict=True):
-            if isinstance(narrow, Tensor) and narrow is not written and written._version:
-                narrow.copy_(written)
+        for narrow, destination in zip(pytree.tree_leaves(args), pytree.tree_leaves(wide), strict=True):
+            if isinstance(narrow, Tensor) and narrow is not destination and destination._version:
+                narrow.copy_(destination)
         return pytree.tree_map(lambda leaf: cast(leaf, floats[0]), results)
 
     return rounded

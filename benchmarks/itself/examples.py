@@ -50,27 +50,27 @@ def _of(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Callable[...
 
 
 def _elementwise() -> list[Example]:
-    made = [Example(name, getattr(torch, name), (_ELEMENTS,)) for name in _UNARY.split()]
-    made += [Example(f"special.{name}", getattr(torch.special, name), (_ELEMENTS,)) for name in _SPECIAL.split()]
-    made += [Example("special.xlog1py", torch.special.xlog1py, (_ELEMENTS, _ELEMENTS))]
-    made += [Example(name, getattr(torch, name), (_ELEMENTS, _ELEMENTS)) for name in _BINARY.split()]
-    return made
+    examples = [Example(name, getattr(torch, name), (_ELEMENTS,)) for name in _UNARY.split()]
+    examples += [Example(f"special.{name}", getattr(torch.special, name), (_ELEMENTS,)) for name in _SPECIAL.split()]
+    examples += [Example("special.xlog1py", torch.special.xlog1py, (_ELEMENTS, _ELEMENTS))]
+    examples += [Example(name, getattr(torch, name), (_ELEMENTS, _ELEMENTS)) for name in _BINARY.split()]
+    return examples
 
 
 def _along_rows() -> list[Example]:
-    made = []
+    examples = []
     for size in (7, 97, 1031):
         shape = (max(3, 2000 // size), size)
-        made += [
+        examples += [
             Example(f"{name} of {size}", _of(getattr(torch, name), dim=-1), (shape,)) for name in _REDUCTIONS.split()
         ]
-        made += [Example(f"{name} of {size}", _along(name), (shape,)) for name in _SCANS.split()]
-    made += [
+        examples += [Example(f"{name} of {size}", _along(name), (shape,)) for name in _SCANS.split()]
+    examples += [
         Example(f"{name} of all", getattr(torch, name), ((31, 17),))
         for name in _REDUCTIONS.split()
         if name != "logsumexp"
     ]
-    return made
+    return examples
 
 
 def _along(name: str) -> Callable[..., Any]:
@@ -126,6 +126,6 @@ _PRODUCTS: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
 
 def examples() -> list[Example]:
     """All of them, in order."""
-    made = _elementwise() + _along_rows()
-    made += [Example(name, function, (_ELEMENTS,)) for name, function in _SCALARS.items()]
-    return made + [Example(name, function, shapes) for name, (function, shapes) in _PRODUCTS.items()]
+    examples = _elementwise() + _along_rows()
+    examples += [Example(name, function, (_ELEMENTS,)) for name, function in _SCALARS.items()]
+    return examples + [Example(name, function, shapes) for name, (function, shapes) in _PRODUCTS.items()]

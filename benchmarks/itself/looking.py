@@ -93,12 +93,12 @@ def looked_at(source: Source, dtype: torch.dtype) -> list[Row]:
         arguments = CallArguments.of(args)
         if not arguments.finite:
             continue
-        for what, held in (("value", _values), ("gradient", _gradients)):
+        for what, values in (("value", _values), ("gradient", _gradients)):
             # torch refuses an operation in a dtype, or numbers out of its domain: there is nothing to hold.
             try:
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore")
-                    rows += held(spec, arguments, (*named, kind))
+                    rows += values(spec, arguments, (*named, kind))
             except _TorchError as err:
                 rows.append(Row(*named, kind, what, note=f"torch: {err}"))
                 break

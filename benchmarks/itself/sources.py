@@ -51,8 +51,8 @@ GROUPS = ("examples", "functional", "collection", "OpInfo")
 
 def sources(groups: Collection[str] = GROUPS) -> list[Source]:
     """Those of some groups, in order; those of OpInfo make their samples only when they are asked for."""
-    made = [*_of_examples(), *_of_collections(), *(_of_opinfo() if "OpInfo" in groups else ())]
-    return [source for source in made if source.group in groups]
+    sources_of_all = [*_of_examples(), *_of_collections(), *(_of_opinfo() if "OpInfo" in groups else ())]
+    return [source for source in sources_of_all if source.group in groups]
 
 
 def has_opinfo() -> bool:
@@ -111,10 +111,10 @@ def _sampled(info: Any, number: int, dtype: torch.dtype) -> tuple[Any, ...]:
     if dtype not in info.supported_dtypes("cpu"):
         raise NoSampleError
     samples = list(info.sample_inputs("cpu", dtype, requires_grad=False))
-    chosen = samples[:: max(len(samples) // _SAMPLES, 1)][:_SAMPLES]
-    if number >= len(chosen):
+    some = samples[:: max(len(samples) // _SAMPLES, 1)][:_SAMPLES]
+    if number >= len(some):
         raise NoSampleError
-    sample = chosen[number]
+    sample = some[number]
     leaves, structure = pytree.tree_flatten(((sample.input, *sample.args), sample.kwargs))
     tensors = [i for i, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
     sparse = any(leaves[i].layout is not torch.strided for i in tensors)

@@ -88,8 +88,8 @@ def attention_online(q: Tensor, k: Tensor, v: Tensor, size: int = 8) -> Tensor:
     for keys, values in zip(k.split(size, -2), v.split(size, -2), strict=True):
         s = scores(q, keys)
         larger = torch.maximum(most, s.amax(-1, keepdim=True))
-        p, kept = torch.exp(s - larger), torch.exp(most - larger)
-        total, out, most = total * kept + p.sum(-1, keepdim=True), out * kept + p @ values, larger
+        p, decay = torch.exp(s - larger), torch.exp(most - larger)
+        total, out, most = total * decay + p.sum(-1, keepdim=True), out * decay + p @ values, larger
     return out / total
 
 

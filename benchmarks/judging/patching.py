@@ -75,16 +75,16 @@ class Seen:
 
 def calls_of(spec: Callable[..., Tensor], args: tuple[Tensor, ...]) -> list[Seen]:
     """The calls of torch functions in a spec, in order."""
-    seen: list[Seen] = []
+    calls: list[Seen] = []
 
-    def look(number: int, name: str, func: Any, given: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        result = func(*given, **kwargs)
-        seen.append(Seen(number, name, given, kwargs, result))
+    def look(number: int, name: str, func: Any, operands: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        result = func(*operands, **kwargs)
+        calls.append(Seen(number, name, operands, kwargs, result))
         return result
 
     with torch.no_grad():
         Patched(spec, look)(*args)
-    return seen
+    return calls
 
 
 def at(target: int, other: Callable[..., Any]) -> Patch:

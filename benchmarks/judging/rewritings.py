@@ -119,17 +119,19 @@ def cumsum_by_matrix(x: Tensor) -> Tensor:
 
 def recurrence(x: Tensor, decay: Tensor) -> Tensor:
     """h = sigmoid(decay) h + x, over axis 0."""
-    kept, h, out = torch.sigmoid(decay), torch.zeros_like(x[0]), []
+    share, h, out = torch.sigmoid(decay), torch.zeros_like(x[0]), []
     for row in x:
-        h = kept * h + row
+        h = share * h + row
         out.append(h)
     return torch.stack(out)
 
 
 def recurrence_in_chunks(x: Tensor, decay: Tensor, size: int = 4) -> Tensor:
-    kept, h, out = torch.sigmoid(decay), torch.zeros_like(x[0]), []
+    share, h, out = torch.sigmoid(decay), torch.zeros_like(x[0]), []
     for chunk in x.split(size):
-        rows = [sum((kept ** (i - j) * chunk[j] for j in range(i + 1)), kept ** (i + 1) * h) for i in range(len(chunk))]
+        rows = [
+            sum((share ** (i - j) * chunk[j] for j in range(i + 1)), share ** (i + 1) * h) for i in range(len(chunk))
+        ]
         out += rows
         h = rows[-1]
     return torch.stack(out)

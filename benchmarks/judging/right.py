@@ -77,9 +77,9 @@ def _flat(x: Tensor, dim: Any) -> tuple[Tensor, tuple[int, ...]]:
     """The axes of a reduction as one last axis, and all axes of it."""
     axes = tuple(range(x.ndim)) if dim is None else (dim,) if isinstance(dim, int) else tuple(dim)
     axes = tuple(a % x.ndim for a in axes)
-    kept = [a for a in range(x.ndim) if a not in axes]
-    moved = x.permute(*kept, *axes)
-    return moved.reshape(*(x.shape[a] for a in kept), -1), axes
+    others = [a for a in range(x.ndim) if a not in axes]
+    moved = x.permute(*others, *axes)
+    return moved.reshape(*(x.shape[a] for a in others), -1), axes
 
 
 def _reduction(last: Callable[[Tensor], Tensor], mean: bool) -> Way:
@@ -293,7 +293,7 @@ def right_candidates(task: Task) -> list[Candidate]:
     Raises:
         AssertionError: one that is cut by function computes something else than the spec in float64.
     """
-    words = {seen.name for seen in calls_of(task.spec, task.draw(7))}
+    words = {calls.name for calls in calls_of(task.spec, task.draw(7))}
     results = []
     for title, others in _WAYS.items():
         if words & others.keys():

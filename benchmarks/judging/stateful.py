@@ -16,23 +16,23 @@ Candidates = Callable[[Task], Iterator[tuple[str, Callable[[], Any]]]]
 def _cache(key: Callable[[Tensor], Any]) -> Candidates:
     def candidates(task: Task) -> Iterator[tuple[str, Callable[[], Any]]]:
         def of_the_result() -> Callable[..., Tensor]:
-            kept: dict[Any, Tensor] = {}
+            memory: dict[Any, Tensor] = {}
 
             def candidate(*args: Tensor) -> Tensor:
                 name = tuple(key(t) for t in args)
-                if name not in kept:
-                    kept[name] = task.spec(*args).detach()
-                return kept[name].clone()
+                if name not in memory:
+                    memory[name] = task.spec(*args).detach()
+                return memory[name].clone()
 
             return candidate
 
         yield "the result", of_the_result
 
         def of_the_last_operand() -> Callable[..., Tensor]:
-            kept: dict[Any, Tensor] = {}
+            memory: dict[Any, Tensor] = {}
 
             def candidate(*args: Tensor) -> Tensor:
-                last = kept.setdefault(key(args[-1]), args[-1].detach().clone())
+                last = memory.setdefault(key(args[-1]), args[-1].detach().clone())
                 return task.spec(*args[:-1], last)
 
             return candidate
@@ -45,13 +45,13 @@ def _cache(key: Callable[[Tensor], Any]) -> Candidates:
 
 def _stale_output(task: Task) -> Iterator[tuple[str, Callable[[], Any]]]:
     def make() -> Callable[..., Tensor]:
-        kept: dict[Any, Tensor] = {}
+        memory: dict[Any, Tensor] = {}
 
         def candidate(*args: Tensor) -> Tensor:
             y = task.spec(*args)
             if torch.is_grad_enabled():
                 return y
-            out = kept.setdefault((y.shape, y.dtype), torch.empty_like(y))
+            out = memory.setdefault((y.shape, y.dtype), torch.empty_like(y))
             return out.copy_(y)
 
         return candidate
@@ -59,13 +59,13 @@ def _stale_output(task: Task) -> Iterator[tuple[str, Callable[[], Any]]]:
     yield "one output buffer for all calls", make
 
     def summing() -> Callable[..., Tensor]:
-        kept: dict[Any, Tensor] = {}
+        memory: dict[Any, Tensor] = {}
 
         def candidate(*args: Tensor) -> Tensor:
             y = task.spec(*args)
-            total = kept.setdefault((y.shape, y.dtype), torch.zeros_like(y))
+            total = memory.setdefault((y.shape, y.dtype), torch.zeros_like(y))
             result = y + total * 2.0**-12
-            kept[y.shape, y.dtype] = y.detach()
+            memory[y.shape, y.dtype] = y.detach()
             return result
 
         return candidate
@@ -120,8 +120,8 @@ def _wrong_gradient(task: Task) -> Iterator[tuple[str, Callable[[], Any]]]:
 def _ignores_strides(task: Task) -> Iterator[tuple[str, Callable[[], Any]]]:
     def flat(*args: Tensor) -> Tensor:
         x, *others = args
-        taken = x.as_strided(x.shape, torch.empty(x.shape).stride(), x.storage_offset())
-        return task.spec(taken, *others)
+        view = x.as_strided(x.shape, torch.empty(x.shape).stride(), x.storage_offset())
+        return task.spec(view, *others)
 
     yield "reads the first input as contiguous", lambda: flat
 

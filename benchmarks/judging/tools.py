@@ -58,13 +58,13 @@ def judged_by_all(candidate: Candidate, *, wrong: bool) -> Outcome:
 def _by_tolerance(candidate: Candidate) -> dict[str, bool]:
     """What a comparison of outputs with torch's own says, at drawn arguments."""
     accepted = dict.fromkeys(TOLERANCES, True)
-    made = candidate.make()
+    function = candidate.make()
     for seed in range(DRAWS):
         args = candidate.task.draw(seed)
         with torch.no_grad():
             right = candidate.task.spec(*args)
             try:
-                result = made(*args)
+                result = function(*args)
             except RuntimeError:
                 return dict.fromkeys(TOLERANCES, False)
         for tool, tolerance in zip(TOLERANCES, (1e-2, 1e-4), strict=False):

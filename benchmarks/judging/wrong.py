@@ -42,14 +42,14 @@ def wrong_candidates(task: Task) -> list[Candidate]:
     """All wrong candidates of a task."""
     results: list[Candidate] = []
     for kind, candidates in _KINDS.items():
-        kept = 0
+        count = 0
         for name, make in candidates(task):
-            if kept == _EACH:
+            if count == _EACH:
                 break
             if not runs(task, make) or (kind not in _STATEFUL_KINDS and not differs(task, make)):
                 continue
             results.append(Candidate(task, kind, name, make))
-            kept += 1
+            count += 1
     return results
 
 
@@ -120,33 +120,33 @@ def _without_tail(task: Task) -> Iterator[tuple[str, Callable[[], Any]]]:
 
 
 def _left_out(task: Task) -> Iterator[tuple[str, Callable[[], Any]]]:
-    for seen in _spread(calls_of(task.spec, task.draw(7))):
-        tensors = [a for a in seen.args if isinstance(a, Tensor)]
-        alike = [i for i, a in enumerate(seen.args) if isinstance(a, Tensor) and a.shape == seen.result.shape]
+    for calls in _spread(calls_of(task.spec, task.draw(7))):
+        tensors = [a for a in calls.args if isinstance(a, Tensor)]
+        alike = [i for i, a in enumerate(calls.args) if isinstance(a, Tensor) and a.shape == calls.result.shape]
         if tensors and alike:
 
             def first(func: Any, args: Any, kwargs: Any, i: int = alike[0]) -> Any:
                 return args[i] * 1.0
 
-            yield f"without {seen.name} {seen.number}", _patched(task, seen, first)
+            yield f"without {calls.name} {calls.number}", _patched(task, calls, first)
 
 
 def _constant(task: Task, factor: float) -> Iterator[tuple[str, Callable[[], Any]]]:
-    for seen in _spread(calls_of(task.spec, task.draw(7))):
-        for i, value in enumerate(seen.args):
+    for calls in _spread(calls_of(task.spec, task.draw(7))):
+        for i, value in enumerate(calls.args):
             if isinstance(value, float) and value:
 
                 def other(func: Any, args: Any, kwargs: Any, i: int = i) -> Any:
                     return func(*args[:i], args[i] * factor, *args[i + 1 :], **kwargs)
 
-                yield f"{value:g} times {factor:g} in {seen.name} {seen.number}", _patched(task, seen, other)
-        for word, value in seen.kwargs.items():
+                yield f"{value:g} times {factor:g} in {calls.name} {calls.number}", _patched(task, calls, other)
+        for word, value in calls.kwargs.items():
             if isinstance(value, float):
 
                 def named_other(func: Any, args: Any, kwargs: Any, word: str = word) -> Any:
                     return func(*args, **{**kwargs, word: kwargs[word] * factor})
 
-                yield f"{word} times {factor:g} in {seen.name} {seen.number}", _patched(task, seen, named_other)
+                yield f"{word} times {factor:g} in {calls.name} {calls.number}", _patched(task, calls, named_other)
 
 
 def _other_axis(task: Task) -> Iterator[tuple[str, Callable[[], Any]]]:
@@ -154,15 +154,15 @@ def _other_axis(task: Task) -> Iterator[tuple[str, Callable[[], Any]]]:
         result = func(args[0], -2, *args[2:], **kwargs)
         return result if result.shape == func(*args, **kwargs).shape else _onto(result, func(*args, **kwargs))
 
-    for seen in calls_of(task.spec, task.draw(7)):
-        if seen.name in _REDUCTIONS | {"softmax", "log_softmax"} and seen.args[0].ndim > 1:
-            yield f"{seen.name} {seen.number}", _patched(task, seen, last_but_one)
+    for calls in calls_of(task.spec, task.draw(7)):
+        if calls.name in _REDUCTIONS | {"softmax", "log_softmax"} and calls.args[0].ndim > 1:
+            yield f"{calls.name} {calls.number}", _patched(task, calls, last_but_one)
 
 
-def _onto(found: Tensor, like: Tensor) -> Tensor:
+def _onto(result: Tensor, like: Tensor) -> Tensor:
     """Values of one shape in another, repeated as often as it takes."""
-    times = -(-like.numel() // max(found.numel(), 1))
-    return found.reshape(-1).repeat(times)[: like.numel()].reshape(like.shape)
+    times = -(-like.numel() // max(result.numel(), 1))
+    return result.reshape(-1).repeat(times)[: like.numel()].reshape(like.shape)
 
 
 _REDUCTIONS = frozenset({"sum", "mean", "amax", "logsumexp"})
@@ -170,23 +170,23 @@ _OTHER_REDUCTIONS = {"sum": torch.mean, "mean": torch.sum, "amax": torch.amin, "
 
 
 def _other_reduction(task: Task) -> Iterator[tuple[str, Callable[[], Any]]]:
-    for seen in calls_of(task.spec, task.draw(7)):
-        if seen.name not in _REDUCTIONS:
+    for calls in calls_of(task.spec, task.draw(7)):
+        if calls.name not in _REDUCTIONS:
             continue
-        other = _OTHER_REDUCTIONS[seen.name]
+        other = _OTHER_REDUCTIONS[calls.name]
 
         def replaced(func: Any, args: Any, kwargs: Any, other: Any = other) -> Any:
             return other(*args, **kwargs)
 
-        yield f"{seen.name} {seen.number} as {other.__name__}", _patched(task, seen, replaced)
-        if seen.name == "mean":
+        yield f"{calls.name} {calls.number} as {other.__name__}", _patched(task, calls, replaced)
+        if calls.name == "mean":
 
             def unbiased(func: Any, args: Any, kwargs: Any) -> Any:
                 result = func(*args, **kwargs)
                 count = args[0].numel() / max(result.numel(), 1)
                 return result * (count / (count - 1) if count > 1 else 1.0)
 
-            yield f"mean {seen.number} by n - 1", _patched(task, seen, unbiased)
+            yield f"mean {calls.number} by n - 1", _patched(task, calls, unbiased)
 
 
 def _without_affine(task: Task) -> Iterator[tuple[str, Callable[[], Any]]]:
@@ -194,33 +194,33 @@ def _without_affine(task: Task) -> Iterator[tuple[str, Callable[[], Any]]]:
         if i and len([n for n in shape if n > 1]) == 1:
             neutral = {"weight": torch.ones_like, "scale": torch.ones_like}
             name = task.spec.__code__.co_varnames[i]
-            made = neutral.get(name, torch.zeros_like)
+            make = neutral.get(name, torch.zeros_like)
 
-            def other(*args: Tensor, i: int = i, made: Any = made) -> Tensor:
-                return task.spec(*args[:i], made(args[i]), *args[i + 1 :])
+            def other(*args: Tensor, i: int = i, value: Any = make) -> Tensor:
+                return task.spec(*args[:i], value(args[i]), *args[i + 1 :])
 
             yield f"{name}", lambda other=other: other
 
 
 def _one_pass(task: Task) -> Iterator[tuple[str, Callable[[], Any]]]:
     """The variance as mean of squares minus square of the mean, in the dtype; equal in real arithmetic."""
-    seen = calls_of(task.spec, task.draw(7))
-    words = [s.name for s in seen]
+    calls = calls_of(task.spec, task.draw(7))
+    words = [s.name for s in calls]
     if "mean" not in words or "square" not in words or words.index("mean") > words.index("square"):
         return
-    squared = seen[words.index("square")]
-    if squared.args[0] is not seen[words.index("sub")].result:
+    squared = calls[words.index("square")]
+    if squared.args[0] is not calls[words.index("sub")].result:
         return
-    centring = seen[words.index("sub")].number
+    centring = calls[words.index("sub")].number
 
     def make() -> Callable[..., Tensor]:
-        kept: list[Tensor] = []
+        memory: list[Tensor] = []
 
         def patch(number: int, name: str, func: Any, args: Any, kwargs: Any) -> Any:
             if number == centring:
-                kept[:] = args
+                memory[:] = args
             if number == squared.number:
-                x, mean = kept
+                x, mean = memory
                 return torch.square(x) - torch.square(mean)
             return func(*args, **kwargs)
 
@@ -253,10 +253,10 @@ def _whole_in(task: Task, dtype: torch.dtype) -> Iterator[tuple[str, Callable[[]
 
 def _one_step_in(task: Task, dtype: torch.dtype) -> Iterator[tuple[str, Callable[[], Any]]]:
     cast = _rounded_to(dtype)
-    for seen in _spread(calls_of(task.spec, task.draw(7)))[:-1]:
+    for calls in _spread(calls_of(task.spec, task.draw(7)))[:-1]:
         yield (
-            f"{seen.name} {seen.number}",
-            _patched(task, seen, lambda func, args, kwargs: cast(func(*args, **kwargs))),
+            f"{calls.name} {calls.number}",
+            _patched(task, calls, lambda func, args, kwargs: cast(func(*args, **kwargs))),
         )
 
 
@@ -264,25 +264,25 @@ _PRODUCTS = ("matmul", "bmm", "linear", "conv1d", "conv2d", "conv_transpose2d")
 
 
 def _factors(task: Task, cast: Callable[[Tensor], Tensor]) -> Iterator[tuple[str, Callable[[], Any]]]:
-    for seen in calls_of(task.spec, task.draw(7)):
-        if seen.name in _PRODUCTS:
+    for calls in calls_of(task.spec, task.draw(7)):
+        if calls.name in _PRODUCTS:
 
             def less(func: Any, args: Any, kwargs: Any) -> Any:
                 return func(cast(args[0]), cast(args[1]), *args[2:], **kwargs)
 
-            yield f"{seen.name} {seen.number}", _patched(task, seen, less)
+            yield f"{calls.name} {calls.number}", _patched(task, calls, less)
 
 
 # -------------------------------- the whole of it
 
 
-def _patched(task: Task, seen: Seen, other: Callable[..., Any]) -> Callable[[], Any]:
-    return lambda: Patched(task.spec, at(seen.number, other))
+def _patched(task: Task, call: Seen, other: Callable[..., Any]) -> Callable[[], Any]:
+    return lambda: Patched(task.spec, at(call.number, other))
 
 
-def _spread(seen: list[Seen]) -> list[Seen]:
+def _spread(calls: list[Seen]) -> list[Seen]:
     """Calls that compute, the last first and then from the beginning, so that few of many are unlike."""
-    computing = [s for s in seen if s.name not in ("reshape", "transpose", "getitem", "cat", "view")]
+    computing = [s for s in calls if s.name not in ("reshape", "transpose", "getitem", "cat", "view")]
     return [*computing[-1:], *computing[:-1]]
 
 

@@ -14,9 +14,9 @@ def observed() -> bool:
     layer, x = torch.nn.Linear(2, 2).cuda(), torch.ones(1, 2, device="cuda")
     call = torch.cuda.make_graphed_callables(layer, (x,))
     (first,) = torch.autograd.grad(call(x).sum(), layer.weight)
-    kept = first.clone()
+    copy = first.clone()
     torch.autograd.grad(call(3 * x).sum(), layer.weight)
-    return torch.equal(first, kept)
+    return torch.equal(first, copy)
 
 
 BUFFER = torch.empty(3)

@@ -14,11 +14,11 @@ X = torch.tensor([-INF, -INF, 1.0])
 
 
 def stepwise(x):
-    found = [x[0]]
+    sums = [x[0]]
     for value in x[1:]:
-        low, high = torch.minimum(found[-1], value), torch.maximum(found[-1], value)
-        found.append(torch.log1p(torch.exp(low - high)) + high)
-    return torch.stack(found)
+        low, high = torch.minimum(sums[-1], value), torch.maximum(sums[-1], value)
+        sums.append(torch.log1p(torch.exp(low - high)) + high)
+    return torch.stack(sums)
 
 
 def actual(x):

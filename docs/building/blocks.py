@@ -44,8 +44,8 @@ class Block:
 def blocks(text: str) -> list[Block]:
     """The programs of a page, in their order."""
     return [
-        Block(text.count("\n", 0, found.start("program")) + 1, found["program"], found["shown"], found["why"])
-        for found in _BLOCK.finditer(text)
+        Block(text.count("\n", 0, match.start("program")) + 1, match["program"], match["shown"], match["why"])
+        for match in _BLOCK.finditer(text)
     ]
 
 
@@ -62,15 +62,15 @@ def faults(page: str, text: str) -> Iterator[str]:
         if file := _FILE.match(block.program):
             Path(file[1]).parent.mkdir(parents=True, exist_ok=True)
             Path(file[1]).write_text(block.program, encoding="utf-8")
-        told = io.StringIO()
+        output = io.StringIO()
         try:
-            with contextlib.redirect_stdout(told):
+            with contextlib.redirect_stdout(output):
                 exec(compile(block.program, where, "exec"), names)
         except Exception:
             yield f"{where}: raised\n{traceback.format_exc()}"
             continue
-        if block.shown is not None and _words(told.getvalue()) != _words(block.shown):
-            yield f"{where}: printed\n{told.getvalue()}and the page shows\n{block.shown}"
+        if block.shown is not None and _words(output.getvalue()) != _words(block.shown):
+            yield f"{where}: printed\n{output.getvalue()}and the page shows\n{block.shown}"
 
 
 def _words(text: str) -> list[str]:
@@ -79,7 +79,7 @@ def _words(text: str) -> list[str]:
 
 def main(pages: list[str]) -> int:
     """Runs the programs of these files; returns 1 if one of them does not do what its page shows."""
-    found = 0
+    count = 0
     for page in map(Path, pages):
         text = page.read_text(encoding="utf-8")
         here = os.getcwd()
@@ -95,8 +95,8 @@ def main(pages: list[str]) -> int:
         print(f"{page.name}: {len(blocks(text)) - len(left_out)} programs run, {len(wrong)} wrong", flush=True)
         print("".join(f"  not run, line {block.line}: {block.why}\n" for block in left_out), end="")
         print("".join(f"{sentence}\n" for sentence in wrong), end="", flush=True)
-        found += len(wrong)
-    return int(found > 0)
+        count += len(wrong)
+    return int(count > 0)
 
 
 if __name__ == "__main__":

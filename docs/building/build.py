@@ -31,7 +31,7 @@ _FENCE = re.compile(r"(^```.*?^```)", re.DOTALL | re.MULTILINE)
 
 def links(text: str) -> list[str]:
     """Where the links of a page lead, without those in programs."""
-    return [found["to"] for part in _FENCE.split(text)[::2] for found in _LINK.finditer(part)]
+    return [match["to"] for part in _FENCE.split(text)[::2] for match in _LINK.finditer(part)]
 
 
 def external(text: str) -> list[str]:
@@ -41,18 +41,18 @@ def external(text: str) -> list[str]:
 
 def prepared(page: Path, text: str) -> str:
     """The text of a page as it stands in the one folder that Sphinx reads; a link out of it becomes plain text."""
-    found = [part if i % 2 else _LINK.sub(lambda m: _moved(page, m), part) for i, part in enumerate(_FENCE.split(text))]
-    return _PATTERN.sub(lambda m: m[0] if [*DOCS.glob(f"{m[1]}.md")] else "", "".join(found))
+    parts = [part if i % 2 else _LINK.sub(lambda m: _moved(page, m), part) for i, part in enumerate(_FENCE.split(text))]
+    return _PATTERN.sub(lambda m: m[0] if [*DOCS.glob(f"{m[1]}.md")] else "", "".join(parts))
 
 
-def _moved(page: Path, found: re.Match[str]) -> str:
-    path, _, anchor = found["to"].partition("#")
+def _moved(page: Path, match: re.Match[str]) -> str:
+    path, _, anchor = match["to"].partition("#")
     if "://" in path or not path:
-        return found[0]
+        return match[0]
     target = (page.parent / path).resolve()
     if target not in pages():
-        return found["words"]
-    return f"[{found['words']}]({target.name}{'#' if anchor else ''}{anchor})"
+        return match["words"]
+    return f"[{match['words']}]({target.name}{'#' if anchor else ''}{anchor})"
 
 
 def pages() -> list[Path]:
@@ -66,16 +66,16 @@ def main(words: Sequence[str]) -> int:
     source = out / "source"
     shutil.rmtree(out, ignore_errors=True)
     shutil.copytree(DOCS / "pictures", source / "pictures")
-    found = {page: page.read_text(encoding="utf-8") for page in pages()}
-    for page, text in found.items():
+    texts = {page: page.read_text(encoding="utf-8") for page in pages()}
+    for page, text in texts.items():
         (source / page.name).write_text(prepared(page, text), encoding="utf-8")
     wrong = 0
-    for page, text in found.items():
+    for page, text in texts.items():
         if "```python" in text:  # a process for each page, because some of them change the process for good
             wrong += subprocess.run([sys.executable, str(BUILDING / "blocks.py"), str(page)], check=False).returncode
     command = ["-W", "--keep-going", "-q", "-b", "html", "-c", str(BUILDING), str(source), str(out / "html")]
     wrong += subprocess.run([sys.executable, "-m", "sphinx", *command], check=False).returncode
-    elsewhere = sum(len(external(text)) for text in found.values())
+    elsewhere = sum(len(external(text)) for text in texts.values())
     print(f"internal links: {'see above' if wrong else 'all lead somewhere'}")
     print(f"links to other sites: {elsewhere}, not checked, because this build uses no network")
     print(f"the site is in {out / 'html'}")

@@ -46,12 +46,12 @@ def _outcomes() -> str:
 
 
 def _exit_codes() -> str:
-    told = ", ".join(map(str, PRIORITY))
+    codes = ", ".join(map(str, PRIORITY))
     head = [
         "## Exit codes",
         "",
         "`opassay run` and `opassay gate` end with one of these. Where several apply, the first of this list is given:",
-        f"{told}. Other commands use the same numbers with the meaning that their `--help` states.",
+        f"{codes}. Other commands use the same numbers with the meaning that their `--help` states.",
         "",
         "| code | meaning |",
         "|---|---|",
@@ -61,9 +61,9 @@ def _exit_codes() -> str:
 
 
 def _reason(code: Code) -> str:
-    found = EXPLANATIONS[code]
-    body = [textwrap.fill(found.meaning, 120), "", textwrap.fill(f"Look at: {found.look_at}", 120), ""]
-    return "\n".join([f"### {code}", "", f"**{found.title}** (`Code.{code.name}`)", "", *body])
+    explanation = EXPLANATIONS[code]
+    body = [textwrap.fill(explanation.meaning, 120), "", textwrap.fill(f"Look at: {explanation.look_at}", 120), ""]
+    return "\n".join([f"### {code}", "", f"**{explanation.title}** (`Code.{code.name}`)", "", *body])
 
 
 if __name__ == "__main__":

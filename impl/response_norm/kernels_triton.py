@@ -108,8 +108,8 @@ def _place(lanes, channels, positions, CHUNK: tl.constexpr, LANES: tl.constexpr)
 @triton.jit
 def _channel(X, start, there, channel, channels, positions, ACC: tl.constexpr):
     """A channel of all lanes; zeros where there is no such channel."""
-    taken = there & (channel >= 0) & (channel < channels)
-    return tl.load(X + (start + channel * positions), mask=taken, other=0.0).to(ACC)
+    mask = there & (channel >= 0) & (channel < channels)
+    return tl.load(X + (start + channel * positions), mask=mask, other=0.0).to(ACC)
 
 
 @triton.jit

@@ -51,13 +51,13 @@ def softmax_forward(
     # A row is added to the pointer, not to each offset, and where programs take one row each no mask asks whether it
     # exists, for all do: of the longest rows a thread needs every register.
     along = (k if LAST else k.to(tl.int64) * inner)[None, :]
-    taken = (k < K)[None, :] if ROWS == 1 else there[:, None] & (k < K)[None, :]
-    x = tl.load(X + start[:, None] + along, mask=taken, other=float("-inf")).to(ACC)
+    mask = (k < K)[None, :] if ROWS == 1 else there[:, None] & (k < K)[None, :]
+    x = tl.load(X + start[:, None] + along, mask=mask, other=float("-inf")).to(ACC)
     shifted = x - tl.max(x, 1)[:, None]
     e = exp(shifted)
     total = tl.sum(e, 1)[:, None]
     y = shifted - tl.log(total) if LOG else divide(e, total)
-    tl.store(Y + start[:, None] + along, y.to(Y.dtype.element_ty), mask=taken)
+    tl.store(Y + start[:, None] + along, y.to(Y.dtype.element_ty), mask=mask)
 
 
 @triton.jit
@@ -72,14 +72,14 @@ def softmax_forward_long(
     top = tl.full((ROWS,), float("-inf"), ACC)
     total = tl.zeros((ROWS,), ACC)
     for first in range(0, K, BLOCK):
-        at, taken = _piece(start, there, first, K, inner, LAST, BLOCK)
-        x = tl.load(X + at, mask=taken, other=float("-inf")).to(ACC)
+        at, mask = _piece(start, there, first, K, inner, LAST, BLOCK)
+        x = tl.load(X + at, mask=mask, other=float("-inf")).to(ACC)
         top, total = online(top, total, x)
     for first in range(0, K, BLOCK):
-        at, taken = _piece(start, there, first, K, inner, LAST, BLOCK)
-        shifted = tl.load(X + at, mask=taken, other=0.0).to(ACC) - top[:, None]
+        at, mask = _piece(start, there, first, K, inner, LAST, BLOCK)
+        shifted = tl.load(X + at, mask=mask, other=0.0).to(ACC) - top[:, None]
         y = shifted - tl.log(total)[:, None] if LOG else divide(exp(shifted), total[:, None])
-        tl.store(Y + at, y.to(Y.dtype.element_ty), mask=taken)
+        tl.store(Y + at, y.to(Y.dtype.element_ty), mask=mask)
 
 
 @triton.jit
@@ -91,11 +91,11 @@ def softmax_backward(
     """d = y (g - Σ y g), or g - e^y Σ g of log-softmax, in rows that fit."""
     ACC: tl.constexpr = tl.float64 if DOUBLE else tl.float32
     start, there = _rows_of(rows, K, inner, tiles, ROWS, LAST, DENSE)
-    at, taken = _piece(start, there, 0, K, inner, LAST, BLOCK)
-    g = tl.load(G + at, mask=taken, other=0.0).to(ACC)
-    y = tl.load(Y + at, mask=taken, other=0.0).to(ACC)
+    at, mask = _piece(start, there, 0, K, inner, LAST, BLOCK)
+    g = tl.load(G + at, mask=mask, other=0.0).to(ACC)
+    y = tl.load(Y + at, mask=mask, other=0.0).to(ACC)
     d = g - exp(y) * tl.sum(g, 1)[:, None] if LOG else y * (g - tl.sum(y * g, 1)[:, None])
-    tl.store(D + at, d.to(D.dtype.element_ty), mask=taken)
+    tl.store(D + at, d.to(D.dtype.element_ty), mask=mask)
 
 
 @triton.jit
@@ -109,17 +109,17 @@ def softmax_backward_long(
     start, there = _rows_of(rows, K, inner, tiles, ROWS, LAST, DENSE)
     total = tl.zeros((ROWS,), ACC)
     for first in range(0, K, BLOCK):
-        at, taken = _piece(start, there, first, K, inner, LAST, BLOCK)
-        g = tl.load(G + at, mask=taken, other=0.0).to(ACC)
+        at, mask = _piece(start, there, first, K, inner, LAST, BLOCK)
+        g = tl.load(G + at, mask=mask, other=0.0).to(ACC)
         if not LOG:
-            g *= tl.load(Y + at, mask=taken, other=0.0).to(ACC)
+            g *= tl.load(Y + at, mask=mask, other=0.0).to(ACC)
         total += tl.sum(g, 1)
     for first in range(0, K, BLOCK):
-        at, taken = _piece(start, there, first, K, inner, LAST, BLOCK)
-        g = tl.load(G + at, mask=taken, other=0.0).to(ACC)
-        y = tl.load(Y + at, mask=taken, other=0.0).to(ACC)
+        at, mask = _piece(start, there, first, K, inner, LAST, BLOCK)
+        g = tl.load(G + at, mask=mask, other=0.0).to(ACC)
+        y = tl.load(Y + at, mask=mask, other=0.0).to(ACC)
         d = g - exp(y) * total[:, None] if LOG else y * (g - total[:, None])
-        tl.store(D + at, d.to(D.dtype.element_ty), mask=taken)
+        tl.store(D + at, d.to(D.dtype.element_ty), mask=mask)
 
 
 @triton.jit
@@ -131,15 +131,15 @@ def softmax_jvp(
     """p (t - Σ p t) for the probabilities p of x, or t - Σ p t of log-softmax, in rows that fit."""
     ACC: tl.constexpr = tl.float64 if DOUBLE else tl.float32
     start, there = _rows_of(rows, K, inner, tiles, ROWS, LAST, DENSE)
-    at, taken = _piece(start, there, 0, K, inner, LAST, BLOCK)
-    x = tl.load(X + at, mask=taken, other=float("-inf")).to(ACC)
-    t = tl.load(T + at, mask=taken, other=0.0).to(ACC)
+    at, mask = _piece(start, there, 0, K, inner, LAST, BLOCK)
+    x = tl.load(X + at, mask=mask, other=float("-inf")).to(ACC)
+    t = tl.load(T + at, mask=mask, other=0.0).to(ACC)
     e = exp(x - tl.max(x, 1)[:, None])
     p = divide(e, tl.sum(e, 1)[:, None])
     d = t - tl.sum(p * t, 1)[:, None]
     if not LOG:
         d *= p
-    tl.store(D + at, d.to(D.dtype.element_ty), mask=taken)
+    tl.store(D + at, d.to(D.dtype.element_ty), mask=mask)
 
 
 @triton.jit
@@ -155,9 +155,9 @@ def softmax_jvp_long(
     total = tl.zeros((ROWS,), ACC)
     mean = tl.zeros((ROWS,), ACC)
     for first in range(0, K, BLOCK):
-        at, taken = _piece(start, there, first, K, inner, LAST, BLOCK)
-        x = tl.load(X + at, mask=taken, other=float("-inf")).to(ACC)
-        t = tl.load(T + at, mask=taken, other=0.0).to(ACC)
+        at, mask = _piece(start, there, first, K, inner, LAST, BLOCK)
+        x = tl.load(X + at, mask=mask, other=float("-inf")).to(ACC)
+        t = tl.load(T + at, mask=mask, other=0.0).to(ACC)
         higher = tl.maximum(top, tl.max(x, 1))
         # As long as all is -inf there is nothing to rescale, and the difference of two infinities would be a NaN.
         total *= tl.where(top == higher, 1.0, exp(top - higher))
@@ -171,9 +171,9 @@ def softmax_jvp_long(
     # A row of nothing but -inf has no probabilities at all.
     mean = tl.where(total == 0.0, float("nan"), mean)
     for first in range(0, K, BLOCK):
-        at, taken = _piece(start, there, first, K, inner, LAST, BLOCK)
-        d = tl.load(T + at, mask=taken, other=0.0).to(ACC) - mean[:, None]
+        at, mask = _piece(start, there, first, K, inner, LAST, BLOCK)
+        d = tl.load(T + at, mask=mask, other=0.0).to(ACC) - mean[:, None]
         if not LOG:
-            x = tl.load(X + at, mask=taken, other=0.0).to(ACC)
+            x = tl.load(X + at, mask=mask, other=0.0).to(ACC)
             d *= divide(exp(x - top[:, None]), total[:, None])
-        tl.store(D + at, d.to(D.dtype.element_ty), mask=taken)
+        tl.store(D + at, d.to(D.dtype.element_ty), mask=mask)

@@ -281,9 +281,9 @@ class Judge:
             other = path.with_op(op)
             judge = Judge(op, self.subject_name, self.contract, self.device)
             expected = other.expected()
-            read = judge.read(expected, computed)
+            readings = judge.read(expected, computed)
             facts = OperandFacts.FINITE if expected.finite else OperandFacts.UNKNOWN
-            standings = [hold("", y, ball, facts) for y, ball in zip(computed, read, strict=True)]
+            standings = [hold("", y, ball, facts) for y, ball in zip(computed, readings, strict=True)]
             # An element that is not judged any more has not been accepted.
             elements = standings[fault.output].in_sets
             if elements is not None and elements.judged[fault.index] and not any(each.is_outside for each in standings):
@@ -370,25 +370,26 @@ class Judge:
         self.tally.output(elements, name, expected.path, worst, ball.systematic, scaled)
 
     def require_outputs(
-        self, computed: Sequence[Tensor], read: Sequence[Ball], path: str, make_script: ScriptMaker | None = None
+        self, computed: Sequence[Tensor], readings: Sequence[Ball], path: str, make_script: ScriptMaker | None = None
     ) -> None:
         """Raise a Violation unless the outputs of a path have the number and the shapes of the formula's.
 
         Args:
-            computed, read: the outputs, and the formula's. path: the name of the path of both.
+            computed, readings: the outputs, and the formula's. path: the name of the path of both.
             make_script: makes the lines of a program that computes the outputs; None where no program can.
         """
-        self._require_count(computed, read, path, make_script)
-        for i, (tensor, ball) in enumerate(zip(computed, read, strict=True)):
+        self._require_count(computed, readings, path, make_script)
+        for i, (tensor, ball) in enumerate(zip(computed, readings, strict=True)):
             require_shape(self.op.name, i, tensor, ball, f"out[{i}]", path, make_script)
 
     def _require_count(
-        self, computed: Sequence[Tensor], read: Sequence[Ball], path: str, make_script: ScriptMaker | None
+        self, computed: Sequence[Tensor], readings: Sequence[Ball], path: str, make_script: ScriptMaker | None
     ) -> None:
-        if len(read) != len(computed):
-            violation = self.broken(Code.ATTRIBUTE, f"got {len(computed)} outputs, need {len(read)}", where=path)
+        if len(readings) != len(computed):
+            violation = self.broken(Code.ATTRIBUTE, f"got {len(computed)} outputs, need {len(readings)}", where=path)
             raise violation.showing(
-                make_script and functools.partial(of_equality, make_script, "len(outputs)", len(read), violation.title)
+                make_script
+                and functools.partial(of_equality, make_script, "len(outputs)", len(readings), violation.title)
             )
 
     def _tells(self, expected: Expected, tensor: Tensor) -> bool:

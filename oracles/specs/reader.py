@@ -212,8 +212,8 @@ class Reader(torch.fx.Interpreter):
         """
         leaves = pytree.tree_leaves((args, kwargs))
         target: Any = node.target
-        chosen = [leaf for leaf in leaves if isinstance(leaf, Choice) and not isinstance(leaf, Whole)]
-        if chosen and target in _KEEPING and not any(is_place(target, args, leaf) for leaf in chosen):
+        choices = [leaf for leaf in leaves if isinstance(leaf, Choice) and not isinstance(leaf, Whole)]
+        if choices and target in _KEEPING and not any(is_place(target, args, leaf) for leaf in choices):
             return _apply_rule(RULES[target], args, kwargs), args, kwargs
         # Every other operation needs numbers in place of indices that were chosen by values.
         args, kwargs = pytree.tree_map(self._settle, (args, dict(kwargs)))
@@ -238,9 +238,9 @@ class Reader(torch.fx.Interpreter):
         mask, *sides = node.args
         if not isinstance(result, Array) or mask in self.moving:
             return
-        chosen, *values = args
+        choice, *values = args
         zero = [side not in self.moving and _is_nothing(value) for side, value in zip(sides, values, strict=True)]
-        zeros = np.where(np.asarray(chosen, dtype=bool), *zero)
+        zeros = np.where(np.asarray(choice, dtype=bool), *zero)
         if zeros.any():
             constant(result).leave_out(np.broadcast_to(zeros, result.shape))
 
@@ -336,7 +336,7 @@ def _without_derivatives(node: torch.fx.Node, result: Any, args: Any) -> Any:
     """
     before = args[0] if args and is_write(node) else None
     if isinstance(before, Array) and isinstance(result, Array) and before.shape == result.shape:
-        return attach(result, before, kept=True)
+        return attach(result, before, always=True)
     return pytree.tree_map(constant, result)
 
 

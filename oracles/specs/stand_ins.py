@@ -165,8 +165,8 @@ def _attention(
 ) -> Any:  # fmt: skip
     """torch's function with the scores as an operation of our own; a row that is masked as a whole is zero."""
     kind = query.device.type
-    refused = dropout_p > 0.0 or (is_causal and attn_mask is not None) or min(t.dim() for t in (query, key, value)) < 2
-    if refused:  # torch draws, or says what is wrong
+    unusual = dropout_p > 0.0 or (is_causal and attn_mask is not None) or min(t.dim() for t in (query, key, value)) < 2
+    if unusual:  # torch draws, or says what is wrong
         return F.scaled_dot_product_attention(
             query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
         )

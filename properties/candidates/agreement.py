@@ -84,37 +84,43 @@ class Disagreement(enum.Enum):
     OTHER = enum.auto()  # what was read is another function
 
 
-def fault(found: TorchEvaluations, balls: Sequence[Reading], terms: Terms) -> Disagreement | None:
+def fault(evaluations: TorchEvaluations, balls: Sequence[Reading], terms: Terms) -> Disagreement | None:
     """What is wrong with a reading; None where torch is inside, or is wrong itself.
 
     Args:
-        found: what torch computes. balls: the reading, one for each output. terms: what was allowed.
+        evaluations: what torch computes. balls: the reading, one for each output. terms: what was allowed.
     """
 
     def are_outside(outputs: Sequence[Tensor] | None) -> bool | None:
         if outputs is None or len(outputs) != len(balls):
             return None
-        comparisons = hold_all([""] * len(balls), outputs, balls, terms, None, found.given, found.order, whole=False)
+        comparisons = hold_all(
+            [""] * len(balls), outputs, balls, terms, None, evaluations.given, evaluations.order, whole=False
+        )
         return any(each.wrong is not None for each in comparisons)
 
-    if not are_outside(found.own):
+    if not are_outside(evaluations.own):
         return None
-    again = found.again()
-    if again is not None and any(map(_differ, found.own, again, balls)):
+    again = evaluations.again()
+    if again is not None and any(map(_differ, evaluations.own, again, balls)):
         return Disagreement.CHANGES
     # Operations of torch that are outside by themselves say nothing of the reading, nor does a spec that float64 mends.
-    return Disagreement.OTHER if are_outside(found.replayed()) is False and are_outside(found.in_double()) else None
+    return (
+        Disagreement.OTHER
+        if are_outside(evaluations.replayed()) is False and are_outside(evaluations.in_double())
+        else None
+    )
 
 
 def disagreement(
-    spec: Specification, arguments: CallArguments, run: SpecRun, read: Callable[[Terms], Sequence[Reading]],
+    spec: Specification, arguments: CallArguments, run: SpecRun, reader: Callable[[Terms], Sequence[Reading]],
     terms: Terms,
 ) -> str:  # fmt: skip
     """Why the values that were read of a spec are not what torch runs of it; empty where they are.
 
     Args:
         spec, arguments: what was read, with its own state, and where. run: what torch computes there.
-        read: the readings under some terms. terms: what is allowed.
+        reader: the readings under some terms. terms: what is allowed.
     """
     if spec.numpy:
         return ""
@@ -140,7 +146,7 @@ def disagreement(
         operands_of(spec, arguments, state),
     )
     for allowed in (terms.of_text_alone, terms):  # other algorithms only widen a ball, as in `hold_in_turn`
-        why = fault(evaluations, list(read(allowed))[:count], allowed)
+        why = fault(evaluations, list(reader(allowed))[:count], allowed)
         if why is None:
             return ""
     if why is Disagreement.CHANGES:
@@ -158,8 +164,8 @@ def as_traced(spec: Specification, arguments: CallArguments, state: State) -> Ca
     """The operations that were traced as a function of a state and arguments like these, run by torch."""
     graph = spec.traced_at(arguments, state).graph
 
-    def run(held: State, args: Args) -> Any:
-        tensors = (*held.values(), *CallArguments.of(args).tensors)
+    def run(state: State, args: Args) -> Any:
+        tensors = (*state.values(), *CallArguments.of(args).tensors)
         return torch.fx.Interpreter(graph).run(*tensors, enable_io_processing=False)
 
     return run
@@ -235,12 +241,12 @@ def backward(
     if not isinstance(whole, str):
         return SpecBackward(whole)
     alone = {operand: tried(spec.called, arguments, state, [operand], cotangents) for operand in operands}
-    refused = {operand: answer for operand, answer in alone.items() if isinstance(answer, str)}
-    rest = [operand for operand in operands if operand not in refused]
+    refusals = {operand: answer for operand, answer in alone.items() if isinstance(answer, str)}
+    rest = [operand for operand in operands if operand not in refusals]
     together = tried(spec.called, arguments, state, rest, cotangents) if rest else {}
     if isinstance(together, str):
-        return SpecBackward({}, dict.fromkeys(operands, together) | refused)
-    return SpecBackward(together, refused)
+        return SpecBackward({}, dict.fromkeys(operands, together) | refusals)
+    return SpecBackward(together, refusals)
 
 
 def tried(

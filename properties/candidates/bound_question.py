@@ -39,8 +39,8 @@ class BoundQuestion:
         readings: tuple[Reading, ...] = ()
         for algorithm in (self.function, *algorithms(self.function)):
             with np.errstate(all="ignore"), contextlib.suppress(Inapplicable):
-                read = tuple(algorithm(*(Ball(c, None, self.contract.on_lattice) for c in centres)))
-                readings = tuple(map(joined, readings, read)) if readings else read
+                bounds = tuple(algorithm(*(Ball(c, None, self.contract.on_lattice) for c in centres)))
+                readings = tuple(map(joined, readings, bounds)) if readings else bounds
         return readings
 
 

@@ -62,7 +62,7 @@ class CandidateOp:
     device: str
 
 
-def op_of_candidate(host: CandidateHost, spec: Specification, given: CallArguments, terms: Terms) -> CandidateOp:
+def op_of_candidate(host: CandidateHost, spec: Specification, inputs: CallArguments, terms: Terms) -> CandidateOp:
     """The op of a candidate, in the process in which it is judged.
 
     Args:
@@ -73,8 +73,8 @@ def op_of_candidate(host: CandidateHost, spec: Specification, given: CallArgumen
     """
     if terms.inputs:
         raise Unsupported(Code.NOT_APPLICABLE, "properties are not asked where inputs may be rounded first")
-    arguments = _affordable(spec, given, terms)
-    few = [t.dtype for t in (*given.tensors, *spec.run(given, spec.state).outputs) if t.dtype in STORAGE_DTYPES]
+    arguments = _affordable(spec, inputs, terms)
+    few = [t.dtype for t in (*inputs.tensors, *spec.run(inputs, spec.state).outputs) if t.dtype in STORAGE_DTYPES]
     if few:
         text = f"properties are not asked where an input or an output is of {dtype_name(few[0])}"
         raise Unsupported(Code.NOT_APPLICABLE, text)
@@ -99,17 +99,17 @@ def op_of_candidate(host: CandidateHost, spec: Specification, given: CallArgumen
         [inspect.Parameter(label, inspect.Parameter.POSITIONAL_OR_KEYWORD) for label in labels]
     )
     places = spec.written(arguments, spec.state)
-    written = [label for i, label in enumerate(labels) if (names[i] if i < len(names) else i - len(names)) in places]
+    writes = [label for i, label in enumerate(labels) if (names[i] if i < len(names) else i - len(names)) in places]
     marked = {t.requires_grad for t in arguments.tensors}
     wrt = [
         label for i, (label, t) in enumerate(zip(labels, operands, strict=True))
-        if is_float(t) and label not in written
+        if is_float(t) and label not in writes
         and (names[i] in spec.parameters if i < len(names) else t.requires_grad or True not in marked)
     ]  # fmt: skip
     samples = functools.partial(_samples, spec, state, arguments)
     op = Op(
         host.name, formula, subjects, samples, tuple(wrt),
-        Promises(lambda args: dtypes_when_called(op.functional(usual), args)), mutates=tuple(written),
+        Promises(lambda args: dtypes_when_called(op.functional(usual), args)), mutates=tuple(writes),
     )  # fmt: skip
     at = tuple(t.detach().clone() for t in operands)
     refusals = dict(_refusals(op, at, op.differentiable_positions(at)))
@@ -120,14 +120,14 @@ def op_of_candidate(host: CandidateHost, spec: Specification, given: CallArgumen
     return CandidateOp(op, refusals, spec.dtype_of(arguments, spec.state), device_of(operands))
 
 
-def _affordable(spec: Specification, given: CallArguments, terms: Terms) -> CallArguments:
+def _affordable(spec: Specification, arguments: CallArguments, terms: Terms) -> CallArguments:
     """The given inputs, in memory as they lie; of a large problem some rows."""
-    count = sum(t.numel() for t in given.tensors)
-    part = part_of(spec, given, terms, MOST) if count > MOST else None
+    count = sum(t.numel() for t in arguments.tensors)
+    part = part_of(spec, arguments, terms, MOST) if count > MOST else None
     if count > MOST and part is None:
         need = f"need at most {MOST}, or rows that are known to be apart"
         raise Unsupported(Code.NOT_APPLICABLE, f"the inputs have {count} elements, {need}")
-    return given if part is None else part.of(given, range(0, part.count, -(-part.count // part.taken)))
+    return arguments if part is None else part.of(arguments, range(0, part.count, -(-part.count // part.taken)))
 
 
 # ------------------------------------------------------------------------------------------------------------- samples

@@ -42,18 +42,18 @@ def _describe(name: str, computed: Tensor, terms: Terms, standing: Standing) -> 
 
 
 def hold_all(
-    names: Sequence[str], computed: Sequence[Tensor], read: Sequence[Reading], terms: Terms,
+    names: Sequence[str], computed: Sequence[Tensor], readings: Sequence[Reading], terms: Terms,
     native: Sequence[Tensor] | None, facts: OperandFacts, order: int = 0, whole: bool = True,
 ) -> list[Standing]:  # fmt: skip
     """Hold every output against its reading.
 
     Args:
-        names, computed, read, native: as for `hold`, one for each output.
+        names, computed, readings, native: as for `hold`, one for each output.
         terms: what was allowed, for messages. facts, order: as for `hold`.
         whole: whether the whole card is made of a value that is wrong, which takes longer than to find that it is.
     """
-    if len(computed) != len(read):
-        return [Standing(Violation(Code.ATTRIBUTE, f"got {len(computed)} outputs, need {len(read)}"), 0, 0)]
+    if len(computed) != len(readings):
+        return [Standing(Violation(Code.ATTRIBUTE, f"got {len(computed)} outputs, need {len(readings)}"), 0, 0)]
 
     def standing(name: str, y: Tensor, reading: Reading, own: Tensor | None) -> Standing:
         one = hold(name, y, reading, facts, order, native=own)
@@ -66,9 +66,9 @@ def hold_all(
             one = replace(one, vacuous=_is_vacuous(one.ball, fmt, judged), missed=missed, reason=reason)
         return replace(one, wrong=wrong, in_sets=None)  # which takes several times the memory of an output
 
-    read = join_factors(read, [_placed(y, reading) for y, reading in zip(computed, read, strict=True)])
-    like: Sequence[Tensor | None] = [None] * len(read) if native is None else native
-    decision = decide(read, computed, lambda i, y, reading: are_right(y, reading, facts, order, like[i]))
+    readings = join_factors(readings, [_placed(y, reading) for y, reading in zip(computed, readings, strict=True)])
+    like: Sequence[Tensor | None] = [None] * len(readings) if native is None else native
+    decision = decide(readings, computed, lambda i, y, reading: are_right(y, reading, facts, order, like[i]))
     rows = zip(names, computed, decision.readings, like, strict=True)
     outcomes = [replace(standing(*row), picks=decision.picks or None) for row in rows]
     for i, beyond in decision.beyond.items():
@@ -84,14 +84,14 @@ def _placed(y: Tensor, reading: Reading) -> Any:
 
 
 def decide_by(
-    computed: Sequence[Tensor], read: Sequence[Reading], facts: OperandFacts, *, every: bool = False
+    computed: Sequence[Tensor], readings: Sequence[Reading], facts: OperandFacts, *, every: bool = False
 ) -> Decision:
     """The readings with the choices that outputs show, where they are open; other arguments as for `decide`."""
-    return decide(read, computed, lambda i, y, reading: are_right(y, reading, facts, 0, None), every)
+    return decide(readings, computed, lambda i, y, reading: are_right(y, reading, facts, 0, None), every)
 
 
 def hold_in_turn(
-    names: Sequence[str], computed: Sequence[Tensor], read: Callable[[Terms], Sequence[Reading]], terms: Terms,
+    names: Sequence[str], computed: Sequence[Tensor], reader: Callable[[Terms], Sequence[Reading]], terms: Terms,
     native: Sequence[Tensor] | None, facts: OperandFacts, order: int = 0, plain: bool = True,
 ) -> list[Standing]:  # fmt: skip
     """Hold every output against the reading of the spec's own text, and then, if need be, with all algorithms.
@@ -100,15 +100,15 @@ def hold_in_turn(
     without them is accepted.
 
     Args:
-        names, computed, terms, native, facts, order: as for `hold_all`. read: the readings under some terms.
+        names, computed, terms, native, facts, order: as for `hold_all`. reader: the readings under some terms.
         plain: whether it is likely to be accepted without them; else it is held with them at once.
     """
     if plain:
-        outcomes = hold_all(names, computed, read(terms.of_text_alone), terms, native, facts, order, whole=False)
+        outcomes = hold_all(names, computed, reader(terms.of_text_alone), terms, native, facts, order, whole=False)
         if not any(each.wrong for each in outcomes):
             return outcomes
     return tell_of_torch(
-        hold_all(names, computed, read(terms), terms, native, facts, order), native, terms, facts, order
+        hold_all(names, computed, reader(terms), terms, native, facts, order), native, terms, facts, order
     )
 
 

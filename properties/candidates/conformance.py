@@ -58,18 +58,18 @@ def bound(spec: Any, *args: Any, contract: str | Terms = DEFAULT) -> Bound | tup
     """
     read_spec, allowed, arguments = specification(spec), terms(contract), CallArguments.of(args)
     run = read_spec.run(arguments, read_spec.state)
-    read = read_spec.read(arguments, read_spec.state, allowed)[: len(_tensors_asked(run))]
-    why = disagreement(read_spec, arguments, run, lambda _: read, allowed)
+    readings = read_spec.read(arguments, read_spec.state, allowed)[: len(_tensors_asked(run))]
+    why = disagreement(read_spec, arguments, run, lambda _: readings, allowed)
     if why:
         raise SpecError(why)
     rows = []
     # Where rounding leaves open what is chosen the bound is that of torch's choice.
     operands = operands_of(read_spec, arguments, read_spec.state)
-    chosen = decide_by(_tensors_asked(run), read, operands).readings
-    for ball, tensor in zip(chosen, _tensors_asked(run), strict=False):
+    decided = decide_by(_tensors_asked(run), readings, operands).readings
+    for ball, tensor in zip(decided, _tensors_asked(run), strict=False):
         if isinstance(ball, Ball):
             rows.append(_bound(ball, ball.contract.stores.name if read_spec.numpy else dtype_name(tensor.dtype)))
-    if not rows and any(isinstance(each, Residual) for each in chosen):
+    if not rows and any(isinstance(each, Residual) for each in decided):
         raise SpecError(f"{read_spec.name} gives what is judged by its residual: no element has a bound by itself")
     if not rows:
         dtypes = ", ".join(dtype_name(y.dtype) for y in run.outputs) or "no tensor"
@@ -131,10 +131,14 @@ def assert_conforms(candidate_output: Any, spec: Any, *args: Any, contract: str 
         raise AssertionError("\n".join([f"{read_spec.name}: {wrong[0]}", *wrong[1:]]))
 
 
-def _left(name: str, held: Standing) -> str:
+def _left(name: str, standing: Standing) -> str:
     """Of how many elements nothing is known, though something could be; empty for none."""
-    if held.missed:
-        return f"{name} is not known: {held.missed} of {held.elements} elements have no bound: {held.reason}"
-    if held.elements and not held.judged:
-        return f"{name} is not known: none of {held.elements} elements has an exact value that is finite and in range"
+    if standing.missed:
+        return (
+            f"{name} is not known: {standing.missed} of {standing.elements} elements have no bound: {standing.reason}"
+        )
+    if standing.elements and not standing.judged:
+        return (
+            f"{name} is not known: none of {standing.elements} elements has an exact value that is finite and in range"
+        )
     return ""

@@ -35,7 +35,7 @@ def load(address: str) -> ModuleType:
 
 def instance_of(
     function: Any,
-    made: Sequence[Any],
+    instances: Sequence[Any],
     seed: int,
     dtype: torch.dtype | None,
     device: str | None,
@@ -49,7 +49,7 @@ def instance_of(
     """
     if isinstance(function, type) and issubclass(function, torch.nn.Module):
         torch.manual_seed(seed)
-        function = function(*made)
+        function = function(*instances)
     if isinstance(function, torch.nn.Module):
         function.to(device, dtype)
         own = {**dict(function.named_parameters()), **dict(function.named_buffers())}
@@ -68,11 +68,13 @@ def tensors_of(result: Any) -> list[torch.Tensor]:
     return [result] if isinstance(result, torch.Tensor) else []
 
 
-def call(function: Callable[..., Any], given: Sequence[Any] | dict[str, Any], like: Sequence[torch.Tensor] = ()) -> Any:
+def call(
+    function: Callable[..., Any], values: Sequence[Any] | dict[str, Any], like: Sequence[torch.Tensor] = ()
+) -> Any:
     """What a function gives; of one that writes, what it wrote into tensors that hold NaN before.
 
     Args:
-        function: what is called. given: its arguments, by name where it has all of these names, else in their order.
+        function: what is called. values: its arguments, by name where it has all of these names, else in their order.
         like: the right outputs, whose shapes those tensors have that further parameters are given.
     """
     body = function.forward if isinstance(function, torch.nn.Module) else function
@@ -80,9 +82,9 @@ def call(function: Callable[..., Any], given: Sequence[Any] | dict[str, Any], li
         parameters = [p for p in inspect.signature(body).parameters.values() if p.kind in (1, 3)]  # those with names
     except (TypeError, ValueError):
         parameters = []
-    by_name = isinstance(given, dict) and (not parameters or given.keys() <= {p.name for p in parameters})
-    in_order: Any = () if by_name else tuple(given.values()) if isinstance(given, dict) else given
-    named: Any = given if by_name else {}
+    by_name = isinstance(values, dict) and (not parameters or values.keys() <= {p.name for p in parameters})
+    in_order: Any = () if by_name else tuple(values.values()) if isinstance(values, dict) else values
+    named: Any = values if by_name else {}
     rest = parameters[len(in_order) :]
     lacking = [p.name for p in rest if p.default is p.empty and p.name not in named]
     places = [torch.full_like(y, float("nan") if y.dtype.is_floating_point else 0) for y in like if lacking]
@@ -91,18 +93,18 @@ def call(function: Callable[..., Any], given: Sequence[Any] | dict[str, Any], li
 
 
 def gradients_of(
-    function: Callable[..., Any], given: Sequence[Any] | dict[str, Any], inputs: Sequence[torch.Tensor],
+    function: Callable[..., Any], parameters: Sequence[Any] | dict[str, Any], inputs: Sequence[torch.Tensor],
     names: Sequence[str], cotangents: Sequence[torch.Tensor],
 ) -> list[torch.Tensor]:  # fmt: skip
     """The gradients of some arguments and of parameters by their names; zeros where there is none.
 
     Args:
-        function, given: what is called. inputs: among the arguments. cotangents: of its floating outputs.
+        function, parameters: what is called. inputs: among the arguments. cotangents: of its floating outputs.
     """
     leaves = [*inputs, *(function.get_parameter(name) for name in names)]  # type: ignore[attr-defined]
     for leaf in leaves:
         leaf.requires_grad_()
-    outputs = [y for y in tensors_of(call(function, given)) if y.is_floating_point()]
+    outputs = [y for y in tensors_of(call(function, parameters)) if y.is_floating_point()]
     pairs = [(y, g) for y, g in zip(outputs, cotangents, strict=True) if y.requires_grad]
     ys, gs = [y for y, _ in pairs], [g for _, g in pairs]
     gradients = torch.autograd.grad(ys, leaves, gs, allow_unused=True) if pairs else [None] * len(leaves)

@@ -120,15 +120,15 @@ class Finding:
         return f"{scope}; {self.left_out}" if self.left_out else scope
 
 
-def summed(question: str, found: Sequence[Standing], arguments: CallArguments) -> Finding:
+def summed(question: str, standings: Sequence[Standing], arguments: CallArguments) -> Finding:
     """The finding of several outputs of a call: the first that is wrong decides."""
-    judged, elements = sum(each.judged for each in found), sum(each.elements for each in found)
-    wrong = next((each.wrong for each in found if each.wrong is not None), None)
+    judged, elements = sum(each.judged for each in standings), sum(each.elements for each in standings)
+    wrong = next((each.wrong for each in standings if each.wrong is not None), None)
     if wrong is not None:
         wrong = wrong.with_lines(f"input      {arguments.text}")
         return Finding(question, Outcome.FAIL, wrong, judged, elements=elements)
-    by_residual = any(each.by_residual for each in found)
-    vacuous = any(each.vacuous or (each.elements and not each.judged) for each in found)
+    by_residual = any(each.by_residual for each in standings)
+    vacuous = any(each.vacuous or (each.elements and not each.judged) for each in standings)
     outcome = Outcome.WEAK if vacuous else Outcome.VERIFIED
     return Finding(question, outcome, None, judged, elements=elements, by_residual=by_residual)
 

@@ -28,37 +28,37 @@ class Draws:
     secret: str = ""
 
     @classmethod
-    def of(cls, chosen: int | str | None) -> Draws:
+    def of(cls, seed: int | str | None) -> Draws:
         """Those of a seed, of the digits that a verdict told, or of a new secret.
 
         Raises:
             ValueError: a seed below 0, or other digits.
         """
-        return cls.public(chosen).draw_secret(chosen)
+        return cls.public(seed).draw_secret(seed)
 
     @classmethod
-    def public(cls, chosen: int | str | None) -> Draws:
+    def public(cls, seed: int | str | None) -> Draws:
         """What of them is drawn before a candidate is loaded; the rest, `draw_secret`, when it has been.
 
         Raises:
             ValueError: as of `of`.
         """
-        if isinstance(chosen, int):
-            if chosen < 0:
-                raise ValueError(f"seed={chosen}: need a whole number from 0 on")
-            return cls(chosen)
-        if chosen is None:
+        if isinstance(seed, int):
+            if seed < 0:
+                raise ValueError(f"seed={seed}: need a whole number from 0 on")
+            return cls(seed)
+        if seed is None:
             # These are no random numbers without a seed: the verdict has them, and they can be given again.
             return cls(int.from_bytes(os.urandom(_OF_SEED // 2), "big") >> 32 - _BITS)
-        if len(chosen) != _OF_SEED + _OF_SECRET or set(chosen.lower()) - set("0123456789abcdef"):
-            raise ValueError(f"draws={chosen!r}: need {_OF_SEED + _OF_SECRET} hexadecimal digits")
-        return cls(int(chosen[:_OF_SEED], 16))
+        if len(seed) != _OF_SEED + _OF_SECRET or set(seed.lower()) - set("0123456789abcdef"):
+            raise ValueError(f"draws={seed!r}: need {_OF_SEED + _OF_SECRET} hexadecimal digits")
+        return cls(int(seed[:_OF_SEED], 16))
 
-    def draw_secret(self, chosen: int | str | None) -> Draws:
-        """The same with the secret that belongs to `chosen`: see `of`."""
-        if isinstance(chosen, int):
+    def draw_secret(self, seed: int | str | None) -> Draws:
+        """The same with the secret that belongs to `seed`: see `of`."""
+        if isinstance(seed, int):
             return self
-        return replace(self, secret=os.urandom(_BYTES).hex() if chosen is None else chosen[_OF_SEED:].lower())
+        return replace(self, secret=os.urandom(_BYTES).hex() if seed is None else seed[_OF_SEED:].lower())
 
     def generator(self, question: str) -> Any:
         """NumPy's generator for a question; who knows that of one knows nothing of another."""

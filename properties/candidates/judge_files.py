@@ -110,9 +110,9 @@ def judge_file(
         return replace(judgement, assignment=of, timing=_measure(make_again, words) if is_timed else None)
 
 
-def _words(candidate: str, spec: str, seed: int, given: Mapping[str, Any], plan: QuestionPlan) -> dict[str, Any]:
+def _words(candidate: str, spec: str, seed: int, parameters: Mapping[str, Any], plan: QuestionPlan) -> dict[str, Any]:
     """What names a pair of files and how they are opened."""
-    words = {"spec": spec, "candidate": candidate, "seed": seed, "given": dict(given)}
+    words = {"spec": spec, "candidate": candidate, "seed": seed, "given": dict(parameters)}
     return {**words, "dtype": plan.dtype, "device": plan.device, "evaluation": plan.evaluation}
 
 
@@ -156,11 +156,13 @@ def _reject(of: Assignment, text: str) -> Judgement:
 
 
 def _apart(
-    address: str, made: Sequence[Any], seed: int, confinement: Confinement, watch: Watch,
+    address: str, instances: Sequence[Any], seed: int, confinement: Confinement, watch: Watch,
     contents: Mapping[str, bytes], plan: QuestionPlan, quarters: Quarters,
 ) -> CandidateApart:  # fmt: skip
     """A candidate in a process; see there."""
-    making = Making(CandidateCall.of(CallArguments.of(made)), dict(contents), plan.dtype, plan.device, plan.evaluation)
+    making = Making(
+        CandidateCall.of(CallArguments.of(instances)), dict(contents), plan.dtype, plan.device, plan.evaluation
+    )
     return CandidateApart(address, making, seed, confinement, watch, quarters)
 
 

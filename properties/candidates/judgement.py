@@ -157,8 +157,8 @@ class Judgement:
         lines = [f"{of.candidate} against {of.spec}{known}", f"allowed: {of.contract}"]
         lines += [f"sha256 of the {name}: {digest}" for name, digest in of.sha256.items() if digest]
         lines += map(report_line, self.findings)
-        refused = [finding for finding in self.findings if finding.outcome is Outcome.REFUSED]
-        every: list[tuple[Finding, list[Finding]]] = [(finding, []) for finding in (*self.causes, *refused)]
+        refusals = [finding for finding in self.findings if finding.outcome is Outcome.REFUSED]
+        every: list[tuple[Finding, list[Finding]]] = [(finding, []) for finding in (*self.causes, *refusals)]
         for finding, others in every if verbose else _first_of_each(self.causes):
             lines += ["", f"{finding.question}: {finding.wrong}", *_advice(finding, others)]
         for finding in self.suspicions:
@@ -191,11 +191,11 @@ class Judgement:
         return f": {codes}" if codes else ""
 
 
-def report_line(found: Finding) -> str:
+def report_line(finding: Finding) -> str:
     """One finding as a line of the report."""
-    title = TABLE[found.question].title
-    mark = "suspect" if found.is_suspect else "WRONG" if found.is_wrong else _MARKS.get(found.outcome, "-")
-    return clean(f"{mark:8}{found.question:10} {title:59} {found.text}".rstrip())
+    title = TABLE[finding.question].title
+    mark = "suspect" if finding.is_suspect else "WRONG" if finding.is_wrong else _MARKS.get(finding.outcome, "-")
+    return clean(f"{mark:8}{finding.question:10} {title:59} {finding.text}".rstrip())
 
 
 def _first_of_each(causes: Sequence[Finding]) -> list[tuple[Finding, list[Finding]]]:

@@ -79,15 +79,15 @@ class OpenChoices:
     """The readings of a spec by the choices that an evaluation may make."""
 
     def __init__(
-        self, read: Callable[[Decisions], Sequence[Reading]], first: Sequence[Reading], decisions: Decisions,
+        self, reader: Callable[[Decisions], Sequence[Reading]], first: Sequence[Reading], decisions: Decisions,
         graph: torch.fx.GraphModule | None = None,
     ) -> None:  # fmt: skip
         """
         Args:
-            read: reads the spec with decisions. first, decisions: what it gave, and for which decisions.
+            reader: reads the spec with decisions. first, decisions: what it gave, and for which decisions.
             graph: of the spec, whose outputs are read; None where something else is read, as gradients are.
         """
-        self._read, self._first, self._picks = read, first, decisions.picks
+        self._read, self._first, self._picks = reader, first, decisions.picks
         self._open = dict(decisions.open)
         #: By output the group of choices that each element hangs on, and by choice that of each row; None for 0 in all.
         self._labels: Sequence[Any] = [np.zeros(y.shape, dtype=np.int64) for y in first]
@@ -297,38 +297,38 @@ class PartOfChoice(Choice):
         return ~self._beyond
 
 
-def decide(read: Sequence[Reading], computed: Sequence[Tensor], accepts: Accepts, every: bool = False) -> Decision:
+def decide(readings: Sequence[Reading], computed: Sequence[Tensor], accepts: Accepts, every: bool = False) -> Decision:
     """Readings given the choice of who computed these outputs; readings that hang on no open choice as they are.
 
     Args:
-        read: a reading for each output. computed: the outputs.
+        readings: a reading for each output. computed: the outputs.
         accepts, every: as for `OpenChoices.decide`, by position here.
     """
-    open_ = {i: each for i, each in enumerate(read) if isinstance(each, OpenReading)}
+    open_ = {i: each for i, each in enumerate(readings) if isinstance(each, OpenReading)}
     if not open_:
-        return Decision(read, {})
+        return Decision(readings, {})
     if any(tuple(computed[i].shape) != each.shape for i, each in open_.items()):
-        return Decision([each.first if isinstance(each, OpenReading) else each for each in read], {})
+        return Decision([each.first if isinstance(each, OpenReading) else each for each in readings], {})
     here = {each.position: i for i, each in open_.items()}
     outputs = {each.position: computed[i] for i, each in open_.items()}
     choices = next(iter(open_.values())).choices
     decision = choices.decide(outputs, lambda position, y, reading: accepts(here[position], y, reading), every)
-    readings = [decision.readings[open_[i].position] if i in open_ else each for i, each in enumerate(read)]
+    readings = [decision.readings[open_[i].position] if i in open_ else each for i, each in enumerate(readings)]
     beyond = {here[i]: mask for i, mask in decision.beyond.items()}
     return replace(decision, readings=readings, beyond=beyond)
 
 
 def with_choices(
-    read: Callable[[Decisions], Sequence[Reading]], graph: Callable[[], torch.fx.GraphModule | None],
+    reader: Callable[[Decisions], Sequence[Reading]], graph: Callable[[], torch.fx.GraphModule | None],
     picks: Mapping[str, Any] | None = None,
 ) -> tuple[Reading, ...]:  # fmt: skip
     """Readings of a spec; each an `OpenReading` where more is computed from choices that are open and not picked.
 
     Args:
-        read: reads the spec. graph: of what is read, where it is known. picks: the choices that are known.
+        reader: reads the spec. graph: of what is read, where it is known. picks: the choices that are known.
     """
     decisions = Decisions(picks or {})
-    first = read(decisions)
+    first = reader(decisions)
     if decisions.open.keys() <= decisions.picks.keys():
         return tuple(first)
-    return OpenChoices(read, first, decisions, graph()).readings
+    return OpenChoices(reader, first, decisions, graph()).readings

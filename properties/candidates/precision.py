@@ -46,11 +46,11 @@ def arithmetic(session: Session) -> tuple[str, str]:
     return "", UNKNOWN
 
 
-def accepting_contract(session: Session, kept: str, least: str = "") -> str:
+def accepting_contract(session: Session, contract: str, least: str = "") -> str:
     """The least contract that allows the values that are wrong, as `--contract` takes it; empty where none does.
 
     Args:
-        session: with the evidence. kept: the name of the strictest terms that were kept, see `arithmetic`.
+        session: with the evidence. contract: the name of the strictest terms that were kept, see `arithmetic`.
         least: the name of terms of the ladder below which none is tried; empty for none.
     """
     start, evidence = time.process_time(), session.records.evidence
@@ -59,7 +59,7 @@ def accepting_contract(session: Session, kept: str, least: str = "") -> str:
     own = session.terms.name if PRESETS.get(session.terms.name.partition("+")[0]) else DEFAULT
     names = [f"{own}+{allowance}" for allowance in _ALONE] if _hold_under(evidence[:1], _WIDEST) else []
     rungs = [rung.name for rung, _ in LADDER]
-    first = max(rungs.index(name) if name else 0 for name in (kept, least)) if kept else len(rungs)
+    first = max(rungs.index(name) if name else 0 for name in (contract, least)) if contract else len(rungs)
     names += [name if name in PRESETS else f"{DEFAULT}+{name}" for name in rungs[max(first, 1) :]]
     for name in names:
         outcomes = _hold_under(evidence, terms(name))

@@ -86,5 +86,5 @@ def _op_of_pair(text: str, host: CandidateHost) -> CandidateOp:
     pair, allowed = json.loads(text)
     with tempfile.TemporaryDirectory() as folder:
         problem = open_pair(**pair, folder=Path(folder)).problem
-        given = CallArguments.of(problem.draw(pair["seed"]))
-        return op_of_candidate(host, specification(problem.spec), given, msgspec.convert(allowed, Terms))
+        arguments = CallArguments.of(problem.draw(pair["seed"]))
+        return op_of_candidate(host, specification(problem.spec), arguments, msgspec.convert(allowed, Terms))

@@ -91,13 +91,13 @@ class Reason:
         return [self.round_operand(t.detach()) if i in self.positions else t.detach() for i, t in tensors]
 
 
-def with_advice(session: Session, findings: Sequence[Finding], kept: str) -> list[Finding]:
+def with_advice(session: Session, findings: Sequence[Finding], name: str) -> list[Finding]:
     """The findings, with more lines on the first card of wrong values where there is evidence of them.
 
     Args:
-        session: where they were found. findings: in the table's order. kept: the name of the strictest terms kept.
+        session: where they were found. findings: in the table's order. name: the name of the strictest terms kept.
     """
-    wrong = [each for each in session.records.evidence if each.call and any(held.wrong for held in each.held)]
+    wrong = [each for each in session.records.evidence if each.call and any(standing.wrong for standing in each.held)]
     first = {each.question: each for each in reversed(wrong)}
     for i, finding in enumerate(findings):
         if finding.question not in first or finding.wrong is None or finding.wrong.outlier is None:
@@ -108,7 +108,7 @@ def with_advice(session: Session, findings: Sequence[Finding], kept: str) -> lis
         lines = [] if reason is None else [f"likely     {reason}"]
         earlier = any(each.is_wrong for each in findings[:i])
         if not earlier and _may_be_rounding(finding.question, finding.wrong.outlier, reason):
-            contract = accepting_contract(session, kept, reason.allowed if reason else "")
+            contract = accepting_contract(session, name, reason.allowed if reason else "")
             lines += [f"accepted   with --contract {contract}"] if contract else []
         return [*findings[:i], replace(finding, wrong=finding.wrong.with_lines(*lines)), *findings[i + 1 :]]
     return list(findings)
@@ -136,7 +136,7 @@ def likely_reason(spec: Specification, evidence: Sequence[Evidence], first: Evid
     start, traced = time.process_time(), spec.traced_at(*first.call)
     alike = [first, *(each for each in evidence if each is not first and each.call)]
     alike = [each for each in alike if each.call and spec.traced_at(*each.call) is traced]
-    exact = _distance(first, [None if held.ball is None else held.ball.centre for held in first.held])
+    exact = _distance(first, [None if standing.ball is None else standing.ball.centre for standing in first.held])
     near: list[tuple[float, int, Reason]] = []
     for reason in _reasons(traced.graph, first):
         distance = _distance(first, _run(reason, traced.graph, first))
@@ -190,19 +190,19 @@ def _explains(reason: Reason, spec: Specification, traced: Traced, evidence: Seq
         assert each.call is not None
         (arguments, state), operands = each.call, reason.operands(each)
         own = arguments.with_tensors(operands[len(state) :]), dict(zip(state, operands, strict=False))
-        read = other.read(*own, terms.of_text_alone, each.question in _SHARP)
-        if not _accepted(each, each.computed, each.picked(read), terms):
+        readings = other.read(*own, terms.of_text_alone, each.question in _SHARP)
+        if not _accepted(each, each.computed, each.picked(readings), terms):
             return False
         natives = [native for native in each.native if native is not None]
-        if not number and _accepted(each, natives, each.picked(read), terms):
+        if not number and _accepted(each, natives, each.picked(readings), terms):
             return False
     return True
 
 
-def _accepted(each: Evidence, outputs: Sequence[Tensor], read: Sequence[Any], terms: Terms) -> bool:
+def _accepted(each: Evidence, outputs: Sequence[Tensor], readings: Sequence[Any], terms: Terms) -> bool:
     """Whether outputs are in the accept sets of readings; what is judged of the spec at usual data has to be there."""
     pairs = zip(
-        hold_all(each.names, outputs, read, terms, None, OperandFacts.FINITE, whole=False), each.held, strict=True
+        hold_all(each.names, outputs, readings, terms, None, OperandFacts.FINITE, whole=False), each.held, strict=True
     )
     usual = each.question in OF_DATA
-    return all(own.wrong is None and (own.judged >= held.judged or not usual) for own, held in pairs)
+    return all(own.wrong is None and (own.judged >= standing.judged or not usual) for own, standing in pairs)

@@ -134,14 +134,14 @@ class _Reading:
         return ", ".join(self.form_of(value, f"{place}[{i}]") for i, value in enumerate(values))
 
 
-def incomparable(arguments: Sequence[Any], found: Result) -> str:
+def incomparable(arguments: Sequence[Any], result: Result) -> str:
     """What of a spec's arguments and result cannot be compared, as what its name is followed by; empty for nothing."""
     if any(isinstance(leaf, np.ndarray) for leaf in arguments):
         return "is called with a NumPy array, need tensors (torch.from_numpy makes one of it)"
-    if not found.strange:
+    if not result.strange:
         return ""
     return (
-        f"gives a {found.strange[0]}, need tensors, numbers, texts and None in tuples, lists and dictionaries: nothing"
+        f"gives a {result.strange[0]}, need tensors, numbers, texts and None in tuples, lists and dictionaries: nothing"
         " else is compared"
     )
 

@@ -23,8 +23,8 @@ def _one_per_term(spec: str, tensors: Sequence[torch.Tensor]) -> list[torch.dtyp
 
 
 def _returned_arguments(spec: str) -> list[str | None]:
-    read = spec_of(spec)
-    ways = zip(read.terms, read.ways, strict=True)
+    formula = spec_of(spec)
+    ways = zip(formula.terms, formula.ways, strict=True)
     return [f"tensors[{term.factors[0][0]}]" if way == "identity" else None for term, way in ways]
 
 

@@ -93,8 +93,8 @@ def _ignore_index(structure: Named) -> int:
     if structure["target"] == "uint8":
         return {"inside": max(classes - 1, 0), "above": 255}.get(structure["ignore"], -100)
     choices = {"outside": -100, "inside": classes // 2, "below": -1, "far": -(2**40), "above": classes + 7}
-    chosen: int = choices[structure["ignore"]]
-    return chosen
+    index: int = choices[structure["ignore"]]
+    return index
 
 
 def _target(rng: Any, structure: Named) -> torch.Tensor:

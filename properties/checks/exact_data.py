@@ -34,11 +34,11 @@ def _read_all_algorithms(expected: Expected, contract: Contract) -> tuple[Ball, 
     for formula in (expected.formula, *algorithms(expected.formula)):
         try:
             with np.errstate(all="ignore"):
-                read = tuple(formula(*(Ball(c, None, terms) for c in centres)))
+                readings = tuple(formula(*(Ball(c, None, terms) for c in centres)))
         except Inapplicable:
             continue
         # A difference x - m that is zero is exact; x a - m a, which another algorithm may compute instead, need not be.
-        balls = tuple(map(_widen, balls, read)) if balls else read
+        balls = tuple(map(_widen, balls, readings)) if balls else readings
     return balls
 
 
@@ -58,10 +58,10 @@ def check_exact_data(judge: Judge, sample: Sample) -> None:
         computed = judge.run(path, what="vjp") if word else primal
         expected = path.expected(word_name(word))
         with judge.tally.clock("reference"):
-            read = _read_all_algorithms(expected, judge.contract)
+            readings = _read_all_algorithms(expected, judge.contract)
         script = functools.partial(along_path, path)
-        judge.require_outputs(computed, read, expected.path, script)
-        for number, (name, tensor, ball) in enumerate(zip(expected.names, computed, read, strict=True)):
+        judge.require_outputs(computed, readings, expected.path, script)
+        for number, (name, tensor, ball) in enumerate(zip(expected.names, computed, readings, strict=True)):
             certain = ball.radii() == 0
             got, fmt = to_array(tensor), FORMATS[dtype_name(tensor.dtype)]
             need = round_array(fmt, np.asarray(ball.centre, dtype=np.float64))

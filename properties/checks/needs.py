@@ -220,14 +220,14 @@ class _NeedsQuestion:
             leaves = dict(zip(sorted(needs), chosen, strict=True))
             return self.f(*(leaves.get(i, x) for i, x in enumerate(self.problem.inputs)))
 
-        chosen = _select(self.problem.inputs, needs)
-        grads = self.judge.call(lambda: torch.func.vjp(some, *chosen)[1](self.cotangents), what="func.vjp")
+        places = _select(self.problem.inputs, needs)
+        grads = self.judge.call(lambda: torch.func.vjp(some, *places)[1](self.cotangents), what="func.vjp")
         self._require_same(self.reverse, self.need, _at_positions(needs, grads, len(self.need)), needs, "func.vjp")
         if "jvp" in self.judge.op.promises.without:
             return
         pushed, need = self._push_along(needs)
         tangents = tuple(_select(pushed.directions, needs))
-        moved = self.judge.call(lambda: torch.func.jvp(some, tuple(chosen), tangents)[1], what="func.jvp")
+        moved = self.judge.call(lambda: torch.func.jvp(some, tuple(places), tangents)[1], what="func.jvp")
         self._require_same(pushed, need, moved, frozenset(range(len(moved))), "func.jvp")
 
     def forward(self, needs: frozenset[int]) -> None:
@@ -288,9 +288,9 @@ class _NeedsQuestion:
         if not pairs:
             return leaves, cotangents, [None] * len(leaves)
         targets, target_cotangents = zip(*pairs, strict=True)
-        chosen = _select(leaves, needs)
+        inputs = _select(leaves, needs)
         grads = self.judge.call(
-            lambda: torch.autograd.grad(targets, chosen, target_cotangents, create_graph=True, allow_unused=True),
+            lambda: torch.autograd.grad(targets, inputs, target_cotangents, create_graph=True, allow_unused=True),
             what="vjp",
         )
         return leaves, cotangents, _at_positions(needs, grads, len(leaves))
@@ -303,13 +303,13 @@ class _NeedsQuestion:
         pairs = [(grads[i], directions[i]) for i in sorted(needs)]
         tracked = [(g, v) for g, v in pairs if g is not None and g.requires_grad]
         operands = [*leaves, *cotangents]
-        chosen = [x for x in operands if x.requires_grad]
-        if not tracked or not chosen:
+        moving = [x for x in operands if x.requires_grad]
+        if not tracked or not moving:
             return [None] * len(operands)
         targets, target_directions = zip(*tracked, strict=True)
         options = {"retain_graph": True, "allow_unused": True}
         derivatives = iter(
-            self.judge.call(lambda: torch.autograd.grad(targets, chosen, target_directions, **options), what="vjp∘vjp")
+            self.judge.call(lambda: torch.autograd.grad(targets, moving, target_directions, **options), what="vjp∘vjp")
         )
         return [next(derivatives) if x.requires_grad else None for x in operands]
 

@@ -143,8 +143,8 @@ class Signature:
         def choose(args: Args, rest: Named) -> dict[str, Any]:
             named = self.named(args)
             # An argument that has a parameter of its own is removed, so that `**named` does not get it a second time.
-            chosen = {name: named.pop(usual) for name, usual in own}
-            return chosen | {name: rest[name] for name in further if name in rest} | (named if takes_all else {})
+            values = {name: named.pop(usual) for name, usual in own}
+            return values | {name: rest[name] for name in further if name in rest} | (named if takes_all else {})
 
         return choose
 

@@ -172,11 +172,11 @@ def _judge_samples(opened: Opened, samples: Samples) -> Verdict:
         violation = violation or (err if isinstance(err, Violation) else None)
         return _judge_failure(opened, samples, sample, violation, err)
     timing, measure = tuple(tally.timing.items()), tally.measure()
-    refused = describe_refusals(tally.refusals)
-    if refused and not measure.samples:
-        return Verdict(cell, Outcome.REFUSED, Code.REFUSED, refused, measure, timing=timing)
-    if refused:
-        tally.note(f"of {measure.refused} samples the subject refused a part: {refused}")
+    refusals = describe_refusals(tally.refusals)
+    if refusals and not measure.samples:
+        return Verdict(cell, Outcome.REFUSED, Code.REFUSED, refusals, measure, timing=timing)
+    if refusals:
+        tally.note(f"of {measure.refused} samples the subject refused a part: {refusals}")
     if measure.samples == 0:
         return Verdict(cell, Outcome.WEAK, Code.FEW_SAMPLES, "no sample could be drawn", measure, timing=timing)
     # Planned and large samples are counted apart, because the many elements of a few large samples would hide that

@@ -31,9 +31,9 @@ class Selection:
     subjects: tuple[str, ...] = ("opassay",)
 
     @classmethod
-    def of(cls, chosen: Mapping[str, Sequence[str]]) -> Selection:
+    def of(cls, words: Mapping[str, Sequence[str]]) -> Selection:
         """The selection of names by axis; cpu and opassay where no device or subject is named."""
-        ops, properties, dtypes, devices, subjects = (tuple(chosen[axis]) for axis in AXES)
+        ops, properties, dtypes, devices, subjects = (tuple(words[axis]) for axis in AXES)
         return cls(ops, properties, dtypes, devices or cls.devices, subjects or cls.subjects)
 
 

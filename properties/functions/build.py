@@ -328,9 +328,9 @@ def _run_jvp(spec: Spec, ctx: Any, *all_tangents: Any) -> Args:
         zeros = spec.told == "complex" and spec.materializes
         _require((all_tangents[-1] is not None) is zeros, f"a tangent of what has none: got {all_tangents[-1]!r}")
     saved = ctx.saved_tensors
-    chosen = _saved_outputs(spec)
-    outputs = {j: _in_float64(t) for j, t in zip(chosen, saved, strict=False)}
-    wide = {i: _in_float64(t) for i, t in zip(spec.forward_order, saved[len(chosen) :], strict=True)}
+    places = _saved_outputs(spec)
+    outputs = {j: _in_float64(t) for j, t in zip(places, saved, strict=False)}
+    wide = {i: _in_float64(t) for i, t in zip(spec.forward_order, saved[len(places) :], strict=True)}
     # Tangents that are written over are copied first, because the derivative of a product needs those of its factors.
     copies = [t.clone() if i in spec.dirty and t is not None else t for i, t in enumerate(tangents)]
     widened = [None if t is None else _in_float64(t) for t in copies]

@@ -112,9 +112,9 @@ class Offer:
         Raises:
             ValueError: a name in `differentiable` is none of them.
         """
-        chosen = names if self.differentiable is None else collect_names(self.differentiable)
-        require_known("differentiable", chosen, names)
-        return tuple(name for name in names if name in chosen) if self.max_order >= 1 else ()
+        operands = names if self.differentiable is None else collect_names(self.differentiable)
+        require_known("differentiable", operands, names)
+        return tuple(name for name in names if name in operands) if self.max_order >= 1 else ()
 
     def picked(self, call: Callable[..., Any]) -> Callable[..., Any]:
         """The kernel as a function that returns the judged outputs alone."""

@@ -128,8 +128,8 @@ def _terms(draw: st.DrawFn, free: Sequence[int], steps: Sequence[int], exact: bo
     names = ("same", "square") if exact else ("same", "square", "exp", "tanh")
     many = draw(st.sampled_from((1, 2, 2, 3)))
     again = draw(st.booleans())
-    chosen = [draw(st.sampled_from(free)) for _ in range(many)] if again else draw(st.permutations(free))[:many]
-    factors = [(i, draw(st.sampled_from(names))) for i in chosen]
+    places = [draw(st.sampled_from(free)) for _ in range(many)] if again else draw(st.permutations(free))[:many]
+    factors = [(i, draw(st.sampled_from(names))) for i in places]
     factors += [(i, "step") for i in steps if draw(st.booleans())]
     # A gradient is a sum with a term for every use of an argument. Every order of adding lies within the bound if each
     # term is a rounded product. A cotangent alone is no product, so then the number is not 1.

@@ -32,9 +32,9 @@ def closest(judge: Judge, sample: Sample) -> float:
     dtypes = judge.op.promises.dtypes(sample.args)
     problem = Problem(judge.op, sample.args, sample.kept)
     with judge.tally.clock("generate"):
-        read = balls(problem.formula((), len(dtypes)), problem.arrays(), judge.contract_of(0))
+        readings = balls(problem.formula((), len(dtypes)), problem.arrays(), judge.contract_of(0))
     nearest = 0.5
-    for ball, dtype in zip(read, dtypes, strict=False):
+    for ball, dtype in zip(readings, dtypes, strict=False):
         centre = np.asarray(ball.centre, dtype=np.float64)
         with np.errstate(all="ignore"):
             unit = ulp_array(FORMATS[dtype_name(dtype)], centre)

@@ -56,11 +56,11 @@ def refuse_calls() -> bool:
     return not libc.prctl(_PR_SET_SECCOMP, _FILTER, whole, 0, 0)
 
 
-def _program(machine: int, refused: tuple[int, ...], only: tuple[int, ...]) -> bytes:
+def _program(machine: int, numbers: tuple[int, ...], only: tuple[int, ...]) -> bytes:
     no, yes = _step(_RETURN, _REFUSE | errno.EACCES), _step(_RETURN, _ALLOW)
     steps = [_step(_LOAD, _MACHINE), _step(_EQUAL, machine, 1, 0), no, _step(_LOAD, _NUMBER)]
     steps += [_step(_AT_LEAST, _X32, 0, 1), no]
-    for number in refused:
+    for number in numbers:
         steps += [_step(_EQUAL, number, 0, 1), no]
     for number, first in zip(only, _ONLY.values(), strict=True):
         steps += [_step(_EQUAL, number, 0, 4), _step(_LOAD, _FIRST), _step(_EQUAL, first, 1, 0), no, yes]

@@ -59,10 +59,10 @@ def patterns_of_shard(dtype: str, shard: int) -> Iterator[Bits]:
 
 def neighbours(bits: Bits, fmt: Format, random: np.random.Generator, count: int) -> Bits:
     """Arguments near those in `bits`, at every distance: a random number of last mantissa bits is drawn anew."""
-    chosen = random.choice(bits, count).astype(np.uint64)
+    middles = random.choice(bits, count).astype(np.uint64)
     last = random.integers(1, fmt.precision - 1, count, dtype=np.uint64)
     tails = random.integers(0, 2**63, count, dtype=np.uint64) & ((np.uint64(1) << last) - np.uint64(1))
-    return (chosen ^ tails).astype(_UNSIGNED[fmt.bits])
+    return (middles ^ tails).astype(_UNSIGNED[fmt.bits])
 
 
 def _draw_patterns(fmt: Format, shard: int) -> Bits:

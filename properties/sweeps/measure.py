@@ -122,8 +122,8 @@ def _with_part(earlier: ShardResult, function: ElementaryFunction, fmt: Format, 
         errors = _errors(fmt, truth, results)
         _check(function, fmt, truth.arguments, results, errors)
         misrounded += int(np.count_nonzero(errors > 0.5))
-        for kind, chosen in enumerate((truth.normal, ~truth.normal)):
-            for place in _near_the_worst(fmt, errors, chosen, worst[kind].ulps):
+        for kind, part in enumerate((truth.normal, ~truth.normal)):
+            for place in _near_the_worst(fmt, errors, part, worst[kind].ulps):
                 exact = error_of(function, fmt, float(truth.arguments[place]), float(results[place]))
                 if exact > worst[kind].ulps:
                     worst[kind] = LargestError(exact, f"{int(bits[place]):0{fmt.bits // 4}x}", layout)
@@ -177,12 +177,12 @@ def _check(function: ElementaryFunction, fmt: Format, arguments: Wide, results: 
             )
 
 
-def _near_the_worst(fmt: Format, errors: Wide, chosen: npt.NDArray[np.bool_], record: float) -> Sequence[int]:
+def _near_the_worst(fmt: Format, errors: Wide, mask: npt.NDArray[np.bool_], record: float) -> Sequence[int]:
     """Places of chosen errors that may be the largest, for MPFR to decide; none, if all are below the record."""
-    largest = float(errors.max(initial=-1.0, where=chosen))
+    largest = float(errors.max(initial=-1.0, where=mask))
     if largest < 0.0 or largest + _unsure(fmt, largest) <= record:
         return []
-    near = chosen & (errors >= largest - 2 * _unsure(fmt, largest))
+    near = mask & (errors >= largest - 2 * _unsure(fmt, largest))
     places: list[int] = np.flatnonzero(near)[:_DECIDED].tolist()
     return places
 

@@ -78,9 +78,9 @@ def torch_op(name: str) -> Op:
     def subject(call: str, *operands: Tensor) -> tuple[Tensor, ...]:
         return _named_calls(name)[call](*operands)
 
-    read = any(not reading_of(call).why_not for call in calls_of(name))
+    readable = any(not reading_of(call).why_not for call in calls_of(name))
     formula: Any = SpecFormula(subject, name)
-    if not read:
+    if not readable:
         formula = Opaque(f"not read: {_why_not(name)}")
         formula.__signature__ = inspect.signature(subject)
     promises = Promises(lambda args: dtypes_when_called(subject, args), nesting=NESTING, one_graph=False)
@@ -106,9 +106,9 @@ def _samples(name: str, dtype: str, kind: str = "ordinary") -> st.SearchStrategy
     if not calls:
         raise Unsupported(Code.NOT_APPLICABLE, f"torch's tests have no sample that is {kind} and dense")
     # Of an operation that is not read, ways to one result are compared at the samples of torch's tests as they are.
-    read = [call for call in calls if not reading_of(call).why_not]
-    kinds = {call.text: _finite_kinds(call) if kind == "ordinary" else ("benign",) for call in read}
-    if not read:
+    readable = [call for call in calls if not reading_of(call).why_not]
+    kinds = {call.text: _finite_kinds(call) if kind == "ordinary" else ("benign",) for call in readable}
+    if not readable:
         kinds = {call.text: ("as given",) for call in calls}
     calls_by_text = {call.text: call for call in calls if kinds.get(call.text)}
 

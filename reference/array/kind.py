@@ -199,13 +199,13 @@ def order_of(x: Any) -> int:
     return x.order if isinstance(x, Array) else 0
 
 
-def attach(value: Any, slope: Any, *, kept: bool = False) -> Any:
+def attach(value: Any, slope: Any, *, always: bool = False) -> Any:
     """The value of `value` with the derivatives of `slope`: a result that was saved, as a function of its inputs.
 
-    An evaluation may use the value, or compute it again as `slope` says; with `kept` it uses the value.
+    An evaluation may use the value, or compute it again as `slope` says; with `always` it uses the value.
     """
     fixed = constant(value)
-    return bind("attach", (fixed, slope), {"kept": kept}) if isinstance(slope, Array) else fixed
+    return bind("attach", (fixed, slope), {"always": always}) if isinstance(slope, Array) else fixed
 
 
 def attach_slopes(value: Any, *slopes: tuple[Any, Any]) -> Any:
@@ -220,23 +220,23 @@ def attach_slopes(value: Any, *slopes: tuple[Any, Any]) -> Any:
     if max(order_of(x) for x, _ in slopes) != 1:
         raise Inapplicable
     # x minus its own value is zero, with the derivatives of x.
-    still = [constant(s) * attach(np.zeros(np.shape(x)), x, kept=True) for x, s in slopes if isinstance(x, Array)]
-    return attach(value, functools.reduce(operator.add, still), kept=True)
+    still = [constant(s) * attach(np.zeros(np.shape(x)), x, always=True) for x, s in slopes if isinstance(x, Array)]
+    return attach(value, functools.reduce(operator.add, still), always=True)
 
 
 #: The name of the contract's storage format. What is stored in a format by its name has stored derivatives, too.
 STORAGE = "storage"
 
 
-def store(x: Any, dtype: str = "", asked: bool = True) -> Any:
+def store(x: Any, dtype: str = "", always: bool = True) -> Any:
     """`x` as a later step reads it back from memory: rounded to a format.
 
     Args:
         dtype: torch's name of the format, or `STORAGE`. By default it is the contract's storage format, too, and
             derivatives are not stored.
-        asked: whether the formula asks for the rounding; else the contract says whether an evaluation may make it.
+        always: whether the formula asks for the rounding; else the contract says whether an evaluation may make it.
     """
-    return bind("store", (x,), {"dtype": dtype, "asked": asked}) if isinstance(x, Array) else x
+    return bind("store", (x,), {"dtype": dtype, "always": always}) if isinstance(x, Array) else x
 
 
 def cast(x: Any, dtype: str, saturates: bool) -> Any:

@@ -55,7 +55,7 @@ def _cumprod(x: Array, axis: int | None = None) -> Any:
     ways = [Algorithm(functools.partial(scanned, axis=axis, join=np.multiply), "")]
     texts = (_without_each_so_far, _by_quotient_so_far) if x.shape[axis] <= _SHORT else (_by_quotient_so_far,)
     ways += [Algorithm(Reverse(functools.partial(text, axis=params["axis"])), "") for text in texts]
-    return attach(bind("cumprod", (constant(x),), params), among(ways, x), kept=True)
+    return attach(bind("cumprod", (constant(x),), params), among(ways, x), always=True)
 
 
 def _prod(x: Array, axis: Any = None, keepdims: bool = False) -> Any:
@@ -71,7 +71,7 @@ def _prod(x: Array, axis: Any = None, keepdims: bool = False) -> Any:
             texts = (_without_each, _by_quotient)
             ways += [Algorithm(Reverse(functools.partial(text, axis=axes[0])), "") for text in texts]
         product = among(ways, x)
-        product = attach(bind("prod", (constant(x),), {"axes": axes}), product, kept=True)
+        product = attach(bind("prod", (constant(x),), {"axes": axes}), product, always=True)
     return drop_axes(product, axes, keepdims)
 
 

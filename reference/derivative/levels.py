@@ -228,8 +228,8 @@ def _contribution(step: _Step, position: int, g: Any) -> Any:
     """The contribution of a step to the cotangent of an operand, from the cotangent g of the result."""
     if step.primitive == "among":
         ways = _each(step.params, functools.partial(_cotangent_of, position=position), step.format)
-        return among(ways, *step.xs, store(g, step.format, asked=False) if step.format else g)
-    if step.primitive == "store" and step.format == step.params["dtype"] and not step.params["asked"]:
+        return among(ways, *step.xs, store(g, step.format, always=False) if step.format else g)
+    if step.primitive == "store" and step.format == step.params["dtype"] and not step.params["always"]:
         return g  # which is stored before it is read
 
     def rule(g: Any, y: Any, xs: Operands) -> Any:

@@ -219,15 +219,15 @@ class _Largest:
         return choose(self.chosen, g if np.max(self.count) == 1 else g / self.count, 0.0, self.share)
 
 
-def _index_of(chosen: Any, axes: tuple[int, ...]) -> tuple[Any, ...]:
+def _index_of(choice: Any, axes: tuple[int, ...]) -> tuple[Any, ...]:
     """Index of the one element of every row along `axes`, kept as length-1 axes."""
-    rest = [i for i in range(chosen.ndim) if i not in axes]
+    rest = [i for i in range(choice.ndim) if i not in axes]
     # The length of a row is computed, since `reshape` cannot derive it of an array without elements.
-    length = math.prod(chosen.shape[i] for i in axes)
-    flat = np.transpose(chosen, [*rest, *axes]).reshape([chosen.shape[i] for i in rest] + [length])
-    best = np.unravel_index(np.argmax(flat, axis=-1), [chosen.shape[i] for i in axes])
-    grid = np.ogrid[tuple(slice(chosen.shape[i]) for i in rest)]
-    index: list[Any] = [None] * chosen.ndim
+    length = math.prod(choice.shape[i] for i in axes)
+    flat = np.transpose(choice, [*rest, *axes]).reshape([choice.shape[i] for i in rest] + [length])
+    best = np.unravel_index(np.argmax(flat, axis=-1), [choice.shape[i] for i in axes])
+    grid = np.ogrid[tuple(slice(choice.shape[i]) for i in rest)]
+    index: list[Any] = [None] * choice.ndim
     for axis, where in zip(axes, best, strict=True):
         index[axis] = np.expand_dims(where, axes)
     for axis, where in zip(rest, grid, strict=True):

@@ -88,8 +88,8 @@ class _Order:
         moved = t[self.along()]
         if not self.open.any():
             return moved
-        chosen: Any = choose(self.possible, t[self.rows] if self.rows else t, 0.0, self.share)
-        parts = np.sum(chosen, axis=-1)
+        choice: Any = choose(self.possible, t[self.rows] if self.rows else t, 0.0, self.share)
+        parts = np.sum(choice, axis=-1)
         return choose(self.open, scatter(parts, self.at, self.index.shape), moved)
 
     def cotangent(self, g: Any) -> Any:

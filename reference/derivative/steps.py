@@ -85,7 +85,7 @@ class Stored(Wrapped):
         """The array as another step has it."""
         if not self.rounded:
             return self.primal
-        stored: Array = store(self.primal, self.format, asked=False)
+        stored: Array = store(self.primal, self.format, always=False)
         return stored
 
     def apply(self, primitive: str, operands: Operands, params: Params) -> Array:
@@ -124,7 +124,7 @@ class Steps:
 
 def sum_of_stored(contributions: Sequence[Any], dtype: str) -> Any:
     """The sum of contributions to one cotangent, each of them stored, and added one after another to what is stored."""
-    terms = [store(each, dtype, asked=False) for each in contributions]
+    terms = [store(each, dtype, always=False) for each in contributions]
     if len(terms) == 2:
         return terms[0] + terms[1]
     place = np.zeros(len(terms), dtype=np.int64)

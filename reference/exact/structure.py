@@ -169,7 +169,7 @@ STRUCTURE: dict[str, Callable[..., Any]] = {
     "sort": _sort,
     "matmul": _multiply_matrices,
     "correlate": _correlate,
-    "store": lambda x, dtype, asked: x,
+    "store": lambda x, dtype, always: x,
     "cast": _cast,
     "where": _choose,
     "reshape": lambda x, shape: np.reshape(x, shape),

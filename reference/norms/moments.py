@@ -93,9 +93,9 @@ def derived_on_lines(
         raise Inapplicable
     # The variance has no slope in the mean, because x − μ sums to zero, and an evaluation on lines leaves it out.
     moved = (x + 0.0 + 0.0) - (constant(mean) + 0.0 + 0.0)
-    r = attach(rstd, 1.0 / np.sqrt(np.mean(np.square(moved), axis=axes, keepdims=True) + eps), kept=True)
-    normalized = attach(on_line_by_one_scale(x, mean) * r, x * r - mean * r, kept=True)
-    return attach(out, scale_and_shift(normalized, *affine), kept=True)
+    r = attach(rstd, 1.0 / np.sqrt(np.mean(np.square(moved), axis=axes, keepdims=True) + eps), always=True)
+    normalized = attach(on_line_by_one_scale(x, mean) * r, x * r - mean * r, always=True)
+    return attach(out, scale_and_shift(normalized, *affine), always=True)
 
 
 def scale_and_shift(y: Array, weight: Array | None, bias: Array | None) -> Array:
@@ -138,7 +138,7 @@ def given_statistic(statistic: Array, slope: Array, in_derivative: bool) -> Arra
     Args:
         statistic, slope: see above. in_derivative: whether a derivative of the op is evaluated, see `is_derived`.
     """
-    return attach(statistic, slope, kept=not in_derivative)
+    return attach(statistic, slope, always=not in_derivative)
 
 
 def is_derived(*operands: Array | None) -> bool:

@@ -53,7 +53,7 @@ def fused_rms_norm_backward(
     """
     square = _mean(np.square(input), normalized_shape)
     eps = constant(1.0 / np.square(rstd) - square)
-    r = attach(rstd, 1.0 / np.sqrt(square + eps), kept=not is_derived(grad_out, input, weight))
+    r = attach(rstd, 1.0 / np.sqrt(square + eps), always=not is_derived(grad_out, input, weight))
     normalized = input * r
     g = grad_out if weight is None else grad_out * weight
     d_input = r * (g - normalized * _mean(g * normalized, normalized_shape))

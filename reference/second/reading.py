@@ -61,26 +61,26 @@ class Second(Array):
         if primitive == "among":
             value: Second = params["ways"][0].formula(*operands)
             return value
-        given = [_unwrapped(x) for x in operands]
+        plain = [_unwrapped(x) for x in operands]
         if primitive in _PRIMITIVES:
-            return Second(_PRIMITIVES[primitive](*given, **params))
+            return Second(_PRIMITIVES[primitive](*plain, **params))
         if primitive == "power":
-            given.append(_jets(params["exponent"]))
-        return Second(_elementwise(primitive)(*given))
+            plain.append(_jets(params["exponent"]))
+        return Second(_elementwise(primitive)(*plain))
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
         if method != "__call__" or kwargs:
             raise NoReadingError(f"numpy.{ufunc.__name__}.{method}: the second reading has plain calls alone")
-        given = [_unwrapped(x) for x in inputs]
+        operands = [_unwrapped(x) for x in inputs]
         if ufunc in _COMPARISONS:
-            return np.asarray(np.frompyfunc(_COMPARISONS[ufunc], 2, 1)(*given), dtype=bool)
-        return Second(_elementwise(ufunc.__name__)(*given))
+            return np.asarray(np.frompyfunc(_COMPARISONS[ufunc], 2, 1)(*operands), dtype=bool)
+        return Second(_elementwise(ufunc.__name__)(*operands))
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         plain = _bare(args)
         named = {name: _bare(value) for name, value in kwargs.items()}
-        found = _INSTEAD.get(func, func)(*plain, **named)
-        return _wrapped(found)
+        result = _INSTEAD.get(func, func)(*plain, **named)
+        return _wrapped(result)
 
 
 def second(values: Any) -> Second:
@@ -121,12 +121,12 @@ def _bare(value: Any) -> Any:
     return value
 
 
-def _wrapped(found: Any) -> Any:
-    if isinstance(found, (tuple, list)) and any(isinstance(x, (np.ndarray, Jet)) for x in found):
-        return type(found)(_wrapped(x) for x in found)
-    if isinstance(found, Jet):
-        return Second(np.asarray(found, dtype=object))
-    return Second(found) if isinstance(found, np.ndarray) and found.dtype == object else found
+def _wrapped(result: Any) -> Any:
+    if isinstance(result, (tuple, list)) and any(isinstance(x, (np.ndarray, Jet)) for x in result):
+        return type(result)(_wrapped(x) for x in result)
+    if isinstance(result, Jet):
+        return Second(np.asarray(result, dtype=object))
+    return Second(result) if isinstance(result, np.ndarray) and result.dtype == object else result
 
 
 @functools.cache
@@ -156,8 +156,8 @@ def _along(
     values: Any, axis: Any = None, keepdims: bool = False, *, function: Callable[[list[Jet]], Jet]
 ) -> Any:  # fmt: skip
     axes = normalize_axes(axis, values.ndim)
-    kept = _rows(values, axes, function) if axes else values
-    return kept if keepdims else np.squeeze(kept, axes)
+    rows = _rows(values, axes, function) if axes else values
+    return rows if keepdims else np.squeeze(rows, axes)
 
 
 def total_of(row: Sequence[Jet]) -> Jet:
@@ -226,9 +226,9 @@ def _multiplied(row: list[Jet]) -> Jet:
 
 _PRIMITIVES: dict[str, Callable[..., Any]] = {
     "where": lambda a, b, condition, share: _where(condition, a, b),
-    "store": lambda x, dtype, asked: x,
+    "store": lambda x, dtype, always: x,
     "cast": _cast,
-    "attach": lambda x, y, kept=False: _elementwise("attach")(x, y),
+    "attach": lambda x, y, always=False: _elementwise("attach")(x, y),
     "erf": lambda x, absolute=False: _elementwise("erf")(x),
     "polygamma": lambda x, order: np.frompyfunc(functools.partial(jets.polygamma, order), 1, 1)(x),
     "sum": lambda x, axes, means=False: _rows(x, axes, total_of),
@@ -301,12 +301,12 @@ def enclosures(function: Callable[..., Any], *values: Any, precisions: Sequence[
                 if bits == precisions[-1]:
                     raise
                 continue
-        found = [x.values for x in (outputs if isinstance(outputs, (tuple, list)) else (outputs,))]
-        scale = _scale(values, found)
-        narrow = [np.array([is_narrow(x.value, scale) for x in out.flat], bool).reshape(out.shape) for out in found]
+        results = [x.values for x in (outputs if isinstance(outputs, (tuple, list)) else (outputs,))]
+        scale = _scale(values, results)
+        narrow = [np.array([is_narrow(x.value, scale) for x in out.flat], bool).reshape(out.shape) for out in results]
         if all(np.all(each) for each in narrow) or bits == precisions[-1]:
             break
-    return [Enclosure(_intervals(out), each, bits, scale) for out, each in zip(found, narrow, strict=True)]
+    return [Enclosure(_intervals(out), each, bits, scale) for out, each in zip(results, narrow, strict=True)]
 
 
 def _scale(values: Sequence[Any], outputs: Sequence[Any]) -> int:

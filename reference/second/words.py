@@ -29,13 +29,13 @@ def along(
     """
 
     def transformed(*operands: Any) -> tuple[Any, ...]:
-        given = [x if isinstance(x, Second) else second(x) for x in operands]
+        arguments = [x if isinstance(x, Second) else second(x) for x in operands]
 
         def bound(*moved: Any) -> tuple[Any, ...]:
-            found = function(*given[:passive], *moved)
-            return tuple(found) if isinstance(found, (tuple, list)) else (found,)
+            result = function(*arguments[:passive], *moved)
+            return tuple(result) if isinstance(result, (tuple, list)) else (result,)
 
-        return _values(bound, tuple(word), (inputs, outputs), given[passive:], 1)
+        return _values(bound, tuple(word), (inputs, outputs), arguments[passive:], 1)
 
     return transformed
 

@@ -29,13 +29,13 @@ _budget_option = click.option("--budget", type=FILE, default=BUDGET, show_defaul
 _known_option = click.option("--known", type=FILE, default=KNOWN, show_default=True)
 
 
-def read_optional(path: Path | None, usual: Path | None, read: Callable[[Path], _T]) -> _T | None:
+def read_optional(path: Path | None, usual: Path | None, reader: Callable[[Path], _T]) -> _T | None:
     """The content of a file that was named, or of the usual one if it exists."""
-    chosen = path if path is not None else usual if usual is not None and usual.exists() else None
-    if chosen is None:
+    file = path if path is not None else usual if usual is not None and usual.exists() else None
+    if file is None:
         return None
     with as_usage():
-        return read(chosen)
+        return reader(file)
 
 
 def _say_changes(lines: list[str], last: str) -> int:

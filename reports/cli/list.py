@@ -30,7 +30,7 @@ _WIDTH = 96
 @click.option("--plugins", is_flag=True, help="Where ops come from; no cells, and nothing is imported.")
 @click.option("--json", "as_json", is_flag=True, help="Cells and the digest of the plan, of all shards, as JSON.")
 def list_command(
-    ops: tuple[str, ...], all_cells: bool, plugins: bool, as_json: bool, keyword: str, shard: str | None, **chosen: Any
+    ops: tuple[str, ...], all_cells: bool, plugins: bool, as_json: bool, keyword: str, shard: str | None, **options: Any
 ) -> int:
     """Show the ops; with a selection, which cells a run with the same options would ask.
     \f
@@ -41,13 +41,13 @@ def list_command(
     """
     if plugins:
         return _print_plugins()
-    selection = selection_of(ops, chosen)
+    selection = selection_of(ops, options)
     whole = plan_cells(selection)
     exclusions = find_exclusions(whole, shard, keyword)
     cells = [cell for cell in whole if cell.key not in exclusions]
     if as_json:
         click.echo(json.dumps({"plan_digest": plan_digest(whole), "cells": [_data(cell) for cell in cells]}, indent=1))
-    elif all_cells or shard or keyword or ops or any(chosen.values()):
+    elif all_cells or shard or keyword or ops or any(options.values()):
         _print_cells(cells, selection)
     else:
         _print_ops(cells)

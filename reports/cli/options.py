@@ -77,13 +77,13 @@ world_options = _adding(
 )  # fmt: skip
 
 
-def selection_of(ops: tuple[str, ...], chosen: dict[str, Any]) -> Selection:
+def selection_of(ops: tuple[str, ...], options: dict[str, Any]) -> Selection:
     """The selection that the options name; cpu and opassay where they name no device or subject."""
     context = click.get_current_context(silent=True)
     # Ops that the command line names take the place of those that the project's settings name, as every option does.
     if ops and context is not None and context.get_parameter_source("op") is ParameterSource.DEFAULT_MAP:
-        chosen = {**chosen, "op": ()}
-    return Selection.of({**chosen, "op": (*ops, *chosen["op"])})
+        options = {**options, "op": ()}
+    return Selection.of({**options, "op": (*ops, *options["op"])})
 
 
 def plan_cells(selection: Selection) -> list[Cell]:

@@ -51,10 +51,10 @@ def write_page(path: Path, page: str) -> None:
 @contextmanager
 def as_usage(*wrong: type[Exception]) -> Iterator[None]:
     """Ends the command with 2 and a sentence where a file cannot be read or replaced, or for a `wrong` exception."""
-    refused: tuple[type[Exception], ...] = (RecordError, *wrong)
+    errors: tuple[type[Exception], ...] = (RecordError, *wrong)
     try:
         yield
-    except refused as err:
+    except errors as err:
         raise Stop(exit_codes.USAGE, str(err)) from err
     except OSError as err:
         if err.errno not in _REFUSED:

@@ -185,9 +185,9 @@ def _settings(request: Request) -> dict[str, str]:
 def _command_line(request: Request) -> str:
     # The command is made from what was asked and not from `sys.argv`, so that a seed that was drawn is named in it:
     # typed again, it asks the same questions.
-    chosen, words = request.selection, ["opassay", request.verb, *request.selection.ops]
-    axes = {"property": chosen.properties, "dtype": chosen.dtypes}
-    axes |= {"device": chosen.devices, "subject": chosen.subjects}
+    selection, words = request.selection, ["opassay", request.verb, *request.selection.ops]
+    axes = {"property": selection.properties, "dtype": selection.dtypes}
+    axes |= {"device": selection.devices, "subject": selection.subjects}
     words += [f"--{axis}={name}" for axis, names in axes.items() for name in names]
     profile, seed, most = (request.terms.settings[name] for name in ("profile", "seed", "max_examples"))
     words += [f"--profile={profile}", f"--seed={seed}"]

@@ -76,14 +76,14 @@ class Measurer:
 @click.option("-n", "workers", type=click.IntRange(1), default=1, show_default=True, help="Processes that measure.")
 @click.option("--table", is_flag=True, help="Measure nothing: the table of what is in the folder.")
 @click.option("--markdown", is_flag=True, help="Print the table in Markdown.")
-def sweep_command(functions: tuple[str, ...], **chosen: Any) -> int:
+def sweep_command(functions: tuple[str, ...], **options: Any) -> int:
     """Measure elementary FUNCTIONS on every argument of a dtype, against MPFR.
 
     float16 and bfloat16: 2^16 arguments, seconds; float32: 2^32 in 256 shards, minutes per function; float64: arguments
     drawn in every binade, and a search around the worst. The same command goes on where the last one ended. Without
     FUNCTIONS: those that the contract names. Exit code 2 where the device is further off than the contract promises.
     """
-    device, folder = chosen["device"], chosen["into"]
+    device, folder = options["device"], options["into"]
     unknown = [name for name in functions if name not in FUNCTIONS]
     if unknown:
         raise Stop(exit_codes.USAGE, f"unknown function: got {unknown[0]!r}, need one of {', '.join(FUNCTIONS)}")
@@ -91,29 +91,29 @@ def sweep_command(functions: tuple[str, ...], **chosen: Any) -> int:
         first = Measurer(device)
         stack.callback(first.end)
         names = functions or tuple(name for name in FUNCTIONS if FUNCTIONS[name].contract in first.contract)
-        keys = [tables.Key(name, dtype, device) for name in names for dtype in chosen["dtypes"] or DTYPES]
-        if not chosen["table"]:
+        keys = [tables.Key(name, dtype, device) for name in names for dtype in options["dtypes"] or DTYPES]
+        if not options["table"]:
             if device == "cuda" and first.environment.get("cuda") == "not available":
                 raise Stop(exit_codes.INCOMPLETE, "not run: no CUDA device")
-            measurers = [first, *(Measurer(device) for _ in range(chosen["workers"] - 1))]
+            measurers = [first, *(Measurer(device) for _ in range(options["workers"] - 1))]
             for measurer in measurers[1:]:
                 stack.callback(measurer.end)
-            _sweep(measurers, keys, folder, chosen["shards"])
-    logs = [log for log in _logs([folder, *chosen["others"]]) if log.key in keys]
+            _sweep(measurers, keys, folder, options["shards"])
+    logs = [log for log in _logs([folder, *options["others"]]) if log.key in keys]
     table = sweep_table(tables.swept(logs, first.contract))
-    click.echo("\n".join(table.markdown() if chosen["markdown"] else table.lines()))
+    click.echo("\n".join(table.markdown() if options["markdown"] else table.lines()))
     if not logs:
         raise Stop(exit_codes.NOTHING, f"no log of these functions in {folder}")
     return exit_codes.USAGE if table.remarks else exit_codes.OK
 
 
-def _sweep(measurers: Sequence[Measurer], keys: Sequence[tables.Key], folder: Path, chosen: str) -> None:
+def _sweep(measurers: Sequence[Measurer], keys: Sequence[tables.Key], folder: Path, shards: str) -> None:
     """Measures what is missing, and appends each shard to its log as soon as it is there."""
     questions = [
         (key, shard)
         for key in keys
         for shard in log_to_continue(folder, key, measurers[0].environment).missing
-        if shard in chosen_shards(chosen, shards_of(key.dtype))
+        if shard in chosen_shards(shards, shards_of(key.dtype))
     ]
     free: queue.SimpleQueue[Measurer] = queue.SimpleQueue()
     for measurer in measurers:
@@ -173,13 +173,13 @@ def _log(path: Path) -> tables.Log:
         raise Stop(exit_codes.USAGE, one_line(str(err), 500)) from None
 
 
-def chosen_shards(chosen: str, shards: int) -> range:
+def chosen_shards(text: str, shards: int) -> range:
     """The shards that FIRST:END names; a dtype of one shard has it in every range, for 16 bits take no time."""
-    first, _, end = chosen.partition(":")
-    if not chosen or shards == 1:
+    first, _, end = text.partition(":")
+    if not text or shards == 1:
         return range(shards)
     if not (first.isdecimal() and end.isdecimal() and int(first) < int(end)):
-        raise Stop(exit_codes.USAGE, f"--shards: got {chosen!r}, need FIRST:END with FIRST below END, as 0:64")
+        raise Stop(exit_codes.USAGE, f"--shards: got {text!r}, need FIRST:END with FIRST below END, as 0:64")
     return range(int(first), min(int(end), shards))
 
 

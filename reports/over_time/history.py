@@ -55,16 +55,16 @@ class History:
     def gather(self, files: Iterable[Path]) -> Intake:
         """Reads the records among some files that were not read before."""
         new = old = 0
-        refused = []
+        refusals = []
         for path in files:
             try:
                 is_new = self._read(path)
             except (RecordError, OSError) as err:
-                refused.append(f"{path}: {one_line(str(err), 300)}")
+                refusals.append(f"{path}: {one_line(str(err), 300)}")
                 continue
             new += is_new is True
             old += is_new is False
-        return Intake(new, old, tuple(refused))
+        return Intake(new, old, tuple(refusals))
 
     def _read(self, path: Path) -> bool | None:
         """True for a new record, False for one that is there already, None for a file that is no record."""

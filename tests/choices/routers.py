@@ -131,8 +131,8 @@ def _grouped(of_group: Callable[[Tensor], Tensor], dropped: float = 0.0) -> Call
     def kernel(x: Tensor, router: Tensor) -> tuple[Tensor, Tensor]:
         scores = torch.sigmoid(x @ router)
         groups = scores.unflatten(-1, (GROUPS, -1))
-        chosen = of_group(groups).topk(GROUPS // 2, sorted=False).indices
-        mask = torch.zeros(len(x), GROUPS, dtype=torch.bool).scatter(1, chosen, True)
+        indices = of_group(groups).topk(GROUPS // 2, sorted=False).indices
+        mask = torch.zeros(len(x), GROUPS, dtype=torch.bool).scatter(1, indices, True)
         allowed = groups.masked_fill(~mask[..., None], dropped).flatten(1)
         which = allowed.topk(TAKEN).indices
         return scores.gather(1, which), which
@@ -145,10 +145,10 @@ def _with_capacity(keeps_first: bool, top: Top = torch.topk) -> Callable[..., ob
 
     def kernel(x: Tensor, router: Tensor) -> Tensor:
         best, which = top(torch.softmax(x @ router, -1), 1)
-        taken = torch.nn.functional.one_hot(which[:, 0], router.shape[1])
-        before = taken.cumsum(0) if keeps_first else taken.flip(0).cumsum(0).flip(0)
-        kept = (before * taken).sum(-1, keepdim=True) <= 1
-        return torch.where(kept, best, 0.0) * x
+        hits = torch.nn.functional.one_hot(which[:, 0], router.shape[1])
+        before = hits.cumsum(0) if keeps_first else hits.flip(0).cumsum(0).flip(0)
+        mask = (before * hits).sum(-1, keepdim=True) <= 1
+        return torch.where(mask, best, 0.0) * x
 
     return kernel
 

@@ -116,9 +116,9 @@ def _print_much() -> None:
 
 
 def _take_memory() -> None:
-    kept = []
+    memory = []
     for _ in range(40):
-        kept.append(bytes(100 * 2**20))  # reserved, not written to, so that the fault takes no time
+        memory.append(bytes(100 * 2**20))  # reserved, not written to, so that the fault takes no time
 
 
 def _take_shared_memory() -> None:

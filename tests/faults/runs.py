@@ -43,8 +43,8 @@ def load(folder: Path) -> Run:
     return record.load(folder / "opassay-report" / "run.json")
 
 
-def outcomes(found: Run, op: str) -> list[str]:
-    return [str(verdict.outcome) for verdict in found.verdicts if verdict.cell.op == op]
+def outcomes(run: Run, op: str) -> list[str]:
+    return [str(verdict.outcome) for verdict in run.verdicts if verdict.cell.op == op]
 
 
 def wait_for(what: Callable[[], bool], seconds: float = 30.0) -> None:

@@ -72,8 +72,10 @@ def different(comm: TorchComm) -> dict[str, Any]:
 def main() -> None:
     rank, size, store, case = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4]
     torch.set_num_threads(1)
-    kept = torch._C._distributed_c10d.FileStore(store, size)
-    dist.init_process_group("gloo", store=kept, rank=rank, world_size=size, timeout=datetime.timedelta(seconds=30))
+    file_store = torch._C._distributed_c10d.FileStore(store, size)
+    dist.init_process_group(
+        "gloo", store=file_store, rank=rank, world_size=size, timeout=datetime.timedelta(seconds=30)
+    )
     cases = {"collectives": collectives, "training": training, "different": different}
     results = {name: cases[name](TorchComm()) for name in case.split(",")}
     print(json.dumps(results))

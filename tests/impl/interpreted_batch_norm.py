@@ -80,8 +80,8 @@ class Case:
         wide = torch.float64 if dtype is torch.float64 else torch.float32
         lay = LAST[len(shape)] if "last" in name else torch.contiguous_format
         self.x, self.g = (t.to(dtype).contiguous(memory_format=lay) for t in (x, g))
-        given = (self.mean, torch.full_like(which, invstd), self.weight, self.bias, self.grad_mean, self.grad_invstd)
-        self.given = [t.to(wide) for t in given]
+        operands = (self.mean, torch.full_like(which, invstd), self.weight, self.bias, self.grad_mean, self.grad_invstd)
+        self.given = [t.to(wide) for t in operands]
         dims = (0, *range(2, len(shape)))
         w, n = self.weight.view(along), self.count
         self.out = normalized * w + self.bias.view(along)
@@ -185,8 +185,8 @@ def updates(dtype: torch.dtype) -> dict[str, bool]:
         draw = torch.Generator().manual_seed(SEED)
         for momentum in (0.1, 0.0, 1.0, 1):
             for kind in {wide, dtype}:
-                given = [torch.rand(case.mean.shape, generator=draw, dtype=torch.float64).to(kind) for _ in range(2)]
-                ours, theirs = ([t.clone() for t in given] for _ in range(2))
+                operands = [torch.rand(case.mean.shape, generator=draw, dtype=torch.float64).to(kind) for _ in range(2)]
+                ours, theirs = ([t.clone() for t in operands] for _ in range(2))
                 version = ours[0]._version
                 x, before = case.x, MACHINE.book.launches.total()
                 out, mean, _ = operators.batch_norm_training_and_update(

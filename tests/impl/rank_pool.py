@@ -82,29 +82,29 @@ class Pool:
             shared.close()
         return answers
 
-    def _hear(self, told: list[dict[str, Any]], ranks: list[int]) -> None:
+    def _hear(self, answers: list[dict[str, Any]], ranks: list[int]) -> None:
         end, waiting = time.monotonic() + LIMIT, {self.connections[rank]: rank for rank in ranks}
         while waiting and time.monotonic() < end:
             for connection in wait(list(waiting), timeout=max(0.0, end - time.monotonic())):
                 assert isinstance(connection, Connection)
                 rank = waiting.pop(connection)
                 try:
-                    told[rank] = connection.recv()
+                    answers[rank] = connection.recv()
                 except EOFError:
                     self.processes[rank].join()
-                    told[rank] = {"how": "died", "code": self.processes[rank].exitcode}
+                    answers[rank] = {"how": "died", "code": self.processes[rank].exitcode}
 
-    def _end(self, told: list[dict[str, Any]]) -> None:
+    def _end(self, answers: list[dict[str, Any]]) -> None:
         """End the group on every rank at once, and replace the processes that are gone."""
-        alive = [rank for rank, ended in enumerate(told) if ended["how"] not in ("died", "hung")]
+        alive = [rank for rank, ended in enumerate(answers) if ended["how"] not in ("died", "hung")]
         for rank in alive:
             self.connections[rank].send("end")
         for rank in alive:
             if self.connections[rank].poll(LIMIT):
                 self.connections[rank].recv()
             else:
-                told[rank] = {"how": "hung at its end"}
-        for rank, ended in enumerate(told):
+                answers[rank] = {"how": "hung at its end"}
+        for rank, ended in enumerate(answers):
             if ended["how"] in ("died", "hung", "hung at its end"):
                 self._stop(rank)
                 self.processes[rank], self.connections[rank] = self._start()

@@ -27,19 +27,19 @@ class Step:
     given: list[Tensor]
     arguments: dict[str, Any] = field(default_factory=dict)
 
-    def wrong(self, comm: Comm, found: Any) -> bool:
+    def wrong(self, comm: Comm, result: Any) -> bool:
         """Whether what a rank got is anything but what the collective means, bit for bit."""
         x = self.given[comm.rank]
         words = {"root": None, "reduction": "sum" if "reduce" in self.op else None, **self.arguments}
         exact = carry_out(Call(self.op, x.dtype, tuple(x.shape), **words), self.given, comm.rank)
         if self.op == "all_to_all":
             exact = [torch.stack(exact)]
-        found = [found] if isinstance(found, Tensor) else found
-        return len(found) != len(exact) or not all(map(_same, found, exact))
+        result = [result] if isinstance(result, Tensor) else result
+        return len(result) != len(exact) or not all(map(_same, result, exact))
 
 
-def _same(found: Tensor, exact: Tensor) -> bool:
-    return found.dtype == exact.dtype and found.shape == exact.shape and torch.equal(found, exact)
+def _same(result: Tensor, exact: Tensor) -> bool:
+    return result.dtype == exact.dtype and result.shape == exact.shape and torch.equal(result, exact)
 
 
 # ----------------------------------------------------------------------------------------------------------- the faults
@@ -81,9 +81,9 @@ def _befall(kind: str, seconds: float) -> None:
             time.sleep(seconds)
 
 
-def _altered(kind: str, made: list[Step], number: int) -> list[Step]:
+def _altered(kind: str, steps: list[Step], number: int) -> list[Step]:
     """The program of a rank that makes another call than the rest."""
-    before, step, after = made[: number - 1], made[number - 1], made[number:]
+    before, step, after = steps[: number - 1], steps[number - 1], steps[number:]
     match kind:
         case "skip":
             return before + after
@@ -183,8 +183,8 @@ def example(comm: Comm, text: str) -> str:
 
 def left_over(folder: str) -> dict[str, Any]:
     """What this process still has: threads besides this one, open files, files in its folder for them."""
-    kept = [thread for thread in threading.enumerate() if thread is not threading.current_thread()]
-    return {"threads": len(kept), "files": len(os.listdir("/proc/self/fd")), "names": os.listdir(folder)}
+    threads = [thread for thread in threading.enumerate() if thread is not threading.current_thread()]
+    return {"threads": len(threads), "files": len(os.listdir("/proc/self/fd")), "names": os.listdir(folder)}
 
 
 # ------------------------------------------------------------------------------------------------------------- the rank

@@ -81,5 +81,5 @@ def test_running_statistics_that_slices_share(in_dims: tuple[int | None, ...]) -
         with pytest.raises(RuntimeError) as refusal:
             vmap(call, in_dims)(*args)
         messages.append(str(refusal.value).splitlines()[0])
-        assert all(torch.equal(t, kept) for t, kept in zip(args, before, strict=True))
+        assert all(torch.equal(t, copies) for t, copies in zip(args, before, strict=True))
     assert messages[0] == messages[1]

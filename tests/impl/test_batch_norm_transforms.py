@@ -81,7 +81,7 @@ def test_forward_mode_in_any_memory_order(training: bool, shape: tuple[int, ...]
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("training", [True, False])
 def test_backward_every_in_dims(dtype: torch.dtype, training: bool) -> None:
-    kept = torch.float32 if dtype.itemsize == 2 else dtype
+    statistics_dtype = torch.float32 if dtype.itemsize == 2 else dtype
 
     def f(dy: Tensor, x: Tensor, w: Tensor, m: Tensor, r: Tensor) -> tuple[Tensor, ...]:
         r = r.abs() + 0.5
@@ -93,7 +93,7 @@ def test_backward_every_in_dims(dtype: torch.dtype, training: bool) -> None:
         if all(dim is None for dim in dims):
             continue
         inputs = [make(SHAPE, dim, dtype, seed) for seed, dim in zip((7, 8), dims[:2], strict=True)]
-        args = [*inputs, *_parameters(dims[2:3], dtype), *_parameters(dims[3:], kept)]
+        args = [*inputs, *_parameters(dims[2:3], dtype), *_parameters(dims[3:], statistics_dtype)]
         compare_with_loop(f, dims, args, {name: 1})
 
 

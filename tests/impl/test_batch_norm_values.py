@@ -78,10 +78,10 @@ def test_strides_of_dims_of_size_one_mean_nothing(
     mean, invstd = (_randn(3, seed=i).float() for i in (3, 4))
     for training in (True, False):
         results = []
-        for given in ((grad, x), (grad, odd), (torch.empty_strided(shape, strides, dtype=dtype).copy_(grad), x)):
+        for case in ((grad, x), (grad, odd), (torch.empty_strided(shape, strides, dtype=dtype).copy_(grad), x)):
             statistics = (mean, invstd.abs(), mean, invstd.abs())
-            grads = impl.native_batch_norm_backward(*given, None, *statistics, training, 1e-5, EVERY)
-            out = impl.native_batch_norm(given[1], None, None, mean.clone(), invstd.abs(), training, 0.1, 1e-5)[0]
+            grads = impl.native_batch_norm_backward(*case, None, *statistics, training, 1e-5, EVERY)
+            out = impl.native_batch_norm(case[1], None, None, mean.clone(), invstd.abs(), training, 0.1, 1e-5)[0]
             results.append((*grads, out))
         for other in results[1:]:
             assert all(
@@ -95,9 +95,9 @@ def test_deterministic_algorithms_give_the_same_values(layout: torch.memory_form
     judge = Judge(load_op("native_batch_norm"), "opassay", contract("float32"))
     torch.use_deterministic_algorithms(True)
     try:
-        for given in (x, x[:, :, 0, 0]):
-            judge.hold(Sample(_args(given)), ())
-            judge.hold(Sample(_args(given)), ("vjp",), "eager")
+        for case in (x, x[:, :, 0, 0]):
+            judge.hold(Sample(_args(case)), ())
+            judge.hold(Sample(_args(case)), ("vjp",), "eager")
         assert impl.native_batch_norm(*_args(x))[0].is_contiguous(memory_format=layout)
     finally:
         torch.use_deterministic_algorithms(False)
@@ -151,9 +151,9 @@ def test_one_element_per_channel_has_no_unbiased_variance() -> None:
 def test_an_input_of_shape_zero_is_what_torch_has_for_it() -> None:
     for training in (False, True):
         weight, bias = torch.ones(2, requires_grad=True), torch.zeros(2, requires_grad=True)
-        given = torch.ones(0, requires_grad=True)
-        out = impl.batch_norm(given, None, None, weight, bias, training)
-        need = torch.nn.functional.batch_norm(given, None, None, weight, bias, training)
+        operands = torch.ones(0, requires_grad=True)
+        out = impl.batch_norm(operands, None, None, weight, bias, training)
+        need = torch.nn.functional.batch_norm(operands, None, None, weight, bias, training)
         assert torch.equal(out, need)
         assert out.requires_grad
         out.sum().backward()
@@ -182,8 +182,8 @@ def test_outputs_without_values(dtype: torch.dtype) -> None:
     for training in (True, False):
         *outputs, reserve = impl.cudnn_batch_norm(x, weight, bias, mean.clone(), var.clone(), training, 0.1, 1e-5)
         assert (reserve.shape, reserve.dtype) == ((0,), torch.uint8)
-        kept = torch.float32 if dtype is torch.bfloat16 else dtype
-        assert [(t.numel(), t.dtype) for t in outputs[1:]] == [(3 if training else 0, kept)] * 2
+        statistics_dtype = torch.float32 if dtype is torch.bfloat16 else dtype
+        assert [(t.numel(), t.dtype) for t in outputs[1:]] == [(3 if training else 0, statistics_dtype)] * 2
 
 
 def test_a_gradient_survives_a_later_update() -> None:

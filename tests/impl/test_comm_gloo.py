@@ -87,9 +87,9 @@ def test_training_on_parts_is_training_on_the_whole(ranks: list[dict[str, Any]])
     model = torch.nn.Sequential(torch.nn.Linear(4, 6), torch.nn.BatchNorm1d(6), torch.nn.Linear(6, 2)).double()
     data, target = torch.randn(12, 4).double(), torch.randn(12, 2).double()
     operands = [p.detach().numpy() for p in (*model.parameters(), data, target)]
-    read = balls(_trained, operands, contract("float64", order=1))
+    readings = balls(_trained, operands, contract("float64", order=1))
     names = [name for name, _ in model.named_parameters()] + ["1.running_mean", "1.running_var"]
-    for name, ball in zip(names, read, strict=True):
+    for name, ball in zip(names, readings, strict=True):
         mine = [np.reshape(result["training"][name], ball.shape) for result in ranks]
         assert all(np.array_equal(m, mine[0]) for m in mine), f"{name} differs between ranks"
         assert np.all(np.abs(mine[0] - ball.centre) <= ball.radii()), name

@@ -122,8 +122,10 @@ def test_a_world_runs_again_and_leaves_the_process_as_it_was() -> None:
 def _one_differs(**changes: Any) -> Any:
     def program(comm: Comm) -> Any:
         usual: dict[str, Any] = {"dtype": torch.float32, "length": 3, "reduction": "sum", "tag": "a"}
-        given = usual | (changes if comm.rank == 1 else {})
-        return comm.all_reduce(torch.ones(given["length"], dtype=given["dtype"]), given["reduction"], given["tag"])
+        options = usual | (changes if comm.rank == 1 else {})
+        return comm.all_reduce(
+            torch.ones(options["length"], dtype=options["dtype"]), options["reduction"], options["tag"]
+        )
 
     return program
 
@@ -168,12 +170,12 @@ FAILURES = [
 ]
 
 
-@pytest.mark.parametrize(("name", "program", "told"), FAILURES, ids=[f[0] for f in FAILURES])
-def test_a_failure_names_ranks_calls_and_numbers(name: str, program: Any, told: list[str]) -> None:
+@pytest.mark.parametrize(("name", "program", "words"), FAILURES, ids=[f[0] for f in FAILURES])
+def test_a_failure_names_ranks_calls_and_numbers(name: str, program: Any, words: list[str]) -> None:
     for order in ("rank", "random"):
         with pytest.raises(CommError) as info:
             LockstepWorld(4, order=order).run(program)
-        assert all(part in str(info.value) for part in told), str(info.value)
+        assert all(part in str(info.value) for part in words), str(info.value)
     print(f"\n{name:28s} {str(info.value)[:150]}")
     assert LockstepWorld(4).run(_program) == [10.0] * 4
 

@@ -56,19 +56,19 @@ def test_a_buffer_that_is_read_is_not_written() -> None:
     assert home(x.zero_() + y).tolist() == [2.0, 2.0, 2.0]
 
 
-@pytest.mark.parametrize("kept", [False, True])
-def test_memory_is_not_used_again_while_another_stream_may_use_it(kept: bool) -> None:
+@pytest.mark.parametrize("reused", [False, True])
+def test_memory_is_not_used_again_while_another_stream_may_use_it(reused: bool) -> None:
     fabric = HostFabric(1)
     main, side = fabric.stream(fabric.devices[0]), fabric.side_stream(fabric.devices[0])
     x = fabric.copy(torch.ones(3), fabric.devices[0], side)
     fabric.wait(main, side)
     y = x + 1
-    if kept:
+    if reused:
         fabric.keep(x, main)
     del x
     gc.collect()
     assert home(y).tolist() == [2.0, 2.0, 2.0]
-    if kept:
+    if reused:
         fabric.check()
     else:
         with pytest.raises(RaceError, match="not kept"):

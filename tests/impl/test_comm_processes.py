@@ -217,7 +217,7 @@ def test_nothing_stays_in_the_processes(pool: Pool) -> None:
     ended = pool.run("faulty", 2, options={"deadline": 0.3}, faults=[(1, "delay", 3, 0.8)])
     assert [each["how"] for each in ended] == ["CommError"] * 2
     end = time.monotonic() + 15
-    while (left := pool.left_over()) != pool.fresh and time.monotonic() < end:
+    while (remains := pool.left_over()) != pool.fresh and time.monotonic() < end:
         time.sleep(0.1)
-    assert left == pool.fresh
+    assert remains == pool.fresh
     assert _shared_memory(pool) == []

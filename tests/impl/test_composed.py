@@ -40,18 +40,18 @@ def _calls() -> list[tuple[str, tuple[Any, ...]]]:
 
 @pytest.mark.parametrize("call", range(len(_calls())))
 def test_the_composition_has_the_bits_of_the_expression_and_the_strides_of_the_fake(call: int) -> None:
-    name, given = _calls()[call]
+    name, operands = _calls()[call]
     op = Operator.registry[name]
     assert isinstance(op, Composed)
     # `overload` goes to the kernel that is registered for the CPU, and a call of the op evaluates the expression.
-    composed, expressed, faked = op.overload(*given), op(*given), op.kernels.fake(op.arguments(given))
+    composed, expressed, faked = op.overload(*operands), op(*operands), op.kernels.fake(op.arguments(operands))
     outputs = [out if isinstance(out, tuple) else (out,) for out in (composed, expressed, faked)]
     for value, expected, like in zip(*outputs, strict=True):
         assert (value is None) == (expected is None) == (like is None)
         if value is not None:
             assert torch.equal(value, expected)
             assert (value.dtype, value.shape, value.stride()) == (like.dtype, like.shape, like.stride())
-            for t in given:
+            for t in operands:
                 assert not isinstance(t, Tensor) or t._is_zerotensor() or t.data_ptr() != value.data_ptr()
 
 

@@ -142,10 +142,10 @@ def test_mistakes_in_a_vmap_rule_are_named_as_torch_names_them(members: dict[str
 def test_reserved_names_on_a_context_are_refused() -> None:
     with pytest.raises(RuntimeError, match=r"reserves the .*_pt_inner_ctx.* field on ctx"):
         vmap(_double(generate_vmap_rule=True, setup_context=_reserved).apply)(X)
-    taken = types.SimpleNamespace(_pt_new_saved_tensors=())
+    context = types.SimpleNamespace(_pt_new_saved_tensors=())
     with pytest.raises(RuntimeError, match=r"reserves the .*_pt_new_saved_tensors.* field on ctx"):
-        CtxWithSavedTensors(taken, ())
-    assert WrappedCtx(WrappedCtx(taken))._pt_new_saved_tensors == ()
+        CtxWithSavedTensors(context, ())
+    assert WrappedCtx(WrappedCtx(context))._pt_new_saved_tensors == ()
 
 
 def test_two_backwards_are_refused() -> None:
@@ -309,12 +309,12 @@ class Written(Function):
 
 
 def test_an_argument_that_is_written_stays_the_object_that_was_passed() -> None:
-    seen: list[bool] = []
+    arguments: list[bool] = []
 
     def f(x: Tensor) -> Tensor:
         own = x.clone()
-        written, step = Written.apply(own)
-        seen.append(written is own and not step.requires_grad)
+        result, step = Written.apply(own)
+        arguments.append(result is own and not step.requires_grad)
         square: Tensor = own * own  # the object that was passed: value and derivatives are those after the write
         return square
 
@@ -326,7 +326,7 @@ def test_an_argument_that_is_written_stays_the_object_that_was_passed() -> None:
         assert torch.equal(vmap(transform(f))(X.reshape(3, 1)), 18 * X.reshape(3, 1))
     assert torch.equal(jacfwd(lambda x: jvp(f, (x,), (x,))[1])(X), torch.diag(36 * X))
     assert torch.equal(jacrev(lambda x: jvp(f, (x,), (x,))[1])(X), torch.diag(36 * X))
-    assert all(seen)
+    assert all(arguments)
 
 
 def test_what_is_marked_under_vmap_is_marked() -> None:

@@ -170,19 +170,19 @@ def test_one_graph_is_refused_with_a_reason() -> None:
         torch.compile(rounded, backend="aot_eager", fullgraph=True)(X)
 
 
-@pytest.mark.parametrize("told", [(2, (3, 4)), [2, 3], "text"])
-def test_an_argument_that_is_a_container_is_no_tensor_under_jvp_of_vmap(told: Any) -> None:
+@pytest.mark.parametrize("last", [(2, (3, 4)), [2, 3], "text"])
+def test_an_argument_that_is_a_container_is_no_tensor_under_jvp_of_vmap(last: Any) -> None:
     class Product(Function):
         generate_vmap_rule = True
 
         @staticmethod
-        def forward(x: Any, told: Any, y: Any) -> Any:
+        def forward(x: Any, last: Any, y: Any) -> Any:
             return x * y
 
         @staticmethod
         def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
             x, seen, y = inputs
-            assert seen == told
+            assert seen == last
             ctx.save_for_forward(x, y)
 
         @staticmethod
@@ -191,7 +191,7 @@ def test_an_argument_that_is_a_container_is_no_tensor_under_jvp_of_vmap(told: An
             return t_x * y + x * t_y
 
     x, y = torch.arange(6.0).reshape(2, 3), torch.arange(3.0)
-    batched = torch.func.vmap(lambda a, b: Product.apply(a, told, b), in_dims=(0, None))
+    batched = torch.func.vmap(lambda a, b: Product.apply(a, last, b), in_dims=(0, None))
     moved = torch.func.jvp(batched, (x, y), (torch.ones_like(x), torch.ones_like(y)))[1]
     assert torch.equal(moved, x + y)
 

@@ -207,8 +207,8 @@ def test_saved(wanted: str, expected: tuple[int, ...]) -> None:
         return t
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
-        kept = group_norm(x, 3, w, b)
-    assert kept.requires_grad is bool(wanted)
+        copies = group_norm(x, 3, w, b)
+    assert copies.requires_grad is bool(wanted)
     assert sorted(saved.values(), reverse=True) == list(expected)
 
 

@@ -35,11 +35,11 @@ def test_what_is_no_tensor_is_returned_as_it_is() -> None:
 
 
 def _hooked(module: torch.nn.Module, x: Tensor) -> tuple[list[Any], Tensor]:
-    seen: list[Any] = []
-    handle = module.register_full_backward_hook(lambda m, grad_in, grad_out: seen.append((grad_in, grad_out)))
+    cotangents: list[Any] = []
+    handle = module.register_full_backward_hook(lambda m, grad_in, grad_out: cotangents.append((grad_in, grad_out)))
     (gradient,) = torch.autograd.grad(module(x).square().sum(), x)
     handle.remove()
-    return seen, gradient
+    return cotangents, gradient
 
 
 def test_module_hooks_see_the_same_through_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,11 +87,11 @@ def test_nothing_needs_a_gradient_where_gradients_are_disabled() -> None:
 def test_a_missing_cotangent_is_zeros_for_hooks() -> None:
     x, y = torch.randn(2, requires_grad=True), torch.randn(2, requires_grad=True)
     a, b = backward_hook_identity(x, y)
-    seen: list[Any] = []
+    cotangents: list[Any] = []
     assert a.grad_fn is not None
-    a.grad_fn.register_hook(lambda grad_in, grad_out: seen.append(grad_in))
+    a.grad_fn.register_hook(lambda grad_in, grad_out: cotangents.append(grad_in))
     torch.autograd.grad(a.sum(), x)
-    assert torch.equal(seen[0][1], torch.zeros_like(b))
+    assert torch.equal(cotangents[0][1], torch.zeros_like(b))
 
 
 def test_nested_transforms() -> None:

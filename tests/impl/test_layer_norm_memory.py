@@ -24,8 +24,8 @@ def saved_elements(call: Any) -> list[int]:
         return t
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
-        kept = call()
-    del kept
+        result = call()
+    del result
     return sorted(saved.values(), reverse=True)
 
 
@@ -58,10 +58,10 @@ def test_backward_in_double_backward() -> None:
     x, w, _ = operands()
     dy = torch.randn(ROWS, LENGTH, requires_grad=True)
     mean, rstd = torch.zeros(ROWS, 1), torch.ones(ROWS, 1)
-    kept = saved_elements(
+    saved = saved_elements(
         lambda: native_layer_norm_backward(dy, x, (LENGTH,), mean, rstd, w, None, [True, True, False])
     )
-    assert kept == [ROWS * LENGTH, ROWS, LENGTH]
+    assert saved == [ROWS * LENGTH, ROWS, LENGTH]
     assert not saved_elements(
         lambda: native_layer_norm_backward(dy, x, (LENGTH,), mean, rstd, w, w, [False, False, True])
     )

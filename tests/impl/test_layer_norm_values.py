@@ -155,11 +155,11 @@ def test_gradients_of_a_transposed_input_have_the_strides_of_the_shape_rule(dtyp
     x, g = (torch.randn(length, 4, 3).to(dtype).transpose(0, 2) for _ in range(2))
     w, b = torch.randn(2, length).to(dtype)
     _, mean, rstd = native_layer_norm(x, (length,), w, b, 1e-5)
-    given: list[Any] = [g, x, (length,), mean, rstd, w, b, [True, True, True]]
+    operands: list[Any] = [g, x, (length,), mean, rstd, w, b, [True, True, True]]
     with FakeTensorMode() as mode:
-        fake: list[Any] = [mode.from_tensor(t) if isinstance(t, Tensor) else t for t in given]
+        fake: list[Any] = [mode.from_tensor(t) if isinstance(t, Tensor) else t for t in operands]
         need: Any = native_layer_norm_backward(*fake)
-    got: Any = native_layer_norm_backward(*given)
+    got: Any = native_layer_norm_backward(*operands)
     assert [t.stride() for t in got] == [t.stride() for t in need]
 
 

@@ -125,17 +125,17 @@ def test_backward_every_in_dims(dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("mask", list(itertools.product((True, False), repeat=3))[:-1], ids=str)
 def test_backward_masks(mask: tuple[bool, bool, bool]) -> None:
     """Masked outputs are None under vmap as without it."""
-    seen: list[tuple[bool, ...]] = []
+    masks: list[tuple[bool, ...]] = []
 
     def f(dy: Tensor, x: Tensor, mean: Tensor, rstd: Tensor, w: Tensor) -> tuple[Tensor, ...]:
         grads = native_layer_norm_backward(dy, x, (LENGTH,), mean, rstd, w, w, mask)
-        seen.append(tuple(t is not None for t in grads))
+        masks.append(tuple(t is not None for t in grads))
         return tuple(t for t in grads if t is not None)
 
     shapes = ((ROWS, LENGTH), (ROWS, LENGTH), (ROWS, 1), (ROWS, 1), (LENGTH,))
     args = tuple(make(shape, 0, torch.float64, i) for i, shape in enumerate(shapes))
     compare_with_loop(f, (0,) * 5, args, "layer_norm_backward")
-    assert set(seen) == {mask}
+    assert set(masks) == {mask}
 
 
 def test_nested_with_mixed_batches() -> None:

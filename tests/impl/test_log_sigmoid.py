@@ -18,15 +18,15 @@ DTYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
 
 @pytest.mark.parametrize("op", [log_sigmoid, log_sigmoid_forward])
 @pytest.mark.parametrize(
-    ("given", "kind", "text"),
+    ("operands", "kind", "text"),
     [
         (X.long(), NotImplementedError, "got input of dtype=torch.int64, need float64"),
         ([1.0], TypeError, "got input=[1.0], need a Tensor."),
     ],
 )
-def test_forward_mistake(op: Any, given: Any, kind: type[Exception], text: str) -> None:
+def test_forward_mistake(op: Any, operands: Any, kind: type[Exception], text: str) -> None:
     with pytest.raises(kind) as caught:
-        op(given)
+        op(operands)
     assert str(caught.value).startswith(f"{op.__name__}: {text}")
 
 

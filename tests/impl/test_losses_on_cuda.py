@@ -24,7 +24,7 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def found() -> dict[str, str]:
+def faults() -> dict[str, str]:
     """What went wrong in each case; nothing where it is empty."""
     command = [sys.executable, "-W", "ignore", "-m", interpreted_losses.__name__]
     done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
@@ -34,9 +34,9 @@ def found() -> dict[str, str]:
 
 
 @pytest.mark.parametrize("case", interpreted_losses.CASES)
-def test_case(case: str, found: dict[str, str]) -> None:
-    assert found[case] == ""
+def test_case(case: str, faults: dict[str, str]) -> None:
+    assert faults[case] == ""
 
 
-def test_every_case_was_run(found: dict[str, str]) -> None:
-    assert set(found) == set(interpreted_losses.CASES)
+def test_every_case_was_run(faults: dict[str, str]) -> None:
+    assert set(faults) == set(interpreted_losses.CASES)

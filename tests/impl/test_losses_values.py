@@ -25,10 +25,10 @@ def gradient(loss: Any, x: Tensor, *args: Any) -> tuple[Tensor, Tensor]:
 
 @BOTH
 @pytest.mark.parametrize(("reduction", "value"), [("mean", math.nan), ("sum", 0.0), ("none", 0.0)])
-@pytest.mark.parametrize("held", [0.5, math.nan, -math.inf])
-def test_all_ignored(loss: Any, reduction: str, value: float, held: float) -> None:
+@pytest.mark.parametrize("fill", [0.5, math.nan, -math.inf])
+def test_all_ignored(loss: Any, reduction: str, value: float, fill: float) -> None:
     """0 / 0 for the mean; the gradient is 0 in every reduction, whatever the rows hold."""
-    out, grad = gradient(loss, torch.full((3, 4), held), ALL_IGNORED, None, -100, reduction)
+    out, grad = gradient(loss, torch.full((3, 4), fill), ALL_IGNORED, None, -100, reduction)
     assert torch.equal(out.nan_to_num(7.0), torch.full_like(out, value).nan_to_num(7.0))
     assert torch.equal(grad, torch.zeros(3, 4))
 
@@ -181,15 +181,15 @@ def test_a_gradient_does_not_keep_the_input() -> None:
     x = torch.randn(64, 32, requires_grad=True)
     weight = torch.rand(32)
     for wanted, expected in ((False, []), (True, [64 * 32])):
-        kept: list[int] = []
+        sizes: list[int] = []
 
-        def pack(t: Tensor, kept: list[int] = kept) -> Tensor:
-            kept.append(t.numel())
+        def pack(t: Tensor, sizes: list[int] = sizes) -> Tensor:
+            sizes.append(t.numel())
             return t
 
         with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
             nll_loss(x, torch.arange(32).repeat(2), weight.clone().requires_grad_(wanted))
-        assert [n for n in kept if n > 64] == expected
+        assert [n for n in sizes if n > 64] == expected
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.25])

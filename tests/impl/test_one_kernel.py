@@ -50,10 +50,10 @@ def _count(name: str, args: tuple[Any, ...], levels: int, size: int = BATCH) -> 
     tensors = [i for i, a in enumerate(args) if isinstance(a, torch.Tensor)]
 
     def f(*operands: Any) -> Any:
-        given = list(args)
+        inputs = list(args)
         for i, operand in zip(tensors, operands, strict=True):
-            given[i] = operand
-        outputs = subject(*given)
+            inputs[i] = operand
+        outputs = subject(*inputs)
         return tuple(y for y in (outputs if isinstance(outputs, (tuple, list)) else (outputs,)) if y is not None)
 
     operands = [args[i] for i in tensors]

@@ -67,8 +67,8 @@ def test_what_is_kept_gives_the_gradient_that_is_computed_again() -> None:
     x, g = torch.randn(2, 3, 6, 4, 4).unbind()
     _, base, root = kernel.cross_map_lrn2d_keeping(x, 5, 1e-2, 0.75, 1.0)
     backward = cross_map_lrn2d_backward.kernels.cpu
-    kept = backward(g, x, base, root, 5, 1e-2, 0.75, 1.0)
-    assert torch.equal(kept, backward(g, x, None, None, 5, 1e-2, 0.75, 1.0))
+    gradient = backward(g, x, base, root, 5, 1e-2, 0.75, 1.0)
+    assert torch.equal(gradient, backward(g, x, None, None, 5, 1e-2, 0.75, 1.0))
 
 
 def test_module_takes_the_place_of_torch_s() -> None:
@@ -112,7 +112,7 @@ def test_powers_do_not_depend_on_threads(shape: tuple[int, ...], dtype: torch.dt
     """Where a thread's share ends, ATen takes the power of the C library, whose bits are not those of its vectors."""
     generator = torch.Generator().manual_seed(4)
     x, g = (torch.randn(shape, generator=generator).to(dtype) for _ in range(2))
-    threads, asked = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
+    threads, algorithms = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
     results = []
     try:
         torch.use_deterministic_algorithms(True)
@@ -125,6 +125,6 @@ def test_powers_do_not_depend_on_threads(shape: tuple[int, ...], dtype: torch.dt
             results.append((out.detach(), leaf.grad))
     finally:
         torch.set_num_threads(threads)
-        torch.use_deterministic_algorithms(asked)
+        torch.use_deterministic_algorithms(algorithms)
     for other in results[1:]:
         assert all(map(torch.equal, results[0], other))

@@ -120,16 +120,16 @@ def test_backward_vmap_is_one_kernel_call(name: str, dtype: torch.dtype) -> None
 
 
 def _saved_bytes(call: Callable[[], Tensor]) -> int:
-    kept: dict[int, int] = {}
+    sizes: dict[int, int] = {}
 
     def pack(t: Tensor) -> Tensor:
-        kept[t.untyped_storage().data_ptr()] = t.untyped_storage().nbytes()
+        sizes[t.untyped_storage().data_ptr()] = t.untyped_storage().nbytes()
         return t
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
         out = call()
     del out
-    return sum(kept.values())
+    return sum(sizes.values())
 
 
 @pytest.mark.parametrize("name", FORWARD)

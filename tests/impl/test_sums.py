@@ -33,8 +33,8 @@ def on_threads(run: Callable[[], tuple[Tensor, ...]]) -> list[tuple[Tensor, ...]
     return results
 
 
-def differ(found: list[tuple[Tensor, ...]]) -> bool:
-    return any(not torch.equal(a, b) for other in found[1:] for a, b in zip(found[0], other, strict=True))
+def differ(results: list[tuple[Tensor, ...]]) -> bool:
+    return any(not torch.equal(a, b) for other in results[1:] for a, b in zip(results[0], other, strict=True))
 
 
 def second_order(x: Tensor, cotangent: Tensor, statistics: tuple[Tensor, Tensor]) -> tuple[Tensor, ...]:
@@ -120,10 +120,10 @@ def test_cross_entropy_of_one_row_on_any_number_of_threads() -> None:
     assert not differ(on_threads(run))
 
 
-@pytest.mark.parametrize("asked", [False, True])
-def test_sums_are_those_of_torch(asked: bool) -> None:
+@pytest.mark.parametrize("by_frequency", [False, True])
+def test_sums_are_those_of_torch(by_frequency: bool) -> None:
     t = torch.arange(24).reshape(2, 3, 4).to(torch.float32)  # Whole numbers, so that no sum is rounded.
-    torch.use_deterministic_algorithms(asked)
+    torch.use_deterministic_algorithms(by_frequency)
     for dims in ((0,), (0, 2), (-1,), (0, 1, 2)):
         assert torch.equal(sums.total(t, dims), t.sum(dims))
         assert torch.equal(sums.mean(t, dims, keepdim=True), t.mean(dims, keepdim=True))

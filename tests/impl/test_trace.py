@@ -15,7 +15,7 @@ DTYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
 
 
 @pytest.mark.parametrize(
-    ("given", "kind", "text"),
+    ("operands", "kind", "text"),
     [
         (torch.ones(3), RuntimeError, "got input of shape=[3], need two dims."),
         (torch.ones(2, 3, 4), RuntimeError, "got input of shape=[2, 3, 4], need two dims."),
@@ -24,9 +24,9 @@ DTYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
         ([[1.0]], TypeError, "got input=[[1.0]], need a Tensor."),
     ],
 )
-def test_mistake(given: Any, kind: type[Exception], text: str) -> None:
+def test_mistake(operands: Any, kind: type[Exception], text: str) -> None:
     with pytest.raises(kind) as caught:
-        trace(given)
+        trace(operands)
     assert str(caught.value).startswith(f"trace: {text}")
     assert type(caught.value) is kind
 
@@ -70,10 +70,10 @@ def test_the_jacobian_is_the_identity(shape: tuple[int, int]) -> None:
 
 
 def test_nothing_is_kept_for_backward() -> None:
-    kept: list[Tensor] = []
-    with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t), lambda t: t):
+    tensors: list[Tensor] = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: tensors.append(t), lambda t: t):
         trace(torch.ones(3, 3, requires_grad=True))
-    assert kept == []
+    assert tensors == []
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -180,8 +180,8 @@ def _vjp_path(f: Callable[..., Tensor], order: int) -> Callable[..., Tensor]:
     """The three cotangents for a cotangent that depends on the output, as one tensor."""
 
     def path(*args: Tensor) -> Tensor:
-        taken: Any = vjp(f, *args)
-        out, pullback = taken
+        result: Any = vjp(f, *args)
+        out, pullback = result
         cotangents: Any = pullback((out * (0.2 + order)).sin())
         dx, dw, db = cotangents
         total: Tensor = dx + dw.sum() + db

@@ -74,12 +74,12 @@ def release() -> None:
 
 def _end_all() -> None:
     _RELEASED.set()
-    for held in _HELD:
-        if isinstance(held, subprocess.Popen):
-            held.kill()
-            held.wait()
-        elif hasattr(held, "close"):
-            held.close()
+    for thing in _HELD:
+        if isinstance(thing, subprocess.Popen):
+            thing.kill()
+            thing.wait()
+        elif hasattr(thing, "close"):
+            thing.close()
     _HELD.clear()
     _RELEASED.clear()
 

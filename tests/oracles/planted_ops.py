@@ -73,25 +73,25 @@ def sample(seed: int, dtype: str = "float32", lead: tuple[int, ...] = (4,), n: i
     return Sample(pairs[0], seed, slices=tuple(pairs[1:]))
 
 
-def judged(check: Check, op: Op, given: Sample, dtype: str = "float32") -> Tally:
+def judged(check: Check, op: Op, sample: Sample, dtype: str = "float32") -> Tally:
     """What was counted of one sample; raises the violation, if any."""
     judge = Judge(op, "opassay", contract(dtype))
-    check(judge, given)
+    check(judge, sample)
     return judge.tally
 
 
-def violation(check: Check, op: Op, given: Sample, dtype: str = "float32") -> Violation | None:
+def violation(check: Check, op: Op, sample: Sample, dtype: str = "float32") -> Violation | None:
     """What a check finds in one sample."""
     try:
-        judged(check, op, given, dtype)
-    except Violation as found:
-        return found
+        judged(check, op, sample, dtype)
+    except Violation as error:
+        return error
     return None
 
 
-def violations(check: Check, op: Op, given: Sequence[Sample], dtype: str = "float32") -> list[str]:
+def violations(check: Check, op: Op, samples: Sequence[Sample], dtype: str = "float32") -> list[str]:
     """The codes that a check finds in samples; "-" where it finds nothing."""
-    results = [violation(check, op, one, dtype) for one in given]
+    results = [violation(check, op, one, dtype) for one in samples]
     return ["-" if v is None else v.code.name for v in results]
 
 
@@ -161,8 +161,8 @@ def accumulating(subject: Subject, **changes: Any) -> Op:
 
 def accumulating_sample(seed: int, slices: int = 0) -> Sample:
     """x, w and the total, and as many further ones as a batch needs."""
-    given = sample(seed, slices=slices)
-    rows = [(*args, tensor((seed, i, 2), (1,))) for i, args in enumerate((given.args, *given.slices))]
+    case = sample(seed, slices=slices)
+    rows = [(*args, tensor((seed, i, 2), (1,))) for i, args in enumerate((case.args, *case.slices))]
     return Sample(rows[0], seed, slices=tuple(rows[1:]))
 
 

@@ -26,8 +26,8 @@ def name_of(dtype: torch.dtype) -> str:
 
 def read(spec: Spec, tensors: tuple[Tensor, ...], **terms: Any) -> tuple[Any, ...]:
     """The balls and choices of a spec, in the contract of the first tensor's dtype with other terms."""
-    asked = replace(contract(name_of(tensors[0].dtype)), **terms)
-    return balls(traced(spec, *tensors), [x.double().numpy() for x in tensors], asked)
+    allowance = replace(contract(name_of(tensors[0].dtype)), **terms)
+    return balls(traced(spec, *tensors), [x.double().numpy() for x in tensors], allowance)
 
 
 def accepted(candidate: Tensor, ball: Ball) -> Any:

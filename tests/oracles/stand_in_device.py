@@ -30,9 +30,9 @@ class DeviceTensor(Tensor):
     @staticmethod
     def __new__(cls, host: Tensor) -> DeviceTensor:
         more: dict[str, Any] = {"strides": host.stride(), "storage_offset": host.storage_offset(), "dtype": host.dtype}
-        made: DeviceTensor = Tensor._make_wrapper_subclass(cls, host.shape, device=DEVICE, **more)
-        made.host = host
-        return made
+        tensor: DeviceTensor = Tensor._make_wrapper_subclass(cls, host.shape, device=DEVICE, **more)
+        tensor.host = host
+        return tensor
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]  # unannotated there
         return f"device_of({self.host!r})"

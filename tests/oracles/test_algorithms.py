@@ -44,8 +44,8 @@ def _accepted(formula: Callable[..., Any], operands: Sequence[Any], computed: An
 
     for other in algorithms(formula, allowed):
         algorithm_of(stated)(other)
-    read, *_ = balls(stated, operands, contract("float32", algorithms=frozenset(allowed)))
-    places = accept.place_in_accept_sets(np.asarray(computed, dtype=np.float64), BINARY32, read, None)
+    ball, *_ = balls(stated, operands, contract("float32", algorithms=frozenset(allowed)))
+    places = accept.place_in_accept_sets(np.asarray(computed, dtype=np.float64), BINARY32, ball, None)
     assert places.judged.mean() > 0.9
     return bool(places.accepted.all())
 
@@ -230,10 +230,10 @@ def test_an_op_may_promise_an_algorithm_by_its_name(dtype: str) -> None:
     """The names that a declaration allows reach the formula's algorithms through every path."""
     native = load_op("layer_norm")
     rows = tensor((3,), (3000, 2), dtype) + 30
-    for allowed, refused in ((frozenset[str](), True), (frozenset((FOLDED,)), False)):
+    for allowed, wrong in ((frozenset[str](), True), (frozenset((FOLDED,)), False)):
         op = replace(native, subjects={"opassay": _folded_layer_norm}).changed(algorithms=allowed)
-        given = Sample((rows, (2,), None, None, 1e-5))
-        assert (violation(check_values, op, given, dtype) is not None) == refused
+        sample = Sample((rows, (2,), None, None, 1e-5))
+        assert (violation(check_values, op, sample, dtype) is not None) == wrong
 
 
 def _folded_layer_norm(x: Tensor, shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Tensor:
@@ -244,24 +244,24 @@ def _folded_layer_norm(x: Tensor, shape: Any, weight: Any = None, bias: Any = No
 
 def test_a_failure_names_the_algorithm_that_would_have_to_be_allowed() -> None:
     native = load_op("layer_norm")
-    given = Sample((tensor((3,), (3000, 2)) + 30, (2,), None, None, 1e-5))
-    refused = violation(check_values, replace(native, subjects={"opassay": _folded_layer_norm}), given)
-    assert refused is not None
-    assert refused.allowance is not None
-    assert refused.allowance() == "it would be accepted if the declaration allowed algorithms={'folded'}"
+    sample = Sample((tensor((3,), (3000, 2)) + 30, (2,), None, None, 1e-5))
+    failure = violation(check_values, replace(native, subjects={"opassay": _folded_layer_norm}), sample)
+    assert failure is not None
+    assert failure.allowance is not None
+    assert failure.allowance() == "it would be accepted if the declaration allowed algorithms={'folded'}"
     wrong = replace(native, subjects={"opassay": lambda *args: _folded_layer_norm(*args) * (1 + 2.0**-10)})
-    refused = violation(check_values, wrong, given)
-    assert refused is not None
-    assert refused.allowance is not None
-    assert refused.allowance() == ""
+    failure = violation(check_values, wrong, sample)
+    assert failure is not None
+    assert failure.allowance is not None
+    assert failure.allowance() == ""
 
 
 def test_a_failure_says_that_flushing_would_have_to_be_allowed() -> None:
     small = Sample((tensor((1,), (4, 5)) * 2.0**-100, tensor((2,), (5,)) * 2.0**-30))
-    refused = violation(check_values, declared_op(_flushed), small)
-    assert refused is not None
-    assert refused.allowance is not None
-    assert refused.allowance() == "it would be accepted if the declaration allowed flush=True"
+    failure = violation(check_values, declared_op(_flushed), small)
+    assert failure is not None
+    assert failure.allowance is not None
+    assert failure.allowance() == "it would be accepted if the declaration allowed flush=True"
 
 
 def test_a_name_of_no_algorithm_is_refused_when_the_declaration_is_made() -> None:

@@ -53,11 +53,11 @@ def _operands(formula: Formula) -> list[Any]:
 def _likeness(formula: Formula, computed: Any) -> Likeness:
     wide = [x.astype(np.float64) for x in _operands(formula)]
     terms, draws = contract("float32"), np.random.default_rng(SEED)
-    (read,) = balls(formula, wide, terms)
-    assert np.all(np.abs(computed - read.centre) <= read.half_widths(BINARY32)), "within the worst case"
-    (spread,) = spreads([read], [BINARY32], Evaluations(formula, wide, terms, draws))
+    (ball,) = balls(formula, wide, terms)
+    assert np.all(np.abs(computed - ball.centre) <= ball.half_widths(BINARY32)), "within the worst case"
+    (spread,) = spreads([ball], [BINARY32], Evaluations(formula, wide, terms, draws))
     assert spread is not None
-    result = likeness(computed.astype(np.float64), BINARY32, read, spread)
+    result = likeness(computed.astype(np.float64), BINARY32, ball, spread)
     assert result is not None
     return result
 
@@ -87,22 +87,22 @@ def test_one_element_that_is_off_is_suspect() -> None:
 def test_a_formula_without_errors_says_nothing() -> None:
     values = np.arange(4.0)
     terms, draws = contract("float32"), np.random.default_rng(SEED)
-    (read,) = balls(np.negative, [values], terms)
-    (spread,) = spreads([read], [BINARY32], Evaluations(np.negative, [values], terms, draws))
+    (ball,) = balls(np.negative, [values], terms)
+    (spread,) = spreads([ball], [BINARY32], Evaluations(np.negative, [values], terms, draws))
     assert spread is not None
-    assert likeness(-values, BINARY32, read, spread) is None
+    assert likeness(-values, BINARY32, ball, spread) is None
 
 
 def test_an_overflow_of_the_output_is_not_suspect() -> None:
     x, y = (np.random.default_rng(SEED).standard_normal(40) * 200 for _ in range(2))
     values = [round_array(FORMATS["float16"], v) for v in (x, y)]
     terms, draws = contract("float16"), np.random.default_rng(SEED)
-    (read,) = balls(np.multiply, values, terms)
-    (spread,) = spreads([read], [FORMATS["float16"]], Evaluations(np.multiply, values, terms, draws))
+    (ball,) = balls(np.multiply, values, terms)
+    (spread,) = spreads([ball], [FORMATS["float16"]], Evaluations(np.multiply, values, terms, draws))
     computed = round_array(FORMATS["float16"], values[0] * values[1])
     assert np.isinf(computed).any()
     assert spread is not None
-    result = likeness(computed, FORMATS["float16"], read, spread)
+    result = likeness(computed, FORMATS["float16"], ball, spread)
     assert result is not None
     assert not result.suspect
 

@@ -61,5 +61,5 @@ def test_what_has_failed_stays_as_it_is() -> None:
 
 
 def test_one_failure_answers_for_all_cells() -> None:
-    seen = [verdict(code, Outcome.VERIFIED, LINE) for code in ("FWD", "VJP")]
-    assert failed([*seen, verdict("PURE"), verdict("PURE", dtype="float64")]) == [2]
+    verdicts = [verdict(code, Outcome.VERIFIED, LINE) for code in ("FWD", "VJP")]
+    assert failed([*verdicts, verdict("PURE"), verdict("PURE", dtype="float64")]) == [2]

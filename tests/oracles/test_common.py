@@ -136,11 +136,11 @@ GRADIENTS: dict[str, tuple[Callable[..., Any], Callable[[int], tuple[Any, ...]],
 }  # fmt: skip
 
 
-def _gradient(op: Callable[..., Any], given: tuple[Any, ...]) -> Callable[..., Any]:
+def _gradient(op: Callable[..., Any], operands: tuple[Any, ...]) -> Callable[..., Any]:
     """The gradient of an op in its first argument, with its algorithms."""
 
     def of(one: Callable[..., Any]) -> Callable[..., Any]:
-        return lambda x, g: vjp(lambda leaf: one(leaf, *given), (x,))[1](g)
+        return lambda x, g: vjp(lambda leaf: one(leaf, *operands), (x,))[1](g)
 
     formula = of(op)
     for other in algorithms(op):
@@ -159,9 +159,9 @@ def test_right_evaluations_of_a_gradient_stay_in_their_accept_sets(name: str) ->
         x = torch.from_numpy(rng.standard_normal((64, n)) * 3 + offset).float()
         g = torch.from_numpy(rng.standard_normal((64, n)) + 10 * (seed % 3 == 0)).float()
         values = [x.double().numpy(), g.double().numpy()]
-        (read,) = balls(_gradient(op, others(n)), values, contract("float32", "cpu", 1))
+        (ball,) = balls(_gradient(op, others(n)), values, contract("float32", "cpu", 1))
         for evaluation in evaluations:
-            places = accept.place_in_accept_sets(evaluation(x, g, rng).double().numpy(), BINARY32, read, None)
+            places = accept.place_in_accept_sets(evaluation(x, g, rng).double().numpy(), BINARY32, ball, None)
             assert places.accepted.all(), f"seed={seed}: {places.ratio.max():.3g} bounds"
             largest = max(largest, float(places.ratio.max()))
     assert largest > 0.05, f"largest error/bound {largest}: the bound is too loose to see a fault"
@@ -174,6 +174,6 @@ def test_a_slope_that_is_off_by_a_millionth_is_seen() -> None:
     right = _norm_closed(x, g, rng)
     centred = (x - x.mean(-1, keepdim=True)).double()
     wrong = (right.double() + 8e-6 * centred).float()
-    read, *_ = balls(_gradient(layer_norm, ((8,),)), [x.double().numpy(), g.double().numpy()], contract("float32"))
-    assert accept.place_in_accept_sets(right.double().numpy(), BINARY32, read, None).accepted.all()
-    assert not accept.place_in_accept_sets(wrong.double().numpy(), BINARY32, read, None).accepted.all()
+    ball, *_ = balls(_gradient(layer_norm, ((8,),)), [x.double().numpy(), g.double().numpy()], contract("float32"))
+    assert accept.place_in_accept_sets(right.double().numpy(), BINARY32, ball, None).accepted.all()
+    assert not accept.place_in_accept_sets(wrong.double().numpy(), BINARY32, ball, None).accepted.all()

@@ -40,8 +40,8 @@ def _read(f: Formula, *values: Any, terms: Contract | None = None) -> Ball:
     return result
 
 
-def _holds(found: Ball, value: Any) -> Any:
-    return np.abs(np.asarray(value, dtype=np.float64) - found.centre) <= found.radii()
+def _holds(ball: Ball, value: Any) -> Any:
+    return np.abs(np.asarray(value, dtype=np.float64) - ball.centre) <= ball.radii()
 
 
 def _centred(x: Any) -> Any:

@@ -124,11 +124,11 @@ def test_torch_is_within_the_ball_of_its_contract(dtype: str) -> None:
     pairs = [(gammaln, torch.lgamma)]
     pairs += [(lambda x, n=n: polygamma(n, x), lambda x, n=n: torch.polygamma(n, x)) for n in orders]  # type: ignore[misc]
     for formula, function in pairs:
-        (read,) = balls(formula, [x.double().numpy()], contract(dtype))
-        error = np.abs(function(x).double().numpy() - read.centre.astype(np.float64))
-        judged = np.isfinite(read.radii())
+        (ball,) = balls(formula, [x.double().numpy()], contract(dtype))
+        error = np.abs(function(x).double().numpy() - ball.centre.astype(np.float64))
+        judged = np.isfinite(ball.radii())
         assert judged.mean() > 0.9
-        assert (error <= read.radii())[judged].all()
+        assert (error <= ball.radii())[judged].all()
 
 
 def test_trigamma_of_torch_has_ten_digits_of_float64() -> None:

@@ -61,9 +61,9 @@ def test_no_algorithm_of_a_backward_op_leaves_the_ball_that_given_statistics_lea
         algorithm_of(formula)(lambda *arrays, one=algorithm: one(*arguments(*arrays)))
     for seed in range(20):
         values, rng = _with_given_statistics(seed, 300.0 * (seed % 2)), np.random.default_rng(seed)
-        read = balls(formula, values, contract("float32"))
+        ball = balls(formula, values, contract("float32"))
         for one in (formula, *algorithms(formula)):
-            for got, need in zip(one(*_legal(values, rng)), read, strict=True):
+            for got, need in zip(one(*_legal(values, rng)), ball, strict=True):
                 error, radius = np.abs(got.values - need.centre), need.radii()
                 assert (error <= radius).all(), f"seed={seed}"
                 largest = max(largest, float((error / radius).max()))
@@ -74,7 +74,7 @@ def test_no_algorithm_of_a_backward_op_leaves_the_ball_that_given_statistics_lea
 def test_a_backward_op_has_to_take_the_statistics_that_it_is_given(op: Callable[..., Any]) -> None:
     """One ulp of the mean of data far from zero is more than any rounding of an evaluation that takes it."""
     values, rng = _with_given_statistics(1, 3000.0), np.random.default_rng(1)
-    read = balls(lambda *arrays: op(*BACKWARD[op](*arrays)), values, contract("float32"))
+    ball = balls(lambda *arrays: op(*BACKWARD[op](*arrays)), values, contract("float32"))
     values[2] = values[2] + 2.0**-12
     computed = op(*BACKWARD[op](*_legal(values, rng)))
-    assert (np.abs(computed[1].values - read[1].centre) > read[1].radii()).any()
+    assert (np.abs(computed[1].values - ball[1].centre) > ball[1].radii()).any()

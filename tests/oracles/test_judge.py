@@ -69,18 +69,18 @@ def test_a_judge_tells_where_the_worst_element_is_and_by_which_word_it_was_found
         y[2, 1] = upward(upward(upward(y[2, 1])))
         return y
 
-    given = sample(1)
+    case = sample(1)
     judge = Judge(declared(wrong), "opassay", contract("float32"))
     with pytest.raises(Violation) as result:
-        judge.hold(given)
+        judge.hold(case)
     violation = result.value
     assert violation.fault is not None
     assert (violation.fault.output, violation.fault.index) == (0, (2, 1))
     assert violation.make_script is not None
-    assert violation.sample is given
+    assert violation.sample is case
     assert judge.tally.judged == 0
     with pytest.raises(Violation) as result:
-        judge.hold(given, function=wrong)
+        judge.hold(case, function=wrong)
     assert result.value.fault is not None
     assert result.value.make_script is None, "no program of the subject alone repeats it"
 
@@ -96,9 +96,9 @@ def test_a_judge_that_judges_again_counts_from_nothing_in_the_same_part() -> Non
 
 @pytest.mark.parametrize("word", [*FIRST, *SECOND, *THIRD], ids="∘".join)
 def test_a_path_takes_the_same_directions_on_both_sides_whenever_it_is_made(word: Word) -> None:
-    given = sample(3, "float64")
-    primal = (scaled(*given.args),)
-    path, again = (TransformPath.draw(declared(scaled), given, word, primal) for _ in range(2))
+    case = sample(3, "float64")
+    primal = (scaled(*case.args),)
+    path, again = (TransformPath.draw(declared(scaled), case, word, primal) for _ in range(2))
     for a, b, array in zip(path.operands, again.operands, path.arrays(), strict=True):
         assert torch.equal(a, b)
         assert np.array_equal(a.numpy(), array)
@@ -147,7 +147,7 @@ def test_nothing_writes_into_a_judge_and_directions_are_drawn_by_paths_alone() -
 
 
 @pytest.mark.parametrize(
-    ("rule", "source", "found"),
+    ("rule", "source", "lines"),
     [
         (_assigned, "judge.judged += 1", ["1: judge.judged"]),
         (_assigned, "judge.tally.part = 'large'", ["1: judge.tally.part"]),
@@ -156,5 +156,5 @@ def test_nothing_writes_into_a_judge_and_directions_are_drawn_by_paths_alone() -
         (_draws, "paths.draw_directions(likes, 1)", ["1: paths.draw_directions"]),
     ],
 )
-def test_the_rules_find_planted_violations(rule: Any, source: str, found: list[str]) -> None:
-    assert list(rule(ast.parse(source))) == found
+def test_the_rules_find_planted_violations(rule: Any, source: str, lines: list[str]) -> None:
+    assert list(rule(ast.parse(source))) == lines

@@ -35,7 +35,7 @@ def test_positions_of_any_number_of_arguments() -> None:
 def test_zeros_without_memory_are_read_as_zeros() -> None:
     """Forward AD makes ZeroTensors; torch's own array of one that is not contiguous is memory that nobody wrote."""
     for _ in range(20):
-        written = [torch.full((count,), torch.nan, dtype=torch.float64) for count in (7, 14, 7, 14)]
-        del written  # memory that is handed out again has these numbers in it
+        tensors = [torch.full((count,), torch.nan, dtype=torch.float64) for count in (7, 14, 7, 14)]
+        del tensors  # memory that is handed out again has these numbers in it
         zeros = torch._efficientzerotensor((7, 2), dtype=torch.float64).select(1, 0)
         assert to_array(zeros).tolist() == [0.0] * 7

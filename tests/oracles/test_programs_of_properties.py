@@ -29,16 +29,16 @@ def _longer_weight(args: tuple[Any, ...]) -> tuple[Any, ...]:
     return args[0], torch.ones(args[1].shape[0] + 1)
 
 
-def _ones(given: Sample) -> Sample:
-    return given.with_args((given.args[0], torch.ones_like(given.args[1])))
+def _ones(sample: Sample) -> Sample:
+    return sample.with_args((sample.args[0], torch.ones_like(sample.args[1])))
 
 
-def _integers(given: Sample) -> Sample:
-    return given.with_args(tuple((4 * a).round() for a in given.args))
+def _integers(sample: Sample) -> Sample:
+    return sample.with_args(tuple((4 * a).round() for a in sample.args))
 
 
-def _same(given: Sample) -> Sample:
-    return given
+def _same(sample: Sample) -> Sample:
+    return sample
 
 
 @dataclass(frozen=True)
@@ -57,9 +57,9 @@ class Planted:
         return replace(op.changed(nesting=3), **self.more)
 
     def found(self) -> Violation:
-        given = self.given(sample(3, self.dtype, self.lead, slices=PROPERTIES[self.property].sampling.slices))
+        case = self.given(sample(3, self.dtype, self.lead, slices=PROPERTIES[self.property].sampling.slices))
         with pytest.raises(Violation) as caught:
-            CHECKS[self.property](Judge(self.op(), "opassay", contract(self.dtype)), given)
+            CHECKS[self.property](Judge(self.op(), "opassay", contract(self.dtype)), case)
         return caught.value
 
 

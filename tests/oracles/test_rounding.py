@@ -82,9 +82,9 @@ def _largest_ratio(name: str, allowed: Contract, seeds: int) -> float:
     for seed in range(seeds):
         rng = np.random.default_rng(seed)
         values = [_random(rng, s, positive) for s in shapes]
-        read = balls(formula, values, allowed)
+        readings = balls(formula, values, allowed)
         for _ in range(3):
-            for got, need in zip(evaluate_at_random(formula, values, allowed, rng), read, strict=True):
+            for got, need in zip(evaluate_at_random(formula, values, allowed, rng), readings, strict=True):
                 radius = need.radii()
                 assert (np.abs(got - need.centre) <= radius).all(), f"seed={seed}"
                 judged = np.isfinite(radius) & (radius > 0)
@@ -292,7 +292,7 @@ def test_exp_far_below_underflow_is_judged() -> None:
 def test_a_kept_value_has_no_error_but_its_own() -> None:
     x = ball(np.array([1.0, 2.0]), contract("float32"))
     slope = x * 3.0
-    assert np.all(attach(x, slope, kept=True).radii() == 0)
+    assert np.all(attach(x, slope, always=True).radii() == 0)
     assert np.all(attach(x, slope).radii() > 0)
 
 
@@ -300,12 +300,12 @@ def test_an_exponent_that_the_format_lacks_has_its_rounding() -> None:
     terms = contract("float32")
     for value in (1e30, 1e-30, 1.5):
         exact = balls(lambda x: np.power(x, -0.25), [np.array([value])], terms)[0].radii()
-        rounded, read = (
+        rounded, ball = (
             np.float64(np.float32(-0.3)),
             balls(lambda x: np.power(x, -0.3), [np.array([value])], terms)[0],
         )
-        assert abs(value**rounded - value**-0.3) <= read.radii()[0]
-        assert read.radii()[0] / read.centre[0] > exact[0] / value**-0.25 or value == 1.5
+        assert abs(value**rounded - value**-0.3) <= ball.radii()[0]
+        assert ball.radii()[0] / ball.centre[0] > exact[0] / value**-0.25 or value == 1.5
 
 
 def test_powers_0_and_1_round_nothing_and_are_smooth_at_zero() -> None:

@@ -149,13 +149,13 @@ def test_a_block_of_results_near_their_centres_is_judged_as_each_of_them_is(
 def test_a_spec_that_has_several_ways_is_read_by_rows(norm: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The ways of group norm have the number of rows in them; those of layer norm that are named widen the bound."""
     x = torch.from_numpy(_values(((6, 4, 5),))[0]).float()
-    read = traced(norm, x)
+    formula = traced(norm, x)
     allowed = [terms(name).contract("float32") for name in ("strict", "torch")]
-    whole = [balls(read, [x.double().numpy()], each)[0] for each in allowed]
+    whole = [balls(formula, [x.double().numpy()], each)[0] for each in allowed]
     monkeypatch.setattr(rows, "LARGE", 1)
     monkeypatch.setattr(rows, "BLOCK", 45)
-    assert reading._by_rows(read, [x.double().numpy()], allowed[0]) is not None
-    parts = [balls(read, [x.double().numpy()], each)[0] for each in allowed]
+    assert reading._by_rows(formula, [x.double().numpy()], allowed[0]) is not None
+    parts = [balls(formula, [x.double().numpy()], each)[0] for each in allowed]
     for one, other in zip(whole, parts, strict=True):
         np.testing.assert_array_equal(one.centre, other.centre)
         assert (np.abs(one.radii() - other.radii()) <= 2 * SLACK * one.radii()).all()

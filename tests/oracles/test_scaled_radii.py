@@ -63,12 +63,12 @@ def _operands(size: float) -> list[Any]:
 
 
 def _element_by_element(
-    monkeypatch: pytest.MonkeyPatch, formula: Callable[..., Any], given: Any, terms: Contract
+    monkeypatch: pytest.MonkeyPatch, formula: Callable[..., Any], operands: Any, terms: Contract
 ) -> Ball:
     """The balls where no operand is called few, and no operand of the formula has a known bound."""
     with monkeypatch.context() as patched:
         patched.setattr(arithmetic, "_FEW", 10**9)
-        result: Ball = formula(*(Ball(x.centre, x.radius, terms) for x in given))
+        result: Ball = formula(*(Ball(x.centre, x.radius, terms) for x in operands))
         result.radii()
     return result
 
@@ -77,10 +77,10 @@ def _element_by_element(
 @pytest.mark.parametrize("terms", TERMS)
 @pytest.mark.parametrize("name", FORMULAS)
 def test_radii_are_those_of_every_element(name: str, terms: str, size: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    given = [ball(x, TERMS[terms]) for x in _operands(size)]
+    operands = [ball(x, TERMS[terms]) for x in _operands(size)]
     with np.errstate(all="ignore"):
-        fast: Ball = FORMULAS[name](*given)
-        slow = _element_by_element(monkeypatch, FORMULAS[name], given, TERMS[terms])
+        fast: Ball = FORMULAS[name](*operands)
+        slow = _element_by_element(monkeypatch, FORMULAS[name], operands, TERMS[terms])
         np.testing.assert_array_equal(fast.centre, slow.centre)
         ratio = fast.radii() / slow.radii()
     agree = (fast.radii() == slow.radii()) | (np.abs(ratio - 1.0) <= OPERATIONS * SLACK)

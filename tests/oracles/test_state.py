@@ -32,21 +32,21 @@ def _pinned() -> Iterator[None]:
 @pytest.mark.parametrize("name", CHANGES)
 def test_a_change_is_named_and_put_back(name: str) -> None:
     change, line = CHANGES[name]
-    with process.watched(*TIERS) as after, process.watched(*TIERS) as seen:
+    with process.watched(*TIERS) as after, process.watched(*TIERS) as changes:
         change()
-    assert [result for result in seen if result.startswith(line)], seen
+    assert [result for result in changes if result.startswith(line)], changes
     assert after == []
-    assert all(len(result) <= process.MAX_LINE for result in seen)
+    assert all(len(result) <= process.MAX_LINE for result in changes)
 
 
 @pytest.mark.parametrize("name", LEFT)
 def test_what_is_left_is_named_once(name: str) -> None:
     leave, line = LEFT[name]
-    with process.watched(process.LEFTOVERS) as seen:
+    with process.watched(process.LEFTOVERS) as changes:
         leave()
     with process.watched(process.LEFTOVERS) as after:
         pass
-    assert [result for result in seen if result.startswith(line)], seen
+    assert [result for result in changes if result.startswith(line)], changes
     assert after == []
 
 
@@ -66,13 +66,13 @@ def test_pure_finds_it(name: str) -> None:
 
 
 def test_nothing_is_found_where_nothing_changed() -> None:
-    with process.watched(*TIERS) as seen:
+    with process.watched(*TIERS) as changes:
         torch.ones(3).sum().item()
         threading.Thread(target=int).start()  # one that ends is not left
         with open(os.devnull) as file:
             file.read()
         subprocess.run(["true"], check=True)
-    assert seen == []
+    assert changes == []
 
 
 def test_modes_that_decide_numbers_are_put_back_before_the_call_returns_to_us() -> None:
@@ -81,13 +81,13 @@ def test_modes_that_decide_numbers_are_put_back_before_the_call_returns_to_us() 
         torch.set_default_dtype(torch.float64)
         raise ValueError("after the change")
 
-    with process.watched(process.SETTINGS) as seen:
+    with process.watched(process.SETTINGS) as changes:
         with pytest.raises(ValueError, match="after the change"):
             process.undisturbed(changing, (torch.ones(1),))
         assert sys.float_info.min * float(np.float64(0.5)) > 0
         assert torch.get_default_dtype() is torch.float32
-    assert seen[0] == "flush-to-zero: off -> on"
-    assert "default dtype: torch.float32 -> torch.float64" in seen
+    assert changes[0] == "flush-to-zero: off -> on"
+    assert "default dtype: torch.float32 -> torch.float64" in changes
 
 
 def test_a_cell_begins_as_in_a_fresh_process_and_gives_the_user_s_state_back() -> None:

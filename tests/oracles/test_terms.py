@@ -46,8 +46,8 @@ def test_an_allowance_that_asks_for_more_than_the_dtype_has_allows_nothing() -> 
     result = terms("strict+tf32+bfloat16_partials").contract("float32")
     assert result.products.factors == FACTORS["tf32"]
     assert result.products.partials == FORMATS["bfloat16"]
-    held = terms("strict+tf32+float16_partials+float16").contract("float16")
-    assert held.products == Products()
+    allowance = terms("strict+tf32+float16_partials+float16").contract("float16")
+    assert allowance.products == Products()
 
 
 def test_two_terms_that_allow_the_same_are_equal_and_make_one_contract() -> None:

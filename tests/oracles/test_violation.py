@@ -10,7 +10,7 @@ ASSERTED = 'x INTERNAL ASSERT FAILED at "/a/b.cpp":614'
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         (f"{ASSERTED}, please report a bug to PyTorch. Expected self.", f"{ASSERTED}. Expected self."),
         (f"{ASSERTED}, please report a bug to PyTorch. ", f"{ASSERTED}."),
@@ -23,8 +23,8 @@ ASSERTED = 'x INTERNAL ASSERT FAILED at "/a/b.cpp":614'
         ("got 1.5 - 2.5, need 3.5; 4", "got 1.5 - 2.5, need 3.5; 4"),
     ],
 )  # fmt: skip
-def test_what_torch_asks_to_be_told_is_left_out(text: str, told: str) -> None:
-    assert error_lines(RuntimeError(text)) == [told]
+def test_what_torch_asks_to_be_told_is_left_out(text: str, message: str) -> None:
+    assert error_lines(RuntimeError(text)) == [message]
 
 
 def test_the_other_lines_stay() -> None:

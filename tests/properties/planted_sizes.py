@@ -89,8 +89,8 @@ class _Tail(torch.autograd.Function):
 
 
 def _cut(x: Tensor, axis: int, first: int) -> Tensor:
-    kept = torch.arange(x.shape[axis]) < first - 1
-    return x * kept.reshape(-1, *(1,) * (x.dim() - 1 - axis)).to(x.dtype)
+    mask = torch.arange(x.shape[axis]) < first - 1
+    return x * mask.reshape(-1, *(1,) * (x.dim() - 1 - axis)).to(x.dtype)
 
 
 def stops_at(name: str, axis: str, first: int, how: str) -> Op:

@@ -55,14 +55,14 @@ def test_who_documents_nothing_of_wrong_arguments_gets_none(unchecked: bool) -> 
 
 
 def test_the_example_of_a_new_declaration_is_called_between_two_calls(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[torch.Size] = []
+    calls: list[torch.Size] = []
 
     def example(x: torch.Tensor) -> torch.Tensor:
-        seen.append(x.shape)
+        calls.append(x.shape)
         return x.exp()
 
     new = dataclasses.replace(load_op("trace"), name="new").changed(example=example)
     monkeypatch.setitem(CATALOG, "new", "planted_module")
     monkeypatch.setitem(sys.modules, "opassay.properties.catalog.planted_module", types.SimpleNamespace(OPS=(new,)))
     other_ops.calls("float32", "cpu")()
-    assert seen == [(4, 4, 6)]
+    assert calls == [(4, 4, 6)]

@@ -112,7 +112,7 @@ def test_an_op_that_raises_fails() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "outcome", "code"),
+    ("cell", "outcome", "code"),
     [
         (cell("ORD3", "float32"), Outcome.UNSUPPORTED, Code.DTYPE_OUTSIDE),
         (cell("FWD", subject="other"), Outcome.UNSUPPORTED, Code.NO_SUBJECT),
@@ -120,8 +120,8 @@ def test_an_op_that_raises_fails() -> None:
         (cell("NONE"), Outcome.UNSUPPORTED, Code.NOT_BUILT),
     ],
 )
-def test_what_is_not_asked_has_a_reason(asked: Cell, outcome: Outcome, code: Code) -> None:
-    verdict = run_cell(asked, FEW, declared(layer_norm))
+def test_what_is_not_asked_has_a_reason(cell: Cell, outcome: Outcome, code: Code) -> None:
+    verdict = run_cell(cell, FEW, declared(layer_norm))
     assert (verdict.outcome, verdict.code) == (outcome, code)
     assert verdict.reason
 
@@ -195,8 +195,8 @@ def test_a_smaller_profile_asks_the_same_questions_of_fewer_samples() -> None:
 @pytest.mark.slow
 def test_compiled_code_is_judged_where_torch_s_own_op_is_declared() -> None:
     op = dataclasses.replace(declared(layer_norm), subjects={"torch": torch.nn.functional.layer_norm})
-    held = run_cell(dataclasses.replace(cell("FWD"), subject="compiled"), Settings("brief"), op)
-    assert held.outcome == Outcome.VERIFIED, held.reason
+    verdict = run_cell(dataclasses.replace(cell("FWD"), subject="compiled"), Settings("brief"), op)
+    assert verdict.outcome == Outcome.VERIFIED, verdict.reason
     unasked = run_cell(dataclasses.replace(cell("LAW"), subject="compiled"), Settings("brief"), op)
     assert unasked.outcome == Outcome.UNSUPPORTED
     assert "not asked of compiled code" in unasked.reason

@@ -125,13 +125,13 @@ def test_shrinking_keeps_the_magnitude_of_the_first_failure() -> None:
         y = impl.layer_norm(x, shape, weight, bias, eps)
         if x.ndim == 3:
             return y * 2 + 1
-        return y + 2e-6 * y.abs().amax() if len(seen) > 3 else y
+        return y + 2e-6 * y.abs().amax() if len(magnitudes) > 3 else y
 
-    seen: list[int] = []
+    magnitudes: list[int] = []
 
     def counted(*args: Any) -> Tensor:
         y = op(*args)
-        seen.extend([1] * (args[0].ndim == 3))
+        magnitudes.extend([1] * (args[0].ndim == 3))
         return y
 
     verdict = _verdict(counted)

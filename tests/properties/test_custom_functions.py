@@ -86,8 +86,8 @@ def outcomes(verdicts: list[Verdict]) -> dict[str, str]:
 def test_a_right_function_passes(reference: Any) -> None:
     verdict = verify_function(Cube, samples, reference, dtypes=("float64",))
     assert {v.outcome for v in verdict} <= {Outcome.VERIFIED, Outcome.UNSUPPORTED}, [v.reason for v in verdict]
-    asked = {v.cell.property for v in verdict if v.outcome == Outcome.VERIFIED}
-    assert asked >= {"FWD", "VJP", "JVP", "ORD2", "ORD3", "ADJ", "VMAP", "NEST", "WORD", "DUAL", "PURE", "SAVE", "COMP"}
+    codes = {v.cell.property for v in verdict if v.outcome == Outcome.VERIFIED}
+    assert codes >= {"FWD", "VJP", "JVP", "ORD2", "ORD3", "ADJ", "VMAP", "NEST", "WORD", "DUAL", "PURE", "SAVE", "COMP"}
 
 
 def _wrong_slope(ctx: Any, g: Tensor, *rest: Any) -> Any:
@@ -232,9 +232,9 @@ def _traceable(x: Tensor, y: Tensor) -> list[Tensor]:
 def test_a_traced_forward_reads_as_it_computes() -> None:
     rng = np.random.default_rng(3)
     x, y = rng.standard_normal((2, 3)), rng.standard_normal((2, 3))
-    read = formula_of(_traceable)(x, y)
+    values = formula_of(_traceable)(x, y)
     computed = _traceable(torch.from_numpy(x), torch.from_numpy(y))
-    for a, b in zip(read, computed, strict=True):
+    for a, b in zip(values, computed, strict=True):
         spacing = np.spacing(np.abs(b.numpy()).max(initial=0.0))
         assert a.shape == tuple(b.shape)
         assert np.abs(a - b.numpy()).max(initial=0.0) <= 8 * spacing
@@ -336,13 +336,13 @@ def test_what_a_declaration_may_allow_is_named_by_a_failure_and_taken_by_verify_
     """exp(x) as 2^(x log2 e) is off by 2u |x|: refused, but for the declarations that allow it by its name."""
     few, single = ("FWD",), ("float32",)
     rows, function = [(torch.linspace(-60.0, 60.0, 64),)], changed(forward=_by_exp2, setup_context=_nothing_kept)
-    (refused,) = verify_function(function, rows, _exponential, properties=few, dtypes=single)
-    assert refused.failure is not None
-    assert "accepted if the declaration allowed algorithms={'exp2'}" in refused.failure.message
-    (held,) = verify_function(
+    (failures,) = verify_function(function, rows, _exponential, properties=few, dtypes=single)
+    assert failures.failure is not None
+    assert "accepted if the declaration allowed algorithms={'exp2'}" in failures.failure.message
+    (verdicts,) = verify_function(
         function, rows, _exponential, offer=Offer(algorithms=(EXP2,)), properties=few, dtypes=single
     )
-    assert held.outcome == Outcome.VERIFIED
+    assert verdicts.outcome == Outcome.VERIFIED
     with pytest.raises(ValueError, match="did you mean 'exp2'"):
         verify_function(function, rows, _exponential, offer=Offer(algorithms=("exp",)))
     rows, function = [(torch.linspace(-90.0, -87.5, 64),)], changed(forward=_flushed, setup_context=_nothing_kept)

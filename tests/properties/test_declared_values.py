@@ -166,11 +166,11 @@ def test_drafts_are_the_same_whoever_asks_first() -> None:
 
 @pytest.mark.parametrize("profile", ["brief", "commit"])
 def test_no_two_samples_of_a_cell_have_one_seed(profile: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen = []
-    monkeypatch.setitem(CHECKS, "FWD", lambda _, sample: seen.append(sample.seed))
+    seeds = []
+    monkeypatch.setitem(CHECKS, "FWD", lambda _, sample: seeds.append(sample.seed))
     run_cell(Cell("softmax", "FWD", "float32", "cpu", "opassay"), Settings(profile))
-    assert len(seen) >= 25
-    assert len(set(seen)) == len(seen)
+    assert len(seeds) >= 25
+    assert len(set(seeds)) == len(seeds)
 
 
 def test_a_sample_with_the_seed_of_another_one_is_no_more_evidence_of_a_bias() -> None:
@@ -220,12 +220,12 @@ def wrong_with_strides(name: str, at: int) -> Op:
     declared = load_op(name)
 
     def faulty(*args: Any) -> Any:
-        given = list(args)
+        operands = list(args)
         tensor = args[at]
         if isinstance(tensor, torch.Tensor) and not tensor.is_contiguous() and tensor.numel():
             dense = torch.empty(tensor.shape, device="meta").stride()
-            given[at] = tensor.as_strided(tensor.shape, dense)
-        return declared.subjects["opassay"](*given)
+            operands[at] = tensor.as_strided(tensor.shape, dense)
+        return declared.subjects["opassay"](*operands)
 
     planted: Op = dataclasses.replace(declared, subjects={"faulty": faulty})
     return planted

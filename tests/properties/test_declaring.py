@@ -28,12 +28,12 @@ def product(x: Tensor, shape: Any, scale: Tensor | None = None, eps: float = 0.5
 
 
 def declared(**changes: Any) -> Op:
-    given: dict[str, Any] = {
+    options: dict[str, Any] = {
         "samples": strategies.same_shape(1),
         "differentiable": ("x",),
         "dtypes": lambda x: (x.dtype,),
     }
-    return declare(formula, {"opassay": product}, **given | changes)
+    return declare(formula, {"opassay": product}, **options | changes)
 
 
 # ------------------------------------------------------------------------------------------------- arguments by name
@@ -93,13 +93,13 @@ def _call() -> tuple[Any, ...]:
     return torch.ones(2), (2,), None, 0.5
 
 
-def _drafts(given: dict[str, Any]) -> Callable[..., Any]:
+def _drafts(parameters: dict[str, Any]) -> Callable[..., Any]:
     """Samples that give these arguments."""
-    return lambda dtype, kind: st.just(Draft(lambda rng: given, "benign"))
+    return lambda dtype, kind: st.just(Draft(lambda rng: parameters, "benign"))
 
 
-def _sample(given: dict[str, Any]) -> Any:
-    drafts = declared(samples=_drafts(given)).samples("float64", "ordinary")
+def _sample(parameters: dict[str, Any]) -> Any:
+    drafts = declared(samples=_drafts(parameters)).samples("float64", "ordinary")
     return hypothesis.find(drafts, lambda draft: True).sample(0)
 
 

@@ -33,10 +33,10 @@ def test_torch_is_right_by_the_formula_and_a_defect_is_not(name: str) -> None:
         subject: verify(op, subject, ("FWD", "VJP"), ("float32",), settings=settings)
         for subject in ("opassay", "wrong")
     }
-    refused = sorted({v.cell.dtype for v in results["wrong"] if v.outcome is Outcome.FAIL})
-    print(f"{name:22s} wrong: refused in {', '.join(refused) or 'nothing'}")
+    dtypes = sorted({v.cell.dtype for v in results["wrong"] if v.outcome is Outcome.FAIL})
+    print(f"{name:22s} wrong: refused in {', '.join(dtypes) or 'nothing'}")
     assert [(v.cell, v.reason) for v in results["opassay"] if v.outcome is not Outcome.VERIFIED] == []
-    assert refused == ["float32"]
+    assert dtypes == ["float32"]
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
@@ -46,8 +46,8 @@ def test_the_right_one_is_verified_and_the_wrong_one_refused(name: str) -> None:
         verify_function(function_of(each.forward, backward), each.samples, properties=("FWD", "VJP"), settings=SETTINGS)
         for backward in (each.backward, each.wrong)
     )
-    refused = sorted(v.cell.dtype for v in wrong if v.outcome is Outcome.FAIL)
+    dtypes = sorted(v.cell.dtype for v in wrong if v.outcome is Outcome.FAIL)
     largest = max(v.measure.max_ratio for v in right)
-    print(f"{name:22s} right: {largest:6.3f} of the bound   wrong: refused in {', '.join(refused) or 'nothing'}")
+    print(f"{name:22s} right: {largest:6.3f} of the bound   wrong: refused in {', '.join(dtypes) or 'nothing'}")
     assert [(v.cell.property, v.cell.dtype, v.reason) for v in right if v.outcome is not Outcome.VERIFIED] == []
-    assert refused == ["float32", "float64"]
+    assert dtypes == ["float32", "float64"]

@@ -72,11 +72,11 @@ def test_any_other_error_fails(error: Exception, documented: Documented | None) 
 
 
 def test_what_is_inside_is_judged_beside_what_was_refused() -> None:
-    held = _verdict(_op(_raising(ValueError("no single rows"), lambda x: x.shape[0] == 1), NARROW))
-    assert held.outcome is Outcome.VERIFIED
-    assert held.measure.refused > 0
-    assert held.measure.samples > 0
-    assert "no single rows" in held.reason
+    verdict = _verdict(_op(_raising(ValueError("no single rows"), lambda x: x.shape[0] == 1), NARROW))
+    assert verdict.outcome is Outcome.VERIFIED
+    assert verdict.measure.refused > 0
+    assert verdict.measure.samples > 0
+    assert "no single rows" in verdict.reason
     # The same error on what is inside is a failure.
     assert _verdict(_op(_raising(ValueError("no rows"), lambda x: x.shape[0] == 2), NARROW)).code is Code.RAISED
 
@@ -184,9 +184,9 @@ def test_an_error_beside_an_exact_zero_is_as_severe_as_it_is_large() -> None:
     assert _share(plus(math.nan), [1.0, 0.0, -1.0]) is Severity.WRONG
 
 
-def _of_a_function(code: str, **told: Any) -> Outcome:
+def _of_a_function(code: str, **text: Any) -> Outcome:
     """The outcome of torch's custom functions, for 0.75 x written and returned in some container."""
-    spec = json.dumps({"arity": 1, "terms": [[[[0, "same"]], 0.75, False]], "ways": ["fresh"], **told})
+    spec = json.dumps({"arity": 1, "terms": [[[[0, "same"]], 0.75, False]], "ways": ["fresh"], **text})
     body = {
         "schema": "opassay-case/1", "seed": 0, "regime": "benign", "slices": [],
         "cell": {"op": "function", "property": code, "dtype": "float32", "device": "cpu", "subject": "torch"},
@@ -204,18 +204,18 @@ def test_torch_s_functions_return_a_tensor_or_a_tuple() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "told"),
+    ("said", "text"),
     [
         ("backend='x' raised:\nValueError: size 3\n\nWhile executing", "ValueError: size #"),
         ("one raised:", "RuntimeError: one raised:"),
         ("one\ntwo", "RuntimeError: one"),
     ],
 )
-def test_an_error_that_stands_for_another_is_told_by_that_one(said: str, told: str) -> None:
+def test_an_error_that_stands_for_another_is_told_by_that_one(said: str, text: str) -> None:
     error = RuntimeError(said)
     violation = raised("op", error, "forward")
     violation.__cause__ = error
-    assert error_of(violation) == told
+    assert error_of(violation) == text
 
 
 def test_a_primal_without_promised_bits_is_judged_where_its_bits_are_those_of_the_plain_call() -> None:

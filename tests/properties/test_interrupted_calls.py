@@ -26,8 +26,10 @@ def _by_hand() -> Tensor:
     return torch.sin(y)
 
 
-@pytest.mark.parametrize(("call", "left"), [(_in_a_block, [True, True, True]), (_by_hand, [False, True, True])])
-def test_how_gradients_are_left_at_every_call_of_torch_that_fails(call: Callable[[], Tensor], left: list[bool]) -> None:
+@pytest.mark.parametrize(("call", "states"), [(_in_a_block, [True, True, True]), (_by_hand, [False, True, True])])
+def test_how_gradients_are_left_at_every_call_of_torch_that_fails(
+    call: Callable[[], Tensor], states: list[bool]
+) -> None:
     """At exp, at sin, and at neither of them; nothing else can fail."""
     results: list[bool] = []
 
@@ -38,5 +40,5 @@ def test_how_gradients_are_left_at_every_call_of_torch_that_fails(call: Callable
             results.append(torch.is_grad_enabled())
 
     assert [call_interrupted(watched, number) for number in (1, 2, 3)] == [True, True, False]
-    assert results == left
+    assert results == states
     assert torch.is_grad_enabled()

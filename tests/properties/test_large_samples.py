@@ -144,9 +144,9 @@ def test_each_axis_of_an_op_is_the_long_one_in_a_cell_of_the_commit_profile(monk
     def note(draft: Any, *args: Any) -> Any:
         name, extent = longest(draft)
         long[name] += extent > 4096
-        return made(draft, *args)
+        return make(draft, *args)
 
-    made = kinds.sample_of
+    make = kinds.sample_of
     monkeypatch.setattr(kinds, "sample_of", note)
     run_cell(Cell("native_group_norm", "FWD", "float32", "cpu", "opassay"), Settings("commit"))
     assert {name for name, count in long.items() if count} == {"n", "groups", "per_group", "positions"}
@@ -249,14 +249,14 @@ def test_samples_that_raise_or_are_no_drafts_are_a_wrong_declaration(name: str) 
 
 def _overflowing(unjudged: int) -> Any:
     """Rows of ones; in regime "huge", one draft in two, rows that overflow for as many samples."""
-    left = iter(range(unjudged))
+    failures = iter(range(unjudged))
 
     def samples(dtype: str, kind: str = "ordinary") -> Any:
         if kind == "large":
             raise Unsupported(Code.NOT_APPLICABLE, "rows of three alone")
 
         def fill(huge: bool) -> Any:
-            size = 1e38 if huge and next(left, None) is not None else 1.0
+            size = 1e38 if huge and next(failures, None) is not None else 1.0
             return torch.tensor([[1.0, 2.0, 3.0]]).to(getattr(torch, dtype)) * size, (3,), None, None, 1e-5
 
         return st.booleans().map(lambda huge: Draft(lambda rng: fill(huge), "huge" if huge else "benign"))
@@ -276,10 +276,10 @@ def test_a_regime_that_is_never_judged_makes_a_cell_weak() -> None:
 
 
 def test_a_starved_regime_is_drawn_until_something_of_it_could_be_judged() -> None:
-    asked = run_cell(Cell("layer_norm", "ORD2", "float32", "cpu", "opassay"), Settings("commit", max_examples=4),
+    verdict = run_cell(Cell("layer_norm", "ORD2", "float32", "cpu", "opassay"), Settings("commit", max_examples=4),
                      declared(_overflowing(3)))  # fmt: skip
-    assert asked.outcome == Outcome.VERIFIED, asked.reason
-    (_, (name, judged, not_judged)) = asked.measure.regimes
+    assert verdict.outcome == Outcome.VERIFIED, verdict.reason
+    (_, (name, judged, not_judged)) = verdict.measure.regimes
     assert name == "huge"
     assert judged > 0
     assert not_judged > 0

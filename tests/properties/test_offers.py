@@ -23,9 +23,9 @@ def total(x: Tensor) -> Tensor:
 
 
 def asked(kernel: Any, *codes: str, reference: Any = total, **options: Any) -> dict[str, Verdict]:
-    given: dict[str, Any] = {"shapes": ROWS, "settings": FEW, **options}
-    given |= {"properties": codes} if codes else {}
-    return {v.cell.property: v for v in verify_kernel(kernel, reference, **given)}
+    words: dict[str, Any] = {"shapes": ROWS, "settings": FEW, **options}
+    words |= {"properties": codes} if codes else {}
+    return {v.cell.property: v for v in verify_kernel(kernel, reference, **words)}
 
 
 # ------------------------------------------------------------------------------------------------------ determinism

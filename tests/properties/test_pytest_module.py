@@ -76,16 +76,16 @@ def test_what_is_not_verified_is_no_pass() -> None:
         assert_verified(weak)
     with pytest.raises(AssertionError, match="none of 0 questions"):
         assert_verified([])
-    held = Verdict(cell, Outcome.VERIFIED, Code.HELD, "held")
-    assert assert_verified([held, weak]) == [held, weak]
-    assert not opassay.ok([held, Verdict(cell, Outcome.ERROR, Code.HARNESS, "broke")])
+    verdict = Verdict(cell, Outcome.VERIFIED, Code.HELD, "held")
+    assert assert_verified([verdict, weak]) == [verdict, weak]
+    assert not opassay.ok([verdict, Verdict(cell, Outcome.ERROR, Code.HARNESS, "broke")])
     assert [p.id for p in questions(opassay.load_op("trace"), ("FWD", "VJP"))] == ["FWD-float32", "VJP-float32"]
 
 
 def test_what_is_no_question_is_no_pass() -> None:
-    held, unknown = (Cell("op", code, "float32", "cpu", "opassay") for code in ("FWD", "VJPP"))
+    verdict, unknown = (Cell("op", code, "float32", "cpu", "opassay") for code in ("FWD", "VJPP"))
     verdicts = [
-        Verdict(held, Outcome.VERIFIED, Code.HELD, "held"),
+        Verdict(verdict, Outcome.VERIFIED, Code.HELD, "held"),
         Verdict(unknown, Outcome.UNSUPPORTED, Code.NOT_BUILT, "no check is built for VJPP"),
     ]
     assert opassay.ok(verdicts[0])
@@ -117,14 +117,14 @@ def test_public_names_alone_are_listed_and_others_can_be_had() -> None:
 
 def test_torch_s_log_of_its_compilers_is_silent_while_an_op_is_judged(monkeypatch: pytest.MonkeyPatch) -> None:
     log, silent = logging.getLogger("torch.__trace"), []
-    held = Verdict(Cell("trace", "FWD", "float32", "cpu", "opassay"), Outcome.VERIFIED, Code.HELD, "held")
+    verdict = Verdict(Cell("trace", "FWD", "float32", "cpu", "opassay"), Outcome.VERIFIED, Code.HELD, "held")
 
     def judged(*_args: object, **_named: object) -> list[Verdict]:
         silent.append(log.disabled)
-        return [held]
+        return [verdict]
 
     monkeypatch.setattr("opassay.pytest.verify", judged)
     before = log.disabled
-    assert assert_verified("trace") == [held]
+    assert assert_verified("trace") == [verdict]
     assert silent == [True]
     assert log.disabled == before

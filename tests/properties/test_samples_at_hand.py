@@ -24,8 +24,8 @@ def product(x: Any, w: Any) -> Any:
 
 
 def declared(samples: Any, **changes: Any) -> Op:
-    given: dict[str, Any] = {"differentiable": ("x", "w"), "dtypes": lambda x: (x.dtype,), **changes}
-    return declare(product, {"opassay": product}, samples, **given)
+    options: dict[str, Any] = {"differentiable": ("x", "w"), "dtypes": lambda x: (x.dtype,), **changes}
+    return declare(product, {"opassay": product}, samples, **options)
 
 
 def outcomes(op: Op, *codes: str) -> list[Outcome]:

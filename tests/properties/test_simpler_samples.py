@@ -26,10 +26,10 @@ LIMITS = limits_of(20, steered=False, shrunk=True)
 
 def _asked(start: tuple[int, str], most: int, seconds: float) -> list[tuple[int, str]]:
     """The size and the kind of each draft that is asked when one that fails is made simpler; all of them fail."""
-    asked = []
+    trials = []
 
     def ask(draft: Draft, data: int) -> Sample:
-        asked.append((draft.extents["row"], draft.regime))
+        trials.append((draft.extents["row"], draft.regime))
         raise Violation(Code.VALUE, "wrong")
 
     first = next(d for d in Drafts(DRAFTS, 1).after(0) if (d.draft.extents["row"], d.draft.regime) == start)
@@ -37,13 +37,13 @@ def _asked(start: tuple[int, str], most: int, seconds: float) -> list[tuple[int,
     result.__cause__ = Violation(Code.VALUE, "wrong")
     with pytest.raises(Violation):
         draws.simplify(DRAFTS, ask, result, LIMITS, most, seconds)
-    return asked
+    return trials
 
 
 def test_a_failing_sample_becomes_one_of_no_more_elements_and_the_simplest_choices() -> None:
-    asked = _asked((65, "strange"), 100, 60.0)
-    assert asked[-1] == (8, "plain")
-    assert all(size <= 65 for size, _ in asked)
+    trials = _asked((65, "strange"), 100, 60.0)
+    assert trials[-1] == (8, "plain")
+    assert all(size <= 65 for size, _ in trials)
 
 
 @pytest.mark.parametrize(("most", "seconds"), [(0, 60.0), (100, -1.0)])

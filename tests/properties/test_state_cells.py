@@ -73,8 +73,8 @@ def after(change: Callable[[], object]) -> Callable[[Tensor, Tensor], Tensor]:
 
 def once(change: Callable[[], object]) -> Callable[[], object]:
     """The change, the first time only."""
-    left = [change]
-    return lambda: left.pop()() if left else None
+    changes = [change]
+    return lambda: changes.pop()() if changes else None
 
 
 def without_times(verdict: Verdict) -> Verdict:

@@ -203,8 +203,8 @@ def test_a_pattern_means_the_names_of_operations() -> None:
 
 @pytest.mark.slow
 def test_three_hundred_operations_are_read() -> None:
-    read = [name for name in operators() if any(not reading_of(call).why_not for call in calls_of(name))]
-    assert len(read) >= 300
+    names = [name for name in operators() if any(not reading_of(call).why_not for call in calls_of(name))]
+    assert len(names) >= 300
 
 
 def test_calls_without_a_real_result_are_not_asked() -> None:

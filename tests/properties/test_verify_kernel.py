@@ -89,8 +89,8 @@ def seeding(seed: Any, x: Tensor, w: Tensor) -> Tensor:
 
 
 def asked(kernel: Any, *codes: str, **options: Any) -> dict[str, Verdict]:
-    given: dict[str, Any] = {"settings": FEW, **options}
-    result = verify_kernel(kernel, given.pop("spec", reference), given.pop("shapes", SHAPES), properties=codes, **given)
+    words: dict[str, Any] = {"settings": FEW, **options}
+    result = verify_kernel(kernel, words.pop("spec", reference), words.pop("shapes", SHAPES), properties=codes, **words)
     return {verdict.cell.property: verdict for verdict in result}
 
 
@@ -250,9 +250,9 @@ def test_bands_are_met_and_shapes_agree() -> None:
     ],
 )  # fmt: skip
 def test_bad_input_is_refused_by_name(arguments: Any, error: type[Exception], message: str) -> None:
-    given: dict[str, Any] = {"kernel": norm, "reference": reference, "shapes": SHAPES, **arguments}
+    options: dict[str, Any] = {"kernel": norm, "reference": reference, "shapes": SHAPES, **arguments}
     with pytest.raises(error, match=message):
-        custom_kernel(**given)
+        custom_kernel(**options)
 
 
 def test_a_function_in_the_old_style_is_judged_by_autograd() -> None:

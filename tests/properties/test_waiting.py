@@ -40,14 +40,14 @@ def test_one_alone_does_all_in_order() -> None:
 def test_two_are_busy_with_different_ops_while_there_are_several() -> None:
     waiting = _waiting()
     first = second = ""
-    taken = []
+    cells = []
     while waiting:
         first = _taken(waiting, first, second[:1])
-        taken.append(first)
+        cells.append(first)
         if waiting:
             second = _taken(waiting, second, first[:1])
-            taken.append(second)
-    assert taken == ["a0", "b0", "a1", "b1", "a2", "b2", "c0", "c1", "c2"]
+            cells.append(second)
+    assert cells == ["a0", "b0", "a1", "b1", "a2", "b2", "c0", "c1", "c2"]
 
 
 def test_ops_that_all_are_busy_with_are_shared_where_most_is_left() -> None:
@@ -68,7 +68,7 @@ def test_every_cell_is_given_once_whoever_asks() -> None:
     draw = random.Random(SEED)
     print(f"seed {SEED}")
     for _ in range(50):
-        waiting, taken = _waiting(), []
+        waiting, cells = _waiting(), []
         while waiting:
-            taken.append(_taken(waiting, draw.choice("abcd"), set(draw.sample("abcd", 2))))
-        assert sorted(taken) == NAMES
+            cells.append(_taken(waiting, draw.choice("abcd"), set(draw.sample("abcd", 2))))
+        assert sorted(cells) == NAMES

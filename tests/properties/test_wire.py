@@ -67,9 +67,9 @@ def test_a_message_can_be_told_by_hand() -> None:
 
 
 def test_tensors_have_the_memory_that_was_read_and_are_not_copied() -> None:
-    read = bytearray(wire.encode(Message(MessageKind.RAN, result=[torch.ones(2), torch.zeros(3)])))
-    one, zero = wire.decode(read, Message).result
-    read[-64:-52] = torch.full((3,), 2.0).numpy().tobytes()
+    buffer = bytearray(wire.encode(Message(MessageKind.RAN, result=[torch.ones(2), torch.zeros(3)])))
+    one, zero = wire.decode(buffer, Message).result
+    buffer[-64:-52] = torch.full((3,), 2.0).numpy().tobytes()
     assert (one.tolist(), zero.tolist()) == ([1.0, 1.0], [2.0, 2.0, 2.0])
     assert one.data_ptr() % 4 == 0
 

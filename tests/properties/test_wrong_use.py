@@ -46,10 +46,15 @@ def kernel(**options: Any) -> Any:
 
 
 def declared(**changes: Any) -> Any:
-    given = {"name": "square", "subjects": {"opassay": square}, **changes}
-    subjects = given.pop("subjects")
+    options = {"name": "square", "subjects": {"opassay": square}, **changes}
+    subjects = options.pop("subjects")
     return opassay.declare(
-        square, subjects, samples=strategies.same_shape(1), differentiable=("x",), dtypes=lambda x: (x.dtype,), **given
+        square,
+        subjects,
+        samples=strategies.same_shape(1),
+        differentiable=("x",),
+        dtypes=lambda x: (x.dtype,),
+        **options,
     )
 
 
@@ -99,12 +104,14 @@ def test_a_dtype_has_each_of_its_names(dtype: Any) -> None:
     few = Settings("brief", max_examples=1)
     (result,) = verify(declared(), properties="FWD", dtypes=dtype, settings=few)
     (again,) = assert_verified(declared(), properties=("FWD",), dtypes=(dtype,), settings=few)
-    (asked,) = opassay.verify_kernel(square, square, {"x": ("n",)}, properties=("FWD",), dtypes=[dtype], settings=few)
+    (verdicts,) = opassay.verify_kernel(
+        square, square, {"x": ("n",)}, properties=("FWD",), dtypes=[dtype], settings=few
+    )
     (question,) = questions(declared(), ("FWD",), (dtype,))
     alone = opassay.run_cell(replace(result.cell, dtype=dtype), few, declared())
-    assert {v.cell.dtype for v in (result, again, asked, alone)} == {"float32"}
+    assert {v.cell.dtype for v in (result, again, verdicts, alone)} == {"float32"}
     assert (question.id, *question.values) == ("FWD-float32", result.cell)
-    assert {v.outcome for v in (result, again, asked, alone)} == {"verified"}
+    assert {v.outcome for v in (result, again, verdicts, alone)} == {"verified"}
     assert opassay.Documented(dtypes=(dtype, "bf16")).dtypes == ("float32", "bfloat16")
 
 

@@ -129,7 +129,7 @@ FORMULAS: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...], Any]]
     "sort": (lambda a: np.sort(a, axis=0) * a, ((4, 2),), _any),
     "trace": (lambda a: np.trace(a), ((3, 4),), _any),
     "attach": (lambda a, b: array.attach(a, a) * b, ((3,), (3,)), _any),
-    "attach, kept": (lambda a, b: array.attach(a, a, kept=True) * b, ((3,), (3,)), _any),
+    "attach, kept": (lambda a, b: array.attach(a, a, always=True) * b, ((3,), (3,)), _any),
     "among": (lambda a, b: array.among(WAYS, a, a * b) * b, ((3,), (3,)), _any),
     "store": (lambda a: array.store(a) * a, ((3,),), _any),
     "cast": (lambda a: array.constant(array.cast(a, "float8_e5m2", False)) * a, ((3,),), _any),
@@ -213,11 +213,11 @@ def test_second_order_is_the_difference_of_the_first(name: str) -> None:
 
 
 def test_every_primitive_is_among_the_formulas() -> None:
-    seen: set[str] = set()
+    names: set[str] = set()
     original = Exact.apply
 
     def spy(self: Exact, primitive: str, operands: Any, params: Any) -> Exact:
-        seen.add(primitive)
+        names.add(primitive)
         return original(self, primitive, operands, params)
 
     Exact.apply = spy  # type: ignore[method-assign]
@@ -227,7 +227,7 @@ def test_every_primitive_is_among_the_formulas() -> None:
             f(*xs)
     finally:
         Exact.apply = original  # type: ignore[method-assign]
-    assert seen == array.PRIMITIVES
+    assert names == array.PRIMITIVES
 
 
 @pytest.mark.parametrize(

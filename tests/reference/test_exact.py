@@ -84,8 +84,8 @@ def test_log1p_of_the_tiny(x: float) -> None:
 def test_log1p_and_sigmoid_of_powers_that_are_huge(x: float) -> None:
     """1 + e^x has as many bits as its exponent says, more than memory holds; log1p and sigmoid round it."""
     with precision(200):
-        given = exact(np.array([x]))
-        (whole, small), needs = (np.log1p(np.exp(given)), array.sigmoid(-given)), (given, np.exp(-given))
+        number = exact(np.array([x]))
+        (whole, small), needs = (np.log1p(np.exp(number)), array.sigmoid(-number)), (number, np.exp(-number))
     for got, need in ((whole, needs[0]), (small, needs[1])):
         assert agree(got.values[0], need.values[0], 200, 1)
 
@@ -179,8 +179,8 @@ def test_a_float_pair_holds_a_third_to_106_bits() -> None:
     with precision(200):
         third = exact(np.array([1.0])) / 3.0
         high, low = to_float_pair(third)
-        left = third - exact(high) - exact(low)
-    assert left.values[0][2] + left.values[0][3] < -106
+        remainder = third - exact(high) - exact(low)
+    assert remainder.values[0][2] + remainder.values[0][3] < -106
 
 
 def test_garbage_collection_is_restored() -> None:

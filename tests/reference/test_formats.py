@@ -260,8 +260,8 @@ def test_arrays_keep_their_shape_and_strides_do_not_matter() -> None:
             bits = float64_to_bits(fmt, empty)
             assert formats.bits_to_float64(fmt, bits).shape == formats.ulp_array(fmt, empty).shape == shape
             assert formats.round_array(fmt, empty).shape == bits.shape == shape
-    kept = np.ones(3)
-    assert not np.shares_memory(formats.round_array(BINARY64, kept), kept)
+    result = np.ones(3)
+    assert not np.shares_memory(formats.round_array(BINARY64, result), result)
 
 
 @pytest.mark.parametrize("fmt", ALL, ids=lambda fmt: fmt.name)

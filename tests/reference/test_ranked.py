@@ -47,22 +47,22 @@ def test_the_sequences_are_those_that_some_values_give(name: str) -> None:
         low = rng.integers(0, 4, COUNT)
         high = low + rng.integers(0, 3, COUNT)
         need = _possible(low, high, ranks)
-        chosen = Ranked(_reading(low, high), (0,), ranks)
+        ranking = Ranked(_reading(low, high), (0,), ranks)
         tried = itertools.product(range(-1, COUNT + 1), repeat=ranks.count)
-        assert {each for each in tried if chosen.accepts(np.array(each)).all()} == need
+        assert {each for each in tried if ranking.accepts(np.array(each)).all()} == need
         if ranks.ordered:
-            assert {tuple(each.tolist()) for each in chosen.sequences(0)} == need
-            assert (len(need) == 1) == (not chosen.open_rows().size)
+            assert {tuple(each.tolist()) for each in ranking.sequences(0)} == need
+            assert (len(need) == 1) == (not ranking.open_rows().size)
         else:
-            assert {tuple(each.tolist()) for each in chosen.sequences(0)} <= need
-        assert tuple(chosen.likely().tolist()) in need
+            assert {tuple(each.tolist()) for each in ranking.sequences(0)} <= need
+        assert tuple(ranking.likely().tolist()) in need
 
 
 def test_a_stable_order_keeps_the_order_of_equal_elements() -> None:
-    chosen = Ranked(_reading([2, 1, 2, 1], [2, 1, 2, 1]), (0,), RankRange(0, 4, descending=False, stable=True))
-    assert [tuple(each.tolist()) for each in chosen.sequences(0)] == [(1, 3, 0, 2)]
-    assert not chosen.accepts(np.array([3, 1, 0, 2])).all()
-    assert "stable" in chosen.explain(np.array([3, 1, 0, 2]))
+    ranking = Ranked(_reading([2, 1, 2, 1], [2, 1, 2, 1]), (0,), RankRange(0, 4, descending=False, stable=True))
+    assert [tuple(each.tolist()) for each in ranking.sequences(0)] == [(1, 3, 0, 2)]
+    assert not ranking.accepts(np.array([3, 1, 0, 2])).all()
+    assert "stable" in ranking.explain(np.array([3, 1, 0, 2]))
     # Elements that are only near may be equal in one evaluation, and in order in another.
     near = Ranked(_reading([2, 1], [2, 2]), (0,), RankRange(0, 2, descending=False, stable=True))
     assert near.accepts(np.array([0, 1])).all()
@@ -77,9 +77,9 @@ def test_a_nan_is_the_largest_the_least_where_that_is_asked_and_a_median() -> No
         (RankRange(1, 1, descending=False, nans_win=True), {1, 3}),
         (RankRange(1, 1, descending=False), {2}),
     ):
-        chosen = Ranked(Ball(np.array(values), None, contract("float32")), (0,), ranks)
-        assert {i for i in range(4) if chosen.accepts(np.array([i]))[0]} == right
-        assert {int(each[0]) for each in chosen.sequences(0)} == right
+        ranking = Ranked(Ball(np.array(values), None, contract("float32")), (0,), ranks)
+        assert {i for i in range(4) if ranking.accepts(np.array([i]))[0]} == right
+        assert {int(each[0]) for each in ranking.sequences(0)} == right
 
 
 @pytest.mark.parametrize(
@@ -92,9 +92,9 @@ def test_a_nan_is_the_largest_the_least_where_that_is_asked_and_a_median() -> No
     ],
 )
 def test_what_is_wrong_with_an_index_is_said(indices: list[int], words: str) -> None:
-    chosen = Ranked(_reading([0.5, 4, 2, 5], [1, 4, 3, 5]), (0,), RankRange(0, 2))
-    assert words in chosen.explain(np.array(indices))
-    assert chosen.explain(np.array([3, 1])) == ""
+    ranking = Ranked(_reading([0.5, 4, 2, 5], [1, 4, 3, 5]), (0,), RankRange(0, 2))
+    assert words in ranking.explain(np.array(indices))
+    assert ranking.explain(np.array([3, 1])) == ""
 
 
 def test_moved_indices_are_explained_by_what_they_come_from() -> None:

@@ -33,14 +33,14 @@ def cholesky(a: Any) -> Any:
 
 def cholesky_in_blocks(a: Any, size: int = 3) -> Any:
     """A block of columns after the other, each taken from all that are left."""
-    left, factor, n = a.copy(), np.zeros_like(a), len(a)
+    lower, factor, n = a.copy(), np.zeros_like(a), len(a)
     for start in range(0, n, size):
         end = min(start + size, n)
-        block = cholesky(left[start:end, start:end])
+        block = cholesky(lower[start:end, start:end])
         factor[start:end, start:end] = block
-        below = substitute(block, left[end:, start:end].T).T
+        below = substitute(block, lower[end:, start:end].T).T
         factor[end:, start:end] = below
-        left[end:, end:] -= below @ below.T
+        lower[end:, end:] -= below @ below.T
     return factor
 
 
@@ -68,7 +68,7 @@ def positive_definite(rng: np.random.Generator, n: int, dtype: Any, condition: f
 
 @pytest.mark.parametrize("dtype", ERRORS)
 def test_evaluations_are_right_whatever_the_condition(dtype: Any) -> None:
-    rng, refused, judged = np.random.default_rng(0), 0, 0
+    rng, refusals, judged = np.random.default_rng(0), 0, 0
     most = 0.01 / ERRORS[dtype].unit
     for n in range(1, 13):
         for condition in np.geomspace(1.0, most / n**2, 4):
@@ -79,10 +79,10 @@ def test_evaluations_are_right_whatever_the_condition(dtype: Any) -> None:
             pairs += [(solution_of(t, b), evaluate(t, b)) for evaluate in (substitute, substitute_by_columns)]
             pairs += [(solution_of(t.T[::-1, ::-1].T, b[::-1], upper=True), substitute(t, b)[::-1])]
             for law, values in pairs:
-                refused += int(np.count_nonzero(~law.accepts(values)))
+                refusals += int(np.count_nonzero(~law.accepts(values)))
                 judged += int(np.count_nonzero(law.judged(values)))
                 assert law.explain(values) == ""
-    assert refused == 0
+    assert refusals == 0
     assert judged == sum(4 * (3 * n * n + 3 * n * 2) for n in range(1, 13))
 
 

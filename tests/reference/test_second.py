@@ -38,9 +38,9 @@ def _findings(formula: Formula, word: Word, operands: list[Any], outputs: int = 
     shapes, outs = [np.shape(x) for x in operands], [np.shape(formula(*operands))] * outputs
     for step in word:
         shapes, outs = (shapes * 2, outs) if step == "jvp" else (shapes + outs, shapes)
-    given = [*operands, *(rng.standard_normal(shape) for shape in shapes[inputs:])]
-    first, _ = evaluate(along_tapes(REFERENCE, word, formula, inputs, outputs), *given)
-    second = enclosures(along(word, formula, inputs, outputs), *given)
+    arguments = [*operands, *(rng.standard_normal(shape) for shape in shapes[inputs:])]
+    first, _ = evaluate(along_tapes(REFERENCE, word, formula, inputs, outputs), *arguments)
+    second = enclosures(along(word, formula, inputs, outputs), *arguments)
     return {
         compare_element(raw, interval, other.scale, len(word)).kind
         for mine, other in zip(first, second, strict=True)
@@ -68,12 +68,12 @@ _BINARY = ("add", "subtract", "multiply", "divide", "hypot", "arctan2", "logadde
 def test_the_readings_agree_on_every_primitive_and_its_derivatives(name: str) -> None:
     operands = [_UNARY[name]] if name in _UNARY else [_POSITIVE, _ANY]
 
-    def formula(*given: Any) -> Any:
-        if not hasattr(given[0], "apply"):
-            return given[0]  # only the shape is asked for
+    def formula(*operands: Any) -> Any:
+        if not hasattr(operands[0], "apply"):
+            return operands[0]  # only the shape is asked for
         if name == "power":
-            return np.power(given[0], 0.1) * np.power(given[1], -2.0)
-        return bind(name, given, _PARAMS.get(name, {}))
+            return np.power(operands[0], 0.1) * np.power(operands[1], -2.0)
+        return bind(name, operands, _PARAMS.get(name, {}))
 
     for word in ((), *FIRST, *SECOND, THIRD[0]):
         assert _findings(formula, word, operands) == {"agree"}, word
@@ -112,9 +112,9 @@ def test_special_values_are_those_of_ieee_754() -> None:
 
 def test_a_zero_by_cancellation_and_a_difference_that_needs_a_high_precision() -> None:
     assert _findings(lambda x: np.sum(x - np.mean(x)), (), [np.array([1.0, 2.0, 4.0]) / 7]) == {"agree"}
-    (read,) = enclosures(lambda x: (1.0 + x) - 1.0, np.array([2.0**-1000]))
-    assert read.bits > 1000
-    assert read.intervals[0] == 2.0**-1000
+    (ball,) = enclosures(lambda x: (1.0 + x) - 1.0, np.array([2.0**-1000]))
+    assert ball.bits > 1000
+    assert ball.intervals[0] == 2.0**-1000
 
 
 def test_a_comparison_that_no_precision_decides_is_told() -> None:
@@ -139,8 +139,8 @@ def test_intervals_contain_the_truth_and_are_rounded_outwards() -> None:
 def test_constants_carry_no_derivative() -> None:
     x = np.array([1.0, 2.0])
     assert _findings(lambda x: x * constant(x), ("vjp",), [x]) == {"agree"}
-    (read,) = enclosures(along(("jvp",), lambda x: x * constant(x), 1, 1), x, x)
-    assert read.intervals.tolist() == [1.0, 4.0]
+    (ball,) = enclosures(along(("jvp",), lambda x: x * constant(x), 1, 1), x, x)
+    assert ball.intervals.tolist() == [1.0, 4.0]
 
 
 # ------------------------------------------------------------------------------------------------- planted faults

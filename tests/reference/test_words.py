@@ -34,13 +34,13 @@ def _formula(text: str) -> Any:
 def _read(text: str) -> None:
     """Read in every way; what NumPy computes in float64 is within the ball of float32."""
     formula, values, terms = _formula(text), _values(), contract("float32")
-    (read,) = balls(formula, values, terms)
+    (ball,) = balls(formula, values, terms)
     high, low = to_float_pair(evaluate(formula, *values)[0][0])
     computed = formula(*values)
-    assert np.shape(computed) == read.shape
-    assert np.all(np.abs((read.centre - high) - low) <= read.radii()), "the exact value is not in the ball"
-    assert np.all(np.abs(computed - read.centre) <= read.radii()), "NumPy's value is not in the ball"
-    assert np.all(np.isfinite(read.radii()))
+    assert np.shape(computed) == ball.shape
+    assert np.all(np.abs((ball.centre - high) - low) <= ball.radii()), "the exact value is not in the ball"
+    assert np.all(np.abs(computed - ball.centre) <= ball.radii()), "NumPy's value is not in the ball"
+    assert np.all(np.isfinite(ball.radii()))
 
     def gradients(*arrays: Any) -> Any:
         outputs, pull = derivative.vjp(formula, arrays)

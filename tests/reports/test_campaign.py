@@ -275,23 +275,23 @@ def test_draws_have_seeds_of_their_own() -> None:
 
 
 def test_a_cell_has_its_verdict_when_every_draw_has_one() -> None:
-    held, bad = verdict("VJP"), failed()
+    passing, bad = verdict("VJP"), failed()
     account, teller = Account(), Teller(make_console(sys.stdout), 3, live=False)
-    account.take(log.Planned([(*_axes_of(held.cell), "")]))
+    account.take(log.Planned([(*_axes_of(passing.cell), "")]))
     terms = PoolTerms({"profile": "brief", "seed": 0, "max_examples": None}, ("lockstep", "host", None), ())
-    work = CellWork([held.cell], Request(Selection(), terms), 3, account, teller)
+    work = CellWork([passing.cell], Request(Selection(), terms), 3, account, teller)
     first, second, third = work.items()
     assert [item.question["settings"]["seed"] for item in work.items()] == [0, 2, 4]
-    assert work.take(first, {"verdict": as_data(held)}, []) is False
+    assert work.take(first, {"verdict": as_data(passing)}, []) is False
     assert work.take(second, {"verdict": as_data(bad)}, ["a note"]) is True
     assert account.finished == {}
     work.finish("interrupted")
-    assert account.finished[held.cell.key].outcome is Outcome.FAIL, "a failure is told also if a draw is missing"
+    assert account.finished[passing.cell.key].outcome is Outcome.FAIL, "a failure is told also if a draw is missing"
     with pytest.raises(WorkError, match="no verdict on its cell"):
         work.take(third, {"verdict": as_data(verdict("FWD"))}, [])
     lost = journal.Lost("cell", third.name, "the process died", "", False, 0.0)
     work.lose(third, lost)
-    assert account.finished[held.cell.key].measure.judged == 200
+    assert account.finished[passing.cell.key].measure.judged == 200
     assert account.notes == ["a note"]
     assert "1 failing cell, last softmax::VJP" in work.worst()
     assert "largest error/bound 0.5, softmax::VJP" in work.worst()
@@ -302,15 +302,15 @@ def _axes_of(cell: Cell) -> tuple[str, str, str, str, str]:
 
 
 def test_the_worst_of_several_draws_counts_and_their_measures_together() -> None:
-    held, bad = verdict(ratio=0.5), failed("FWD")
-    one = replace(held, measure=replace(held.measure, regimes=(("a", 1, 0),), sizes=("x dim 0: 1 to 3, 9",)))
+    passing, bad = verdict(ratio=0.5), failed("FWD")
+    one = replace(passing, measure=replace(passing.measure, regimes=(("a", 1, 0),), sizes=("x dim 0: 1 to 3, 9",)))
     two = replace(bad, measure=replace(bad.measure, regimes=(("a", 2, 1), ("b", 1, 1)), sizes=("x dim 0: 3 to 5",)))
-    result = join_verdicts([one, two, held])
+    result = join_verdicts([one, two, passing])
     assert (result.outcome, result.failure) == (Outcome.FAIL, bad.failure)
     assert (result.measure.judged, result.measure.samples, result.measure.max_ratio) == (300, 24, 3.9)
     assert result.measure.regimes == (("a", 3, 1), ("b", 1, 1))
     assert result.measure.sizes == ("x dim 0: 1 to 5, 9",)
-    assert join_verdicts([held]) is held
+    assert join_verdicts([passing]) is passing
 
 
 def test_widths_that_no_draw_knows_stay_unknown() -> None:

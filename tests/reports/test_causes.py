@@ -196,14 +196,14 @@ def test_a_derivative_of_the_second_order_is_one_of_the_op_that_the_first_calls(
 def test_an_op_that_is_made_of_a_wrong_one_is_no_cause_of_its_own() -> None:
     kernel = seen("JVP", op="nll_loss", path="jvp (func)", output="t_out", kernel="nll_loss_forward")
     for dtype in ("float32", "float16"):
-        made = seen("JVP", dtype, op="cross_entropy", path="jvp (func)", output="t_out")
-        assert len(causes_of([made, kernel])) == 2
-        assert made.failure is not None
-        signs = replace(made.failure.signs, calls=("_log_softmax", "nll_loss_forward"))
-        assert len(causes_of([replace(made, failure=replace(made.failure, signs=signs)), kernel])) == 1
+        verdicts = seen("JVP", dtype, op="cross_entropy", path="jvp (func)", output="t_out")
+        assert len(causes_of([verdicts, kernel])) == 2
+        assert verdicts.failure is not None
+        signs = replace(verdicts.failure.signs, calls=("_log_softmax", "nll_loss_forward"))
+        assert len(causes_of([replace(verdicts, failure=replace(verdicts.failure, signs=signs)), kernel])) == 1
         # What one op does all the work of has its own cause.
         alone = replace(signs, kernel="_log_softmax")
-        assert len(causes_of([replace(made, failure=replace(made.failure, signs=alone)), kernel])) == 2
+        assert len(causes_of([replace(verdicts, failure=replace(verdicts.failure, signs=alone)), kernel])) == 2
 
 
 def test_a_half_type_that_is_wrong_is_where_the_op_loses_digits() -> None:
@@ -301,35 +301,35 @@ def test_hostile_text_stays_text() -> None:
 def test_a_record_keeps_further_failures_and_what_was_refused() -> None:
     signs = Signs("p", "o", "k", ("c", "d"), "e", 2, ("a", "b"), 0.25)
     other = Failure(Code.RAISED, "t", "m", "id-0002", "{}", "s", signs)
-    refused = verdict("FWD", Outcome.REFUSED, Code.REFUSED)
-    refused = replace(refused, measure=replace(refused.measure, refused=7))
-    run = make_run(refused, seen(others=(other,)))
+    refusal = verdict("FWD", Outcome.REFUSED, Code.REFUSED)
+    refusal = replace(refusal, measure=replace(refusal.measure, refused=7))
+    run = make_run(refusal, seen(others=(other,)))
     assert record.decode(record.encode(run)) == run
 
 
 def test_refused_is_neither_held_nor_failed() -> None:
-    refused = verdict("FWD", Outcome.REFUSED, Code.REFUSED, judged=0, reason="no float16 (the manual)")
-    assert exit_codes.run_reasons([refused])[0][0] == exit_codes.NOTHING
-    assert exit_codes.run_reasons([refused, verdict("VJP")]) == []
-    run = make_run(refused)
+    refusal = verdict("FWD", Outcome.REFUSED, Code.REFUSED, judged=0, reason="no float16 (the manual)")
+    assert exit_codes.run_reasons([refusal])[0][0] == exit_codes.NOTHING
+    assert exit_codes.run_reasons([refusal, verdict("VJP")]) == []
+    run = make_run(refusal)
     assert b"<skipped" in to_xml(run)
     assert "refused, as documented" in render(run)
-    assert worse(refused, verdict("FWD")).outcome is Outcome.VERIFIED
-    assert worse(refused, verdict("FWD", Outcome.UNSUPPORTED, Code.NOT_APPLICABLE, judged=0)) == refused
+    assert worse(refusal, verdict("FWD")).outcome is Outcome.VERIFIED
+    assert worse(refusal, verdict("FWD", Outcome.UNSUPPORTED, Code.NOT_APPLICABLE, judged=0)) == refusal
 
 
 def test_a_cell_that_was_checked_and_is_refused_now_is_a_loss() -> None:
-    held, other = verdict("FWD"), verdict("VJP")
-    budget, _ = update(make_run(held, other), {})
-    refused = verdict("FWD", Outcome.REFUSED, Code.REFUSED, judged=0)
-    results = [finding for finding in find_regressions(make_run(refused, other), Files(budget=budget)) if finding.code]
-    assert [(finding.kind, finding.cell) for finding in results] == [("coverage", refused.cell.key)]
+    passing, other = verdict("FWD"), verdict("VJP")
+    budget, _ = update(make_run(passing, other), {})
+    refusal = verdict("FWD", Outcome.REFUSED, Code.REFUSED, judged=0)
+    results = [finding for finding in find_regressions(make_run(refusal, other), Files(budget=budget)) if finding.code]
+    assert [(finding.kind, finding.cell) for finding in results] == [("coverage", refusal.cell.key)]
     assert "is now refused" in results[0].text
     # Such a loss can be accepted by its key, and by no pattern.
     accepted, _ = accept(
-        make_run(refused, other), {}, [refused.cell.key], reason="r", issue="i", owner="o", expires=date(2026, 4, 1)
+        make_run(refusal, other), {}, [refusal.cell.key], reason="r", issue="i", owner="o", expires=date(2026, 4, 1)
     )
-    assert [f for f in find_regressions(make_run(refused, other), Files(accepted, budget)) if f.code] == []
+    assert [f for f in find_regressions(make_run(refusal, other), Files(accepted, budget)) if f.code] == []
 
 
 def test_the_size_of_an_error_that_is_no_number_is_told_in_words() -> None:

@@ -100,9 +100,11 @@ def test_a_record_of_another_source_is_refused() -> None:
 
 
 def test_nothing_is_held_against_a_certificate_that_holds() -> None:
-    made = _made()["predicate"]
-    assert broken_by(made, _now(), None) == []
-    assert broken_by(made, _now(), [verdict(ratio=0.7)]) == [], "another error below the bound is no other outcome"
+    certificate = _made()["predicate"]
+    assert broken_by(certificate, _now(), None) == []
+    assert broken_by(certificate, _now(), [verdict(ratio=0.7)]) == [], (
+        "another error below the bound is no other outcome"
+    )
 
 
 def _with(path: str, value: Any) -> Callable[[], dict[str, Any]]:
@@ -170,13 +172,16 @@ def test_a_certificate_of_a_real_op_holds_until_something_changes(
     Path("second-opinion.json").write_text('{"ops": {"softmax": {"samples": 10000, "largest": 0.25}}}')
     assert main(["certificate", "--op", "softmax"]) == 0
     path = tmp_path / "certificates/softmax.json"
-    made = from_json(path.read_bytes())
-    assert made["predicate"]["functions"] == ["exp"]
-    assert made["predicate"]["sources"]["op"]["opassay/impl/softmax/public.py"]
-    assert (made["predicate"]["mutation"]["score"], made["predicate"]["second_opinion"]["samples"]) == (1.0, 10000)
+    certificate = from_json(path.read_bytes())
+    assert certificate["predicate"]["functions"] == ["exp"]
+    assert certificate["predicate"]["sources"]["op"]["opassay/impl/softmax/public.py"]
+    assert (certificate["predicate"]["mutation"]["score"], certificate["predicate"]["second_opinion"]["samples"]) == (
+        1.0,
+        10000,
+    )
     assert main(["certificate", "--check", str(path), "--record", "opassay-report/run.json"]) == 0
     assert capsys.readouterr().out.splitlines()[-1] == f"{path}: holds"
-    forged = copy.deepcopy(made)
+    forged = copy.deepcopy(certificate)
     forged["predicate"]["judged"]["elements"] = 10**9
     forged["predicate"]["cells"][1]["outcome"] = "verified"
     forged["predicate"]["outcomes"] = {"verified": 2}
@@ -184,9 +189,9 @@ def test_a_certificate_of_a_real_op_holds_until_something_changes(
     assert main(["certificate", "--check", str(path), "--record", "opassay-report/run.json"]) == 1
     out = capsys.readouterr().out
     assert "predicate.judged: the record that it was made of gives something else" in out
-    made["predicate"]["versions"]["torch"] = "1.0"
-    made["predicate"]["sources"]["op"]["opassay/impl/softmax/public.py"] = "0" * 64
-    path.write_bytes(as_json(made))
+    certificate["predicate"]["versions"]["torch"] = "1.0"
+    certificate["predicate"]["sources"]["op"]["opassay/impl/softmax/public.py"] = "0" * 64
+    path.write_bytes(as_json(certificate))
     assert main(["certificate", "--check", str(path)]) == 1
     out = capsys.readouterr().out
     assert "2 of what it says no longer hold" in out

@@ -145,13 +145,13 @@ def test_without_its_beginning_a_log_is_no_record() -> None:
 
 def test_cases_are_handed_on_before_memory_is_spared(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("opassay.reports.collect._MAX_CASE_BYTES", 5)
-    kept: dict[str, str] = {}
+    memory: dict[str, str] = {}
     items = [failed("VJP"), failed("JVP")]
-    result = Account(on_case=lambda name, text, program: kept.update({name: text}))
+    result = Account(on_case=lambda name, text, program: memory.update({name: text}))
     for event in [*beginning([item.cell for item in items]), *map(log.verdict_event, items)]:
         result.take(event)
-    assert set(kept.values()) == {'{"op": 1}'}
-    assert len(kept) == 2
+    assert set(memory.values()) == {'{"op": 1}'}
+    assert len(memory) == 2
     assert all(item.failure is not None and item.failure.case == "" for item in result.verdicts())
 
 

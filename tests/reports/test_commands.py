@@ -161,7 +161,7 @@ def test_verify_function_runs_the_line_that_it_prints(
 
 
 @pytest.mark.parametrize(
-    ("text", "words", "told"),
+    ("text", "words", "message"),
     [
         ("report.causes", ("report", "causes", "run.json"), ""),
         ("findings", ("report", "causes", "run.json"), "[tool.opassay.findings] is [tool.opassay.report.causes] now"),
@@ -169,14 +169,14 @@ def test_verify_function_runs_the_line_that_it_prints(
     ],
 )
 def test_a_table_counts_under_its_name_and_under_the_earlier_one(
-    text: str, words: tuple[str, ...], told: str, records: Path, capsys: pytest.CaptureFixture[str]
+    text: str, words: tuple[str, ...], message: str, records: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (records / "pyproject.toml").write_text(f'[tool.opassay.{text}]\nout = "pages"\n')
     code, _, err = _answer(capsys, *words)
     assert code == 0
     assert (records / "pages/index.md").exists()
-    assert told in err
-    assert err.count("] now") == bool(told)
+    assert message in err
+    assert err.count("] now") == bool(message)
     assert "settings of report from" in err
     assert err.endswith("unless an option says otherwise: causes.out\n")
 

@@ -202,8 +202,8 @@ def test_cases_of_an_earlier_run_are_put_away_and_notes_of_a_user_stay(tmp_path:
     (tmp_path / "cases/0123abcd-0002.json").symlink_to("notes.json")
     (tmp_path / "mine.txt").write_text("mine")
     _run(tmp_path, RUNS[1], case="ffffffff-0001.json")
-    kept = {"notes.json", "0123abcd-0002.json", "ffffffff-0001.json"}
-    assert {path.name for path in (tmp_path / "cases").iterdir()} == kept
+    names = {"notes.json", "0123abcd-0002.json", "ffffffff-0001.json"}
+    assert {path.name for path in (tmp_path / "cases").iterdir()} == names
     assert (tmp_path / "cases-earlier" / RUNS[0] / CASE).read_text() == RUNS[0]
     assert (tmp_path / "mine.txt").read_text() == "mine"
 

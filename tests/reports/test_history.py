@@ -152,9 +152,9 @@ def test_broken_records_are_told_and_other_files_are_passed_over(folder: Path) -
     with open_history(folder / "history.sqlite") as history:
         result = history.gather(records_in(folder))
         assert result.new == 4
-        (refused,) = result.refused
-        assert "half.json: run record: " in refused
-        assert history.gather(records_in(folder)).refused == (refused,), "as long as it is there"
+        (refusals,) = result.refused
+        assert "half.json: run record: " in refusals
+        assert history.gather(records_in(folder)).refused == (refusals,), "as long as it is there"
 
 
 @pytest.mark.parametrize("kind", ["text", "other", "newer", "link"])

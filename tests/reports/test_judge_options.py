@@ -155,11 +155,11 @@ def test_the_order_of_asking_is_not_that_of_the_report() -> None:
     from opassay.properties.candidates.judging import judged
     from opassay.properties.candidates.session import Session
 
-    asked: list[str] = []
+    questions: list[str] = []
     session = _session(Session)
     plan = QuestionPlan(["GIVEN", "SEEDS", "OFFSET"], sooner=["OFFSET"])
-    judgement = judged(session, plan, lambda code, *_: asked.append(code))
-    assert asked == ["GIVEN", "OFFSET", "SEEDS"]
+    judgement = judged(session, plan, lambda code, *_: questions.append(code))
+    assert questions == ["GIVEN", "OFFSET", "SEEDS"]
     assert [finding.question for finding in judgement.findings] == ["GIVEN", "SEEDS", "OFFSET"]
 
 

@@ -218,8 +218,8 @@ def test_one_shard_is_no_run(call: Call, tmp_path: Path, options: tuple[str, ...
 
 
 def test_deselected_cells_need_partial(call: Call, tmp_path: Path) -> None:
-    left = verdict("VJP", Outcome.NOT_RUN, Code.DESELECTED, judged=0, reason="deselected by -k or -m")
-    record.save(tmp_path / "run.json", replace(make_run(verdict(), left), settings={"keyword": "FWD"}))
+    gap = verdict("VJP", Outcome.NOT_RUN, Code.DESELECTED, judged=0, reason="deselected by -k or -m")
+    record.save(tmp_path / "run.json", replace(make_run(verdict(), gap), settings={"keyword": "FWD"}))
     assert call("gate", "run.json")[0] == 4
     assert call("gate", "run.json", "--partial")[0] == 0
 

@@ -78,10 +78,10 @@ def _changed(document: Any, entry: Callable[[Any], dict[str, Any]]) -> Iterator[
                 yield result
 
 
-def _reads(read: Callable[[Path], object], path: Path, content: bytes) -> bool:
+def _reads(reader: Callable[[Path], object], path: Path, content: bytes) -> bool:
     path.write_bytes(content)
     try:
-        read(path)
+        reader(path)
     except RecordError:
         return False
     return True
@@ -103,19 +103,19 @@ def _canonical(document: Any) -> bytes:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "read", "written"),
+    ("name", "reader", "encode"),
     [("known", load_known, lambda document: json.dumps(document).encode()), ("budget", load_budget, _canonical)],
 )
 def test_the_reader_takes_what_the_schema_takes(
-    tmp_path: Path, name: str, read: Callable[[Path], object], written: Callable[[Any], bytes]
+    tmp_path: Path, name: str, reader: Callable[[Path], object], encode: Callable[[Any], bytes]
 ) -> None:
     schema, document = schema_of(name), json.loads(FILES[name])
-    taken = refused = 0
+    accepted_count = refusals = 0
     for changed in _changed(document, lambda one: one[name][0] if isinstance(one[name], list) else one):
         fits = not schema_errors(changed, schema)
-        assert _reads(read, tmp_path / f"{name}.json", written(changed)) == fits, changed
-        taken, refused = taken + fits, refused + (not fits)
-    assert min(taken, refused) > 20, "both happen"
+        assert _reads(reader, tmp_path / f"{name}.json", encode(changed)) == fits, changed
+        accepted_count, refusals = accepted_count + fits, refusals + (not fits)
+    assert min(accepted_count, refusals) > 20, "both happen"
 
 
 @pytest.mark.slow

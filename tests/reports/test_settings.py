@@ -170,7 +170,7 @@ def test_what_is_nearly_right_is_told(words: list[str], said: str, capsys: pytes
 
 
 @pytest.mark.parametrize(
-    ("asked", "typed", "at", "code", "said"),
+    ("word", "typed", "at", "code", "said"),
     [
         ("bash_source", "", "0", 0, "complete -o nosort -F _opassay_completion opassay"),
         ("bash_complete", "opassay report his", "2", 0, "plain,history\n"),
@@ -181,9 +181,9 @@ def test_what_is_nearly_right_is_told(words: list[str], said: str, capsys: pytes
 )
 def test_a_shell_is_told_what_could_follow_and_nothing_else(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str],
-    asked: str, typed: str, at: str, code: int, said: str,
+    word: str, typed: str, at: str, code: int, said: str,
 ) -> None:  # fmt: skip
-    monkeypatch.setenv("_OPASSAY_COMPLETE", asked)
+    monkeypatch.setenv("_OPASSAY_COMPLETE", word)
     monkeypatch.setenv("COMP_WORDS", typed)
     monkeypatch.setenv("COMP_CWORD", at)
     assert main([]) == code

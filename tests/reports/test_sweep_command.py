@@ -22,8 +22,8 @@ def _lines(path: Path) -> list[str]:
 
 
 def test_a_sweep_measures_once_and_prints_its_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    asked = ["sweep", "exp", "reciprocal", "--dtype", "bfloat16", "--into", str(tmp_path)]
-    assert main(asked) == 0
+    arguments = ["sweep", "exp", "reciprocal", "--dtype", "bfloat16", "--into", str(tmp_path)]
+    assert main(arguments) == 0
     out = capsys.readouterr()
     assert "1/2  exp bfloat16 shard 0" in out.err
     exp, other = (
@@ -33,7 +33,7 @@ def test_a_sweep_measures_once_and_prints_its_table(tmp_path: Path, capsys: pyte
     assert exp.endswith("holds")
     assert "none" in other, "no contract names it"
     before = _lines(tmp_path / "exp-bfloat16-cpu.jsonl")
-    assert main([*asked, "--markdown"]) == 0
+    assert main([*arguments, "--markdown"]) == 0
     assert "| exp | bfloat16 | cpu | all 65,536 |" in capsys.readouterr().out
     assert _lines(tmp_path / "exp-bfloat16-cpu.jsonl") == before
 
@@ -97,12 +97,12 @@ def test_an_interrupted_sweep_keeps_its_shards_and_goes_on(tmp_path: Path) -> No
         os.kill(sweep.pid, signal.SIGINT)
         sweep.communicate()
     assert sweep.returncode == 130
-    kept = _lines(path)
-    assert len(kept) >= 3
+    lines = _lines(path)
+    assert len(lines) >= 3
     path.write_text(path.read_text() + '{"function": "ex')  # what a kill would leave behind
-    done = len(kept) - 1
+    done = len(lines) - 1
     assert main(["sweep", "exp", "--dtype", "float64", "--into", str(tmp_path), "--shards", f"0:{done + 1}"]) == 0
     after = _lines(path)
-    assert after[: len(kept)] == kept
+    assert after[: len(lines)] == lines
     shards = [json.loads(line)["shard"] for line in after[1:]]
     assert sorted(shards) == sorted(set(shards))

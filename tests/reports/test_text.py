@@ -172,17 +172,17 @@ def test_junit_holds_any_text() -> None:
 
 
 @pytest.mark.parametrize(
-    ("codes", "chosen"),
+    ("codes", "exit_code"),
     [([], 0), ([5], 5), ([5, 4], 4), ([4, 1], 1), ([1, 2], 2), ([2, 3], 3), ([3, 130, 1], 130)],
 )
-def test_the_most_urgent_reason_is_the_exit_code(codes: list[int], chosen: int) -> None:
-    assert exit_codes.most_urgent((code, "") for code in codes) == chosen
+def test_the_most_urgent_reason_is_the_exit_code(codes: list[int], exit_code: int) -> None:
+    assert exit_codes.most_urgent((code, "") for code in codes) == exit_code
 
 
 def test_reasons_of_a_run() -> None:
     def codes(*items: Outcome) -> list[int]:
-        made = [verdict(f"P{i}", outcome, Code.NO_DEVICE) for i, outcome in enumerate(items)]
-        return [code for code, _ in exit_codes.run_reasons(made)]
+        verdicts = [verdict(f"P{i}", outcome, Code.NO_DEVICE) for i, outcome in enumerate(items)]
+        return [code for code, _ in exit_codes.run_reasons(verdicts)]
 
     assert codes(Outcome.VERIFIED, Outcome.WEAK, Outcome.UNSUPPORTED) == []
     assert codes(Outcome.VERIFIED, Outcome.FAIL, Outcome.ERROR, Outcome.CRASH) == [1, 3, 4]
@@ -215,18 +215,18 @@ def test_merge_refuses_what_does_not_belong_together(change: dict[str, object]) 
 
 
 def test_a_verdict_is_a_line_where_it_holds_and_a_card_where_it_does_not() -> None:
-    held, wrong = verdict(), failed("VJP")
-    assert str(held).startswith(f"{held.cell.key}: verified, OA100: ")
-    assert "\n" not in str(held)
-    assert repr([held]) == f"[<Verdict {held.cell.key}: verified, OA100>]"
+    passing, wrong = verdict(), failed("VJP")
+    assert str(passing).startswith(f"{passing.cell.key}: verified, OA100: ")
+    assert "\n" not in str(passing)
+    assert repr([passing]) == f"[<Verdict {passing.cell.key}: verified, OA100>]"
     assert str(wrong) == text.failure_text(wrong)
     assert repr(wrong) == f"<Verdict {wrong.cell.key}: fail, {wrong.code}>"
-    assert (held.held, wrong.held) == (True, False)
+    assert (passing.held, wrong.held) == (True, False)
 
 
 def test_a_notebook_gets_the_same_as_html_and_no_markup_of_a_subject() -> None:
-    held, wrong = verdict(), failed("VJP")
-    assert held._repr_html_().startswith(f"<div>✓ <code>{held.cell.key}</code> verified, OA100: ")
+    passing, wrong = verdict(), failed("VJP")
+    assert passing._repr_html_().startswith(f"<div>✓ <code>{passing.cell.key}</code> verified, OA100: ")
     page = ET.fromstring(wrong._repr_html_())
     assert {node.tag for node in page.iter()} == {"div", "code", "pre"}
     assert HOSTILE not in wrong._repr_html_()

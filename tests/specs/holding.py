@@ -141,9 +141,9 @@ def pullback(call: SpecCall, moving: Sequence[int]) -> Pullback:
         arrays = [_values(t) for t in call.tensors]
 
         def of_moving(*moved: Any) -> list[Any]:
-            given = dict(zip(moving, moved, strict=True))
-            read = spec(*(given.get(i, array) for i, array in enumerate(arrays)))
-            return [read[i] for i in results]
+            values = dict(zip(moving, moved, strict=True))
+            outputs = spec(*(values.get(i, array) for i, array in enumerate(arrays)))
+            return [outputs[i] for i in results]
 
         return vjp(of_moving, operands[: len(moving)])[1](*operands[len(moving) :])
 
@@ -157,16 +157,16 @@ def _values(tensor: torch.Tensor) -> Any:
     return tensor.double().numpy() if tensor.is_floating_point() else tensor.numpy()
 
 
-def hold(found: Found, ball: Any, tensor: torch.Tensor) -> None:
+def hold(findings: Found, ball: Any, tensor: torch.Tensor) -> None:
     """Hold a result against its ball, and count its elements."""
-    found.judged += tensor.numel()
+    findings.judged += tensor.numel()
     if not isinstance(ball, Ball):
         right = ball.accepts(tensor.numpy()) if isinstance(ball, Choice) else np.asarray(ball) == tensor.numpy()
-        found.refused += int(np.sum(~right))
+        findings.refused += int(np.sum(~right))
         return
     fmt = FORMATS[str(tensor.dtype).removeprefix("torch.")]
     elements = accept.place_in_accept_sets(tensor.double().numpy(), fmt, ball, None)
-    found.judged -= int(np.sum(~elements.judged))
-    found.refused += int(np.sum(~elements.accepted))
-    found.worst = max(found.worst, float(np.max(elements.ratio, initial=0.0)))
-    found.widths.append(elements.width)
+    findings.judged -= int(np.sum(~elements.judged))
+    findings.refused += int(np.sum(~elements.accepted))
+    findings.worst = max(findings.worst, float(np.max(elements.ratio, initial=0.0)))
+    findings.widths.append(elements.width)

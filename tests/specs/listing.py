@@ -65,11 +65,11 @@ def _reason(said: str) -> str:
     return "an operation of it has no rule" if "has no rule" in said else said
 
 
-def page(known: list[str], refused: dict[str, str]) -> str:
+def page(known: list[str], refusals: dict[str, str]) -> str:
     """The text of docs/specs.md."""
     parts = [_HEAD, f"## Functions of `torch.nn.functional` that are read: {len(known)}\n\n{_wrapped(known)}\n"]
-    parts.append(f"## Those that are not: {len(refused)}\n")
-    parts.append("\n".join(f"- `{name}`: {_reason(refused[name])}" for name in sorted(refused)) + "\n")
+    parts.append(f"## Those that are not: {len(refusals)}\n")
+    parts.append("\n".join(f"- `{name}`: {_reason(refusals[name])}" for name in sorted(refusals)) + "\n")
     parts.append(operations())
     return "\n".join(parts)
 

@@ -118,9 +118,9 @@ class _Levels(nn.Module):
         self.up, self.out = nn.ConvTranspose2d(8, 4, 2, stride=2), nn.Conv2d(8, 2, 3, padding=1)
 
     def forward(self, x: Tensor) -> Any:
-        kept = torch.relu(self.down(x))
-        deep = torch.relu(self.across(F.max_pool2d(kept, 2)))
-        return self.out(torch.cat([self.up(deep), kept], 1))
+        state = torch.relu(self.down(x))
+        deep = torch.relu(self.across(F.max_pool2d(state, 2)))
+        return self.out(torch.cat([self.up(deep), state], 1))
 
 
 class _Attention(nn.Module):
@@ -230,8 +230,8 @@ class _Selective(nn.Module):
         state = x.new_zeros(x.shape[0], x.shape[2], self.decay.shape[0])
         outputs = []
         for t in range(x.shape[1]):
-            kept = torch.exp(-steps[:, t, :, None] * torch.exp(self.decay))
-            state = kept * state + (steps[:, t] * x[:, t])[..., None] * into[:, t, None, :]
+            decay = torch.exp(-steps[:, t, :, None] * torch.exp(self.decay))
+            state = decay * state + (steps[:, t] * x[:, t])[..., None] * into[:, t, None, :]
             outputs.append((state * out[:, t, None, :]).sum(-1))
         return torch.stack(outputs, 1) + x * self.skip
 

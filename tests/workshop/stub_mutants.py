@@ -19,13 +19,13 @@ _ENDED: list[str] = []
 def answer(question: dict[str, Any]) -> dict[str, Any]:
     """What `workshop.mutation.program` would answer."""
     if "reach" in question:
-        held = question["reach"][1:] != ["DATA", "float32"]
-        return {"outcome": "verified" if held else "fail", "reason": "planted"}
+        passes = question["reach"][1:] != ["DATA", "float32"]
+        return {"outcome": "verified" if passes else "fail", "reason": "planted"}
     if "graph" in question:
         place = {"function": "_sums", "statement": "torch.trace(x)", "nth": 0, "line": 40, "last": 40}
-        made = {**place, "kind": "graph: dropped term", "old": "aten.trace.default"}
+        mutant = {**place, "kind": "graph: dropped term", "old": "aten.trace.default"}
         files = ("linalg/trace.py", "linalg/kernels_cuda.py", "softmax/rules.py")
-        return {"mutants": [{**made, "file": file, "new": new} for file in files for new in ("zeros", "self")]}
+        return {"mutants": [{**mutant, "file": file, "new": new} for file in files for new in ("zeros", "self")]}
     if "count" in question:
         return {"cells": [1 for _ in question["count"]]}
     if "begin" in question:

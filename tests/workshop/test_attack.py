@@ -39,8 +39,11 @@ def test_a_million_elements_of_the_catalog_lie_in_their_bounds() -> None:
 
 
 def test_the_command_prints_ratios_and_fails_for_a_bound_that_is_too_tight(monkeypatch: pytest.MonkeyPatch) -> None:
-    runner, asked = CliRunner(), ["cross_map_lrn2d", "--dtype", "float32", "--contract", "strict", "--elements", "3000"]
-    run = runner.invoke(attack_command, asked, standalone_mode=False)
+    runner, arguments = (
+        CliRunner(),
+        ["cross_map_lrn2d", "--dtype", "float32", "--contract", "strict", "--elements", "3000"],
+    )
+    run = runner.invoke(attack_command, arguments, standalone_mode=False)
     assert run.return_value == exit_codes.OK, run.output
     assert "0 outside" in run.output
     right = RULES["power"]
@@ -50,6 +53,6 @@ def test_the_command_prints_ratios_and_fails_for_a_bound_that_is_too_tight(monke
         return Ball(result.centre, 0.1 * result.radii(), allowed)
 
     monkeypatch.setitem(RULES, "power", tight)
-    wrong = runner.invoke(attack_command, asked, standalone_mode=False)
+    wrong = runner.invoke(attack_command, arguments, standalone_mode=False)
     assert wrong.return_value == exit_codes.FAILED
     assert "the bound is" in wrong.output

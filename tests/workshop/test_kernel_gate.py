@@ -79,8 +79,8 @@ def test_the_page_has_the_machine_code_and_the_traffic_of_what_ships() -> None:
     (version,) = re.findall(r"as Triton (\S+) compiles it", page)
     if triton.__version__ != version:
         pytest.skip(f"the page has the machine code of Triton {version}, and this is {triton.__version__}")
-    written = code_table(_shipped("code")).markdown()
-    assert "\n".join(written) in page
+    text = code_table(_shipped("code")).markdown()
+    assert "\n".join(text) in page
     rows = [line for line in traffic_table(_shipped("traffic")).markdown() if line.startswith("|")]
     assert [line for line in rows if f"{line}\n" not in page] == []
 

@@ -33,21 +33,21 @@ def _installed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _answers(monkeypatch: pytest.MonkeyPatch, *rows: dict[str, Any]) -> list[dict[str, Any]]:
-    asked: list[dict[str, Any]] = []
+    commands: list[dict[str, Any]] = []
 
     def answer(question: dict[str, Any]) -> list[dict[str, Any]]:
-        asked.append(question)
+        commands.append(question)
         return list(rows)
 
     monkeypatch.setattr(kernels, "_rows", answer)
-    return asked
+    return commands
 
 
 @pytest.mark.usefixtures("_installed")
 def test_the_table_of_machine_code(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    asked = _answers(monkeypatch, CODE, MISSING)
+    commands = _answers(monkeypatch, CODE, MISSING)
     assert workshop(["kernels", "softmax", "--family", "linalg", "--arch", "sm_90"]) == 0
-    assert asked == [
+    assert commands == [
         {
             "table": "code", "ops": ["softmax", "trace"], "dtypes": ("float32", "bfloat16", "float16"),
             "architectures": ("sm_90",), "once": False,

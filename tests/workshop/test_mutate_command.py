@@ -56,12 +56,12 @@ def test_ops_are_asked_by_the_modules_that_declare_them_few_first() -> None:
 def _log(path: Path, outcomes: tuple[str, ...]) -> list[str]:
     """A log of `python -m workshop mutate --op trace --file linalg --most 0`, and the words for its table."""
     table = read_equivalents()
-    asked = [mutant for mutant in every_mutant(["linalg"]) if not why_equivalent(mutant, table)]
+    mutants = [mutant for mutant in every_mutant(["linalg"]) if not why_equivalent(mutant, table)]
     words = ["mutate", "--op", "trace", "--file", "linalg", "--most", "0", "--log", str(path), "--table"]
     assert workshop([*words]) == 5
     heading = json.loads(path.read_text().splitlines()[0])
     said = [KILLED if outcome == "killed" else {"outcome": outcome, "asked": 6} for outcome in outcomes]
-    records = [_record(mutant, **one) for mutant, one in zip(asked[: len(said)], said, strict=True)]
+    records = [_record(mutant, **one) for mutant, one in zip(mutants[: len(said)], said, strict=True)]
     path.write_text("".join(json.dumps(line) + "\n" for line in (heading, *records)) + '{"mutant": "cut of')
     return words
 
@@ -74,8 +74,8 @@ def test_the_table_of_a_log_its_file_and_its_exit_codes(tmp_path: Path, capsys: 
     out = capsys.readouterr().out
     assert "66.67%" in out
     assert "asked 6 questions of 3 cells" in out
-    written = json.loads(into.read_text())
-    assert {mutant["outcome"] for mutant in written["mutants"]} >= {"killed", "survived", "not reached"}
+    document = json.loads(into.read_text())
+    assert {mutant["outcome"] for mutant in document["mutants"]} >= {"killed", "survived", "not reached"}
     assert workshop([*words, "--least", "0.5"]) == 0
     assert workshop([*words, "--seed", "7"]) == 2
     assert "got seed=0, need 7" in capsys.readouterr().err

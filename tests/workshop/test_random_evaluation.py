@@ -28,9 +28,9 @@ def _drawn(formula: Formula, allowed: Contract, *values: Any) -> list[Any]:
 
 def _ratio(formula: Formula, allowed: Contract, *values: Any) -> float:
     """The largest error over its bound."""
-    (read,) = balls(formula, list(values), allowed)
-    errors = [np.abs(computed - read.centre) for computed in _drawn(formula, allowed, *values)]
-    return float(np.max([np.divide(error, read.radii()) for error in errors]))
+    (ball,) = balls(formula, list(values), allowed)
+    errors = [np.abs(computed - ball.centre) for computed in _drawn(formula, allowed, *values)]
+    return float(np.max([np.divide(error, ball.radii()) for error in errors]))
 
 
 def test_every_primitive_has_an_evaluation() -> None:

@@ -49,8 +49,8 @@ def test_the_command_prints_a_table_and_fails_where_the_readings_disagree(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     runner = CliRunner()
-    asked = ["trace", "--dtype", "float32", "--samples", "3", "--json", str(tmp_path / "sums.json")]
-    run = runner.invoke(second_opinion_command, asked, standalone_mode=False)
+    arguments = ["trace", "--dtype", "float32", "--samples", "3", "--json", str(tmp_path / "sums.json")]
+    run = runner.invoke(second_opinion_command, arguments, standalone_mode=False)
     assert run.return_value == exit_codes.OK, run.output
     assert "0 disagree" in run.output
     sums = json.loads((tmp_path / "sums.json").read_text())["ops"]["trace"]

@@ -31,31 +31,31 @@ _NO_TRITON = 'Triton is not installed, which compiles and interprets kernels; pi
 @click.option("--traffic", is_flag=True, help="The bytes that move, by the interpreter, against those that must.")
 @click.option("--markdown", "as_markdown", is_flag=True, help="Print the tables in Markdown.")
 @click.option("--json", "as_json", is_flag=True, help="Print the rows as JSON.")
-def kernels_command(ops: tuple[str, ...], **chosen: Any) -> int:
+def kernels_command(ops: tuple[str, ...], **options: Any) -> int:
     """Judge the CUDA kernels of OPS without a GPU: their machine code, or with --traffic what they move.
 
     What is compiled is what the ops launch at the shape classes of practice. Exit code 1 where a kernel fails: it
     spills, computes in double precision unasked, loads less than 16 bytes at a time, takes too much shared memory or
     too many registers; or moves more than it must.
     """
-    names = _select_ops((*ops, *chosen["also"]), chosen["family"])
+    names = _select_ops((*ops, *options["also"]), options["family"])
     if not is_installed("triton"):
         raise Stop(exit_codes.USAGE, _NO_TRITON)
-    traffic = chosen["traffic"]
+    traffic = options["traffic"]
     rows = _rows(
         {
             "table": "traffic" if traffic else "code",
             "ops": names,
-            "dtypes": chosen["dtype"] or DTYPES[: 1 if traffic else 3],
-            "architectures": chosen["arch"] or ARCHITECTURES,
-            "once": chosen["once"],
+            "dtypes": options["dtype"] or DTYPES[: 1 if traffic else 3],
+            "architectures": options["arch"] or ARCHITECTURES,
+            "once": options["once"],
         }
     )
-    if chosen["as_json"]:
+    if options["as_json"]:
         click.echo(json.dumps(rows, indent=1))
     else:
         table = traffic_table(rows) if traffic else code_table(rows)
-        click.echo("\n".join(table.markdown() if chosen["as_markdown"] else table.lines()))
+        click.echo("\n".join(table.markdown() if options["as_markdown"] else table.lines()))
     return exit_codes.FAILED if any(row["faults"] for row in rows) else exit_codes.OK
 
 

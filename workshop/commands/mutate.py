@@ -50,7 +50,7 @@ _EVERY = 20.0
 @click.option("--json", "into", type=click.Path(dir_okay=False, path_type=Path), help="Write all of it to a file.")
 @click.option("--least", type=click.FloatRange(0, 1), default=0.98, show_default=True, help="The score that is needed.")
 @click.option("--equivalents", is_flag=True, help="Ask those that the table calls equivalent, too.")
-def mutate_command(**chosen: Any) -> int:
+def mutate_command(**options: Any) -> int:
     """Plant mistakes in the ops one by one, and see which questions refuse them.
 
     A mutant is a changed operator, constant, condition, argument, call or statement in code that an op runs on this
@@ -60,28 +60,28 @@ def mutate_command(**chosen: Any) -> int:
     wrong.
     """
     ops, settings = (
-        require_ops(chosen["ops"]),
-        campaigns.Settings(**{name: chosen[name] for name in campaigns.SETTINGS}),
+        require_ops(options["ops"]),
+        campaigns.Settings(**{name: options[name] for name in campaigns.SETTINGS}),
     )
     table = read_equivalents()
     _require_present(table)
-    files = chosen["files"] or ("",)
+    files = options["files"] or ("",)
     within = [] if settings.graph else campaigns.every_mutant(files)
     if not within and not settings.graph:
-        raise Stop(exit_codes.NOTHING, f"--file: no mutant in {', '.join(chosen['files'])}")
+        raise Stop(exit_codes.NOTHING, f"--file: no mutant in {', '.join(options['files'])}")
     mutants = campaigns.choose_mutants(within, settings)
     heading = heading_of(ops, settings)
-    records = open_log(chosen["path"], heading, chosen["resume"] or chosen["table"])
+    records = open_log(options["path"], heading, options["resume"] or options["table"])
     interrupted = False
-    if not chosen["table"]:
-        is_candidate = campaigns.MutantFilter(files, () if chosen["equivalents"] else table)
+    if not options["table"]:
+        is_candidate = campaigns.MutantFilter(files, () if options["equivalents"] else table)
         candidates = [m for m in mutants if is_candidate(m)]
-        interrupted = not _carry_out(ops, candidates, settings, records, chosen["path"], is_candidate)
+        interrupted = not _carry_out(ops, candidates, settings, records, options["path"], is_candidate)
     mutants += graph_mutants_of(records)
     return (
-        _report(mutants, records, table, heading, chosen)
+        _report(mutants, records, table, heading, options)
         if not interrupted
-        else _report_part(mutants, records, table, heading, chosen)
+        else _report_part(mutants, records, table, heading, options)
     )
 
 
@@ -163,25 +163,25 @@ class _Progress:
 
 def _report(
     mutants: Sequence[Mutant], records: Sequence[Record], table: Sequence[Equivalent], heading: dict[str, Any],
-    chosen: dict[str, Any],
+    options: dict[str, Any],
 ) -> int:  # fmt: skip
     """Print the table, write the file; the exit code."""
     all_fates = fates(mutants, records, table)
     click.echo("\n".join(mutant_tables.family_table(all_fates).lines()))
     click.echo("\n".join(mutant_tables.survivor_lines(all_fates)))
-    if chosen["into"] is not None:
-        write_atomically(chosen["into"], json.dumps(mutant_tables.as_data(heading, all_fates), indent=1).encode())
+    if options["into"] is not None:
+        write_atomically(options["into"], json.dumps(mutant_tables.as_data(heading, all_fates), indent=1).encode())
     wrong = mutant_tables.contradictions(all_fates)
     if wrong:
         raise Stop(exit_codes.USAGE, "equivalent_changes: " + "\n".join(wrong))
     if not any(fate.outcome in ("killed", "survived") for fate in all_fates):
         raise Stop(exit_codes.NOTHING, "no mutant was asked")
-    return exit_codes.OK if mutant_tables.score_of(all_fates) >= chosen["least"] else exit_codes.FAILED
+    return exit_codes.OK if mutant_tables.score_of(all_fates) >= options["least"] else exit_codes.FAILED
 
 
 def _report_part(
     mutants: Sequence[Mutant], records: Sequence[Record], table: Sequence[Equivalent], heading: dict[str, Any],
-    chosen: dict[str, Any],
+    options: dict[str, Any],
 ) -> int:  # fmt: skip
-    _report(mutants, records, table, heading, {**chosen, "least": 0.0})
+    _report(mutants, records, table, heading, {**options, "least": 0.0})
     raise Stop(exit_codes.INTERRUPT, "interrupted; --resume goes on")

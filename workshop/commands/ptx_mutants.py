@@ -42,7 +42,7 @@ _EVERY = 20.0
 @click.option("-n", "workers", type=click.IntRange(1), default=1, show_default=True, help="Mutants asked at once.")
 @click.option("--json", "into", type=click.Path(dir_okay=False, path_type=Path), help="Write all of it to a file.")
 @click.option("--least", type=click.FloatRange(0, 1), default=0.95, show_default=True, help="The score that is needed.")
-def ptx_mutants_command(**chosen: Any) -> int:
+def ptx_mutants_command(**options: Any) -> int:
     """Plant mistakes in what Triton made of the kernels, and see which questions of subject "ptx" refuse them.
 
     A mutant is one changed instruction of one compiled kernel: a barrier or a predicate dropped, a comparison off by
@@ -54,9 +54,9 @@ def ptx_mutants_command(**chosen: Any) -> int:
         raise Stop(exit_codes.USAGE, "ptx-mutants: Triton is not installed, which compiles the kernels")
     from ..mutation.ptx_campaign import USUAL_OPS, PtxCampaign, PtxSettings
 
-    ops = require_ops(chosen["ops"]) if chosen["ops"] else USUAL_OPS
-    settings = PtxSettings(chosen["seed"], chosen["most"], chosen["workers"], chosen["seconds"])
-    campaign = PtxCampaign(ops, chosen["dtypes"], click.echo)
+    ops = require_ops(options["ops"]) if options["ops"] else USUAL_OPS
+    settings = PtxSettings(options["seed"], options["most"], options["workers"], options["seconds"])
+    campaign = PtxCampaign(ops, options["dtypes"], click.echo)
     mutants = campaign.mutants(settings)
     if not mutants:
         raise Stop(exit_codes.NOTHING, "no kernel of these ops was executed")
@@ -72,10 +72,10 @@ def ptx_mutants_command(**chosen: Any) -> int:
     for title, key in (("op", lambda fate: fate.mutant.family), ("kind", lambda fate: fate.mutant.kind)):
         click.echo("\n".join(["", *table_of(fates, title, key).lines()]))
     click.echo(f"{sum(fate.seconds for fate in fates) + time.process_time():.0f} s of CPU")
-    if chosen["into"] is not None:
+    if options["into"] is not None:
         data = {"seed": settings.seed, "score": score, "mutants": [{**asdict(fate)} for fate in fates]}
-        write_atomically(chosen["into"], json.dumps(data, indent=1).encode())
-    return exit_codes.OK if score >= chosen["least"] else exit_codes.FAILED
+        write_atomically(options["into"], json.dumps(data, indent=1).encode())
+    return exit_codes.OK if score >= options["least"] else exit_codes.FAILED
 
 
 def _progress() -> Callable[[Sequence[PtxFate]], None]:

@@ -62,14 +62,14 @@ def second_opinion_command(
             raise
         raise Stop(exit_codes.USAGE, str(err)) from err
 
-    chosen = dtypes or DTYPES
-    each = math.ceil(samples / (len(names) * len(chosen)))
+    formats = dtypes or DTYPES
+    each = math.ceil(samples / (len(names) * len(formats)))
     click.echo(f"seed {seed}, {each} samples of each op and dtype\n{table_line(_HEADINGS)}")
     accounts: list[Account] = []
     interrupted = False
     try:
         for op in declared:
-            for dtype in chosen:
+            for dtype in formats:
                 accounts.append(opinions.Account(op.name, dtype))
                 for accounts[-1] in opinions.compare_readings(op, dtype, each, seed):
                     pass

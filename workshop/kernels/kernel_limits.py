@@ -30,9 +30,11 @@ def faults(launch: Launch, code: MachineCode, on: Architecture, *, streams: int)
         reasons.append(f"{code.doubles} instructions in double precision, and no operand is; need 0")
     if code.unordered:
         reasons.append(f"{len(code.unordered)} addresses loaded and then stored to with no barrier between; need 0")
-    chosen = code.approximations - APPROXIMATIONS.get(launch.name, set())
-    if chosen:
-        reasons.append(f"{', '.join(sorted(chosen))}: a GPU chooses the result within a bound, and no list says why")
+    approximations = code.approximations - APPROXIMATIONS.get(launch.name, set())
+    if approximations:
+        reasons.append(
+            f"{', '.join(sorted(approximations))}: a GPU chooses the result within a bound, and no list says why"
+        )
     if code.shared > on.shared_block:
         reasons.append(f"{code.shared} bytes of shared memory; a block has {on.shared_block} at most")
     elif not code.resident(on):

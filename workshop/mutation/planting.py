@@ -125,12 +125,12 @@ def _say_that_they_read(scopes: Sequence[Scope], variables: dict[Place, tuple[st
     for scope in scopes[1:]:
         # Its own variables alone: one that only the function around it reads, `__class__` say, is one too many.
         names = {name for place, read in variables.items() if place[0] == _first_line(scope) for name in read}
-        read = ast.Tuple([ast.Name(name, ast.Load()) for name in sorted(names)], ast.Load())
+        names_read = ast.Tuple([ast.Name(name, ast.Load()) for name in sorted(names)], ast.Load())
         if isinstance(scope, ast.Lambda):
-            scope.body = ast.IfExp(ast.Constant(True), scope.body, read)
+            scope.body = ast.IfExp(ast.Constant(True), scope.body, names_read)
         else:
-            scope.body.append(ast.If(ast.Constant(False), [ast.Expr(read)], []))
-        ast.fix_missing_locations(ast.copy_location(read, scope))
+            scope.body.append(ast.If(ast.Constant(False), [ast.Expr(names_read)], []))
+        ast.fix_missing_locations(ast.copy_location(names_read, scope))
         ast.fix_missing_locations(scope)
 
 

@@ -223,14 +223,14 @@ def _where(working: Working, a: Legal, b: Legal, condition: Any, share: Any) -> 
     return np.where(either, mixed, picked)
 
 
-def _attach(working: Working, value: Legal, slope: Legal, kept: bool = False) -> Any:
-    chosen = value if kept or working.coin() else slope
-    return np.broadcast_to(chosen.values, slope.shape)
+def _attach(working: Working, value: Legal, slope: Legal, always: bool = False) -> Any:
+    choice = value if always or working.coin() else slope
+    return np.broadcast_to(choice.values, slope.shape)
 
 
-def _store(working: Working, x: Legal, dtype: str = "", asked: bool = True) -> Any:
+def _store(working: Working, x: Legal, dtype: str = "", always: bool = True) -> Any:
     fmt = working.contract.stored_in(dtype)
-    return working.store(x.values, fmt) if (asked or working.contract.intermediates) and working.coin() else x.values
+    return working.store(x.values, fmt) if (always or working.contract.intermediates) and working.coin() else x.values
 
 
 # ------------------------------------------------------------------------------------------------- sums and scans

@@ -29,8 +29,8 @@ def _online(scores: Tensor, v: Tensor, size: int = 4) -> Tensor:
     total, out = torch.zeros_like(most), torch.zeros_like(scores[..., :1] * v[..., :1, :])
     for part, values in zip(scores.split(size, -1), v.split(size, -2), strict=True):
         new = torch.maximum(most, part.amax(-1, keepdim=True))
-        powers, kept = torch.exp(part - new), torch.exp(most - new)
-        total, out, most = total * kept + powers.sum(-1, keepdim=True), out * kept + powers @ values, new
+        powers, decay = torch.exp(part - new), torch.exp(most - new)
+        total, out, most = total * decay + powers.sum(-1, keepdim=True), out * decay + powers @ values, new
     return out / total
 
 
@@ -216,15 +216,15 @@ def sparse(
 ) -> Tensor:  # fmt: skip
     """DSA: an indexer of few heads chooses keys for each query, and attention sees these."""
     matches = torch.einsum("hqc,kc->hqk", seekers, sought)
-    chosen = (torch.relu(matches) if folded else matches).sum(0).topk(most, -1).indices
-    scores = torch.einsum("qc,qkc->qk", q, k[chosen]) * scale
-    return torch.einsum("qk,qkc->qc", torch.softmax(scores, -1), v[chosen])
+    indices = (torch.relu(matches) if folded else matches).sum(0).topk(most, -1).indices
+    scores = torch.einsum("qc,qkc->qk", q, k[indices]) * scale
+    return torch.einsum("qk,qkc->qc", torch.softmax(scores, -1), v[indices])
 
 
 def sparse_in_order(q: Tensor, k: Tensor, v: Tensor, seekers: Tensor, sought: Tensor) -> Tensor:
     """Chosen keys in the order of memory, one query after another."""
-    chosen = torch.relu(seekers @ sought.T).sum(0).topk(3, -1).indices.sort(-1).values
-    return torch.cat([_weighted((row[None] * 0.375) @ k[own].T, v[own]) for row, own in zip(q, chosen, strict=True)])
+    indices = torch.relu(seekers @ sought.T).sum(0).topk(3, -1).indices.sort(-1).values
+    return torch.cat([_weighted((row[None] * 0.375) @ k[own].T, v[own]) for row, own in zip(q, indices, strict=True)])
 
 
 def blocks(

@@ -42,13 +42,13 @@ def gated_delta_in_chunks(q: Tensor, k: Tensor, v: Tensor, beta: Tensor, gate: T
         total = decay.cumsum(0)
         between = torch.where(_below(len(own)), torch.exp(_between(decay)), 0.0)
         at_start = torch.exp(total)[:, None]
-        written: list[Tensor] = []
+        writes: list[Tensor] = []
         for t in range(len(own)):
             old = at_start[t] * (key[t] @ state)
-            for s, earlier in enumerate(written):
+            for s, earlier in enumerate(writes):
                 old = old + between[t, s] * (key[t] @ key[s]) * earlier
-            written.append(strength[t] * (value[t] - old))
-        new = torch.stack(written)
+            writes.append(strength[t] * (value[t] - old))
+        new = torch.stack(writes)
         out.append(0.5 * (at_start * (own @ state) + (own @ key.T * between) @ new))
         state = at_start[-1] * state + (key * between[-1, :, None]).T @ new
     return torch.cat(out)
@@ -70,9 +70,9 @@ def delta(
 def delta_by_matrices(q: Tensor, k: Tensor, v: Tensor, beta: Tensor) -> Tensor:
     state, out, one = q.new_zeros(k.shape[1], v.shape[1]), [], torch.eye(k.shape[1], dtype=k.dtype)
     strength = torch.sigmoid(beta)[:, None]
-    for query, key, written in zip(q, k, k * strength, strict=True):
-        state = (one - torch.outer(written, key)) @ state
-        state = state + torch.outer(written, v[len(out)])
+    for query, key, write in zip(q, k, k * strength, strict=True):
+        state = (one - torch.outer(write, key)) @ state
+        state = state + torch.outer(write, v[len(out)])
         out.append(query @ state)
     return torch.stack(out)
 

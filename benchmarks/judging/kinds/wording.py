@@ -147,8 +147,8 @@ def verified(
 def verified_by_ratio(p: Tensor, q: Tensor, word: Tensor, uniform: Tensor) -> Tensor:
     at = torch.arange(len(word))
     ratio = torch.exp(torch.log_softmax(p, -1)[at, word] - torch.log_softmax(q, -1)[at, word])
-    refused = ~(uniform <= ratio)
-    return torch.where(refused.any(), refused.to(torch.int64).argmax(), len(word))
+    rejection = ~(uniform <= ratio)
+    return torch.where(rejection.any(), rejection.to(torch.int64).argmax(), len(word))
 
 
 def beams(

@@ -18,10 +18,10 @@ from ..nll_loss.kernels_triton import rows_of, targets_at
 
 
 @triton.jit
-def _class_weights(W, p, k, taken, count, C, BATCHED: tl.constexpr):
+def _class_weights(W, p, k, mask, count, C, BATCHED: tl.constexpr):
     """The weights of some classes, for all rows or per row; 0 where there is no class."""
     if BATCHED:
-        w = tl.load(W + ((p // count) * C)[:, None] + k[None, :], mask=taken, other=0.0)
+        w = tl.load(W + ((p // count) * C)[:, None] + k[None, :], mask=mask, other=0.0)
     else:
         w = tl.load(W + k, mask=k < C, other=0.0)[None, :]
     return w
@@ -63,16 +63,16 @@ def cross_entropy_forward(
     p, outer, side, there = rows_of(positions, inner, tiles, pid, ROWS, LAST)
     k = tl.arange(0, BLOCK)
     at = (outer * outer_stride + side * inner_stride)[:, None] + (k.to(tl.int64) * stride)[None, :]
-    taken = there[:, None] & (k < C)[None, :]
-    x = tl.load(X + at, mask=taken, other=float("-inf")).to(ACC)
+    mask = there[:, None] & (k < C)[None, :]
+    x = tl.load(X + at, mask=mask, other=float("-inf")).to(ACC)
     shifted = x - tl.max(x, 1)[:, None]
     lse = tl.log(tl.sum(exp(shifted), 1))
     t, counts, known = targets_at(T, p, there, ignore, C)
     picked = tl.sum(tl.where(k[None, :] == t[:, None], shifted, 0.0), 1) - lse
     smooth = picked
     if SMOOTH:
-        z = tl.where(taken, shifted - lse[:, None], 0.0)
-        smooth = tl.sum(z * _class_weights(W, p, k, taken, count, C, BATCHED).to(ACC) if W is not None else z, 1)
+        z = tl.where(mask, shifted - lse[:, None], 0.0)
+        smooth = tl.sum(z * _class_weights(W, p, k, mask, count, C, BATCHED).to(ACC) if W is not None else z, 1)
     _store_losses(
         picked, smooth, W, OUT, WRONG, pid, p, there, t, counts, known, count, C, keep, share, SMOOTH, BATCHED
     )  # fmt: skip
@@ -96,17 +96,17 @@ def cross_entropy_forward_long(
     mass = tl.zeros((ROWS,), ACC)
     for first in range(0, C, BLOCK):
         k = first + tl.arange(0, BLOCK)
-        taken = there[:, None] & (k < C)[None, :]
+        mask = there[:, None] & (k < C)[None, :]
         at = start[:, None] + (k.to(tl.int64) * stride)[None, :]
-        x = tl.load(X + at, mask=taken, other=float("-inf")).to(ACC)
+        x = tl.load(X + at, mask=mask, other=float("-inf")).to(ACC)
         higher, total = online(top, total, x)
         if SMOOTH:
             shifted = x - finite_top(higher)[:, None]
-            w = taken.to(ACC)
+            w = mask.to(ACC)
             if W is not None:
-                w *= _class_weights(W, p, k, taken, count, C, BATCHED).to(ACC)
+                w *= _class_weights(W, p, k, mask, count, C, BATCHED).to(ACC)
             moment += tl.where(top == float("-inf"), 0.0, top - higher) * mass
-            moment += tl.sum(tl.where(taken, shifted * w, 0.0), 1)
+            moment += tl.sum(tl.where(mask, shifted * w, 0.0), 1)
             mass += tl.sum(w, 1)
         top = higher
     lse = tl.log(total)
@@ -160,21 +160,21 @@ def cross_entropy_backward(
     p, outer, side, there = rows_of(positions, inner, tiles, pid, ROWS, LAST)
     k = tl.arange(0, BLOCK)
     at = (outer * outer_stride + side * inner_stride)[:, None] + (k.to(tl.int64) * stride)[None, :]
-    taken = there[:, None] & (k < C)[None, :]
-    x = tl.load(X + at, mask=taken, other=float("-inf")).to(ACC)
+    mask = there[:, None] & (k < C)[None, :]
+    x = tl.load(X + at, mask=mask, other=float("-inf")).to(ACC)
     e = exp(x - tl.max(x, 1)[:, None])
     total = tl.sum(e, 1)
     w = 1.0
     mass = tl.zeros((ROWS,), ACC) + C
     if SMOOTH and W is not None:
-        w = _class_weights(W, p, k, taken, count, C, BATCHED).to(ACC)
+        w = _class_weights(W, p, k, mask, count, C, BATCHED).to(ACC)
         mass = tl.sum(w, 1)
     t, counts, known, hit, every, scale = _terms_of(
         G, T, W, p, there, count, C, ignore, keep, share, mass, ACC, SMOOTH, BATCHED, EACH
     )
     d = _gradient(e, divide(scale, total), hit, every, w, t, k, counts, known, SMOOTH)
     at = (outer * C * inner + side)[:, None] + (k.to(tl.int64) * inner)[None, :]
-    tl.store(D + at, d.to(D.dtype.element_ty), mask=taken)
+    tl.store(D + at, d.to(D.dtype.element_ty), mask=mask)
     tl.store(WRONG + pid, tl.max((counts & ~known).to(tl.int32), 0))
 
 
@@ -195,12 +195,12 @@ def cross_entropy_backward_long(
     pieces = tl.cdiv(C, BLOCK)
     for piece in range(0, pieces):
         k = piece * BLOCK + tl.arange(0, BLOCK)
-        taken = there[:, None] & (k < C)[None, :]
+        mask = there[:, None] & (k < C)[None, :]
         at = start[:, None] + (k.to(tl.int64) * stride)[None, :]
-        x = tl.load(X + at, mask=taken, other=float("-inf")).to(ACC)
+        x = tl.load(X + at, mask=mask, other=float("-inf")).to(ACC)
         top, total = online(top, total, x)
         if SMOOTH and W is not None:
-            mass += tl.sum(_class_weights(W, p, k, taken, count, C, BATCHED).to(ACC), 1)
+            mass += tl.sum(_class_weights(W, p, k, mask, count, C, BATCHED).to(ACC), 1)
     if W is None:
         mass += C
     t, counts, known, hit, every, scale = _terms_of(
@@ -210,12 +210,12 @@ def cross_entropy_backward_long(
     store = (outer * C * inner + side)[:, None]
     for piece in range(0, pieces):
         k = (pieces - 1 - piece) * BLOCK + tl.arange(0, BLOCK)
-        taken = there[:, None] & (k < C)[None, :]
+        mask = there[:, None] & (k < C)[None, :]
         at = start[:, None] + (k.to(tl.int64) * stride)[None, :]
-        e = exp(tl.load(X + at, mask=taken, other=float("-inf")).to(ACC) - top[:, None])
+        e = exp(tl.load(X + at, mask=mask, other=float("-inf")).to(ACC) - top[:, None])
         w = 1.0
         if SMOOTH and W is not None:
-            w = _class_weights(W, p, k, taken, count, C, BATCHED).to(ACC)
+            w = _class_weights(W, p, k, mask, count, C, BATCHED).to(ACC)
         d = _gradient(e, factor, hit, every, w, t, k, counts, known, SMOOTH)
-        tl.store(D + store + (k.to(tl.int64) * inner)[None, :], d.to(D.dtype.element_ty), mask=taken)
+        tl.store(D + store + (k.to(tl.int64) * inner)[None, :], d.to(D.dtype.element_ty), mask=mask)
     tl.store(WRONG + pid, tl.max((counts & ~known).to(tl.int32), 0))

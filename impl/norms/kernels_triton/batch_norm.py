@@ -33,20 +33,20 @@ def tile_of(
     position = (piece % over) * POSITIONS + k % POSITIONS
     if LAST:
         at = position[None, :] * lines + line[:, None]
-        taken = (line < lines)[:, None] & (position < length)[None, :]
+        mask = (line < lines)[:, None] & (position < length)[None, :]
     else:
         sample = (piece // over) * SAMPLES + k // POSITIONS
         at = (sample * lines * length + position)[None, :] + (line * length)[:, None]
-        taken = (line < lines)[:, None] & ((sample < samples) & (position < length))[None, :]
-    return at, taken, line, line < lines, piece
+        mask = (line < lines)[:, None] & ((sample < samples) & (position < length))[None, :]
+    return at, mask, line, line < lines, piece
 
 
 @triton.jit
 def size_of(piece, samples, length, over, SAMPLES: tl.constexpr, POSITIONS: tl.constexpr):
     """How many elements a line has in a piece."""
     rest = samples - piece // over * SAMPLES
-    left = length - piece % over * POSITIONS
-    return tl.minimum(rest, SAMPLES) * tl.minimum(left, POSITIONS)
+    remainder = length - piece % over * POSITIONS
+    return tl.minimum(rest, SAMPLES) * tl.minimum(remainder, POSITIONS)
 
 
 @triton.jit
@@ -68,8 +68,8 @@ def affine(normalized, W, B, channel, there, ACC: tl.constexpr):
 @triton.jit
 def _moved(RUNNING, channel, there, moment, keep, share, ACC: tl.constexpr):
     """keep RUNNING + share moment, in two roundings and one to its dtype, as `running.update` has it."""
-    kept = tl.load(RUNNING + channel, mask=there, other=0.0).to(ACC) * number(keep, ACC)
-    return tl.fma(moment, number(share, ACC) + tl.zeros_like(kept), kept).to(RUNNING.dtype.element_ty)
+    before = tl.load(RUNNING + channel, mask=there, other=0.0).to(ACC) * number(keep, ACC)
+    return tl.fma(moment, number(share, ACC) + tl.zeros_like(before), before).to(RUNNING.dtype.element_ty)
 
 
 @triton.jit
@@ -106,17 +106,17 @@ def batch_norm_whole(
 ):  # fmt: skip
     """Statistics of the batch and output, of channels that fit into a tile."""
     ACC: tl.constexpr = tl.float64 if DOUBLE else tl.float32
-    at, taken, line, there, _ = tile_of(samples, lines, length, over, tiles, LAST, LINES, SAMPLES, POSITIONS)
-    x = tl.load(X + at, mask=taken, other=0.0).to(ACC)
+    at, mask, line, there, _ = tile_of(samples, lines, length, over, tiles, LAST, LINES, SAMPLES, POSITIONS)
+    x = tl.load(X + at, mask=mask, other=0.0).to(ACC)
     mean = divide(tl.sum(x, 1), number(count, ACC))
-    centred = tl.where(taken, x - mean[:, None], 0.0)
+    centred = tl.where(mask, x - mean[:, None], 0.0)
     squares = tl.sum(centred * centred, 1)
     invstd = store_statistics(
         MEAN, INVSTD, MOMENTS, RUNNING_MEAN, RUNNING_VAR, line, there, lines, mean, squares, keep, share, count, less,
         eps, ACC,
     )  # fmt: skip
     y = affine(centred * invstd[:, None], W, B, line, there, ACC)
-    tl.store(Y + at, y.to(Y.dtype.element_ty), mask=taken)
+    tl.store(Y + at, y.to(Y.dtype.element_ty), mask=mask)
 
 
 @triton.jit
@@ -129,11 +129,11 @@ def batch_norm_moments(
     First stand sums, then squares of the deviations from the piece's own mean.
     """
     ACC: tl.constexpr = tl.float64 if DOUBLE else tl.float32
-    at, taken, line, there, piece = tile_of(samples, lines, length, over, tiles, LAST, LINES, SAMPLES, POSITIONS)
-    x = tl.load(X + at, mask=taken, other=0.0).to(ACC)
+    at, mask, line, there, piece = tile_of(samples, lines, length, over, tiles, LAST, LINES, SAMPLES, POSITIONS)
+    x = tl.load(X + at, mask=mask, other=0.0).to(ACC)
     total = tl.sum(x, 1)
     size = size_of(piece, samples, length, over, SAMPLES, POSITIONS).to(ACC)
-    centred = tl.where(taken, x - divide(total, size)[:, None], 0.0)
+    centred = tl.where(mask, x - divide(total, size)[:, None], 0.0)
     tl.store(PARTIAL + piece * lines + line, total, mask=there)
     tl.store(PARTIAL + results + piece * lines + line, tl.sum(centred * centred, 1), mask=there)
 
@@ -158,16 +158,16 @@ def batch_norm_combine(
     channel = tl.program_id(0).to(tl.int64) * CHANNELS + tl.arange(0, CHANNELS)
     total = tl.zeros((CHANNELS, BLOCK), ACC)
     for first in range(0, pieces * each, BLOCK):
-        at, taken, piece = part_of(first, each, pieces, channel, channels, BLOCK)
-        total += tl.load(PARTIAL + at, mask=taken, other=0.0)
+        at, mask, piece = part_of(first, each, pieces, channel, channels, BLOCK)
+        total += tl.load(PARTIAL + at, mask=mask, other=0.0)
     mean = divide(tl.sum(total, 1), number(count, ACC))
     squares = tl.zeros((CHANNELS, BLOCK), ACC)
     for first in range(0, pieces * each, BLOCK):
-        at, taken, piece = part_of(first, each, pieces, channel, channels, BLOCK)
+        at, mask, piece = part_of(first, each, pieces, channel, channels, BLOCK)
         size = size_of(piece, samples, length, over, SAMPLES, POSITIONS).to(ACC)[None, :]
-        off = divide(tl.load(PARTIAL + at, mask=taken, other=0.0), size) - mean[:, None]
-        own = tl.load(PARTIAL + results + at, mask=taken, other=0.0)
-        squares += tl.where(taken, own + size * (off * off), 0.0)
+        off = divide(tl.load(PARTIAL + at, mask=mask, other=0.0), size) - mean[:, None]
+        own = tl.load(PARTIAL + results + at, mask=mask, other=0.0)
+        squares += tl.where(mask, own + size * (off * off), 0.0)
     store_statistics(
         MEAN, INVSTD, MOMENTS, RUNNING_MEAN, RUNNING_VAR, channel, channel < channels, channels, mean,
         tl.sum(squares, 1), keep, share, count, less, eps, ACC,
@@ -182,11 +182,11 @@ def batch_norm_apply(
 ):  # fmt: skip
     """The output from statistics: SCALE is the variance where these are CONSTANT, else 1 / sqrt(variance + eps)."""
     ACC: tl.constexpr = tl.float64 if DOUBLE else tl.float32
-    at, taken, line, there, _ = tile_of(samples, lines, length, over, tiles, LAST, LINES, SAMPLES, POSITIONS)
+    at, mask, line, there, _ = tile_of(samples, lines, length, over, tiles, LAST, LINES, SAMPLES, POSITIONS)
     channel = line // each
     scale = of_channel(SCALE, channel, there, ACC)
     if CONSTANT:
         scale = reciprocal_sqrt(scale + number(eps, ACC))
-    x = tl.load(X + at, mask=taken, other=0.0).to(ACC)
+    x = tl.load(X + at, mask=mask, other=0.0).to(ACC)
     y = affine((x - of_channel(MEAN, channel, there, ACC)) * scale, W, B, channel, there, ACC)
-    tl.store(Y + at, y.to(Y.dtype.element_ty), mask=taken)
+    tl.store(Y + at, y.to(Y.dtype.element_ty), mask=mask)

@@ -51,18 +51,18 @@ def batch_norm_backward_whole(
 ):  # fmt: skip
     """All gradients, of channels that fit into a tile."""
     ACC: tl.constexpr = tl.float64 if DOUBLE else tl.float32
-    at, taken, line, there, _ = tile_of(samples, lines, length, over, tiles, LAST, LINES, SAMPLES, POSITIONS)
+    at, mask, line, there, _ = tile_of(samples, lines, length, over, tiles, LAST, LINES, SAMPLES, POSITIONS)
     n = number(count, ACC)
-    g = tl.load(G + at, mask=taken, other=0.0).to(ACC)
-    x = tl.load(X + at, mask=taken, other=0.0).to(ACC)
+    g = tl.load(G + at, mask=mask, other=0.0).to(ACC)
+    x = tl.load(X + at, mask=mask, other=0.0).to(ACC)
     invstd = of_channel(INVSTD, line, there, ACC)
-    normalized = tl.where(taken, (x - of_channel(MEAN, line, there, ACC)) * invstd, 0.0)
+    normalized = tl.where(mask, (x - of_channel(MEAN, line, there, ACC)) * invstd, 0.0)
     of_g, of_product = tl.sum(g, 1), tl.sum(g * normalized, 1)
     _store_sums(DW, DB, line, there, of_product, of_g)
     if D is not None:
         of_g, of_product = divide(of_g, n)[:, None], divide(of_product, n)[:, None]
         d = _input_gradient(g, normalized, of_g, of_product, invstd, W, GM, GS, line, there, n, ACC)
-        tl.store(D + at, d.to(D.dtype.element_ty), mask=taken)
+        tl.store(D + at, d.to(D.dtype.element_ty), mask=mask)
 
 
 @triton.jit(do_not_specialize=["eps"])
@@ -76,23 +76,23 @@ def batch_norm_backward_sums(
     SCALE is as in `batch_norm_apply`. Of CONSTANT statistics d_input is written, too, where it is wanted.
     """
     ACC: tl.constexpr = tl.float64 if DOUBLE else tl.float32
-    at, taken, line, there, piece = tile_of(samples, lines, length, over, tiles, LAST, LINES, SAMPLES, POSITIONS)
+    at, mask, line, there, piece = tile_of(samples, lines, length, over, tiles, LAST, LINES, SAMPLES, POSITIONS)
     channel = line // each
-    g = tl.load(G + at, mask=taken, other=0.0).to(ACC)
+    g = tl.load(G + at, mask=mask, other=0.0).to(ACC)
     scale = of_channel(SCALE, channel, there, ACC)
     if CONSTANT:
         scale = reciprocal_sqrt(scale + number(eps, ACC))
     if SUM is not None:
         tl.store(SUM + piece * lines + line, tl.sum(g, 1), mask=there)
     if PRODUCT is not None:
-        x = tl.load(X + at, mask=taken, other=0.0).to(ACC)
-        normalized = tl.where(taken, (x - of_channel(MEAN, channel, there, ACC)) * scale, 0.0)
+        x = tl.load(X + at, mask=mask, other=0.0).to(ACC)
+        normalized = tl.where(mask, (x - of_channel(MEAN, channel, there, ACC)) * scale, 0.0)
         tl.store(PRODUCT + piece * lines + line, tl.sum(g * normalized, 1), mask=there)
     if D is not None:
         d = g * scale
         if W is not None:
             d *= of_channel(W, channel, there, ACC)
-        tl.store(D + at, d.to(D.dtype.element_ty), mask=taken)
+        tl.store(D + at, d.to(D.dtype.element_ty), mask=mask)
 
 
 @triton.jit
@@ -106,10 +106,10 @@ def batch_norm_backward_combine(
     there = channel < channels
     of_g, of_product = tl.zeros((CHANNELS, BLOCK), ACC), tl.zeros((CHANNELS, BLOCK), ACC)
     for first in range(0, pieces * each, BLOCK):
-        at, taken, _ = part_of(first, each, pieces, channel, channels, BLOCK)
-        of_g += tl.load(SUM + at, mask=taken, other=0.0)
+        at, mask, _ = part_of(first, each, pieces, channel, channels, BLOCK)
+        of_g += tl.load(SUM + at, mask=mask, other=0.0)
         if PRODUCT is not None:
-            of_product += tl.load(PRODUCT + at, mask=taken, other=0.0)
+            of_product += tl.load(PRODUCT + at, mask=mask, other=0.0)
     of_g, of_product = tl.sum(of_g, 1), tl.sum(of_product, 1)
     _store_sums(DW, DB, channel, there, of_product, of_g)
     if SUMS is not None:
@@ -124,14 +124,14 @@ def batch_norm_backward_apply(
 ):  # fmt: skip
     """d_input from the sums of `batch_norm_backward_combine`."""
     ACC: tl.constexpr = tl.float64 if DOUBLE else tl.float32
-    at, taken, line, there, _ = tile_of(samples, lines, length, over, tiles, LAST, LINES, SAMPLES, POSITIONS)
+    at, mask, line, there, _ = tile_of(samples, lines, length, over, tiles, LAST, LINES, SAMPLES, POSITIONS)
     channel = line // each
     n = number(count, ACC)
-    g = tl.load(G + at, mask=taken, other=0.0).to(ACC)
-    x = tl.load(X + at, mask=taken, other=0.0).to(ACC)
+    g = tl.load(G + at, mask=mask, other=0.0).to(ACC)
+    x = tl.load(X + at, mask=mask, other=0.0).to(ACC)
     invstd = of_channel(INVSTD, channel, there, ACC)
     normalized = (x - of_channel(MEAN, channel, there, ACC)) * invstd
     of_g = divide(of_channel(SUMS, channel, there, ACC), n)
     of_product = divide(of_channel(SUMS + channels, channel, there, ACC), n)
     d = _input_gradient(g, normalized, of_g, of_product, invstd, W, GM, GS, channel, there, n, ACC)
-    tl.store(D + at, d.to(D.dtype.element_ty), mask=taken)
+    tl.store(D + at, d.to(D.dtype.element_ty), mask=mask)

@@ -26,16 +26,16 @@ def batch_norm_jvp_whole(
 ):  # fmt: skip
     """The tangents of output, mean and 1 / sqrt(variance + eps), of channels that fit into a tile."""
     ACC: tl.constexpr = tl.float64 if DOUBLE else tl.float32
-    at, taken, line, there, _ = tile_of(samples, lines, length, over, tiles, LAST, LINES, SAMPLES, POSITIONS)
+    at, mask, line, there, _ = tile_of(samples, lines, length, over, tiles, LAST, LINES, SAMPLES, POSITIONS)
     n = number(count, ACC)
-    x = tl.load(X + at, mask=taken, other=0.0).to(ACC)
-    centred = tl.where(taken, x - divide(tl.sum(x, 1), n)[:, None], 0.0)
+    x = tl.load(X + at, mask=mask, other=0.0).to(ACC)
+    centred = tl.where(mask, x - divide(tl.sum(x, 1), n)[:, None], 0.0)
     invstd = reciprocal_sqrt(divide(tl.sum(centred * centred, 1), n) + number(eps, ACC))
     xh = centred * invstd[:, None]
     if T is not None:
-        t = tl.load(T + at, mask=taken, other=0.0).to(ACC)
+        t = tl.load(T + at, mask=mask, other=0.0).to(ACC)
         bar = divide(tl.sum(t, 1), n)
-        t = tl.where(taken, t - bar[:, None], 0.0)
+        t = tl.where(mask, t - bar[:, None], 0.0)
         slope = divide(tl.sum(t * xh, 1), n)
         if DM is not None:
             tl.store(DM + line, bar, mask=there)
@@ -51,7 +51,7 @@ def batch_norm_jvp_whole(
         d = xh * of_channel(TW, line, there, ACC)
     if TB is not None:
         d += of_channel(TB, line, there, ACC)
-    tl.store(D + at, d.to(D.dtype.element_ty), mask=taken)
+    tl.store(D + at, d.to(D.dtype.element_ty), mask=mask)
 
 
 @triton.jit
@@ -61,18 +61,18 @@ def batch_norm_jvp_moments(
 ):  # fmt: skip
     """Of every piece of a line, into (pieces, lines): sums of x and of t, squares and products about their means."""
     ACC: tl.constexpr = tl.float64 if DOUBLE else tl.float32
-    at, taken, line, there, piece = tile_of(samples, lines, length, over, tiles, LAST, LINES, SAMPLES, POSITIONS)
+    at, mask, line, there, piece = tile_of(samples, lines, length, over, tiles, LAST, LINES, SAMPLES, POSITIONS)
     place = piece * lines + line
     size = size_of(piece, samples, length, over, SAMPLES, POSITIONS).to(ACC)
-    x = tl.load(X + at, mask=taken, other=0.0).to(ACC)
+    x = tl.load(X + at, mask=mask, other=0.0).to(ACC)
     total = tl.sum(x, 1)
-    centred = tl.where(taken, x - divide(total, size)[:, None], 0.0)
+    centred = tl.where(mask, x - divide(total, size)[:, None], 0.0)
     tl.store(SUM + place, total, mask=there)
     tl.store(SQUARES + place, tl.sum(centred * centred, 1), mask=there)
     if T is not None:
-        t = tl.load(T + at, mask=taken, other=0.0).to(ACC)
+        t = tl.load(T + at, mask=mask, other=0.0).to(ACC)
         moved = tl.sum(t, 1)
-        t = tl.where(taken, t - divide(moved, size)[:, None], 0.0)
+        t = tl.where(mask, t - divide(moved, size)[:, None], 0.0)
         tl.store(MOVED + place, moved, mask=there)
         tl.store(PRODUCTS + place, tl.sum(centred * t, 1), mask=there)
 
@@ -93,23 +93,23 @@ def batch_norm_jvp_combine(
     total = tl.zeros((CHANNELS, BLOCK), ACC)
     moved = tl.zeros((CHANNELS, BLOCK), ACC)
     for first in range(0, pieces * each, BLOCK):
-        at, taken, piece = part_of(first, each, pieces, channel, channels, BLOCK)
-        total += tl.load(SUM + at, mask=taken, other=0.0)
+        at, mask, piece = part_of(first, each, pieces, channel, channels, BLOCK)
+        total += tl.load(SUM + at, mask=mask, other=0.0)
         if MOVED is not None:
-            moved += tl.load(MOVED + at, mask=taken, other=0.0)
+            moved += tl.load(MOVED + at, mask=mask, other=0.0)
     mean = divide(tl.sum(total, 1), n)
     bar = divide(tl.sum(moved, 1), n)
     squares = tl.zeros((CHANNELS, BLOCK), ACC)
     products = tl.zeros((CHANNELS, BLOCK), ACC)
     for first in range(0, pieces * each, BLOCK):
-        at, taken, piece = part_of(first, each, pieces, channel, channels, BLOCK)
+        at, mask, piece = part_of(first, each, pieces, channel, channels, BLOCK)
         size = size_of(piece, samples, length, over, SAMPLES, POSITIONS).to(ACC)[None, :]
-        off = divide(tl.load(SUM + at, mask=taken, other=0.0), size) - mean[:, None]
-        squares += tl.where(taken, tl.load(SQUARES + at, mask=taken, other=0.0) + size * (off * off), 0.0)
+        off = divide(tl.load(SUM + at, mask=mask, other=0.0), size) - mean[:, None]
+        squares += tl.where(mask, tl.load(SQUARES + at, mask=mask, other=0.0) + size * (off * off), 0.0)
         if MOVED is not None:
-            off_t = divide(tl.load(MOVED + at, mask=taken, other=0.0), size) - bar[:, None]
-            own = tl.load(PRODUCTS + at, mask=taken, other=0.0)
-            products += tl.where(taken, own + size * (off * off_t), 0.0)
+            off_t = divide(tl.load(MOVED + at, mask=mask, other=0.0), size) - bar[:, None]
+            own = tl.load(PRODUCTS + at, mask=mask, other=0.0)
+            products += tl.where(mask, own + size * (off * off_t), 0.0)
     invstd = reciprocal_sqrt(divide(tl.sum(squares, 1), n) + number(eps, ACC))
     tl.store(MEAN + channel, mean, mask=there)
     tl.store(INVSTD + channel, invstd, mask=there)
@@ -132,16 +132,16 @@ def batch_norm_jvp_apply(
     CONSTANT statistics do not move: t r w + xh tw + tb. BAR and SLOPE are None then, and x is read for tw alone.
     """
     ACC: tl.constexpr = tl.float64 if DOUBLE else tl.float32
-    at, taken, line, there, _ = tile_of(samples, lines, length, over, tiles, LAST, LINES, SAMPLES, POSITIONS)
+    at, mask, line, there, _ = tile_of(samples, lines, length, over, tiles, LAST, LINES, SAMPLES, POSITIONS)
     channel = line // each
     scale = of_channel(SCALE, channel, there, ACC)
     if CONSTANT:
         scale = reciprocal_sqrt(scale + number(eps, ACC))
     if not CONSTANT or TW is not None:
-        x = tl.load(X + at, mask=taken, other=0.0).to(ACC)
+        x = tl.load(X + at, mask=mask, other=0.0).to(ACC)
         xh = (x - of_channel(MEAN, channel, there, ACC)) * scale
     if T is not None:
-        d = tl.load(T + at, mask=taken, other=0.0).to(ACC)
+        d = tl.load(T + at, mask=mask, other=0.0).to(ACC)
         if not CONSTANT:
             d = d - of_channel(BAR, channel, there, ACC) - xh * of_channel(SLOPE, channel, there, ACC)
         d *= scale
@@ -153,4 +153,4 @@ def batch_norm_jvp_apply(
         d = xh * of_channel(TW, channel, there, ACC)
     if TB is not None:
         d += of_channel(TB, channel, there, ACC)
-    tl.store(D + at, d.to(D.dtype.element_ty), mask=taken)
+    tl.store(D + at, d.to(D.dtype.element_ty), mask=mask)

@@ -40,17 +40,17 @@ def group_norm_forward(
     c = tl.arange(0, CHANNELS)
     p = tl.arange(0, BLOCK)
     at = row[:, None, None] * length + (c[:, None] * positions + p[None, :])[None, :, :]
-    taken = there[:, None, None] & ((c < each)[:, None] & (p < positions)[None, :])[None, :, :]
-    x = tl.load(X + at, mask=taken, other=0.0).to(ACC)
+    mask = there[:, None, None] & ((c < each)[:, None] & (p < positions)[None, :])[None, :, :]
+    x = tl.load(X + at, mask=mask, other=0.0).to(ACC)
     mean = mean_of(over_group(x), length, ACC)
-    centred = tl.where(taken, x - mean[:, None, None], 0.0)
+    centred = tl.where(mask, x - mean[:, None, None], 0.0)
     rstd = reciprocal_sqrt(mean_of(over_group(centred * centred), length, ACC) + number(eps, ACC))
     out = centred * rstd[:, None, None]
     if W is not None:
         out *= of_channels(W, row, c, groups, each, there, ACC)
     if B is not None:
         out += of_channels(B, row, c, groups, each, there, ACC)
-    tl.store(OUT + at, out.to(OUT.dtype.element_ty), mask=taken)
+    tl.store(OUT + at, out.to(OUT.dtype.element_ty), mask=mask)
     tl.store(MEAN + row, mean, mask=there)
     tl.store(RSTD + row, rstd, mask=there)
 
@@ -72,13 +72,13 @@ def group_norm_forward_long(
         for p_first in range(0, positions, BLOCK):
             p = p_first + tl.arange(0, BLOCK)
             at = start + c.to(tl.int64)[:, None] * positions + p[None, :]
-            taken = (c < each)[:, None] & (p < positions)[None, :]
-            out = (tl.load(X + at, mask=taken, other=0.0).to(ACC) - mean) * rstd
+            mask = (c < each)[:, None] & (p < positions)[None, :]
+            out = (tl.load(X + at, mask=mask, other=0.0).to(ACC) - mean) * rstd
             if W is not None:
                 out *= tl.load(W + at_c, mask=c < each, other=0.0).to(ACC)[:, None]
             if B is not None:
                 out += tl.load(B + at_c, mask=c < each, other=0.0).to(ACC)[:, None]
-            tl.store(OUT + at, out.to(OUT.dtype.element_ty), mask=taken)
+            tl.store(OUT + at, out.to(OUT.dtype.element_ty), mask=mask)
     tl.store(MEAN + row + tl.arange(0, 1), mean)
     tl.store(RSTD + row + tl.arange(0, 1), rstd)
 
@@ -95,17 +95,17 @@ def group_norm_backward(
     c = tl.arange(0, CHANNELS)
     p = tl.arange(0, BLOCK)
     at = row[:, None, None] * length + (c[:, None] * positions + p[None, :])[None, :, :]
-    taken = there[:, None, None] & ((c < each)[:, None] & (p < positions)[None, :])[None, :, :]
+    mask = there[:, None, None] & ((c < each)[:, None] & (p < positions)[None, :])[None, :, :]
     at_c = row[:, None] * each + c[None, :]
     there_c = there[:, None] & (c < each)[None, :]
-    dy = tl.load(G + at, mask=taken, other=0.0).to(ACC)
+    dy = tl.load(G + at, mask=mask, other=0.0).to(ACC)
     if DB is not None:
         tl.store(DB + at_c, tl.sum(dy, 2).to(DB.dtype.element_ty), mask=there_c)
     if NORMALIZED:
         r = tl.load(RSTD + row, mask=there, other=0.0)
         m = tl.load(MEAN + row, mask=there, other=0.0)[:, None, None]
-        x = tl.load(X + at, mask=taken, other=0.0).to(ACC)
-        xh = tl.where(taken, (x - m) * r[:, None, None], 0.0)
+        x = tl.load(X + at, mask=mask, other=0.0).to(ACC)
+        xh = tl.where(mask, (x - m) * r[:, None, None], 0.0)
     if DW is not None:
         tl.store(DW + at_c, tl.sum(dy * xh, 2).to(DW.dtype.element_ty), mask=there_c)
     if D is not None:
@@ -113,13 +113,13 @@ def group_norm_backward(
         if W is not None:
             g = dy * of_channels(W, row, c, groups, each, there, ACC)
         slope = mean_of(over_group(g * xh), length, ACC)
-        g = tl.where(taken, g - mean_of(over_group(g), length, ACC)[:, None, None], 0.0)
+        g = tl.where(mask, g - mean_of(over_group(g), length, ACC)[:, None, None], 0.0)
         if GR is not None:
             slope += r * mean_of(tl.load(GR + row, mask=there, other=0.0), length, ACC)
         d = r[:, None, None] * (g - xh * slope[:, None, None])
         if GM is not None:
             d += mean_of(tl.load(GM + row, mask=there, other=0.0), length, ACC)[:, None, None]
-        tl.store(D + at, d.to(D.dtype.element_ty), mask=taken)
+        tl.store(D + at, d.to(D.dtype.element_ty), mask=mask)
 
 
 @triton.jit
@@ -142,11 +142,11 @@ def group_norm_backward_long(
         for p_first in range(0, positions, BLOCK):
             p = p_first + tl.arange(0, BLOCK)
             at = start + c.to(tl.int64)[:, None] * positions + p[None, :]
-            taken = (c < each)[:, None] & (p < positions)[None, :]
-            dy = tl.load(G + at, mask=taken, other=0.0).to(ACC)
+            mask = (c < each)[:, None] & (p < positions)[None, :]
+            dy = tl.load(G + at, mask=mask, other=0.0).to(ACC)
             of_dy += dy
             if NORMALIZED:
-                xh = tl.where(taken, (tl.load(X + at, mask=taken, other=0.0).to(ACC) - m) * r, 0.0)
+                xh = tl.where(mask, (tl.load(X + at, mask=mask, other=0.0).to(ACC) - m) * r, 0.0)
                 of_dy_xh += dy * xh
         d_bias = tl.sum(of_dy, 1)
         d_weight = tl.sum(of_dy_xh, 1)
@@ -171,11 +171,11 @@ def group_norm_backward_long(
             for p_first in range(0, positions, BLOCK):
                 p = p_first + tl.arange(0, BLOCK)
                 at = start + c.to(tl.int64)[:, None] * positions + p[None, :]
-                taken = (c < each)[:, None] & (p < positions)[None, :]
-                g = tl.load(G + at, mask=taken, other=0.0).to(ACC)
+                mask = (c < each)[:, None] & (p < positions)[None, :]
+                g = tl.load(G + at, mask=mask, other=0.0).to(ACC)
                 if W is not None:
                     g *= tl.load(W + (row % groups) * each + c, mask=c < each, other=0.0).to(ACC)[:, None]
-                d = r * (g - bar - (tl.load(X + at, mask=taken, other=0.0).to(ACC) - m) * r * slope)
+                d = r * (g - bar - (tl.load(X + at, mask=mask, other=0.0).to(ACC) - m) * r * slope)
                 if GM is not None:
                     d += mean_of(tl.load(GM + row), length, ACC)
-                tl.store(D + at, d.to(D.dtype.element_ty), mask=taken)
+                tl.store(D + at, d.to(D.dtype.element_ty), mask=mask)

@@ -26,15 +26,15 @@ def group_norm_jvp(
     c = tl.arange(0, CHANNELS)
     p = tl.arange(0, BLOCK)
     at = row[:, None, None] * length + (c[:, None] * positions + p[None, :])[None, :, :]
-    taken = there[:, None, None] & ((c < each)[:, None] & (p < positions)[None, :])[None, :, :]
-    x = tl.load(X + at, mask=taken, other=0.0).to(ACC)
-    centred = tl.where(taken, x - mean_of(over_group(x), length, ACC)[:, None, None], 0.0)
+    mask = there[:, None, None] & ((c < each)[:, None] & (p < positions)[None, :])[None, :, :]
+    x = tl.load(X + at, mask=mask, other=0.0).to(ACC)
+    centred = tl.where(mask, x - mean_of(over_group(x), length, ACC)[:, None, None], 0.0)
     rstd = reciprocal_sqrt(mean_of(over_group(centred * centred), length, ACC) + number(eps, ACC))
     xh = centred * rstd[:, None, None]
     if T is not None:
-        t = tl.load(T + at, mask=taken, other=0.0).to(ACC)
+        t = tl.load(T + at, mask=mask, other=0.0).to(ACC)
         bar = mean_of(over_group(t), length, ACC)
-        t = tl.where(taken, t - bar[:, None, None], 0.0)
+        t = tl.where(mask, t - bar[:, None, None], 0.0)
         slope = mean_of(over_group(t * xh), length, ACC)
         d = rstd[:, None, None] * (t - xh * slope[:, None, None])
         if W is not None:
@@ -49,7 +49,7 @@ def group_norm_jvp(
         d = xh * of_channels(TW, row, c, groups, each, there, ACC)
     if TB is not None:
         d += of_channels(TB, row, c, groups, each, there, ACC)
-    tl.store(D + at, d.to(D.dtype.element_ty), mask=taken)
+    tl.store(D + at, d.to(D.dtype.element_ty), mask=mask)
 
 
 @triton.jit(do_not_specialize=["eps"])
@@ -78,10 +78,10 @@ def group_norm_jvp_long(
         for p_first in range(0, positions, BLOCK):
             p = p_first + tl.arange(0, BLOCK)
             at = start + c.to(tl.int64)[:, None] * positions + p[None, :]
-            taken = (c < each)[:, None] & (p < positions)[None, :]
-            xh = (tl.load(X + at, mask=taken, other=0.0).to(ACC) - mean) * rstd
+            mask = (c < each)[:, None] & (p < positions)[None, :]
+            xh = (tl.load(X + at, mask=mask, other=0.0).to(ACC) - mean) * rstd
             if T is not None:
-                d = rstd * (tl.load(T + at, mask=taken, other=0.0).to(ACC) - bar - xh * slope)
+                d = rstd * (tl.load(T + at, mask=mask, other=0.0).to(ACC) - bar - xh * slope)
                 if W is not None:
                     d *= tl.load(W + at_c, mask=c < each, other=0.0).to(ACC)[:, None]
                 if TW is not None:
@@ -90,4 +90,4 @@ def group_norm_jvp_long(
                 d = xh * tl.load(TW + at_c, mask=c < each, other=0.0).to(ACC)[:, None]
             if TB is not None:
                 d += tl.load(TB + at_c, mask=c < each, other=0.0).to(ACC)[:, None]
-            tl.store(D + at, d.to(D.dtype.element_ty), mask=taken)
+            tl.store(D + at, d.to(D.dtype.element_ty), mask=mask)

@@ -49,13 +49,13 @@ def long_statistics(X, start, length, ACC: tl.constexpr, BLOCK: tl.constexpr):
     squares = tl.zeros((1,), ACC)
     for first in range(0, length, BLOCK):
         k = first + tl.arange(0, BLOCK)
-        taken = k < length
-        x = tl.load(X + start + k, mask=taken, other=0.0).to(ACC)
+        mask = k < length
+        x = tl.load(X + start + k, mask=mask, other=0.0).to(ACC)
         count = tl.full((1,), tl.minimum(length - first, BLOCK), ACC)
         before = tl.full((1,), first, ACC)
         part = tl.sum(x, 0)
         own = divide(part, count)
-        centred = tl.where(taken, x - own, 0.0)
+        centred = tl.where(mask, x - own, 0.0)
         # The first piece has nothing before it: the factor 0 comes before the square, which may overflow.
         apart = own - mean
         squares += tl.sum(centred * centred, 0) + divide(apart * before, before + count) * apart * count
@@ -65,11 +65,11 @@ def long_statistics(X, start, length, ACC: tl.constexpr, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def read_row(X, R, at, taken, ACC: tl.constexpr):
+def read_row(X, R, at, mask, ACC: tl.constexpr):
     """Elements of x, or of the sum of x and the residual, rounded to their dtype."""
-    x = tl.load(X + at, mask=taken, other=0.0).to(ACC)
+    x = tl.load(X + at, mask=mask, other=0.0).to(ACC)
     if R is not None:
-        x = (x + tl.load(R + at, mask=taken, other=0.0).to(ACC)).to(X.dtype.element_ty).to(ACC)
+        x = (x + tl.load(R + at, mask=mask, other=0.0).to(ACC)).to(X.dtype.element_ty).to(ACC)
     return x
 
 
@@ -96,20 +96,20 @@ def layer_norm_forward(
     k = tl.arange(0, BLOCK)
     at = row[:, None] * N + k[None, :]
     there = row < M - first
-    taken = there[:, None] & (k < N)[None, :]
-    centred = read_row(X, R, start + at, taken, ACC)
+    mask = there[:, None] & (k < N)[None, :]
+    centred = read_row(X, R, start + at, mask, ACC)
     if SUM is not None:
-        tl.store(SUM + start + at, centred.to(SUM.dtype.element_ty), mask=taken)
+        tl.store(SUM + start + at, centred.to(SUM.dtype.element_ty), mask=mask)
     if MEAN is not None:
         mean = mean_of(tl.sum(centred, 1), N, ACC)
-        centred = tl.where(taken, centred - mean[:, None], 0.0)
+        centred = tl.where(mask, centred - mean[:, None], 0.0)
     rstd = reciprocal_sqrt(mean_of(tl.sum(centred * centred, 1), N, ACC) + number(eps, ACC))
     out = centred * rstd[:, None]
     if W is not None:
         out *= tl.load(W + k, mask=k < N, other=0.0).to(ACC)[None, :]
     if B is not None:
         out += tl.load(B + k, mask=k < N, other=0.0).to(ACC)[None, :]
-    tl.store(OUT + start + at, out.to(OUT.dtype.element_ty), mask=taken)
+    tl.store(OUT + start + at, out.to(OUT.dtype.element_ty), mask=mask)
     if MEAN is not None:
         tl.store(MEAN + first + row, mean, mask=there)
     tl.store(RSTD + first + row, rstd, mask=there)
@@ -167,16 +167,16 @@ def layer_norm_backward(
     stages: tl.constexpr = 3 if GX is None else 2
     for _ in tl.range(0, steps, num_stages=stages):
         there = row < M - first
-        taken = there[:, None] & (k < N)[None, :]
+        mask = there[:, None] & (k < N)[None, :]
         at_row = s * M + first + row
         start = (s * M + first) * N
-        dy = tl.load(G + start + at, mask=taken, other=0.0).to(ACC)
+        dy = tl.load(G + start + at, mask=mask, other=0.0).to(ACC)
         if NORMALIZED:
             r = tl.load(RSTD + at_row, mask=there, other=0.0)[:, None]
-            x = tl.load(X + start + at, mask=taken, other=0.0).to(ACC)
+            x = tl.load(X + start + at, mask=mask, other=0.0).to(ACC)
             if MEAN is not None:
                 x -= tl.load(MEAN + at_row, mask=there, other=0.0)[:, None]
-            xh = tl.where(taken, x * r, 0.0)
+            xh = tl.where(mask, x * r, 0.0)
         if D is not None:
             g = dy
             if W is not None:
@@ -184,7 +184,7 @@ def layer_norm_backward(
             # bar(g xh) with the g that is not centred yet: the xh of a mean that is not the row's do not add up to 0.
             slope = mean_of(tl.sum(g * xh, 1), N, ACC)[:, None]
             if MEAN is not None:
-                g = tl.where(taken, g - mean_of(tl.sum(g, 1), N, ACC)[:, None], 0.0)
+                g = tl.where(mask, g - mean_of(tl.sum(g, 1), N, ACC)[:, None], 0.0)
             if GR is not None:
                 # One factor r at a time: r^2 alone underflows long before r ds / N does.
                 slope += r * mean_of(tl.load(GR + at_row, mask=there, other=0.0), N, ACC)[:, None]
@@ -192,8 +192,8 @@ def layer_norm_backward(
             if GM is not None:
                 d += mean_of(tl.load(GM + at_row, mask=there, other=0.0), N, ACC)[:, None]
             if GX is not None:
-                d += tl.load(GX + start + at, mask=taken, other=0.0).to(ACC)
-            tl.store(D + start + at, d.to(D.dtype.element_ty), mask=taken)
+                d += tl.load(GX + start + at, mask=mask, other=0.0).to(ACC)
+            tl.store(D + start + at, d.to(D.dtype.element_ty), mask=mask)
         if DW is not None:
             d_weight += dy * xh
         if DB is not None:
@@ -256,16 +256,16 @@ def layer_norm_backward_long(
     first = (part % parts) * ROWS
     for _ in tl.range(0, steps, num_stages=3):
         there = row < M - first
-        taken = there[:, None] & (k < N)[None, :]
+        mask = there[:, None] & (k < N)[None, :]
         at_row = s * M + first + row
         start = (s * M + first) * N
-        dy = tl.load(G + start + at, mask=taken, other=0.0).to(ACC)
+        dy = tl.load(G + start + at, mask=mask, other=0.0).to(ACC)
         if NORMALIZED:
             r = tl.load(RSTD + at_row, mask=there, other=0.0)[:, None]
-            x = tl.load(X + start + at, mask=taken, other=0.0).to(ACC)
+            x = tl.load(X + start + at, mask=mask, other=0.0).to(ACC)
             if MEAN is not None:
                 x -= tl.load(MEAN + at_row, mask=there, other=0.0)[:, None]
-            xh = tl.where(taken, x * r, 0.0)
+            xh = tl.where(mask, x * r, 0.0)
         if D is not None:
             g = dy
             if W is not None:
@@ -276,8 +276,8 @@ def layer_norm_backward_long(
             if GM is not None:
                 d += mean_of(tl.load(GM + at_row, mask=there, other=0.0), N, ACC)[:, None]
             if GX is not None:
-                d += tl.load(GX + start + at, mask=taken, other=0.0).to(ACC)
-            tl.store(D + start + at, d.to(D.dtype.element_ty), mask=taken)
+                d += tl.load(GX + start + at, mask=mask, other=0.0).to(ACC)
+            tl.store(D + start + at, d.to(D.dtype.element_ty), mask=mask)
         if DW is not None:
             d_weight += dy * xh
         if DB is not None:

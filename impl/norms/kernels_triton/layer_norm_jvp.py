@@ -32,17 +32,17 @@ def long_pair(X, T, start, length, ACC: tl.constexpr, BLOCK: tl.constexpr):
     products = tl.zeros((1,), ACC)
     for first in range(0, length, BLOCK):
         k = first + tl.arange(0, BLOCK)
-        taken = k < length
-        x = tl.load(X + start + k, mask=taken, other=0.0).to(ACC)
-        t = tl.load(T + start + k, mask=taken, other=0.0).to(ACC)
+        mask = k < length
+        x = tl.load(X + start + k, mask=mask, other=0.0).to(ACC)
+        t = tl.load(T + start + k, mask=mask, other=0.0).to(ACC)
         count = tl.full((1,), tl.minimum(length - first, BLOCK), ACC)
         before = tl.full((1,), first, ACC)
         part = tl.sum(x, 0)
         part_t = tl.sum(t, 0)
         own = divide(part, count)
         own_t = divide(part_t, count)
-        centred = tl.where(taken, x - own, 0.0)
-        centred_t = tl.where(taken, t - own_t, 0.0)
+        centred = tl.where(mask, x - own, 0.0)
+        centred_t = tl.where(mask, t - own_t, 0.0)
         # The first piece has nothing before it: the factor 0 comes before a product that may overflow.
         apart = own - mean
         apart_t = own_t - bar
@@ -71,15 +71,15 @@ def layer_norm_jvp(
     k = tl.arange(0, BLOCK)
     at = row[:, None] * N + k[None, :]
     there = row < M - first
-    taken = there[:, None] & (k < N)[None, :]
-    x = tl.load(X + start + at, mask=taken, other=0.0).to(ACC)
-    centred = tl.where(taken, x - mean_of(tl.sum(x, 1), N, ACC)[:, None], 0.0)
+    mask = there[:, None] & (k < N)[None, :]
+    x = tl.load(X + start + at, mask=mask, other=0.0).to(ACC)
+    centred = tl.where(mask, x - mean_of(tl.sum(x, 1), N, ACC)[:, None], 0.0)
     rstd = reciprocal_sqrt(mean_of(tl.sum(centred * centred, 1), N, ACC) + number(eps, ACC))
     xh = centred * rstd[:, None]
     if T is not None:
-        t = tl.load(T + start + at, mask=taken, other=0.0).to(ACC)
+        t = tl.load(T + start + at, mask=mask, other=0.0).to(ACC)
         bar = mean_of(tl.sum(t, 1), N, ACC)
-        t = tl.where(taken, t - bar[:, None], 0.0)
+        t = tl.where(mask, t - bar[:, None], 0.0)
         slope = mean_of(tl.sum(t * xh, 1), N, ACC)
         d = rstd[:, None] * (t - xh * slope[:, None])
         if W is not None:
@@ -95,7 +95,7 @@ def layer_norm_jvp(
         d = xh * tl.load(TW + k, mask=k < N, other=0.0).to(ACC)[None, :]
     if TB is not None:
         d += tl.load(TB + k, mask=k < N, other=0.0).to(ACC)[None, :]
-    tl.store(D + start + at, d.to(D.dtype.element_ty), mask=taken)
+    tl.store(D + start + at, d.to(D.dtype.element_ty), mask=mask)
 
 
 @triton.jit(do_not_specialize=["eps"])

@@ -13,8 +13,8 @@ def _added(PARTIAL, OUT, s, chunk, column, P, N, chunks, most, ACC: tl.constexpr
     total = tl.zeros((PARTS, COLUMNS), ACC)
     for first in range(0, most, PARTS):
         part = chunk * CHUNK + first + tl.arange(0, PARTS)
-        taken = (part < P)[:, None] & (column < N)[None, :]
-        total += tl.load(PARTIAL + (s * P + part)[:, None] * N + column[None, :], mask=taken, other=0.0)
+        mask = (part < P)[:, None] & (column < N)[None, :]
+        total += tl.load(PARTIAL + (s * P + part)[:, None] * N + column[None, :], mask=mask, other=0.0)
     out = tl.sum(total, 0)
     tl.store(OUT + (s * chunks + chunk) * N + column, out.to(OUT.dtype.element_ty), mask=column < N)
 

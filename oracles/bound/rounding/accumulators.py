@@ -66,7 +66,7 @@ def _follow_move(primitive: str, out: Ball, operands: Sequence[Ball], params: Pa
 
 
 def _follow_identity(primitive: str, out: Ball, operands: Sequence[Ball], params: Params) -> None:
-    if not params.get("asked", False):
+    if not params.get("always", False):
         out.summed = operands[0].summed
 
 

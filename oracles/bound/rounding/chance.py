@@ -115,21 +115,21 @@ class Chance(Array):
         if primitive == "among":
             return self._one_of(operands, params["ways"])
         workspace, contract = self.workspace, self.workspace.contract
-        read = [x if isinstance(x, Chance) else self.lift(x) for x in operands]
+        chances = [x if isinstance(x, Chance) else self.lift(x) for x in operands]
 
         def make_still() -> Ball:
-            still_operands = [Ball(x.still, _rounding(primitive, x.still, contract), contract) for x in read]
+            still_operands = [Ball(x.still, _rounding(primitive, x.still, contract), contract) for x in chances]
             out = RULES[primitive](contract, *still_operands, **params)
             if out.radius is None:
                 return Ball(out.centre, None, contract)
             share = math.sqrt(_roundings(primitive, still_operands, out, contract))
             return Ball(out.centre, out.radius / share, contract)
 
-        name, still_ball = workspace.of(_call(primitive, read, params), make_still)
+        name, still_ball = workspace.of(_call(primitive, chances, params), make_still)
         values = still_ball.centre
-        if any(x.values is not x.still for x in read):
-            values = centre_of(primitive, params, contract, *(x._used() for x in read))
-        workspace.work += _OF_ITSELF + max(int(np.size(values)), *(int(np.size(x.values)) for x in read))
+        if any(x.values is not x.still for x in chances):
+            values = centre_of(primitive, params, contract, *(x._used() for x in chances))
+        workspace.work += _OF_ITSELF + max(int(np.size(values)), *(int(np.size(x.values)) for x in chances))
         moved = _perturb(values, still_ball.radius, workspace.draws, shared=primitive != "store")
         return Chance(moved, still_ball.centre, workspace, name)
 
@@ -144,11 +144,11 @@ class Chance(Array):
         """The result of one of the ways that the contract allows, drawn for this evaluation."""
         allowed = ways_of(ways, self.workspace.contract)
         way = allowed[int(self.workspace.draws.integers(len(allowed)))]
-        read = [x if isinstance(x, Chance) else self.lift(x) for x in operands]
+        chances = [x if isinstance(x, Chance) else self.lift(x) for x in operands]
         try:
-            out: Chance = way.formula(*read)
+            out: Chance = way.formula(*chances)
         except Inapplicable:
-            out = ways[0].formula(*read)
+            out = ways[0].formula(*chances)
         return out
 
 

@@ -82,9 +82,9 @@ def _despite_nan(out: Ball, inserted: Any) -> Ball:
     hit = inserted & np.isnan(out.centre)
     if not hit.any():
         return out
-    read = Ball(np.where(hit, -np.inf, out.centre), np.where(hit, 0.0, out.radii()), out.contract, True)
-    read.stray, read.summed = hit | _mask(out.stray, out.shape), out.summed
-    return read
+    ball = Ball(np.where(hit, -np.inf, out.centre), np.where(hit, 0.0, out.radii()), out.contract, True)
+    ball.stray, ball.summed = hit | _mask(out.stray, out.shape), out.summed
+    return ball
 
 
 def _is_truth(condition: Any) -> bool:

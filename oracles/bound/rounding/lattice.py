@@ -124,7 +124,7 @@ def _scatter_on_lattice(contract: Contract, out: Ball, a: Ball, index: Any, shap
     return is_exact(a) & holds_multiples(contract, size, common_unit(a.centre))
 
 
-def _store(contract: Contract, out: Ball, a: Ball, dtype: str = "", asked: bool = True) -> Any:
+def _store(contract: Contract, out: Ball, a: Ball, dtype: str = "", always: bool = True) -> Any:
     fmt = contract.stored_in(dtype)
     return (a.radii() == 0) & (round_array(fmt, a.centre) == a.centre)
 

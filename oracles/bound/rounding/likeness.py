@@ -133,7 +133,7 @@ def spreads(
     # One evaluation is held at a time, because all of them together take more memory than the rest of a judgement.
     squares: list[Any] = [0.0] * len(balls)
     sides: list[Any] = [np.zeros(2)] * len(balls)
-    totals = [{} if cotangents is None or not isinstance(read, Ball) else _totals(read, cotangents) for read in balls]
+    totals = [{} if cotangents is None or not isinstance(ball, Ball) else _totals(ball, cotangents) for ball in balls]
     sums: list[dict[tuple[int, ...], Any]] = [dict.fromkeys(own, 0.0) for own in totals]
     with np.errstate(all="ignore"):
         for outputs in itertools.islice(runs, RUNS):
@@ -158,36 +158,36 @@ def spreads(
         return answers
 
 
-def _totals(read: Ball, cotangents: Sequence[Any]) -> dict[tuple[int, ...], Any]:
+def _totals(ball: Ball, cotangents: Sequence[Any]) -> dict[tuple[int, ...], Any]:
     """The smallest sets of axes along which a gradient's sum may be zero, or a cotangent, within its bounds.
 
     Returns:
         By the axes, the sum: zeros, or the cotangent.
     """
     totals: dict[tuple[int, ...], Any] = {}
-    axes = [i for i, length in enumerate(read.shape) if length > 1][:_MOST_AXES]
+    axes = [i for i, length in enumerate(ball.shape) if length > 1][:_MOST_AXES]
     for count in range(1, len(axes) + 1):
         for some in itertools.combinations(axes, count):
-            total = np.sum(read.centre, some, keepdims=True)
+            total = np.sum(ball.centre, some, keepdims=True)
             alike = [np.reshape(each, total.shape) for each in cotangents if np.size(each) == total.size]
-            radius = np.sum(read.radii(), some, keepdims=True)
+            radius = np.sum(ball.radii(), some, keepdims=True)
             for need in (np.zeros(total.shape), *alike):
                 if not any(set(fewer) <= set(some) for fewer in totals) and np.all(np.abs(total - need) <= radius):
                     totals[some] = need
     return totals
 
 
-def likeness(computed: Any, fmt: Format, read: Ball, spread: Spread) -> Likeness | None:
+def likeness(computed: Any, fmt: Format, ball: Ball, spread: Spread) -> Likeness | None:
     """Hold an output against evaluations with random errors.
 
     Args:
-        computed: float64 values of the output, in a format. read: its ball. spread: of it.
+        computed: float64 values of the output, in a format. ball: its ball. spread: of it.
 
     Returns:
         None where no element has an error that the model knows.
     """
-    centre = np.asarray(read.centre, dtype=np.float64)
-    radius, sigma = np.asarray(read.radii(), dtype=np.float64), spread.sigma
+    centre = np.asarray(ball.centre, dtype=np.float64)
+    radius, sigma = np.asarray(ball.radii(), dtype=np.float64), spread.sigma
     with np.errstate(all="ignore"):
         usable = np.isfinite(centre) & np.isfinite(radius) & (radius > 0) & np.isfinite(sigma) & (sigma > 0)
         usable &= np.isfinite(computed)  # An accepted infinity is an overflow of the output's own format.
@@ -204,24 +204,24 @@ def likeness(computed: Any, fmt: Format, read: Ball, spread: Spread) -> Likeness
     return Likeness(float(scores.max()), overall, most, at, count)
 
 
-def leaning(computed: Any, fmt: Format, read: Ball, spread: Spread, native: Any) -> Leaning | None:
+def leaning(computed: Any, fmt: Format, ball: Ball, spread: Spread, native: Any) -> Leaning | None:
     """To which side of the exact result an output lies; None where sums are in its own format.
 
     Args:
         computed, fmt, read, spread: as for `likeness`. native: what torch computes of the spec, as float64 values.
     """
-    if fmt.precision >= read.contract.accumulate.precision:
+    if fmt.precision >= ball.contract.accumulate.precision:
         return None
     with np.errstate(all="ignore"):
-        return Leaning(_sides(computed, fmt, read), _sides(native, fmt, read), spread.sides, computed.size)
+        return Leaning(_sides(computed, fmt, ball), _sides(native, fmt, ball), spread.sides, computed.size)
 
 
-def _sides(values: Any, fmt: Format, read: Ball) -> Any:
+def _sides(values: Any, fmt: Format, ball: Ball) -> Any:
     """The two sums of the third test; zeros for a format in which there is no third test."""
-    if fmt.precision >= read.contract.accumulate.precision:
+    if fmt.precision >= ball.contract.accumulate.precision:
         return np.zeros(2)
-    centre = np.asarray(read.centre, dtype=np.float64)
-    off = (round_array(fmt, values) - round_array(fmt, centre)) / read.half_widths(fmt)
+    centre = np.asarray(ball.centre, dtype=np.float64)
+    off = (round_array(fmt, values) - round_array(fmt, centre)) / ball.half_widths(fmt)
     off = np.where(np.isfinite(off), off, 0.0)
     return np.asarray([np.sum(off), np.sum(off * np.sign(centre))])
 

@@ -20,24 +20,24 @@ def balls(function: Callable[..., Any], values: Any, contract: Contract) -> tupl
     first = _of_one_algorithm(function, values, contract)
     for other in algorithms(function) if contract.others else ():
         try:
-            read = _of_one_algorithm(other, values, contract)
+            readings = _of_one_algorithm(other, values, contract)
         except Inapplicable:
             continue
-        first = tuple(joined(a, b) for a, b in zip(first, read, strict=True))
+        first = tuple(joined(a, b) for a, b in zip(first, readings, strict=True))
     return first
 
 
 def balls_with_systematic(function: Callable[..., Any], values: Any, contract: Contract) -> tuple[Ball, ...]:
     """`balls` with their `systematic` parts: how much of each radius may be the same error in every sample."""
-    read = balls(function, values, contract)
+    readings = balls(function, values, contract)
     without = balls(function, values, replace(contract, systematic=False))
-    for whole, rest in zip(read, without, strict=True):
+    for whole, rest in zip(readings, without, strict=True):
         with np.errstate(all="ignore"):
             # An evaluation without such errors is within the smaller ball; from there to anywhere in the larger one is
             # at most so far.
             apart = magnitude_of(whole.centre - rest.centre) + whole.radii() - rest.radii()
         whole.systematic = np.where(apart > 0, apart, 0.0)
-    return read
+    return readings
 
 
 def _of_one_algorithm(function: Callable[..., Any], values: Any, contract: Contract) -> tuple[Ball, ...]:

@@ -72,14 +72,14 @@ def _exponent(contract: Contract, a: Ball) -> Ball:
     if EXP2 not in contract.algorithms:
         return a
     # 2^(x log2 e): the factor and the product are rounded, and so the exponent is off by 2u |x| before the power.
-    read = rounded(contract, a.centre, a.radius if a.radius is None else a.radii() + 0.0, times=2.0)
-    if not read.bounded:
+    argument = rounded(contract, a.centre, a.radius if a.radius is None else a.radii() + 0.0, times=2.0)
+    if not argument.bounded:
         # The product with an infinity is that infinity; and where the product overflows, so that only its sign and a
         # share of its size are known, the exponential has come to its limit long before.
         size = magnitude_of(a.centre)
-        lost = np.isinf(read.radii()) & (a.radii() <= 0.25 * size)
-        read.radius = np.where(np.isinf(a.centre), a.radii(), np.where(lost, 0.5 * size, read.radii()))
-    return read
+        lost = np.isinf(argument.radii()) & (a.radii() <= 0.25 * size)
+        argument.radius = np.where(np.isinf(a.centre), a.radii(), np.where(lost, 0.5 * size, argument.radii()))
+    return argument
 
 
 def _sigmoid(contract: Contract, a: Ball) -> Ball:
@@ -131,13 +131,13 @@ def _extreme(choose: Any) -> Callable[..., Ball]:
 
 def _where(contract: Contract, a: Ball, b: Ball, condition: Any, share: Any) -> Ball:
     exact = a.radius is None and b.radius is None
-    chosen = possibly(condition)
-    centre = np.where(chosen, a.centre, b.centre)
-    radius = None if exact else np.where(chosen, _radius(a), _radius(b))
+    choices = possibly(condition)
+    centre = np.where(choices, a.centre, b.centre)
+    radius = None if exact else np.where(choices, _radius(a), _radius(b))
     if not isinstance(condition, Condition):
         return Ball(centre, radius, contract)
     # Where the condition is open, an evaluation may have chosen either; without systematic errors, the middle.
-    either = chosen & ~surely(condition)
+    either = choices & ~surely(condition)
     if contract.systematic:
         middle, reach = spread.hull(a.centre, _radius(a), b.centre, _radius(b), contract.centre_roundoff)
     else:
@@ -149,9 +149,9 @@ def _radius(a: Ball) -> Any:
     return 0.0 if a.radius is None else a.radius
 
 
-def _attach(contract: Contract, a: Ball, b: Ball, kept: bool = False) -> Ball:
-    """The value of `a`; unless it is `kept`, an evaluation may compute it once more in the way of `b`."""
-    radius = _radius(a) + (0.0 if kept else _radius(b) + magnitude_of(a.centre - b.centre))
+def _attach(contract: Contract, a: Ball, b: Ball, always: bool = False) -> Ball:
+    """The value of `a`; unless it is `always`, an evaluation may compute it once more in the way of `b`."""
+    radius = _radius(a) + (0.0 if always else _radius(b) + magnitude_of(a.centre - b.centre))
     return Ball(np.broadcast_to(a.centre, b.shape), np.broadcast_to(radius, b.shape), contract)
 
 
@@ -260,14 +260,14 @@ def _largest_along(values: Any, axes: tuple[int, ...]) -> Any:
     return out.reshape(*out.shape, *(1,) * len(axes))
 
 
-def _store(contract: Contract, a: Ball, dtype: str = "", asked: bool = True) -> Ball:
+def _store(contract: Contract, a: Ball, dtype: str = "", always: bool = True) -> Ball:
     fmt = contract.stored_in(dtype)
-    if not (asked or contract.intermediates) or fmt.precision >= contract.accumulate.precision:
+    if not (always or contract.intermediates) or fmt.precision >= contract.accumulate.precision:
         return a
     size = magnitude_of(a.centre) + a.radii()
     fits = (a.radii() == 0) & (round_array(fmt, a.centre.astype(np.float64)) == a.centre)
     added = np.where(fits, 0.0, fmt.unit_roundoff * size + fmt.eta)
-    if not dtype and asked:
+    if not dtype and always:
         return Ball(a.centre, a.radii() + added, contract)
     # A number beyond the narrower format becomes an infinity there, so that its radius is infinite.
     stored = Ball(a.centre, a.radii() + np.where((size <= fmt.max) | fits, added, np.inf), contract)
@@ -305,13 +305,13 @@ def ways_of(ways: Sequence[Algorithm], contract: Contract) -> list[Algorithm]:
 def _among(contract: Contract, *balls: Ball, ways: Sequence[Algorithm]) -> Ball:
     """The ball that holds the results of every way that the contract allows."""
     first, *others = ways_of(ways, contract)
-    read: Ball = first.formula(*balls)
+    readings: Ball = first.formula(*balls)
     for way in others:
         try:
-            read = joined(read, way.formula(*balls))
+            readings = joined(readings, way.formula(*balls))
         except Inapplicable:
             continue
-    return read
+    return readings
 
 
 def _move_exactly(move: Callable[..., Any]) -> Callable[..., Ball]:

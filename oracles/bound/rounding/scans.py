@@ -70,16 +70,16 @@ def _prod(contract: Contract, a: Ball, axes: tuple[int, ...]) -> Ball:
     factors = np.float64(a.centre.size // max(centre.size, 1))
     if factors <= 1:
         return Ball(centre, None if a.radius is None else np.sum(a.radii(), axis=axes, keepdims=True), contract)
-    read = _bound_products(contract, a, centre, lambda x: np.prod(x, axis=axes, keepdims=True), factors)
+    product = _bound_products(contract, a, centre, lambda x: np.prod(x, axis=axes, keepdims=True), factors)
     roundoff = _stored_roundoff(contract)
     if not roundoff:
-        return read
-    size = np.abs(centre).astype(np.float64) + read.radii()
-    radius = read.radii() + size * np.expm1(np.log1p(roundoff) * (factors - 1.0)) * (1.0 + SLACK)
+        return product
+    size = np.abs(centre).astype(np.float64) + product.radii()
+    radius = product.radii() + size * np.expm1(np.log1p(roundoff) * (factors - 1.0)) * (1.0 + SLACK)
     # A stored partial result may underflow before factors above 1 enlarge it, or overflow before others reduce it.
     upward = np.prod(np.maximum(_magnitude(a), 1.0), axis=axes, keepdims=True)
     radius = radius + (factors - 1.0) * contract.stores.eta * upward
-    return Ball(read.centre, np.where(upward > contract.stores.max, np.inf, radius), contract)
+    return Ball(product.centre, np.where(upward > contract.stores.max, np.inf, radius), contract)
 
 
 def _sort(contract: Contract, a: Ball, axis: int) -> Ball:

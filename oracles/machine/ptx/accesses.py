@@ -35,15 +35,15 @@ def places(instruction: Instruction, operand: Operand, entry: Listing) -> Placin
     space = _SPACES.get(space, "generic")
     where = address(instruction, operand, entry, space)
 
-    def place(chunk: Chunk, chosen: Lanes, shape: tuple[int, int], label: str) -> list[tuple[Space, Access, Lanes]]:
-        at = where(chunk)[chosen]
+    def place(chunk: Chunk, lanes: Lanes, shape: tuple[int, int], label: str) -> list[tuple[Space, Access, Lanes]]:
+        at = where(chunk)[lanes]
         if space != "generic":
-            return [_access(chunk, space, at, chosen, shape, label, np.arange(chosen.size))]
+            return [_access(chunk, space, at, lanes, shape, label, np.arange(lanes.size))]
         of_shared, of_local, of_global = (at >= WINDOWS[name] for name in ("shared", "local", "global"))
         # What is in no window is outside of global memory, too.
         parts = {"shared": of_shared & ~of_local, "local": of_local & ~of_global, "global": of_global | ~of_shared}
         return [
-            _access(chunk, name, at[part] - WINDOWS[name], chosen[part], shape, label, np.flatnonzero(part))
+            _access(chunk, name, at[part] - WINDOWS[name], lanes[part], shape, label, np.flatnonzero(part))
             for name, part in parts.items()
             if part.any()
         ]
@@ -56,40 +56,40 @@ _SPACES = {"global": "global", "const": "global", "shared": "shared", "shared::c
 
 
 def _access(
-    chunk: Chunk, space: str, at: Lanes, chosen: Lanes, shape: tuple[int, int], label: str, own: Lanes
+    chunk: Chunk, space: str, at: Lanes, lanes: Lanes, shape: tuple[int, int], label: str, own: Lanes
 ) -> tuple[Space, Access, Lanes]:
     if space == "shared":
-        return chunk.shared, Access(at + chunk.block[chosen] * chunk.context.shared, chosen, *shape, label), own
+        return chunk.shared, Access(at + chunk.block[lanes] * chunk.context.shared, lanes, *shape, label), own
     if space == "local":
         part = chunk.local.part
-        return chunk.local, Access(at + chosen * part, chosen, *shape, label), own
-    return chunk.context.memory, Access(at, chunk.numbers[chosen], *shape, label), own
+        return chunk.local, Access(at + lanes * part, lanes, *shape, label), own
+    return chunk.context.memory, Access(at, chunk.numbers[lanes], *shape, label), own
 
 
 def touch(
-    chunk: Chunk, space: str, at: Lanes, chosen: Lanes, shape: tuple[int, int], where: str,
+    chunk: Chunk, space: str, at: Lanes, lanes: Lanes, shape: tuple[int, int], where: str,
     values: list[Lanes] | None = None,
 ) -> list[Lanes]:  # fmt: skip
     """Load, or store `values`.
 
     Args:
         chunk: whose threads they are. space: "global" or "shared".
-        at, chosen: the address of each thread, and which threads they are.
+        at, lanes: the address of each thread, and which threads they are.
         shape: bytes of an element, and how many of them there are in a row. where: the instruction in words.
     """
-    memory, access, _ = _access(chunk, space, at, chosen, shape, where, chosen)
+    memory, access, _ = _access(chunk, space, at, lanes, shape, where, lanes)
     if values is None:
         return memory.load(access)
     memory.store(access, values)
     return []
 
 
-def spread_over(chunk: Chunk, chosen: Lanes, value: Lanes, threads: Lanes | None) -> Lanes:
+def spread_over(chunk: Chunk, lanes: Lanes, value: Lanes, threads: Lanes | None) -> Lanes:
     """Values of the chosen threads as those of all threads; `threads` is None where all are chosen."""
     if threads is None:
         return value
     whole = np.zeros(chunk.size, value.dtype)
-    whole[chosen] = value
+    whole[lanes] = value
     return whole
 
 
@@ -111,16 +111,16 @@ def load(instruction: Instruction, entry: Listing) -> Step:
 
     def step(chunk: Chunk) -> None:
         threads = where(chunk)
-        chosen = chunk.chosen(threads)
-        if not chosen.size:
+        lanes = chunk.chosen(threads)
+        if not lanes.size:
             return
-        loaded = [np.zeros(chosen.size, BITS[shape[0]]) for _ in names]
-        for memory, access, own in place(chunk, chosen, shape, label):
+        loaded = [np.zeros(lanes.size, BITS[shape[0]]) for _ in names]
+        for memory, access, own in place(chunk, lanes, shape, label):
             for whole, part in zip(loaded, memory.load(access, strong), strict=True):
                 whole[own] = part
         for name, value in zip(names, loaded, strict=True):
             # The sign of a signed type goes on into a wider register.
-            chunk.write(name, spread_over(chunk, chosen, value.view(NUMBERS[kind]), threads), threads)
+            chunk.write(name, spread_over(chunk, lanes, value.view(NUMBERS[kind]), threads), threads)
 
     return step
 
@@ -155,11 +155,11 @@ def store(instruction: Instruction, entry: Listing) -> Step:
     place, where = places(instruction, target, entry), active(instruction)
 
     def step(chunk: Chunk) -> None:
-        chosen = chunk.chosen(where(chunk))
-        if not chosen.size:
+        lanes = chunk.chosen(where(chunk))
+        if not lanes.size:
             return
-        values = [chunk.spread(read(chunk))[chosen] for read in readers]
-        for memory, access, own in place(chunk, chosen, (width, len(values)), label):
+        values = [chunk.spread(reader(chunk))[lanes] for reader in readers]
+        for memory, access, own in place(chunk, lanes, (width, len(values)), label):
             memory.store(access, [value[own] for value in values], strong)
 
     return step
@@ -191,21 +191,21 @@ def _begin_copy(instruction: Instruction, entry: Listing) -> Step:
     width, label, where = min(whole, 8), str(instruction), active(instruction)
 
     def step(chunk: Chunk) -> None:
-        chosen = chunk.chosen(where(chunk))
-        if not chosen.size:
+        lanes = chunk.chosen(where(chunk))
+        if not lanes.size:
             return
-        amounts = chunk.spread(amount(chunk))[chosen]
+        amounts = chunk.spread(amount(chunk))[lanes]
         full = amounts == whole
         if (~full & (amounts != 0)).any():
             raise unknown(instruction, "a copy of some of its bytes")
         # What is not copied becomes zeros.
-        words = [np.zeros(chosen.size, BITS[width]) for _ in range(whole // width)]
+        words = [np.zeros(lanes.size, BITS[width]) for _ in range(whole // width)]
         if full.any():
-            loaded = touch(chunk, "global", start(chunk)[chosen][full], chosen[full], (width, len(words)), label)
+            loaded = touch(chunk, "global", start(chunk)[lanes][full], lanes[full], (width, len(words)), label)
             for word, value in zip(words, loaded, strict=True):
                 word[full] = value
-        at = to(chunk)[chosen] + chunk.block[chosen] * chunk.context.shared
-        chunk.copies.groups[-1].append((Access(at, chosen, width, len(words), label), words))
+        at = to(chunk)[lanes] + chunk.block[lanes] * chunk.context.shared
+        chunk.copies.groups[-1].append((Access(at, lanes, width, len(words), label), words))
 
     return step
 

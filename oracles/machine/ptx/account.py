@@ -90,8 +90,8 @@ class LaunchAccount:
     def _words(self) -> str:
         """About the variant that runs, with the configurations that tuners take."""
         rows, number = self.configurations.items(), self.variant.configuration
-        chosen = [f"{name} with {each[number % len(each)]}" for name, each in rows]
-        return "; ".join([str(self.variant.hardware), *chosen])
+        words = [f"{name} with {each[number % len(each)]}" for name, each in rows]
+        return "; ".join([str(self.variant.hardware), *words])
 
 
 ACCOUNT = LaunchAccount()

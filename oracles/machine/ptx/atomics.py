@@ -43,16 +43,16 @@ def update(instruction: Instruction, entry: Listing) -> Step:
 
     def step(chunk: Chunk) -> None:
         threads = where(chunk)
-        chosen = chunk.chosen(threads)
-        if not chosen.size:
+        lanes = chunk.chosen(threads)
+        if not lanes.size:
             return
-        values = [[chunk.spread(read(chunk))[chosen] for read in each] for each in readers]
+        values = [[chunk.spread(reader(chunk))[lanes] for reader in each] for each in readers]
 
         def result(old: Lanes, which: Lanes, number: int) -> Lanes:
             return change(old, *[each[number][which] for each in values])
 
-        old_values = [np.zeros(chosen.size, BITS[WIDTHS[kind]]) for _ in range(count)]
-        for memory, access, own in place(chunk, chosen, (WIDTHS[kind], count), label):
+        old_values = [np.zeros(lanes.size, BITS[WIDTHS[kind]]) for _ in range(count)]
+        for memory, access, own in place(chunk, lanes, (WIDTHS[kind], count), label):
 
             def of_own(old: Lanes, which: Lanes, number: int, own: Lanes = own) -> Lanes:
                 return result(old, own[which], number)
@@ -62,7 +62,7 @@ def update(instruction: Instruction, entry: Listing) -> Step:
             chunk.context.unordered |= sums and memory.shared_updates
         for name, value in zip(names, old_values, strict=False):
             if name != "_":
-                chunk.write(name, spread_over(chunk, chosen, value, threads), threads)
+                chunk.write(name, spread_over(chunk, lanes, value, threads), threads)
 
     return step
 

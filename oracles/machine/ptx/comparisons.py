@@ -45,7 +45,7 @@ def compare_pairs(instruction: Instruction, entry: Listing) -> Step:
     readers, where = [reader(instruction, source, "b32", entry) for source in sources], active(instruction)
 
     def step(chunk: Chunk) -> None:
-        words = [np.asarray(read(chunk)) for read in readers]
+        words = [np.asarray(reader(chunk)) for reader in readers]
         for shift, name in zip((0, 16), names, strict=True):
             halves = [number((word >> np.uint32(shift)).astype(np.uint16)) for word in words]
             chunk.write(name, compare(*halves), where(chunk))

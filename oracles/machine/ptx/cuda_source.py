@@ -113,8 +113,8 @@ class CudaKernel:
 
 
 def _sizes(sizes: SizesOfLaunch, arguments: tuple[Any, ...]) -> tuple[int, ...]:
-    chosen = sizes(*arguments) if callable(sizes) else sizes
-    return (chosen,) if isinstance(chosen, int) else tuple(map(int, chosen))
+    grid = sizes(*arguments) if callable(sizes) else sizes
+    return (grid,) if isinstance(grid, int) else tuple(map(int, grid))
 
 
 def _require_sizes(name: str, what: str, sizes: tuple[int, ...], most: tuple[int, ...]) -> None:

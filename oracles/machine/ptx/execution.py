@@ -111,9 +111,9 @@ class _Run:
         if phase % 3 == 2:
             warps = np.unique(self._warps[ready])
             latest = warps[self._ran[warps] == phase]
-            chosen = latest[0] if latest.size else warps[self._ran[warps].argmin()]
-            self._ran[chosen] = phase
-            return ready & (self._warps == chosen)
+            warp = latest[0] if latest.size else warps[self._ran[warps].argmin()]
+            self._ran[warp] = phase
+            return ready & (self._warps == warp)
         if self._order == "together":
             return ready
         return ready & self._next_warp(ready, self._warps)

@@ -128,7 +128,7 @@ def carry(instruction: Instruction, entry: Listing) -> Step:
     minus = name.startswith("sub")
 
     def step(chunk: Chunk) -> None:
-        threads, values = where(chunk), [chunk.spread(read(chunk)) for read in readers]
+        threads, values = where(chunk), [chunk.spread(reader(chunk)) for reader in readers]
         first, second = (upper(*values[:2]), values[2]) if len(values) == 3 else values
         a, b = np.asarray(first).view(number), np.asarray(second).view(number)
         brought = chunk.spread(chunk.read(_CARRY)).astype(number) if takes else number(0)

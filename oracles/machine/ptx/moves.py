@@ -14,11 +14,11 @@ from .operands import Step, active, destination, elements, reader
 
 def compute(instruction: Instruction, entry: Listing) -> Step:
     """A step of an instruction of `arithmetic`."""
-    made = operation(instruction)
+    operate = operation(instruction)
     target, *sources = instruction.operands
-    if made is None or len(sources) != len(made.kinds):
+    if operate is None or len(sources) != len(operate.kinds):
         raise unknown(instruction, f"{len(sources)} sources")
-    return _assign(instruction, entry, made.compute, list(zip(sources, made.kinds, strict=True)), target)
+    return _assign(instruction, entry, operate.compute, list(zip(sources, operate.kinds, strict=True)), target)
 
 
 def _assign(
@@ -32,7 +32,7 @@ def _assign(
     if len(readers) == 2:
         first, second = readers
         return lambda chunk: chunk.write(name, np.asarray(function(first(chunk), second(chunk))), where(chunk))
-    return lambda chunk: chunk.write(name, np.asarray(function(*[read(chunk) for read in readers])), where(chunk))
+    return lambda chunk: chunk.write(name, np.asarray(function(*[reader(chunk) for reader in readers])), where(chunk))
 
 
 def move(instruction: Instruction, entry: Listing) -> Step:

@@ -46,9 +46,9 @@ class Access:
     count: int
     where: str
 
-    def choose(self, chosen: Any) -> Access:
+    def choose(self, choice: Any) -> Access:
         """The access of some of the threads."""
-        return Access(self.addresses[chosen], self.threads[chosen], self.width, self.count, self.where)
+        return Access(self.addresses[choice], self.threads[choice], self.width, self.count, self.where)
 
 
 def _is_open(epochs: Lanes, now: Lanes, alike: Lanes) -> Lanes:

@@ -48,7 +48,7 @@ def multiply_matrices(instruction: Instruction, entry: Listing) -> Step:
         threads = where(chunk)
         chunk.require_whole_warps(threads, label)
         left, right, start = (
-            [chunk.spread(read(chunk)).reshape(-1, WARP) for read in readers] for readers in (a, b, c)
+            [chunk.spread(reader(chunk)).reshape(-1, WARP) for reader in readers] for readers in (a, b, c)
         )
         first, second = _matrix_a(kinds[0], depth, left), _matrix_b(kinds[1], depth, right)
         addend = np.zeros((first.shape[0], 16, 8), np.int32 if whole else np.float32)

@@ -86,19 +86,19 @@ class TritonLaunches:
         """In place of `Autotuner.run`."""
         tuner.nargs = dict(zip(tuner.arg_names, args, strict=False))
         configurations = [*tuner.prune_configs(kwargs)] if len(tuner.configs) > 1 else tuner.configs
-        chosen = configurations[ACCOUNT.variant.configuration % len(configurations)]
-        full = {**tuner.nargs, **kwargs, **chosen.all_kwargs()}
+        configuration = configurations[ACCOUNT.variant.configuration % len(configurations)]
+        full = {**tuner.nargs, **kwargs, **configuration.all_kwargs()}
         if len(configurations) > 1:
             ACCOUNT.configurations[tuner.base_fn.__name__] = [*map(str, configurations)]
-            self._tune(tuner, args, kwargs, chosen, full)
-        if chosen.pre_hook is not None:
-            chosen.pre_hook(full)
-        tuner.best_config = chosen
-        binary = tuner.fn.run(*args, **kwargs, **chosen.all_kwargs())
+            self._tune(tuner, args, kwargs, configuration, full)
+        if configuration.pre_hook is not None:
+            configuration.pre_hook(full)
+        tuner.best_config = configuration
+        binary = tuner.fn.run(*args, **kwargs, **configuration.all_kwargs())
         tuner.nargs = None
         return binary
 
-    def _tune(self, tuner: Any, args: tuple[Any, ...], kwargs: Any, chosen: Any, full: Mapping[str, Any]) -> None:
+    def _tune(self, tuner: Any, args: tuple[Any, ...], kwargs: Any, choice: Any, full: Mapping[str, Any]) -> None:
         """The launch by which a time is taken, once for each key: what it leaves in memory, the next one finds."""
         key = [str(full[name]) for name in tuner.keys if name in full]
         mark = (id(tuner), *key, *(str(v.dtype) for v in full.values() if hasattr(v, "dtype")))
@@ -106,9 +106,9 @@ class TritonLaunches:
             return
         self._tuned.add(mark)
         tuner.pre_hook(full)
-        if chosen.pre_hook is not None:
-            chosen.pre_hook(full)
-        tuner.fn.run(*args, **kwargs, **chosen.all_kwargs())
+        if choice.pre_hook is not None:
+            choice.pre_hook(full)
+        tuner.fn.run(*args, **kwargs, **choice.all_kwargs())
         tuner.post_hook(full, exception=None)
         tuner.pre_hook(full, reset_only=True)
 

@@ -190,14 +190,14 @@ def load_matrix(instruction: Instruction, entry: Listing) -> Step:
     def step(chunk: Chunk) -> None:
         threads = where(chunk)
         chunk.require_whole_warps(threads, str(instruction))
-        chosen, at = chunk.chosen(threads), place(chunk)
+        lanes, at = chunk.chosen(threads), place(chunk)
         for number, name in enumerate(names):
             low, high = (
-                touch(chunk, "shared", half[chosen], chosen, (2, 1), str(instruction))[0].astype(np.uint32)
+                touch(chunk, "shared", half[lanes], lanes, (2, 1), str(instruction))[0].astype(np.uint32)
                 for half in _matrix_places(chunk, at, number, transposed)
             )
             whole = np.zeros(chunk.size, np.uint32)
-            whole[chosen] = low | (high << np.uint32(16))
+            whole[lanes] = low | (high << np.uint32(16))
             chunk.write(name, whole, threads)
 
     return step
@@ -212,11 +212,11 @@ def store_matrix(instruction: Instruction, entry: Listing) -> Step:
     def step(chunk: Chunk) -> None:
         threads = where(chunk)
         chunk.require_whole_warps(threads, str(instruction))
-        chosen, at = chunk.chosen(threads), place(chunk)
+        lanes, at = chunk.chosen(threads), place(chunk)
         for number, read in enumerate(readers):
-            value = chunk.spread(read(chunk))[chosen]
+            value = chunk.spread(read(chunk))[lanes]
             for more, half in enumerate(_matrix_places(chunk, at, number, transposed)):
                 part = (value >> np.uint32(16 * more)).astype(np.uint16)
-                touch(chunk, "shared", half[chosen], chosen, (2, 1), str(instruction), [part])
+                touch(chunk, "shared", half[lanes], lanes, (2, 1), str(instruction), [part])
 
     return step

@@ -133,13 +133,13 @@ def _shrunk_backward(g: Any, x: Any, at: float) -> Any:
 def _glu_backward(g: Any, x: Any, dim: int = -1) -> Any:
     # torch keeps the sigmoid in the place of the gradient, and so in its dtype.
     first, second = np.split(x, 2, axis=dim)
-    gate = store(sigmoid(second), "", asked=False)
+    gate = store(sigmoid(second), "", always=False)
     return np.concatenate([g * gate, g * (first * ((1.0 - gate) * gate))], axis=dim)
 
 
 def _of_saved(slope: Rule) -> Rule:
     """The backward of a function from its saved result; some kernels of half types store its steps."""
-    ways = [Algorithm(slope, ""), Algorithm(lambda g, y: g * store(slope(1.0, y), asked=False), STORED)]
+    ways = [Algorithm(slope, ""), Algorithm(lambda g, y: g * store(slope(1.0, y), always=False), STORED)]
     return lambda g, y: among(ways, g, y)
 
 

@@ -100,7 +100,7 @@ def _loss_of_one(x: Any, labels: Any, blank: int) -> Any:
     totals, there = _sum_beginnings(x, labels, blank)
     loss = _loss_at(totals[-1], there[-1])
     # torch takes the derivative as it is in the logits of which x is the log-softmax; there both are the same.
-    return attach(loss, loss + np.sum(np.exp(x)), kept=True)
+    return attach(loss, loss + np.sum(np.exp(x)), always=True)
 
 
 def _cotangent_of_one(x: Any, g: Any, labels: Any, blank: int) -> Any:
@@ -132,7 +132,7 @@ def _impossible(x: Any, zeroed: bool) -> Any:
     """The loss of labels that are too many for the steps, and its gradient in torch: NaN, unless it is to be zero."""
     if zeroed or not np.size(x):
         return np.float64(np.inf)
-    return attach(np.full((), np.inf), np.sum(x) * np.nan, kept=True)
+    return attach(np.full((), np.inf), np.sum(x) * np.nan, always=True)
 
 
 def _ctc_loss(x: Any, labels: Any, steps: Any, lengths: Any, blank: int, zeroed: bool) -> Any:

@@ -28,7 +28,7 @@ def _with_alpha(f: Rule) -> Rule:
 
 def _scalar(x: Any, number: float) -> Any:
     """A number beside a tensor x, which torch makes a tensor of x's dtype."""
-    return store(constant(x).lift(float(number)), asked=False) if isinstance(x, Array) else number
+    return store(constant(x).lift(float(number)), always=False) if isinstance(x, Array) else number
 
 
 def recover_decimal(number: Any) -> Any:
@@ -166,7 +166,7 @@ def _floor_divide(a: Any, b: Any) -> Any:
     """The floor of a quotient; a finite number over an infinity of the other sign gives −1 and not the floor of −0."""
     # A step has slope 0 wherever it is, and torch does not ask how the quotient moves.
     a, b = constant(a), constant(b)
-    quotient = np.floor(store(np.divide(a, b), asked=False))
+    quotient = np.floor(store(np.divide(a, b), always=False))
     beyond = np.logical_and(np.equal(np.absolute(b), np.inf), np.less(np.absolute(a), np.inf))
     below = np.logical_or(*(np.logical_and(np.less(x, 0.0), np.greater(y, 0.0)) for x, y in ((a, b), (b, a))))
     # Python, NumPy and torch take a remainder first, of which nothing is left where the dividend is infinite.
@@ -179,7 +179,7 @@ def _divide(a: Any, b: Any, rounding_mode: str | None = None) -> Any:
         return np.divide(a, b)
     if rounding_mode == "floor":
         return _floor_divide(a, b)
-    return np.trunc(store(np.divide(constant(a), constant(b)), asked=False))
+    return np.trunc(store(np.divide(constant(a), constant(b)), always=False))
 
 
 def _times_power_of_two(x: Any, exponent: Any) -> Any:

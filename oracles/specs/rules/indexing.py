@@ -73,7 +73,7 @@ def _embedding(weight: Any, indices: Any, padding_idx: int = -1, by_frequency: b
 def _less_often(rows: Any, indices: Any) -> Any:
     """Rows of an embedding, with slopes divided by how often each of them is looked up."""
     _, group, count = np.unique(indices, return_inverse=True, return_counts=True)
-    return attach(rows, rows / count[np.reshape(group, np.shape(indices))][..., None], kept=True)
+    return attach(rows, rows / count[np.reshape(group, np.shape(indices))][..., None], always=True)
 
 
 # ------------------------------------------------------------------------------------------------------- writing
@@ -170,9 +170,9 @@ def _put(x: Any, index: Any, source: Any, accumulate: bool = False) -> Any:
 
 def _masked_scatter(x: Any, mask: Any, source: Any) -> Any:
     shape = np.broadcast_shapes(np.shape(x), np.shape(mask))
-    x, chosen = np.broadcast_to(x, shape), np.broadcast_to(mask, shape)
-    elements = _flat(source)[: int(np.count_nonzero(chosen))]
-    return _write_elements(x, elements, lambda places: places[chosen])
+    x, marks = np.broadcast_to(x, shape), np.broadcast_to(mask, shape)
+    elements = _flat(source)[: int(np.count_nonzero(marks))]
+    return _write_elements(x, elements, lambda places: places[marks])
 
 
 def _index_add(x: Any, dim: int, index: Any, source: Any, alpha: float = 1) -> Any:
@@ -189,9 +189,9 @@ def _index_copy(x: Any, dim: int, index: Any, source: Any) -> Any:
 
 
 def _index_fill(x: Any, dim: int, index: Any, value: Any) -> Any:
-    chosen = np.zeros(np.shape(x), dtype=bool)
-    chosen[_index_along(x, dim, np.asarray(index)) if np.ndim(x) else ()] = np.size(index) > 0
-    return np.where(chosen, value, x)
+    hits = np.zeros(np.shape(x), dtype=bool)
+    hits[_index_along(x, dim, np.asarray(index)) if np.ndim(x) else ()] = np.size(index) > 0
+    return np.where(hits, value, x)
 
 
 def _by_view(view: Any) -> Callable[..., Any]:
@@ -237,9 +237,9 @@ def _of_rows(elements: Any, rows: Sequence[Sequence[int]], reduce: Callable[[Any
     lengths = np.array([len(row) for row in rows], dtype=np.int64)
     order, parts = [], []
     for length in np.unique(lengths):
-        chosen = np.flatnonzero(lengths == length)
-        parts.append(reduce(elements[np.array([rows[i] for i in chosen.tolist()])]))
-        order.append(chosen)
+        places = np.flatnonzero(lengths == length)
+        parts.append(reduce(elements[np.array([rows[i] for i in places.tolist()])]))
+        order.append(places)
     return np.concatenate(parts)[np.argsort(np.concatenate(order))] if parts else elements[:0]
 
 

@@ -59,7 +59,7 @@ def enter_moves(rules: Mapping[str, Rule]) -> None:
 
 def may_store(x: Any) -> Any:
     """A step that an operation on half types may store, as torch does where it is an operation of its own."""
-    return store(x, asked=False)
+    return store(x, always=False)
 
 
 def with_numbers(f: Rule) -> Rule:
@@ -69,7 +69,7 @@ def with_numbers(f: Rule) -> Rule:
     def rule(a: Any, b: Any) -> Any:
         dtype = format_of_steps()
         rounded = dtype and isinstance(b, float) and round_array(FORMATS[dtype], b) != b
-        return f(a, store(constant(a).lift(b), dtype, asked=False) if rounded and isinstance(a, Array) else b)
+        return f(a, store(constant(a).lift(b), dtype, always=False) if rounded and isinstance(a, Array) else b)
 
     return rule
 

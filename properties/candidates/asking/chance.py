@@ -27,14 +27,14 @@ _ELEMENTS = 2**24
 
 def frequencies(session: Session) -> Finding | None:
     """LIKELY of a spec that draws random numbers; None of another spec."""
-    spec, state, given = session.spec, session.spec.state, session.given
+    spec, state, operands = session.spec, session.spec.state, session.given
     if not spec.is_random(session.given_rows, state):
         return None
     if session.part is not None:
         return not_asked("LIKELY", "of a problem as large as this too few calls can be made to know frequencies")
     start = time.monotonic()
-    own = [_arrays(spec.outputs(given, state))]
-    answer = session.call(given)
+    own = [_arrays(spec.outputs(operands, state))]
+    answer = session.call(operands)
     if answer.raised:
         return raised("LIKELY", answer.raised)
     computed = [_arrays(answer.outputs)]
@@ -45,16 +45,16 @@ def frequencies(session: Session) -> Finding | None:
     size = max(sum(y.size for y in own[0]), 1)
     calls = max(_LEAST, min(_MOST, int(_SECONDS / each), _ELEMENTS // size))
     with process.seeded(session.draws.inputs(7)):
-        own += [_arrays(spec.outputs(given, state)) for _ in range(calls - 1)]
+        own += [_arrays(spec.outputs(operands, state)) for _ in range(calls - 1)]
     for _ in range(calls - 1):
-        answer = session.call(given)
+        answer = session.call(operands)
         if answer.raised:
             return raised("LIKELY", answer.raised)
         computed.append(_arrays(answer.outputs))
     comparison = compare(_stacked(computed), _stacked(own), _widths(session, answer.outputs))
     if comparison.worst.is_wrong:
         return Finding("LIKELY", Outcome.FAIL, _card(comparison), size)
-    session.records.sampled = spec.drawn_outputs(given, state)
+    session.records.sampled = spec.drawn_outputs(operands, state)
     return Finding("LIKELY", held("LIKELY", size).outcome, None, size, sampled=_visible(comparison))
 
 

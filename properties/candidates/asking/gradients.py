@@ -70,7 +70,7 @@ def gradients(session: Session) -> Finding:
     others += [(session.given, "GRAD", GradientPlace(None, *layouts)) for layouts in _LAYOUTS]
     alone = list(session.history.gradients)[:_ALONE]
     others += [(session.given, "GRAD", GradientPlace(only=each, manner=Manner.PARAMETERS)) for each in alone]
-    refused = []
+    refusals = []
     for arguments, drawn, place in others:
         try:
             other = gradients_at(session, arguments, drawn, place)
@@ -78,9 +78,9 @@ def gradients(session: Session) -> Finding:
             continue  # Inputs that were drawn may be outside of what the spec takes.
         if other.is_wrong and other.wrong is not None:
             return replace(other, wrong=other.wrong.with_lines(place.text))
-        refused += [f"raised with {place.text.split(maxsplit=1)[1]}"] if other.outcome is Outcome.REFUSED else []
+        refusals += [f"raised with {place.text.split(maxsplit=1)[1]}"] if other.outcome is Outcome.REFUSED else []
         finding = replace(finding, judged=finding.judged + other.judged, elements=finding.elements + other.elements)
-    return replace(finding, left_out="; ".join(filter(None, [finding.left_out, *refused])))
+    return replace(finding, left_out="; ".join(filter(None, [finding.left_out, *refusals])))
 
 
 def _unlike(session: Session) -> CallArguments:
@@ -90,9 +90,9 @@ def _unlike(session: Session) -> CallArguments:
     right formulas for what they do not have: around -100 the gradient of x / (1 + exp(-x)) is NaN, and around 1 that of
     a log-sum-exp in pieces has other digits.
     """
-    given = session.given.tensors
+    tensors = session.given.tensors
     changed = session.filled(session.given, of_all_magnitudes, session.generator("GRAD elsewhere"))
-    pairs = zip(changed.tensors, given, strict=True)
+    pairs = zip(changed.tensors, tensors, strict=True)
     return changed.with_tensors([t.requires_grad_() if was.requires_grad else t for t, was in pairs])
 
 
@@ -159,17 +159,18 @@ def gradients_at(session: Session, at: CallArguments, drawn: str, place: Gradien
     return replace(finding, sampled=cut.told, left_out=request.describe_refusals())
 
 
-def _with_call(session: Session, asked: GradientRequest, finding: Finding, at: GradientPlace) -> Finding:
+def _with_call(session: Session, request: GradientRequest, finding: Finding, at: GradientPlace) -> Finding:
     """A finding with the call and the backward that show it; a second backward is shown by none."""
     if finding.wrong is not None and _SECOND in finding.wrong.lines:
         return finding
     cotangents = [
-        g if at.cotangents is None else place_in_memory(g, strides_of(at.cotangents, g.shape)) for g in asked.cotangents
+        g if at.cotangents is None else place_in_memory(g, strides_of(at.cotangents, g.shape))
+        for g in request.cotangents
     ]
     call = FailingCall(
-        asked.arguments, asked.state, at.operands, at.manner, backward=FailingBackward(asked.operands, cotangents)
+        request.arguments, request.state, at.operands, at.manner, backward=FailingBackward(request.operands, cotangents)
     )
-    return session.shown_by(call, finding, [f"gradient of {asked.label(operand)}" for operand in asked.operands])
+    return session.shown_by(call, finding, [f"gradient of {request.label(operand)}" for operand in request.operands])
 
 
 def _operands_of(session: Session, arguments: CallArguments, marked: bool, only: int | str | None) -> list[int | str]:
@@ -179,17 +180,17 @@ def _operands_of(session: Session, arguments: CallArguments, marked: bool, only:
     return [each for each in operands if only in (None, each)]
 
 
-def _held_answer(session: Session, asked: GradientRequest, answer: Answer, place: GradientPlace | None) -> Finding:
+def _held_answer(session: Session, request: GradientRequest, answer: Answer, place: GradientPlace | None) -> Finding:
     """Hold the gradients of an answer; those at the given place by a second backward, too."""
     if place is not None and place.only is not None:
-        return _held_alone(session, asked, answer.pulled.gradients[0])
+        return _held_alone(session, request, answer.pulled.gradients[0])
     if place is not None:
-        return _held_gradients(session, asked, answer.pulled.gradients, evident=False)
-    session.history.gradients = dict(zip(asked.operands, answer.pulled.gradients, strict=True))
-    finding = _held_gradients(session, asked, answer.pulled.gradients, evident=True)
+        return _held_gradients(session, request, answer.pulled.gradients, evident=False)
+    session.history.gradients = dict(zip(request.operands, answer.pulled.gradients, strict=True))
+    finding = _held_gradients(session, request, answer.pulled.gradients, evident=True)
     if finding.is_wrong:
         return finding
-    return _second_backward(session, asked, answer) or finding
+    return _second_backward(session, request, answer) or finding
 
 
 def _cotangent_of(output: Tensor, rng: Any, layout: MemoryLayout | None) -> Tensor:
@@ -199,56 +200,56 @@ def _cotangent_of(output: Tensor, rng: Any, layout: MemoryLayout | None) -> Tens
     return drawn[:1].expand(drawn.shape).clone() if equal else drawn
 
 
-def _held_alone(session: Session, asked: GradientRequest, gradient: Tensor | None) -> Finding:
+def _held_alone(session: Session, request: GradientRequest, gradient: Tensor | None) -> Finding:
     """Hold the gradient of an operand that alone requires one; that of a call in which all do is known."""
-    (operand,) = asked.operands
+    (operand,) = request.operands
     known = session.history.gradients[operand]
     if gradient is None and known is not None and known.count_nonzero():
-        return wrong("GRAD", Code.ATTRIBUTE, f"no gradient of {asked.label(operand)} where it alone requires one")
+        return wrong("GRAD", Code.ATTRIBUTE, f"no gradient of {request.label(operand)} where it alone requires one")
     if gradient is None or known is None or same_results(gradient, known):
         return held("GRAD", 0)
-    return _held_gradients(session, asked, [gradient], evident=False)
+    return _held_gradients(session, request, [gradient], evident=False)
 
 
-def _second_backward(session: Session, asked: GradientRequest, answer: Answer) -> Finding | None:
+def _second_backward(session: Session, request: GradientRequest, answer: Answer) -> Finding | None:
     """What is wrong with a second backward through the same graph; None where nothing is."""
     if answer.pulled.spent:
         return wrong("GRAD", Code.RAISED, f"a second backward through the same graph raised {answer.pulled.spent}")
     if not answer.pulled.again:
         return None
-    finding = _held_gradients(session, asked, answer.pulled.again, evident=False)
+    finding = _held_gradients(session, request, answer.pulled.again, evident=False)
     if not finding.is_wrong or finding.wrong is None:
         return None
     return replace(finding, wrong=finding.wrong.with_lines(_SECOND))
 
 
 def _spoiled(
-    session: Session, asked: GradientRequest, run: SpecRun, answer: Answer, called: CallArguments
+    session: Session, request: GradientRequest, run: SpecRun, answer: Answer, called: CallArguments
 ) -> Finding | None:
     """What is wrong with a call that records gradients besides these: an input that backward wrote, or an output."""
     for i, (before, after) in enumerate(zip(called.tensors, answer.written.after, strict=True)):
         if not same_bits(before, after):
             return wrong("GRAD", Code.MUTATED, f"{called.label(i)} was written by the call or by its backward")
-    if session.history.strayed or len(answer.outputs) != len(run.outputs) or asked.arguments is not session.given:
+    if session.history.strayed or len(answer.outputs) != len(run.outputs) or request.arguments is not session.given:
         return None  # other questions tell of that
     # As AGAIN, whose outputs say nothing of the spec where they are equal: the inputs are those of another question.
-    finding = session.held("AGAIN", asked.arguments, asked.state, run, answer)
+    finding = session.held("AGAIN", request.arguments, request.state, run, answer)
     if finding.wrong is None:
         return None
     return replace(finding, question="GRAD", wrong=finding.wrong.with_lines("call       that records gradients"))
 
 
 def _backward_call(
-    asked: GradientRequest, part: Part | None, rows: list[int], layout: MemoryLayout | None
+    request: GradientRequest, part: Part | None, rows: list[int], layout: MemoryLayout | None
 ) -> BackwardCall:  # fmt: skip
     """What the candidate is asked; `layout`: of the cotangents, where it is another than contiguous.
 
     Of a large problem the other rows have no cotangent; so all gradients are those of the spec at these rows alone.
     """
-    padded = asked.cotangents if part is None else [_among_zeros(g, part, rows) for g in asked.cotangents]
-    having = [] if part is None else [part.having[i] for i in asked.inputs]
+    padded = request.cotangents if part is None else [_among_zeros(g, part, rows) for g in request.cotangents]
+    having = [] if part is None else [part.having[i] for i in request.inputs]
     strides = [] if layout is None else [strides_of(layout, g.shape) for g in padded]
-    return BackwardCall(asked.inputs, asked.names, padded, strides, rows, having)
+    return BackwardCall(request.inputs, request.names, padded, strides, rows, having)
 
 
 def _among_zeros(cotangent: Tensor, part: Part, rows: list[int]) -> Tensor:
@@ -257,20 +258,20 @@ def _among_zeros(cotangent: Tensor, part: Part, rows: list[int]) -> Tensor:
     return whole
 
 
-def _held_gradients(session: Session, asked: GradientRequest, got: list[Tensor | None], *, evident: bool) -> Finding:
+def _held_gradients(session: Session, request: GradientRequest, got: list[Tensor | None], *, evident: bool) -> Finding:
     """Hold the gradients of a call; `evident`: whether LIKELY reads them again."""
-    spec, arguments, state = session.spec, asked.arguments, asked.state
+    spec, arguments, state = session.spec, request.arguments, request.state
     inputs = floating(arguments.tensors)
     names = [name for name, value in state.items() if value.dtype.is_floating_point]
     titles, computed, positions, operands = [], list[Tensor](), [], list[int | str]()
-    for operand, gradient in zip(asked.operands, got, strict=True):
+    for operand, gradient in zip(request.operands, got, strict=True):
         # What the candidate gives no gradient of at the given inputs is not missed elsewhere.
         elsewhere = not evident and session.history.gradients.get(operand) is None
-        if gradient is None and (elsewhere or not _is_missed(session, asked, operand)):
+        if gradient is None and (elsewhere or not _is_missed(session, request, operand)):
             continue
         # A gradient that was not computed stands for zeros.
         leaf = state[operand] if isinstance(operand, str) else inputs[operand]
-        titles.append(f"gradient of {asked.label(operand)}{' (none, so zeros)' if gradient is None else ''}")
+        titles.append(f"gradient of {request.label(operand)}{' (none, so zeros)' if gradient is None else ''}")
         operands.append(operand)
         computed.append(torch.zeros_like(leaf) if gradient is None else gradient)
         positions.append(names.index(operand) if isinstance(operand, str) else len(names) + operand)
@@ -278,7 +279,7 @@ def _held_gradients(session: Session, asked: GradientRequest, got: list[Tensor |
         return not_asked("GRAD", "no gradient is missed, and the candidate gives none")
 
     facts = operands_of(spec, arguments, state)
-    picks = _choices_of(asked, session.read(arguments, state, session.terms), facts)
+    picks = _choices_of(request, session.read(arguments, state, session.terms), facts)
     if picks is None:
         return not_asked("GRAD", "the outputs do not show what was drawn, on which the gradients hang")
 
@@ -286,58 +287,58 @@ def _held_gradients(session: Session, asked: GradientRequest, got: list[Tensor |
         # In other memory the gradients are the same, so that they are read once.
         known = session.readings if arguments is session.given and state is spec.state else {}
         key = (terms, tuple(positions), *(table.tobytes() for table in picks.values()))
-        key += tuple(to_array(g).tobytes() for g in asked.cotangents)
+        key += tuple(to_array(g).tobytes() for g in request.cotangents)
         if key not in known:
-            known[key] = spec.gradients(arguments, state, terms, positions, asked.cotangents, picks)
+            known[key] = spec.gradients(arguments, state, terms, positions, request.cotangents, picks)
         return known[key]
 
     outcomes = hold_in_turn(titles, computed, read, session.terms, None, facts, order=1)
     # torch draws for itself.
     alike = not spec.numpy and not spec.is_random(arguments, state)
     if alike and any(each.wrong is not None for each in outcomes):
-        own = asked.evaluations(spec, operands)
+        own = request.evaluations(spec, operands)
         if fault(own, read(session.terms), session.terms) is not None:
             session.records.lost.append(_OTHER_BACKWARD)
             return not_asked("GRAD", _OTHER_BACKWARD)
         outcomes = tell_of_torch(outcomes, own.own, session.terms, facts, 1)
     if evident:
-        drawn = functools.partial(spec.drawn_gradients, arguments, state, session.terms, positions, asked.cotangents)
+        drawn = functools.partial(spec.drawn_gradients, arguments, state, session.terms, positions, request.cotangents)
         evidence = Evidence(
             "GRAD", tuple(titles), tuple(computed), tuple(outcomes), (None,) * len(titles), read, drawn,
-            tuple(range(len(titles))), tuple(map(to_array, asked.cotangents)),
+            tuple(range(len(titles))), tuple(map(to_array, request.cotangents)),
         )  # fmt: skip
         session.records.evidence.append(evidence)
     return summed("GRAD", outcomes, arguments)
 
 
-def _choices_of(asked: GradientRequest, read: Sequence[Reading], facts: OperandFacts) -> Mapping[str, Any] | None:
+def _choices_of(request: GradientRequest, readings: Sequence[Reading], facts: OperandFacts) -> Mapping[str, Any] | None:
     """The choices that the outputs of a call show; None where they do not show what was drawn.
 
     Args:
-        asked: with the outputs. read: the readings of the outputs. facts: of the operands.
+        request: with the outputs. readings: the readings of the outputs. facts: of the operands.
     """
-    choices = next((each.choices for each in read if isinstance(each, OpenReading)), None)
+    choices = next((each.choices for each in readings if isinstance(each, OpenReading)), None)
     if choices is None:
         return {}
     if not choices.are_drawn:
-        return choices.named_by(dict(enumerate(asked.outputs)))
-    if not asked.outputs:
+        return choices.named_by(dict(enumerate(request.outputs)))
+    if not request.outputs:
         return None
-    decision = decide_by(asked.outputs, read[: len(asked.outputs)], facts, every=True)
+    decision = decide_by(request.outputs, readings[: len(request.outputs)], facts, every=True)
     return decision.picks if decision.is_unique and not decision.beyond else None
 
 
-def _is_missed(session: Session, asked: GradientRequest, operand: int | str) -> bool:
+def _is_missed(session: Session, request: GradientRequest, operand: int | str) -> bool:
     """Whether a gradient that the candidate does not give is wrong; a weakness is noted where that is not known."""
-    own = asked.own.gradients[operand]
+    own = request.own.gradients[operand]
     if own is None or not bool(own.count_nonzero()):
         return False
-    if not asked.owes(operand):
+    if not request.owes(operand):
         session.records.lost.append(
-            f"the candidate gives no gradient of {asked.label(operand)}; give the inputs requires_grad=True that need"
+            f"the candidate gives no gradient of {request.label(operand)}; give the inputs requires_grad=True that need"
             " one, and it is missed or not"
         )
-    return asked.owes(operand)
+    return request.owes(operand)
 
 
 def compiled(session: Session) -> Finding:

@@ -67,13 +67,13 @@ def _with_signs(session: Session, zeros: CallArguments, rng: Any) -> CallArgumen
 
 
 def of_packed_ways(
-    session: Session, part: Part, first: str, kept: Sequence[int] = (), manner: Manner = Manner.PLAIN
+    session: Session, part: Part, first: str, places: Sequence[int] = (), manner: Manner = Manner.PLAIN
 ) -> Answer:
     """Ask the questions of `inputs.WAYS` in one call, on rows of their own, as far as there are rows for them.
 
     Args:
         session: of a large problem. part: how it is cut. first: the question that has to be among them.
-        kept: rows of the call before that are asked for, as they are after this call. manner: of the call.
+        places: rows of the call before that are asked for, as they are after this call. manner: of the call.
 
     Returns:
         The answer to the call; or, where it raised nothing and rows are asked for, one that has them as `earlier`.
@@ -89,7 +89,7 @@ def of_packed_ways(
         own = part.rows(session.generator(code), rows[code])
         sharp = code in ("INTEGERS", "ZEROS")
         session.packed[code] = session.held_in_part(code, arguments, state, answer, own, sharp)
-    return answer if answer.raised or not kept else session.candidate.fetch(kept, earlier=True)
+    return answer if answer.raised or not places else session.candidate.fetch(places, earlier=True)
 
 
 def bits(session: Session) -> Finding:

@@ -83,13 +83,13 @@ def autocast(session: Session) -> Finding:
     for other in (under, spec):
         try:
             run = other.run(arguments, spec.state)
-            read = other.read(arguments, spec.state, terms)
+            readings = other.read(arguments, spec.state, terms)
             operands = operands_of(other, arguments, spec.state)
         except SpecError as err:
             return not_asked("AUTOCAST", str(err))
         names, computed, which = session.to_be_held(run, answer)
         finding = summed(
-            "AUTOCAST", hold_all(names, computed, [read[i] for i in which], terms, None, operands), arguments
+            "AUTOCAST", hold_all(names, computed, [readings[i] for i in which], terms, None, operands), arguments
         )
         finding = replace(finding, sampled=cut.told)
         if finding.wrong is None:

@@ -56,7 +56,7 @@ def sizes(session: Session) -> Finding:
     """SIZES: every size in its turn is replaced wherever it stands, because equal sizes may mean the same axis."""
     if "SIZES" in session.packed:
         return session.packed["SIZES"]
-    judged = refused = 0
+    judged = refusals = 0
     for arguments in itertools.chain(_resized(session), _farthest(session)):
         try:
             session.spec.run(stand_in(arguments), session.spec.state)
@@ -65,14 +65,14 @@ def sizes(session: Session) -> Finding:
         finding = session.values("SIZES", arguments, refusable=True)
         if finding.is_wrong:
             return finding
-        refused += finding.outcome is Outcome.REFUSED
+        refusals += finding.outcome is Outcome.REFUSED
         judged += finding.judged
     many = _many_rows(session)
     if many is not None and many.is_wrong:
         return many
     if judged:
         return held("SIZES", judged)
-    return not_asked("SIZES", "the candidate refuses other sizes" if refused else "the spec takes no other sizes")
+    return not_asked("SIZES", "the candidate refuses other sizes" if refusals else "the spec takes no other sizes")
 
 
 def _many_rows(session: Session) -> Finding | None:
@@ -86,14 +86,14 @@ def _many_rows(session: Session) -> Finding | None:
     if session.part is not None or session.spec.reads_values or not count or not outputs[0].numel():
         return None
     rows, some = _BEYOND * count // outputs[0].numel() + 1, _SOME * count
-    rng, given = session.generator("SIZES beyond"), session.given.tensors
-    shapes = [(rows, *t.shape[1:]) if t.ndim and len(t) == count else tuple(t.shape) for t in given]
+    rng, originals = session.generator("SIZES beyond"), session.given.tensors
+    shapes = [(rows, *t.shape[1:]) if t.ndim and len(t) == count else tuple(t.shape) for t in originals]
     if rows <= some or sum(map(math.prod, shapes)) > 8 * _BEYOND:
         return None
-    zeros = [_like(t, shape, rng) for t, shape in zip(given, shapes, strict=True)]
+    zeros = [_like(t, shape, rng) for t, shape in zip(originals, shapes, strict=True)]
     tensors = [drawn(t, WAYS["SIGNS"], rng) if t.dtype.is_floating_point else t for t in zeros]
     many = session.given.with_tensors(tensors)
-    shapes = [(some, *t.shape[1:]) if t.ndim and len(t) == count else tuple(t.shape) for t in given]
+    shapes = [(some, *t.shape[1:]) if t.ndim and len(t) == count else tuple(t.shape) for t in originals]
     # A loop over rows has 64 times the operations; to read it over all of them takes hours.
     most = _count_work(session)._replace(multiplications=math.inf)
     if not _is_short(session, _with_shapes(session, shapes, rng), most):
@@ -175,10 +175,10 @@ def _count_work(session: Session) -> _Work:
 
 def _most_work(session: Session) -> _Work:
     """The work that a call of the spec may have at another size."""
-    given = _count_work(session)
+    work = _count_work(session)
     return _Work(
-        max(_OPERATIONS, _TIMES_GIVEN * given.operations),
-        max(_MULTIPLICATIONS, _TIMES_GIVEN * given.multiplications),
+        max(_OPERATIONS, _TIMES_GIVEN * work.operations),
+        max(_MULTIPLICATIONS, _TIMES_GIVEN * work.multiplications),
     )
 
 
@@ -289,11 +289,11 @@ def strides(session: Session) -> Finding:
 
 def _sum_up(findings: list[tuple[MemoryLayout, Finding]]) -> Finding:
     """One finding of all layouts: refused where each of them was, and which were, where some were."""
-    refused = [layout for layout, finding in findings if finding.outcome is Outcome.REFUSED]
+    layouts = [layout for layout, finding in findings if finding.outcome is Outcome.REFUSED]
     others = [finding for _, finding in findings if finding.outcome is not Outcome.REFUSED]
     if not others:
         return findings[0][1]
-    left_out = f"the candidate refuses {', '.join(refused)}" if refused else ""
+    left_out = f"the candidate refuses {', '.join(layouts)}" if layouts else ""
     judged, elements = sum(each.judged for each in others), sum(each.elements for each in others)
     return replace(others[0], judged=judged, elements=elements, left_out=left_out)
 

@@ -14,22 +14,22 @@ from ..layouts import place
 from .calls import BackwardCall, Pulled, floating
 
 
-def pull(outputs: Sequence[Tensor], leaves: Sequence[Tensor], asked: BackwardCall) -> Pulled:
+def pull(outputs: Sequence[Tensor], leaves: Sequence[Tensor], call: BackwardCall) -> Pulled:
     """The gradients, and those of a second backward through the same graph."""
-    cotangents = asked.cotangents
-    if asked.strides:
-        cotangents = [place(g, strides) for g, strides in zip(cotangents, asked.strides, strict=True)]
+    cotangents = call.cotangents
+    if call.strides:
+        cotangents = [place(g, strides) for g, strides in zip(cotangents, call.strides, strict=True)]
     pairs = zip(floating(outputs), cotangents, strict=False)
     tracked = [(y, g) for y, g in pairs if y.requires_grad]
     if not tracked or not leaves:
         return Pulled()
     targets, weights = [y for y, _ in tracked], [g for _, g in tracked]
-    marks = [*asked.having, *(False for _ in asked.wanted)] if asked.rows else [False] * len(leaves)
+    marks = [*call.having, *(False for _ in call.wanted)] if call.rows else [False] * len(leaves)
 
     def take(keeps: bool) -> list[Any]:
         gradients = torch.autograd.grad(targets, list(leaves), weights, retain_graph=keeps, allow_unused=True)
         copies = [None if g is None else g.detach().clone() for g in gradients]
-        return [g[asked.rows] if has and g is not None else g for g, has in zip(copies, marks, strict=True)]
+        return [g[call.rows] if has and g is not None else g for g, has in zip(copies, marks, strict=True)]
 
     try:
         first = take(True)

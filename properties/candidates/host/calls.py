@@ -123,9 +123,9 @@ class CandidateCall(msgspec.Struct, frozen=True):
     stored: bool = False
 
     @classmethod
-    def of(cls, arguments: CallArguments, state: State | None = None, **asked: Any) -> CandidateCall:
+    def of(cls, arguments: CallArguments, state: State | None = None, **questions: Any) -> CandidateCall:
         leaves = [leaf.detach() if isinstance(leaf, Tensor) else leaf for leaf in arguments.leaves]
-        return cls(leaves, pytree.treespec_dumps(arguments.structure), dict(state or {}), **asked)
+        return cls(leaves, pytree.treespec_dumps(arguments.structure), dict(state or {}), **questions)
 
     @property
     def arguments(self) -> CallArguments:

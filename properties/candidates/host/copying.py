@@ -62,7 +62,7 @@ class ProcessCopy:
     """
 
     def __init__(
-        self, run: Callable[[], None], words: Sequence[str], kept: Sequence[int], printed: int | None,
+        self, run: Callable[[], None], words: Sequence[str], places: Sequence[int], printed: int | None,
         environment: Mapping[str, str],
     ) -> None:  # fmt: skip
         sys.stdout.flush()
@@ -74,7 +74,7 @@ class ProcessCopy:
             gc.unfreeze()
             return
         try:
-            _let_go(kept, printed)
+            _let_go(places, printed)
             os.environ.clear()
             os.environ.update(environment)
             sys.argv[1:], sys.orig_argv[1:] = words, []
@@ -109,7 +109,7 @@ class ProcessCopy:
         return self._status
 
 
-def _let_go(kept: Sequence[int], printed: int | None) -> None:
+def _let_go(places: Sequence[int], printed: int | None) -> None:
     """Leave this process's session, its files and its handlers of signals."""
     os.setsid()
     show_memory()
@@ -123,6 +123,6 @@ def _let_go(kept: Sequence[int], printed: int | None) -> None:
         os.dup2(printed, 1)
         os.dup2(printed, 2)
     for handle in [int(entry.name) for entry in Path("/proc/self/fd").iterdir()]:
-        if handle > 2 and handle not in kept:
+        if handle > 2 and handle not in places:
             with contextlib.suppress(OSError):
                 os.close(handle)

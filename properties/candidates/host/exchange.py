@@ -50,9 +50,9 @@ class Exchange:
         self._asked = open(os.open("asked", new, 0o600, dir_fd=self._folder.handle), "wb")  # noqa: SIM115 (see `close`)
         self._number = 0
 
-    def write(self, asked: CandidateCall | Making) -> str:
+    def write(self, message: CandidateCall | Making) -> str:
         """The path of the file that has this now."""
-        overwrite(self._asked, asked)
+        overwrite(self._asked, message)
         return os.path.join(self._folder.path, "asked")
 
     def place(self) -> str:
@@ -153,14 +153,14 @@ def check(answer: Answer, call: CandidateCall | None) -> None:
     Raises:
         ValueError: a field has something else; the text names it.
     """
-    written, pulled = answer.written, answer.pulled
+    writes, pulled = answer.written, answer.pulled
     for name, tensors in {
-        "outputs": answer.outputs, "after": written.after, "earlier": answer.earlier,
+        "outputs": answer.outputs, "after": writes.after, "earlier": answer.earlier,
         "different": answer.repeat.different,
     }.items():  # fmt: skip
         _require_tensors(name, tensors)
     for name, tensors in {
-        "buffers": written.buffers, "gradients": pulled.gradients, "again": pulled.again
+        "buffers": writes.buffers, "gradients": pulled.gradients, "again": pulled.again
     }.items():  # fmt: skip
         _require_tensors(name, [tensor for tensor in tensors if tensor is not None])
     if not all(value is None or isinstance(value, (bool, int, float, str)) for value in answer.plain):

@@ -176,8 +176,8 @@ class CandidateHost:
             return Answer([y.detach()[list(rows)] for y in self._latest])  # an index copies
         # An output that a later call has made shorter has not all of the rows any more, and is given without any.
         fits = [y.ndim > 0 and len(y) > max(rows, default=0) for y in self._before]
-        kept = [y.detach()[list(rows) if whole else []] for y, whole in zip(self._before, fits, strict=True)]
-        return Answer(earlier=kept)
+        copies = [y.detach()[list(rows) if whole else []] for y, whole in zip(self._before, fits, strict=True)]
+        return Answer(earlier=copies)
 
     def review(self) -> Answer:
         """See `calls.Answering`."""

@@ -168,7 +168,7 @@ def _cast_module(function: Any, dtype: str, device: str) -> None:
 
 
 def instance_of(
-    target: Any, made: Sequence[Any], seed: int, dtype: str = "", device: str = "", evaluation: bool = False
+    target: Any, instances: Sequence[Any], seed: int, dtype: str = "", device: str = "", evaluation: bool = False
 ) -> Callable[..., Any]:
     """A function as it is; a class of modules made of those values, from the random state of a seed, cast and moved.
 
@@ -177,7 +177,7 @@ def instance_of(
     """
     if isinstance(target, type) and issubclass(target, torch.nn.Module):
         torch.manual_seed(seed)
-        target = target(*made)
+        target = target(*instances)
     _cast_module(target, dtype, device)
     if evaluation and isinstance(target, torch.nn.Module):
         target.eval()
@@ -212,7 +212,7 @@ def _target_of(address: str, usual: Sequence[str]) -> tuple[ModuleType, str, Any
 
 
 def candidate_of(
-    address: str, made: Sequence[Any], seed: int, dtype: str = "", device: str = "", evaluation: bool = False
+    address: str, instances: Sequence[Any], seed: int, dtype: str = "", device: str = "", evaluation: bool = False
 ) -> tuple[str, Callable[..., Any]]:
     """The candidate of a file or of a pair, and its name; its arguments are those of `instance_of`.
 
@@ -222,7 +222,7 @@ def candidate_of(
     _, name, target = _target_of(address, CANDIDATES)
     with blamed(address):
         named = str(getattr(target, "__name__", name) or type(target).__name__)
-        return named, instance_of(target, made, seed, dtype, device, evaluation)
+        return named, instance_of(target, instances, seed, dtype, device, evaluation)
 
 
 def _first_of(module: ModuleType, address: str, names: Sequence[str]) -> Any:
@@ -238,7 +238,7 @@ def _first_of(module: ModuleType, address: str, names: Sequence[str]) -> Any:
     raise GivenError(f"{address}: has none of {', '.join(names)}")
 
 
-def _drawing(draw: Any, address: str, given: dict[str, Any], names: Collection[str]) -> Callable[[int], Inputs]:
+def _drawing(draw: Any, address: str, values: dict[str, Any], names: Collection[str]) -> Callable[[int], Inputs]:
     """(seed) -> arguments, from a function or from a sequence that is always the same.
 
     A dictionary is arguments by name where all of its keys are among `names`; else it is one argument, and so is any
@@ -249,7 +249,7 @@ def _drawing(draw: Any, address: str, given: dict[str, Any], names: Collection[s
     with blamed(address):
         parameters = inspect.signature(draw).parameters
     required = [n for n, p in parameters.items() if p.default is p.empty and p.kind is not p.VAR_KEYWORD]
-    lacking = [n for n in required if n not in given and n != "seed"]
+    lacking = [n for n in required if n not in values and n != "seed"]
     if lacking:
         name = getattr(draw, "__name__", "what gives inputs")
         raise GivenError(f"{address}: {name} needs {', '.join(lacking)}; give --input {lacking[0]}=VALUE")
@@ -257,7 +257,7 @@ def _drawing(draw: Any, address: str, given: dict[str, Any], names: Collection[s
     def drawn(seed: int) -> Inputs:
         torch.manual_seed(seed)
         with blamed(address):
-            arguments = draw(**({"seed": seed} if "seed" in parameters else {}) | given)
+            arguments = draw(**({"seed": seed} if "seed" in parameters else {}) | values)
         by_name = isinstance(arguments, dict) and bool(arguments) and set(names).issuperset(arguments)
         return arguments if by_name or (names and isinstance(arguments, (tuple, list))) else (arguments,)
 

@@ -93,8 +93,8 @@ def _judge_word(judge: Judge, sample: Sample, word: Word, bounds: Sequence[int])
         judge.require_dtypes(path, computed)
     columns = list(zip(*by_rank, strict=True))
     expected = path.expected(name)
-    read = judge.read(expected)
-    for i, (parts, kind, ball) in enumerate(zip(columns, outputs, read, strict=True)):
+    readings = judge.read(expected)
+    for i, (parts, kind, ball) in enumerate(zip(columns, outputs, readings, strict=True)):
         with judge.tally.clock("compare"):
             if kind == PARTIAL:
                 _judge_sum(judge, parts, ball, expected.names[i], name)

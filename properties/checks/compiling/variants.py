@@ -93,8 +93,8 @@ def _grow(judge: Judge, args: Args, extent: int, times: int) -> Args | None:
     # for the op to accept the arguments is tried first.
     numbers = [i for i, a in enumerate(args) if _has_extent(a, extent)]
     for size in range(len(numbers) + 1):
-        for chosen in itertools.combinations(numbers, size):
-            candidate = tuple(_scale_extent(a, extent, times) if i in chosen else a for i, a in enumerate(tensors))
+        for combination in itertools.combinations(numbers, size):
+            candidate = tuple(_scale_extent(a, extent, times) if i in combination else a for i, a in enumerate(tensors))
             if outputs_of(judge, candidate) is not None:
                 return candidate
     return None

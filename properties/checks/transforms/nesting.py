@@ -85,8 +85,8 @@ def _depend_on(judge: Judge, problem: Problem, batched: set[int]) -> bool:
         return True
     passive = len(problem.fixed)
     arrays = [np.full_like(a, np.nan) if i - passive in batched else a for i, a in enumerate(problem.arrays())]
-    read = balls(problem.formula((), 0), arrays, judge.contract_of(0))
-    centres = [np.asarray(ball.centre) for ball in read]
+    readings = balls(problem.formula((), 0), arrays, judge.contract_of(0))
+    centres = [np.asarray(ball.centre) for ball in readings]
     return bool(passive) or all(np.isnan(centre).any() for centre in centres if centre.size)
 
 
@@ -111,8 +111,8 @@ def check_jacobians(judge: Judge, sample: Sample, limit: int = 16) -> None:
     f = problem.subject(judge.subject)
     with torch.no_grad():
         primal = judge.primal(sample)
-    chosen = sample.generator(Stream.JACOBIAN)
-    of, by = int(chosen.integers(len(primal))), small[chosen.integers(len(small))]
+    generator = sample.generator(Stream.JACOBIAN)
+    of, by = int(generator.integers(len(primal))), small[generator.integers(len(small))]
     x, before, after = problem.inputs[by], problem.inputs[:by], problem.inputs[by + 1 :]
     # jacrev uses cotangents of zeros and a single one. Zero times the slope at a NaN is NaN, so one NaN among the
     # outputs would reach derivatives of elements that do not depend on it.

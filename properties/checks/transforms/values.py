@@ -85,10 +85,10 @@ def check_adjointness(judge: Judge, sample: Sample) -> None:
     for word, directions, against in ((("jvp",), tangents, cotangents), (("vjp",), cotangents, tangents)):
         path = both.along(word, directions)
         computed = judge.run(path, what=word[0])
-        read = judge.read(path.expected())
+        readings = judge.read(path.expected())
         # The inner product needs outputs of the shapes of the other side's directions.
-        judge.require_outputs(computed, read, word_name(word))
-        sides.append(_inner_product(computed, against, read))
+        judge.require_outputs(computed, readings, word_name(word))
+        sides.append(_inner_product(computed, against, readings))
     (left, left_bound), (right, right_bound) = sides
     bound = left_bound + right_bound
     if not math.isfinite(bound):
@@ -111,12 +111,12 @@ def check_adjointness(judge: Judge, sample: Sample) -> None:
 
 
 def _inner_product(
-    computed: Sequence[Tensor], direction: Sequence[Tensor], read: Sequence[Ball]
+    computed: Sequence[Tensor], direction: Sequence[Tensor], readings: Sequence[Ball]
 ) -> tuple[float, float]:
     """⟨computed, direction⟩ without rounding, and the bound on its error that rounding in `computed` can cause."""
     terms: list[float] = []
     bound = 0.0
-    for tensor, along_, ball in zip(computed, direction, read, strict=True):
+    for tensor, along_, ball in zip(computed, direction, readings, strict=True):
         values, weights = to_array(tensor), to_array(along_)
         with np.errstate(all="ignore"):
             products: Any = (values * weights).ravel()

@@ -177,8 +177,8 @@ def _call_unless_refused(
 def _read_written_values(judge: Judge, args: Sequence[Any], count: int) -> list[Any]:
     """The values that a call must write, by the formula."""
     problem = Problem(judge.op, args)
-    read = balls(problem.formula((), 0), problem.arrays(), judge.contract_of(0))
-    return [np.asarray(ball.centre) for ball in read[len(read) - count :]]
+    readings = balls(problem.formula((), 0), problem.arrays(), judge.contract_of(0))
+    return [np.asarray(ball.centre) for ball in readings[len(readings) - count :]]
 
 
 def _require_attributes(

@@ -64,8 +64,8 @@ def _spellings(judge: Judge, implementation: Subject, args: Args) -> Iterator[tu
     names = parameter_names(implementation)
     if names is not None and len(names) >= len(args):
         # In the other order, because a call by keyword must not depend on the order in which arguments are named.
-        def by_keyword(*given: Any) -> Any:
-            return implementation(**dict(reversed(list(zip(names, given, strict=False)))))
+        def by_keyword(*operands: Any) -> Any:
+            return implementation(**dict(reversed(list(zip(names, operands, strict=False)))))
 
         lines = (
             "def call(*given):",
@@ -78,7 +78,7 @@ def _spellings(judge: Judge, implementation: Subject, args: Args) -> Iterator[tu
         lines = ("def call(*given):", "    return op(*(list(a) if isinstance(a, tuple) else a for a in given))", "")
         yield (
             f"a list for {', '.join(listed)}",
-            Spelt(lambda *given: implementation(*(list(a) if isinstance(a, tuple) else a for a in given)), lines),
+            Spelt(lambda *operands: implementation(*(list(a) if isinstance(a, tuple) else a for a in operands)), lines),
         )
 
 

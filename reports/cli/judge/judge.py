@@ -203,15 +203,15 @@ def _judge(
 
     confinement = Confinement(**{name: options[name] for name in _CONFINING}, alone=alone)
     sooner = [*sooner, *read_failures(options["report_dir"], candidate, spec)]
-    chosen = {"contract": options["contract"], "seed": options["seed"], "confinement": confinement}
-    chosen |= {"plan": _plan_of(options, sooner)}
+    terms = {"contract": options["contract"], "seed": options["seed"], "confinement": confinement}
+    terms |= {"plan": _plan_of(options, sooner)}
     same = ("seed", "contract", "given", "dtype", "calls", "seconds")
     named: Any = {"interpret": "interpret", "compiled": "compiled", "evaluation": "eval"}
     flags = tuple(flag for name, flag in named.items() if options[name])
     case = JudgedCase(candidate, spec, **{name: options[name] for name in same}, flags=flags)
     case = case.of(Cell("", "", "", options["device"] or "", ""), {})
     with claim(options["report_dir"]) as folder, _progress() as progress:
-        judge_candidate = functools.partial(judge_file, candidate, spec, **chosen, progress=progress)
+        judge_candidate = functools.partial(judge_file, candidate, spec, **terms, progress=progress)
         judgement = run_on_user_files(functools.partial(judge_candidate, given=parse_inputs(options["given"])))
         fault = None if folder is None else write_judgement(folder, judgement, case)
     if options["demo"] and not options["as_json"]:
@@ -255,9 +255,9 @@ def _require_one_way(options: dict[str, Any]) -> None:
         raise Stop(exit_codes.USAGE, f"--time: got {ways[0]}, too; {of} say nothing")
 
 
-def _require_questions(chosen: Sequence[str]) -> None:
+def _require_questions(names: Sequence[str]) -> None:
     """Stop for a code that no question has."""
-    for code in chosen:
+    for code in names:
         if code not in (codes := [*TABLE, ALL_CODES]):
             hint = did_you_mean(code, codes)
             raise Stop(exit_codes.USAGE, f"--question: got {code[:100]!r}{hint}, need one of {', '.join(codes)}")

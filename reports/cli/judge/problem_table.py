@@ -36,7 +36,7 @@ class ProblemRow:
     error: str = ""
 
 
-def rows_of(candidate: str, spec: str, given: dict[str, Any]) -> list[ProblemRow]:
+def rows_of(candidate: str, spec: str, parameters: dict[str, Any]) -> list[ProblemRow]:
     """The judgements that two addresses ask for; for two files of Python, one.
 
     Raises:
@@ -46,14 +46,16 @@ def rows_of(candidate: str, spec: str, given: dict[str, Any]) -> list[ProblemRow
 
     folder = Path(spec)
     if not folder.is_dir() or task_of(spec) is not None:
-        return list(_tests(folder.stem, candidate, spec, cases_of(spec, given)))
-    rows = [row for problem in sorted(folder.iterdir()) for row in _rows_of_problem(problem, Path(candidate), given)]
+        return list(_tests(folder.stem, candidate, spec, cases_of(spec, parameters)))
+    rows = [
+        row for problem in sorted(folder.iterdir()) for row in _rows_of_problem(problem, Path(candidate), parameters)
+    ]
     if not rows:
         raise Stop(exit_codes.USAGE, f"--spec: {spec}: has no task.yml, no config_forward.json and no problems")
     return rows
 
 
-def _rows_of_problem(problem: Path, candidates: Path, given: dict[str, Any]) -> Iterator[ProblemRow]:
+def _rows_of_problem(problem: Path, candidates: Path, parameters: dict[str, Any]) -> Iterator[ProblemRow]:
     from ....properties.candidates.host.module_files import GivenError
     from ....properties.candidates.suites.opening import cases_of, task_of
 
@@ -65,7 +67,9 @@ def _rows_of_problem(problem: Path, candidates: Path, given: dict[str, Any]) -> 
         candidate = next((str(path) for each in names if (path := candidates / each).is_file()), "")
         error = "" if candidate else f"no candidate {name}.py in {candidates}"
         yield from (
-            [ProblemRow(name, "", spec, error=error)] if error else _tests(name, candidate, spec, cases_of(spec, given))
+            [ProblemRow(name, "", spec, error=error)]
+            if error
+            else _tests(name, candidate, spec, cases_of(spec, parameters))
         )
     except GivenError as err:
         yield ProblemRow(name, "", spec, error=str(err))

@@ -33,8 +33,8 @@ def describe_contract(name: str) -> str:
         allowed = str(terms(name)).partition(": ")[2]
     except TermsError as err:
         raise Stop(exit_codes.USAGE, str(err)) from err
-    chosen = f"opassay judge CANDIDATE --spec SPEC --contract {name}"
-    return paragraphs(f"{name}, a contract: what a kernel may do", f"It allows: {allowed}.", chosen)
+    command = f"opassay judge CANDIDATE --spec SPEC --contract {name}"
+    return paragraphs(f"{name}, a contract: what a kernel may do", f"It allows: {allowed}.", command)
 
 
 def describe_allowance(name: str) -> str:

@@ -127,9 +127,9 @@ def _print(
     if len(failures) > _FAILURES:
         console.print(f"… and {len(failures) - _FAILURES} more failures; --json and --html have all of them")
     more = f"; {hidden_runs} left out, older or of other profiles" if hidden_runs else ""
-    read = f"{intake.new} new, {intake.old} known"
+    line = f"{intake.new} new, {intake.old} known"
     head = f"{counted(len(runs), 'run')} of profile {runs[-1].profile}, {runs[0].started} to {runs[-1].started}"
-    text = f"{head} ({read} files){more}"
+    text = f"{head} ({line} files){more}"
     console.print(one_line(text, 400), soft_wrap=True)
 
 

@@ -118,13 +118,13 @@ def tangents() -> dict[str, dict[str, int]]:
         "log_softmax": (lambda x: impl.log_softmax(x, 2), (images,)),
     }  # fmt: skip
     results = {}
-    for name, (f, given) in calls.items():
-        torch.func.jvp(f, given, given)
+    for name, (f, operands) in calls.items():
+        torch.func.jvp(f, operands, operands)
         results[name] = _launched()
     torch.func.jacfwd(lambda x: impl.layer_norm(x, (5,), row, row))(rows)
     results["a batch of tangents"] = _launched()
-    first, given = calls["softmax"]
-    torch.func.jvp(lambda x: torch.func.jvp(first, (x,), given)[1], given, given)
+    first, operands = calls["softmax"]
+    torch.func.jvp(lambda x: torch.func.jvp(first, (x,), operands)[1], operands, operands)
     results["second order"] = _launched()
     return results
 

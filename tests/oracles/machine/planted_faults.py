@@ -37,7 +37,7 @@ def _judge(formula: Callable[..., Any], subject: Subject, *args: Any) -> None:
     """Raises a Violation where the subject's value is wrong."""
     op = Op(
         "planted", formula, {"opassay": subject}, samples=lambda dtype, kind: None, differentiable=(),
-        promises=Promises(lambda given: (given[0].dtype,)),
+        promises=Promises(lambda operands: (operands[0].dtype,)),
     )  # fmt: skip
     Judge(op, "opassay", contract(str(args[0].dtype).removeprefix("torch."))).hold(Sample(args, SEED))
 
@@ -249,8 +249,8 @@ def caught(run: Callable[[str], None], fault: str) -> str:
     """What catches a fault; "" where nothing does."""
     try:
         run(fault)
-    except Violation as found:
-        return VALUES if found.code in (Code.VALUE, Code.SPECIAL) else found.code.value
+    except Violation as error:
+        return VALUES if error.code in (Code.VALUE, Code.SPECIAL) else error.code.value
     return ""
 
 

@@ -19,9 +19,9 @@ def softmax_rows(X, Y, M, K, FAULT: tl.constexpr, BLOCK: tl.constexpr):
         M = 3
     k = tl.arange(0, BLOCK)
     length = K + 1 if FAULT == "mask one too high" else K - 1 if FAULT == "mask one too low" else K
-    taken = (k < length) & (row < M)
+    mask = (k < length) & (row < M)
     other = 0.0 if FAULT == "masked lanes summed" else float("-inf")
-    x = tl.load(X + row * K + k, mask=taken, other=other)
+    x = tl.load(X + row * K + k, mask=mask, other=other)
     top = tl.max(x, 0)
     if FAULT == "maximum begins at 0":
         top = tl.maximum(top, 0.0)
@@ -31,13 +31,13 @@ def softmax_rows(X, Y, M, K, FAULT: tl.constexpr, BLOCK: tl.constexpr):
     if FAULT == "sum in half precision":
         total = tl.sum(e.to(tl.float16), 0).to(tl.float32)
     elif FAULT == "masked lanes unknown":
-        total = tl.sum(tl.exp(tl.load(X + row * K + k, mask=taken) - top), 0)
+        total = tl.sum(tl.exp(tl.load(X + row * K + k, mask=mask) - top), 0)
     else:
         total = tl.sum(e, 0)
     y = e / total
     if FAULT == "rounded to half before the store":
         y = y.to(tl.float16)
-    tl.store(Y + row * K + k, y, mask=taken)
+    tl.store(Y + row * K + k, y, mask=mask)
 
 
 @triton.jit
@@ -195,9 +195,9 @@ def softmax_tangent(X, T, D, K, FAULT: tl.constexpr, BLOCK: tl.constexpr):
     mean = tl.zeros((1,), tl.float32)
     for first in range(0, K, BLOCK):
         k = first + tl.arange(0, BLOCK)
-        taken = k < K
-        x = tl.load(X + row * K + k, mask=taken, other=float("-inf"))
-        t = tl.load(T + row * K + k, mask=(k < K + 1) if FAULT == "tangent beyond its end" else taken, other=0.0)
+        mask = k < K
+        x = tl.load(X + row * K + k, mask=mask, other=float("-inf"))
+        t = tl.load(T + row * K + k, mask=(k < K + 1) if FAULT == "tangent beyond its end" else mask, other=0.0)
         higher = tl.maximum(top, tl.max(x, 0))
         if FAULT != "sum not rescaled":
             total *= tl.exp(top - higher)
@@ -213,11 +213,11 @@ def softmax_tangent(X, T, D, K, FAULT: tl.constexpr, BLOCK: tl.constexpr):
         top = higher
     for first in range(0, K, BLOCK):
         k = first + tl.arange(0, BLOCK)
-        taken = k < K
-        p = tl.exp(tl.load(X + row * K + k, mask=taken, other=0.0) - top) / total
-        t = tl.load(T + row * K + k, mask=taken, other=0.0)
+        mask = k < K
+        p = tl.exp(tl.load(X + row * K + k, mask=mask, other=0.0) - top) / total
+        t = tl.load(T + row * K + k, mask=mask, other=0.0)
         d = p * t - mean if FAULT == "mean without its probability" else p * (t - mean)
-        tl.store(D + row * K + k, d, mask=taken)
+        tl.store(D + row * K + k, d, mask=mask)
 
 
 @triton.jit
@@ -225,11 +225,11 @@ def pair_moments(X, T, P, K, FAULT: tl.constexpr, BLOCK: tl.constexpr):
     """Of each piece of a row of x and of its tangent: sums, squares and products about the piece's own means."""
     pid = tl.program_id(0).to(tl.int64)
     k = pid * BLOCK + tl.arange(0, BLOCK)
-    taken = k < K
+    mask = k < K
     count = tl.minimum(K - pid * BLOCK, BLOCK)
-    x = tl.load(X + k, mask=taken, other=0.0)
-    t = tl.load(T + k, mask=taken, other=0.0)
-    centred = tl.where(taken, x - tl.sum(x, 0) / count, 0.0)
+    x = tl.load(X + k, mask=mask, other=0.0)
+    t = tl.load(T + k, mask=mask, other=0.0)
+    centred = tl.where(mask, x - tl.sum(x, 0) / count, 0.0)
     moved = t - tl.sum(t, 0) / count
     if FAULT == "masked lanes in the products":
         centred = x - tl.sum(x, 0) / count

@@ -38,9 +38,9 @@ def _faults(how: str) -> int | None:
 
 
 def test_what_is_freed_is_kept() -> None:
-    kept = _faults("told")
-    if kept is None:
+    faults = _faults("told")
+    if faults is None:
         pytest.skip("the C library is not glibc, and takes no such wish")
     freed = _faults("not told")
     assert freed is not None
-    assert kept < 1000 < freed
+    assert faults < 1000 < freed

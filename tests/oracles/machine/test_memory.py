@@ -40,8 +40,8 @@ def code_of(memory: Memory, *programs: tuple[tuple[str, np.ndarray], ...]) -> st
     try:
         for number, steps in enumerate(programs):
             run(memory, number, *steps)
-    except Violation as found:
-        return found.code.value
+    except Violation as error:
+        return error.code.value
     return ""
 
 

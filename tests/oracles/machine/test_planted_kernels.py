@@ -19,15 +19,15 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def found() -> Any:
+def outcomes() -> Any:
     """What the program found; kernels can be interpreted only in a process that does nothing else."""
     done = subprocess.run([sys.executable, "-W", "ignore", str(PROGRAM)], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def test_every_fault_is_caught_by_what_it_is_for(found: Any) -> None:
-    faults = found["faults"]
+def test_every_fault_is_caught_by_what_it_is_for(outcomes: Any) -> None:
+    faults = outcomes["faults"]
     print()
     for name, how, by in faults:
         print(f"{name:40} {by or 'nothing':8} {'' if by == how else f'instead of {how}'}")
@@ -37,6 +37,6 @@ def test_every_fault_is_caught_by_what_it_is_for(found: Any) -> None:
     assert [fault for fault in faults if fault[1] != fault[2]] == []
 
 
-def test_kernels_without_a_fault_pass(found: Any) -> None:
-    assert len(found["right"]) == 12
-    assert {run: by for run, by in found["right"].items() if by} == {}
+def test_kernels_without_a_fault_pass(outcomes: Any) -> None:
+    assert len(outcomes["right"]) == 12
+    assert {run: by for run, by in outcomes["right"].items() if by} == {}

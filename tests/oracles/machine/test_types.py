@@ -25,7 +25,7 @@ class _Pointer(_Element):
 
 
 @pytest.fixture
-def made() -> SimpleNamespace:
+def language() -> SimpleNamespace:
     """The stand-in, with how often each of its things was made."""
     counts: dict[str, int] = {"block": 0, "tensor": 0, "numpy": 0}
 
@@ -55,31 +55,31 @@ def made() -> SimpleNamespace:
     return SimpleNamespace(block=Block, tensor=Tensor, numpy=interpreter, counts=counts)
 
 
-def test_a_block_s_type_is_that_of_its_element_and_its_shape(made: Any) -> None:
+def test_a_block_s_type_is_that_of_its_element_and_its_shape(language: Any) -> None:
     single, double = _Element("fp32"), _Element("fp64")
-    named = [made.block(*of).name for of in ((single, [4, 2]), (single, [4, _Constant(2)]), (single, [2, 4]))]
+    named = [language.block(*of).name for of in ((single, [4, 2]), (single, [4, _Constant(2)]), (single, [2, 4]))]
     assert named == ["<[4, 2], fp32>", "<[4, 2], fp32>", "<[2, 4], fp32>"]
-    assert made.block(double, [4, 2]).element_ty is double
-    assert made.counts["block"] == 3
+    assert language.block(double, [4, 2]).element_ty is double
+    assert language.counts["block"] == 3
 
 
-def test_a_block_of_pointers_is_made_every_time(made: Any) -> None:
+def test_a_block_of_pointers_is_made_every_time(language: Any) -> None:
     shared, constant = _Pointer("pointer"), _Pointer("pointer")
-    assert [made.block(pointer, [4]).element_ty for pointer in (shared, constant)] == [shared, constant]
-    assert made.counts["block"] == 2
+    assert [language.block(pointer, [4]).element_ty for pointer in (shared, constant)] == [shared, constant]
+    assert language.counts["block"] == 2
 
 
-def test_a_tensor_has_its_own_handle_and_type_and_the_shape_of_its_type(made: Any) -> None:
-    blocks = [made.block(_Element(name), shape) for name, shape in (("fp32", [4]), ("fp64", [4]), ("fp32", [2, 4]))]
-    results = [made.tensor(number, block) for number, block in enumerate(blocks)]
+def test_a_tensor_has_its_own_handle_and_type_and_the_shape_of_its_type(language: Any) -> None:
+    blocks = [language.block(_Element(name), shape) for name, shape in (("fp32", [4]), ("fp64", [4]), ("fp32", [2, 4]))]
+    results = [language.tensor(number, block) for number, block in enumerate(blocks)]
     assert [(t.handle, t.dtype.name, t.shape) for t in results] == [
         (0, "fp32", [4]), (1, "fp64", [4]), (2, "fp32", [2, 4]),
     ]  # fmt: skip
-    assert made.counts["tensor"] == 2
+    assert language.counts["tensor"] == 2
 
 
-def test_a_type_of_numpy_is_looked_up_by_name(made: Any) -> None:
-    assert [made.numpy._get_np_dtype(_Element(name)) for name in ("fp32", "fp64", "fp32")] == [
+def test_a_type_of_numpy_is_looked_up_by_name(language: Any) -> None:
+    assert [language.numpy._get_np_dtype(_Element(name)) for name in ("fp32", "fp64", "fp32")] == [
         "numpy fp32", "numpy fp64", "numpy fp32",
     ]  # fmt: skip
-    assert made.counts["numpy"] == 2
+    assert language.counts["numpy"] == 2

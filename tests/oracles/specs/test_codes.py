@@ -72,9 +72,9 @@ def test_bytes_that_are_given_are_numbers() -> None:
     def spec(codes: Tensor, s: Tensor) -> Tensor:
         return codes.view(E4M3).float() * s
 
-    given = (codes, drawn(4, 1))
-    assert opassay.judge(spec, spec, given, questions=ASKED).verdict == "accepted"
-    other = opassay.judge(lambda codes, s: codes.view(E5M2).float() * s, spec, given, questions=ASKED)
+    operands = (codes, drawn(4, 1))
+    assert opassay.judge(spec, spec, operands, questions=ASKED).verdict == "accepted"
+    other = opassay.judge(lambda codes, s: codes.view(E5M2).float() * s, spec, operands, questions=ASKED)
     assert other.verdict == "rejected"
 
 

@@ -100,6 +100,6 @@ def test_a_candidate_with_one_mistake_is_refused(spec: Callable[..., Any], candi
 
 
 def test_a_wrong_count_of_results_is_no_reading() -> None:
-    read = traced(_spread, torch.randn(4, 8))
+    formula = traced(_spread, torch.randn(4, 8))
     with pytest.raises(TypeError, match="arrays: got 2, need 1"):
-        read(torch.ones(4, 8).numpy(), torch.ones(4, 8).numpy())
+        formula(torch.ones(4, 8).numpy(), torch.ones(4, 8).numpy())

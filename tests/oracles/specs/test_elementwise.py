@@ -36,10 +36,10 @@ def _drawn(dtype: str, seed: int, shuffled: bool = False) -> torch.Tensor:
 
 def _questions(name: str, spec: Spec, dtype: str) -> Iterator[tuple[str, Any, Callable[..., Any], list[torch.Tensor]]]:
     """What is asked, torch's answer, the formula of it, and the tensors that it is of."""
-    given = [_drawn(dtype, seed=0)] + [_drawn(dtype, 0, shuffled=True)] * (name in TWO)
-    out = spec(*given)
-    yield "value", (out,), traced(spec, *given), given
-    leaves = [x.clone().requires_grad_() for x in given]
+    operands = [_drawn(dtype, seed=0)] + [_drawn(dtype, 0, shuffled=True)] * (name in TWO)
+    out = spec(*operands)
+    yield "value", (out,), traced(spec, *operands), operands
+    leaves = [x.clone().requires_grad_() for x in operands]
     out = spec(*leaves)
     if dtype == "bfloat16" or not out.requires_grad:  # gradients of a half type are asked in float16, to save time
         return
@@ -49,19 +49,19 @@ def _questions(name: str, spec: Spec, dtype: str) -> Iterator[tuple[str, Any, Ca
     def pulled(*args: torch.Tensor) -> Any:
         return torch.func.vjp(spec, *args[:-1])[1](args[-1])
 
-    yield "traced gradient", result, traced(pulled, *given, g), [*given, g]
+    yield "traced gradient", result, traced(pulled, *operands, g), [*operands, g]
     if dtype == "float32":  # in a half type torch stores what is between, which the spec of the value does not say
-        formula = traced(spec, *given)
-        yield "gradient", result, lambda *a: derivative.vjp(lambda *x: formula(*x)[0], a[:-1])[1](a[-1]), [*given, g]
+        formula = traced(spec, *operands)
+        yield "gradient", result, lambda *a: derivative.vjp(lambda *x: formula(*x)[0], a[:-1])[1](a[-1]), [*operands, g]
 
 
-def _error_over_bound(computed: torch.Tensor, read: Ball, dtype: str) -> float:
+def _error_over_bound(computed: torch.Tensor, ball: Ball, dtype: str) -> float:
     fmt = FORMATS[dtype]
-    got, centre, radius = computed.detach().double().numpy(), read.centre, read.radii()
+    got, centre, radius = computed.detach().double().numpy(), ball.centre, ball.radii()
     with np.errstate(all="ignore"):
         # Results that may round to an infinity are not judged here.
         judged = np.isfinite(centre) & np.isfinite(radius) & (np.abs(centre) + radius < fmt.max * (1 - 2.0**-9))
-        ratio = np.abs(got - centre) / read.half_widths(fmt)
+        ratio = np.abs(got - centre) / ball.half_widths(fmt)
     assert judged.any()
     return float(np.max(np.where(judged, np.where(np.isnan(ratio), np.inf, ratio), 0.0)))
 
@@ -69,9 +69,9 @@ def _error_over_bound(computed: torch.Tensor, read: Ball, dtype: str) -> float:
 def _ratios(name: str, spec: Spec, dtype: str) -> dict[str, float]:
     terms = replace(contract(dtype), intermediates=dtype != "float32")
     ratios = {}
-    for question, answers, formula, given in _questions(name, spec, dtype):
-        read = balls(formula, [x.double().numpy() for x in given], terms)
-        pairs = [(answer, ball) for answer, ball in zip(answers, read, strict=False) if answer is not None]
+    for question, answers, formula, operands in _questions(name, spec, dtype):
+        readings = balls(formula, [x.double().numpy() for x in operands], terms)
+        pairs = [(answer, ball) for answer, ball in zip(answers, readings, strict=False) if answer is not None]
         ratios[question] = max(_error_over_bound(answer, ball, dtype) for answer, ball in pairs)
     return ratios
 
@@ -107,21 +107,21 @@ def test_the_slope_at_a_kink_is_torchs() -> None:
         spec: Any = ACTIVATIONS[name]
         (needed,) = torch.autograd.grad(spec(x), x)
         formula = traced(ACTIVATIONS[name], x.detach())
-        read = balls(
+        readings = balls(
             lambda a, f=formula: derivative.vjp(lambda b: f(b)[0], [a])[1](a.lift([1.0])),
             [[place]],
             contract("float32"),
         )
-        assert abs(needed.item() - read[0].centre.item()) <= read[0].radii().item() <= 2.0**-20, name
+        assert abs(needed.item() - readings[0].centre.item()) <= readings[0].radii().item() <= 2.0**-20, name
 
 
 def test_a_limit_has_the_slope_that_the_page_says() -> None:
     x = torch.tensor([1.0])
     for spec, slope in ((lambda x: (1.0 - x).clamp_min(0.0), -1.0), (lambda x: torch.relu(1.0 - x), 0.0)):
         formula: Any = traced(spec, x)
-        read = balls(
+        readings = balls(
             lambda a, f=formula: derivative.vjp(lambda b: f(b)[0], [a])[1](a.lift([1.0])),
             [[1.0]],
             replace(contract("float32"), lattice=True),
         )
-        assert (read[0].centre, read[0].radii()) == (slope, 0.0)
+        assert (readings[0].centre, readings[0].radii()) == (slope, 0.0)

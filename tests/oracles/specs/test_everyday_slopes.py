@@ -177,10 +177,10 @@ def test_a_slope_that_is_no_number_in_torch_is_right_beside_one_that_is() -> Non
 def test_margins_that_are_just_kept_have_no_slope(dtype: torch.dtype) -> None:
     x = torch.from_numpy(np.random.default_rng(1).integers(-2, 3, (8, 16)).astype(float)).to(dtype)
     target, weight = torch.arange(8), torch.linspace(0.5, 2.0, 16, dtype=dtype)
-    for power, given in ((1, None), (1, weight), (2, weight)):
+    for power, operands in ((1, None), (1, weight), (2, weight)):
         for reduction in ("none", "mean", "sum"):
 
-            def loss(x: Tensor, p: int = power, w: Tensor | None = given, how: str = reduction) -> Tensor:
+            def loss(x: Tensor, p: int = power, w: Tensor | None = operands, how: str = reduction) -> Tensor:
                 return F.multi_margin_loss(x, target, p, weight=w, reduction=how)
 
             assert _is_right(loss, loss, x)

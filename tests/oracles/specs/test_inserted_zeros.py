@@ -160,17 +160,17 @@ def test_marks_go_with_what_is_computed() -> None:
     assert (scaled.stray == plain.stray.swapaxes(2, 3)).all()
     (added,) = read(lambda x, w: _padded(x, w).sum(3), (x, w))
     assert (added.stray == plain.stray.any(3)).all()
-    (chosen,) = read(lambda x, w: F.relu(_padded(x, w)), (x, w))
-    assert (chosen.radii()[plain.stray] >= abs(chosen.centre[plain.stray])).all()
-    (kept,) = read(_padded, _operands(1.0))
-    assert kept.stray is None
+    (ball,) = read(lambda x, w: F.relu(_padded(x, w)), (x, w))
+    assert (ball.radii()[plain.stray] >= abs(ball.centre[plain.stray])).all()
+    (marks,) = read(_padded, _operands(1.0))
+    assert marks.stray is None
 
 
 @pytest.mark.parametrize("spec", [_padded, _spread])
 def test_the_second_reading_has_the_same_convolution(spec: Kernel) -> None:
     x, w = (t[:, :, :2, :2].double() for t in _operands(1.0))
-    read = traced(spec, x.float(), w.float())
-    (enclosed,) = enclosures(read, x.numpy(), w.numpy())
+    formula = traced(spec, x.float(), w.float())
+    (enclosed,) = enclosures(formula, x.numpy(), w.numpy())
     near = enclosed.intervals.astype(float)
     assert np.abs(near - spec(x, w).numpy()).max() < 1e-12
     assert enclosed.narrow.all()

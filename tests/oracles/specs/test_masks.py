@@ -96,15 +96,15 @@ def test_a_constant_in_masked_rows_is_refused(dtype: torch.dtype) -> None:
 
 
 def _ball(values: Any) -> Ball:
-    (read,) = balls(lambda x: x * 1.0, [np.asarray(values)], contract("float32"))
-    assert isinstance(read, Ball)
-    return read
+    (ball,) = balls(lambda x: x * 1.0, [np.asarray(values)], contract("float32"))
+    assert isinstance(ball, Ball)
+    return ball
 
 
 def test_what_lies_beyond_keeps_its_sign_and_a_least_magnitude() -> None:
-    read = _ball([-3e38, 3e38, 1.0])
-    assert np.isinf(read.radii()[:2]).all()
-    low, high = read.ends()
+    ball = _ball([-3e38, 3e38, 1.0])
+    assert np.isinf(ball.radii()[:2]).all()
+    low, high = ball.ends()
     assert low[0] == -np.inf
     assert -3e38 <= high[0] < -2e38
     assert high[1] == np.inf
@@ -116,5 +116,5 @@ def test_two_elements_beyond_of_one_sign_have_no_known_difference() -> None:
         scores = x * 1.0
         return np.exp(scores[:1] - scores[1:])
 
-    (read,) = balls(difference, [np.array([-3e38, -3e38])], contract("float32"))
-    assert not np.isfinite(read.radii()).any()
+    (ball,) = balls(difference, [np.array([-3e38, -3e38])], contract("float32"))
+    assert not np.isfinite(ball.radii()).any()

@@ -41,18 +41,18 @@ def _values(call: SpecCall) -> list[Any]:
 
 def test_inputs_and_outputs_have_their_names() -> None:
     call = SpecCall.of(_Counting(), torch.randn(4, 3), scale=3.0, others={"first": torch.arange(2)})
-    read = trace(call)
-    named = [(x.name, x.role) for x in read.inputs]
+    formula = trace(call)
+    named = [(x.name, x.role) for x in formula.inputs]
     assert named == [
         ("args[0]", ARGUMENT), ("others['first']", ARGUMENT), ("inner.weight", PARAMETER), ("inner.bias", PARAMETER),
         ("seen", BUFFER), ("kept", BUFFER),
     ]  # fmt: skip
-    assert [(y.name, y.role, y.shape) for y in read.outputs] == [
+    assert [(y.name, y.role, y.shape) for y in formula.outputs] == [
         ("['loss']", RESULT, ()), ("['rows'][0]", RESULT, (4, 2)), ("['rows'][1]", RESULT, (2,)),
         ("seen", BUFFER, (2,)),
     ]  # fmt: skip
     results, after = call.outputs(*call.tensors)
-    result = read(*_values(call))
+    result = formula(*_values(call))
     assert result[2].tolist() == [1, 2]
     assert np.abs(result[3] - after[4].detach().numpy()).max() < 1e-5
     assert call.tensors[4].tolist() == [0, 0]
@@ -61,8 +61,8 @@ def test_inputs_and_outputs_have_their_names() -> None:
 
 def test_a_tensor_that_is_given_twice_is_two_inputs() -> None:
     x = torch.randn(3)
-    read = traced(lambda a, b: a - b, x, x)
-    assert read(np.ones(3), np.zeros(3))[0].tolist() == [1, 1, 1]
+    formula = traced(lambda a, b: a - b, x, x)
+    assert formula(np.ones(3), np.zeros(3))[0].tolist() == [1, 1, 1]
 
 
 def _reads_a_number(x: Tensor) -> Tensor:
@@ -95,19 +95,19 @@ def test_what_cannot_be_read_is_told_in_one_sentence(spec: Any, said: str) -> No
 
 def test_a_spec_that_reads_values_is_read_for_those_values() -> None:
     x = torch.tensor([1.0, -2.0, 4.0])
-    read = trace(SpecCall.of(lambda x: x[x > 0] * 2, x), Values.ALL)
-    assert read(x.numpy())[0].tolist() == [2, 8]
+    formula = trace(SpecCall.of(lambda x: x[x > 0] * 2, x), Values.ALL)
+    assert formula(x.numpy())[0].tolist() == [2, 8]
 
 
 def test_derivatives_stop_where_the_spec_stops_them() -> None:
     def spec(x: Tensor) -> Tensor:
         with torch.no_grad():
             factor = x * 2
-            held = x.clone()
+            copy = x.clone()
         y = x * 1.0
         with torch.no_grad():
             y.clamp_(max=1.0)
-        return factor * x + x.detach() * x + held + y
+        return factor * x + x.detach() * x + copy + y
 
     x = np.array([0.5, 3.0])
     (slope,) = vjp(traced(spec, torch.ones(2)), [ball(x, TERMS)])[1](ball(np.ones(2), TERMS))
@@ -116,17 +116,17 @@ def test_derivatives_stop_where_the_spec_stops_them() -> None:
 
 
 def test_constants_are_rounded_where_floats_are_and_exact_where_integers_are() -> None:
-    read = traced(lambda x: (x, (torch.arange(3) // 2).to(x.dtype), torch.arange(3) / 3), torch.ones(3))
-    _, whole, thirds = balls(read, [np.ones(3)], TERMS)
+    formula = traced(lambda x: (x, (torch.arange(3) // 2).to(x.dtype), torch.arange(3) / 3), torch.ones(3))
+    _, whole, thirds = balls(formula, [np.ones(3)], TERMS)
     assert whole.radii().max() == 0
     assert thirds.radii()[1] > 2.0**-26
 
 
 def test_an_image_is_interpolated_on_either_side_of_a_whole_coordinate() -> None:
     x = np.random.default_rng(0).standard_normal((1, 1, 7))
-    (read,) = balls(traced(lambda x: F.interpolate(x, size=13, mode="linear"), torch.ones(1, 1, 7)), [x], TERMS)
+    (ball,) = balls(traced(lambda x: F.interpolate(x, size=13, mode="linear"), torch.ones(1, 1, 7)), [x], TERMS)
     # The middle stands at 3, but 7/13 is rounded, so the element before may be mixed in, or the one after.
-    assert read.radii()[0, 0, 6] > 2.0**-24
+    assert ball.radii()[0, 0, 6] > 2.0**-24
     (nearest,) = balls(traced(lambda x: F.interpolate(x, scale_factor=2.0), torch.ones(1, 1, 7)), [x], TERMS)
     assert nearest.radii().max() == 0
 
@@ -137,8 +137,8 @@ def test_every_algorithm_of_a_norm_counts_in_a_graph() -> None:
     def spec(x: Tensor, w: Tensor) -> Tensor:
         return F.group_norm(x, 1, w) * 1.0
 
-    read = traced(spec, torch.ones(1, 2, 2), torch.ones(2))
-    (whole,) = balls(read, [offset, np.ones(2)], TERMS)
+    formula = traced(spec, torch.ones(1, 2, 2), torch.ones(2))
+    (whole,) = balls(formula, [offset, np.ones(2)], TERMS)
     centred = offset - offset.mean()
     straight = balls(lambda x: x / np.sqrt(np.mean(np.square(x)) + 1e-5), [centred], TERMS)[0]
     # One factor and one shift per channel lose what the mean is larger than the deviations.
@@ -146,19 +146,19 @@ def test_every_algorithm_of_a_norm_counts_in_a_graph() -> None:
 
 
 def test_a_row_of_padding_has_a_value_and_no_gradient() -> None:
-    read = traced(lambda w: F.embedding(torch.tensor([0, 2, 2]), w, padding_idx=2), torch.ones(3, 2))
+    formula = traced(lambda w: F.embedding(torch.tensor([0, 2, 2]), w, padding_idx=2), torch.ones(3, 2))
     table = ball(np.arange(6.0).reshape(3, 2), TERMS)
-    (rows,), pull = vjp(read, [table])
+    (rows,), pull = vjp(formula, [table])
     assert rows.centre.tolist() == [[0, 1], [4, 5], [4, 5]]
     assert pull(ball(np.ones((3, 2)), TERMS))[0].centre.tolist() == [[1, 1], [0, 0], [0, 0]]
 
 
 def test_a_condition_of_many_is_open_where_one_decides() -> None:
-    read = traced(lambda x: torch.where((x / 3 > 1).any(), x, -x), torch.ones(2))
+    formula = traced(lambda x: torch.where((x / 3 > 1).any(), x, -x), torch.ones(2))
     third = 3.0
-    (open_,) = balls(read, [np.array([third, 0.0])], TERMS)
+    (open_,) = balls(formula, [np.array([third, 0.0])], TERMS)
     assert open_.radii()[0] >= third
-    (sure,) = balls(read, [np.array([third, 9.0])], TERMS)
+    (sure,) = balls(formula, [np.array([third, 9.0])], TERMS)
     assert sure.radii().tolist() == [0, 0]
 
 
@@ -174,12 +174,12 @@ def test_a_condition_of_many_is_open_where_one_decides() -> None:
 )
 def test_the_exact_values_lie_in_the_balls(spec: Any) -> None:
     x = np.array([[0.5, -1.25, 3.0], [2.0, 0.75, -0.5]])
-    read = traced(spec, torch.ones(2, 3))
-    (exact,), _ = evaluate(read, x)
-    (held,) = balls(read, [x], TERMS)
-    plain = read(x)[0]
-    assert (np.abs(to_float_pair(exact)[0] - held.centre) <= held.radii()).all()
-    assert (np.abs(plain - held.centre) <= held.radii() + 1e-15).all()
+    formula = traced(spec, torch.ones(2, 3))
+    (exact,), _ = evaluate(formula, x)
+    (ball,) = balls(formula, [x], TERMS)
+    plain = formula(x)[0]
+    assert (np.abs(to_float_pair(exact)[0] - ball.centre) <= ball.radii()).all()
+    assert (np.abs(plain - ball.centre) <= ball.radii() + 1e-15).all()
 
 
 def test_what_some_versions_of_torch_lack_has_no_rule_there(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -106,10 +106,10 @@ def test_a_candidate_with_one_mistake_is_refused(spec: Callable[..., Any], candi
 )
 def test_the_exact_values_lie_in_the_balls(spec: Any) -> None:
     x = np.random.default_rng(1).standard_normal(56)
-    read = traced(spec, torch.ones(56))
-    (exact,), _ = evaluate(read, x)
-    (held,) = balls(read, [x], TERMS)
-    assert (np.abs(to_float_pair(exact)[0] - held.centre) <= held.radii()).all()
+    formula = traced(spec, torch.ones(56))
+    (exact,), _ = evaluate(formula, x)
+    (ball,) = balls(formula, [x], TERMS)
+    assert (np.abs(to_float_pair(exact)[0] - ball.centre) <= ball.radii()).all()
 
 
 def test_a_point_on_the_edge_of_two_pixels_may_be_in_either() -> None:
@@ -120,9 +120,9 @@ def test_a_point_on_the_edge_of_two_pixels_may_be_in_either() -> None:
 
     # The first is at 2.5 pixels and a little more, of which the sum with 1 loses all in float32.
     at = np.array([[[[3.0 / 4.0 - 1.0 + 2.0**-30, 0.0], [-0.6, 0.0]]]])
-    (read,) = balls(traced(spec, torch.ones(1, 1, 1, 8), torch.ones(1, 1, 2, 2)), [x, at], TERMS)
-    assert read.radii().ravel().tolist()[1] == 0
-    assert read.radii().ravel()[0] >= 0.5
+    (ball,) = balls(traced(spec, torch.ones(1, 1, 1, 8), torch.ones(1, 1, 2, 2)), [x, at], TERMS)
+    assert ball.radii().ravel().tolist()[1] == 0
+    assert ball.radii().ravel()[0] >= 0.5
 
 
 def test_a_point_that_is_no_number_is_not_judged() -> None:
@@ -130,15 +130,15 @@ def test_a_point_that_is_no_number_is_not_judged() -> None:
     spec = traced(
         lambda x, at: F.grid_sample(x, at, align_corners=True), torch.ones(1, 1, 3, 3), torch.ones(1, 1, 2, 2)
     )
-    (read,) = balls(spec, [np.ones((1, 1, 3, 3)), at], TERMS)
-    assert np.isnan(read.radii()[0, 0, 0, 0])
-    assert np.isfinite(read.radii()[0, 0, 0, 1])
+    (ball,) = balls(spec, [np.ones((1, 1, 3, 3)), at], TERMS)
+    assert np.isnan(ball.radii()[0, 0, 0, 0])
+    assert np.isfinite(ball.radii()[0, 0, 0, 1])
 
 
 def test_a_place_among_bounds_is_open_where_a_comparison_is() -> None:
     bounds = np.array([0.0, 1.0, 2.0])
-    read = traced(lambda x, b: torch.bucketize(x / 3 * 3, b), torch.ones(2), torch.ones(3))
-    (places,) = balls(read, [np.array([1.0, 1.5]), bounds], TERMS)
+    formula = traced(lambda x, b: torch.bucketize(x / 3 * 3, b), torch.ones(2), torch.ones(3))
+    (places,) = balls(formula, [np.array([1.0, 1.5]), bounds], TERMS)
     assert isinstance(places, Choice)
     assert places.accepts(np.array([1, 2])).all()
     assert places.accepts(np.array([2, 2])).all()
@@ -146,8 +146,8 @@ def test_a_place_among_bounds_is_open_where_a_comparison_is() -> None:
 
 
 def test_among_bounds_in_no_order_any_place_is_right() -> None:
-    read = traced(torch.bucketize, torch.ones(2), torch.ones(3))
-    (places,) = balls(read, [np.array([0.5, 9.0]), np.array([1.0, 0.0, 2.0])], TERMS)
+    formula = traced(torch.bucketize, torch.ones(2), torch.ones(3))
+    (places,) = balls(formula, [np.array([0.5, 9.0]), np.array([1.0, 0.0, 2.0])], TERMS)
     assert isinstance(places, Choice)
     assert places.accepts(np.array([3, 0])).all()
     assert places.accepts(np.array([4, -1])).any() == np.False_
@@ -167,10 +167,10 @@ def test_the_module_of_a_custom_function_has_the_derivatives_of_what_it_computes
     generator = torch.Generator().manual_seed(2)
     x, g = (torch.randn(1, 5, 2, 2, generator=generator, dtype=torch.float64) for _ in range(2))
     module = nn.CrossMapLRN2d(3, 0.01)
-    read = traced(module, x.float())
-    (value,) = balls(read, [x.numpy()], TERMS)
+    formula = traced(module, x.float())
+    (value,) = balls(formula, [x.numpy()], TERMS)
     assert (np.abs(value.centre - module(x).numpy()) <= value.radii()).all()
-    (slope,) = balls(lambda a, b: vjp(read, [a])[1](b), [x.numpy(), g.numpy()], TERMS)
+    (slope,) = balls(lambda a, b: vjp(formula, [a])[1](b), [x.numpy(), g.numpy()], TERMS)
     step = 1e-6 * torch.randn(x.shape, generator=generator, dtype=torch.float64)
     moved = ((module(x + step) - module(x - step)) * g).sum() / 2
     assert abs(float(moved) - float((slope.centre * step.numpy()).sum())) < 1e-12

@@ -92,7 +92,7 @@ def test_blocks_are_scaled_and_mistakes_are_outside(name: str) -> None:
     a, b = arguments[0].double(), arguments[1].double()
     numbers = [x.double().numpy() for x in arguments]
     spec = _by_recipe if name == "32 by recipe" else _by_long_recipe if name.endswith("by recipe") else _scaled
-    (read,) = balls(traced(spec, *arguments), numbers, contract("float32"))
+    (ball,) = balls(traced(spec, *arguments), numbers, contract("float32"))
     rightly: dict[str, Callable[[], Tensor]] = {
         "factors": lambda: (a.float() * s) @ (b.float() * t),
         "in float64": lambda: ((a * s) @ (b * t)).float(),
@@ -103,5 +103,5 @@ def test_blocks_are_scaled_and_mistakes_are_outside(name: str) -> None:
         "one scale left out": lambda: ((a * s) @ b).float(),
     }
     for what, result in {**rightly, **wrongly}.items():
-        error = np.abs(result().double().numpy() - read.centre)
-        assert bool((error <= read.radii()).all()) == (what in rightly), what
+        error = np.abs(result().double().numpy() - ball.centre)
+        assert bool((error <= ball.radii()).all()) == (what in rightly), what

@@ -181,8 +181,8 @@ def test_writing_to_tensors_without_axes_and_to_wider_ones_is_read() -> None:
 # ------------------------------------------------------------------------------------------------------- embeddings
 
 
-def _by_frequency(weight: Tensor, indices: Tensor, asked: bool = True) -> Tensor:
-    return F.embedding(indices, weight, scale_grad_by_freq=asked).mean(1)
+def _by_frequency(weight: Tensor, indices: Tensor, by_frequency: bool = True) -> Tensor:
+    return F.embedding(indices, weight, scale_grad_by_freq=by_frequency).mean(1)
 
 
 def _bags_by_frequency(weight: Tensor, indices: Tensor) -> Tensor:
@@ -194,9 +194,11 @@ def test_rows_that_are_looked_up_often_have_smaller_slopes_where_that_is_asked_f
     # Of bags torch itself divides by how often another row is looked up: pytorch 2.13 on CPUs.
     (weight,) = drawn((5, 4))
     indices = torch.tensor([[1, 1, 3], [0, 1, 3]])
-    for asked in (True, False):
-        gradients, cotangent = _slopes(lambda weight, asked=asked: _by_frequency(weight, indices, asked), (weight,))
-        assert _are_right(gradients, lambda weight: spec(weight, indices), (weight,), cotangent) == asked
+    for by_frequency in (True, False):
+        gradients, cotangent = _slopes(
+            lambda weight, rows=by_frequency: _by_frequency(weight, indices, rows), (weight,)
+        )
+        assert _are_right(gradients, lambda weight: spec(weight, indices), (weight,), cotangent) == by_frequency
 
 
 # ------------------------------------------------------------------------------------------------------------ logits

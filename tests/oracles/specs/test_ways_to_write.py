@@ -125,8 +125,8 @@ def test_arguments_of_a_custom_function_may_have_defaults(function: Any) -> None
     if function is Multiple:  # The old style takes no keywords.
         specs.append(lambda x: function.apply(x, factor=5.0))  # type: ignore[no-untyped-call]
     for spec, factor in zip(specs, (3.0, 5.0, 5.0), strict=False):
-        (read,) = balls(traced(spec, x), [x.double().numpy()], contract("float32"))
-        assert read.centre.tolist() == [1.5 * factor, -2.0 * factor]
+        (ball,) = balls(traced(spec, x), [x.double().numpy()], contract("float32"))
+        assert ball.centre.tolist() == [1.5 * factor, -2.0 * factor]
 
 
 def test_what_was_changed_in_torch_for_a_trace_is_changed_back() -> None:

@@ -162,9 +162,9 @@ class SameOutput(CachedByShape):
 
     def __call__(self, x: Tensor, w: Tensor, b: Tensor) -> Tensor:
         out = spec(x, w, b)
-        kept = self.kept.setdefault(self.key(x), torch.empty_like(out).detach())
+        memory = self.kept.setdefault(self.key(x), torch.empty_like(out).detach())
         with torch.no_grad():
-            return kept.copy_(out)
+            return memory.copy_(out)
 
 
 class WrongLater:
@@ -196,9 +196,9 @@ def assumes_contiguous(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
 
 
 def reads_unwritten(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
-    kept = torch.empty(x.shape[0], 1).nan_to_num(nan=1e30) * 0.0
+    scratch = torch.empty(x.shape[0], 1).nan_to_num(nan=1e30) * 0.0
     dirty = torch.empty(x.shape[0], w.shape[0])
-    bad = torch.isnan(dirty).any() & (kept == 0).all()
+    bad = torch.isnan(dirty).any() & (scratch == 0).all()
     return spec(x, w, b) + (1.0 if bad else 0.0)
 
 

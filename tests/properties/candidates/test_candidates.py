@@ -40,12 +40,14 @@ def test_a_wrong_candidate_is_rejected(name: str, make: Callable[[], Callable[..
     "candidate", one_fast_in(2, candidates.RIGHT), ids=[each.__name__ for each in candidates.RIGHT]
 )
 def test_a_right_candidate_is_accepted(candidate: Callable[..., Tensor]) -> None:
-    asked = [code for code in QUESTIONS if candidate is candidates.spec or code not in ("SIZES", "AGAIN", "AUTOCAST")]
-    judgement = judge(candidate, SPEC, _inputs(), questions=asked)
+    questions = [
+        code for code in QUESTIONS if candidate is candidates.spec or code not in ("SIZES", "AGAIN", "AUTOCAST")
+    ]
+    judgement = judge(candidate, SPEC, _inputs(), questions=questions)
     assert judgement.verdict is Ruling.ACCEPTED, str(judgement)
     assert judgement.kept in ("float64", "strict", "torch")
     asked_of_it = [each.question for each in judgement.findings if each.outcome is not Outcome.UNSUPPORTED]
-    assert set(asked) - set(asked_of_it) <= {"PARAMS", "TIES"}
+    assert set(questions) - set(asked_of_it) <= {"PARAMS", "TIES"}
 
 
 def product(x: Tensor, w: Tensor) -> Tensor:
@@ -103,15 +105,15 @@ def test_buffers_that_a_call_writes_are_outputs() -> None:
             self.get_buffer("mean").mul_(1 - self.rate).add_(self.rate * x.mean(0))
             return x - x.mean(0)
 
-    asked = ["GIVEN", "SEEDS", "PARAMS"]
-    assert judge(Counts(0.1), Counts(0.1), _inputs()[:1], questions=asked).verdict is Ruling.ACCEPTED
-    judgement = judge(Counts(0.2), Counts(0.1), _inputs()[:1], questions=asked)
+    questions = ["GIVEN", "SEEDS", "PARAMS"]
+    assert judge(Counts(0.1), Counts(0.1), _inputs()[:1], questions=questions).verdict is Ruling.ACCEPTED
+    judgement = judge(Counts(0.2), Counts(0.1), _inputs()[:1], questions=questions)
     assert judgement.verdict is Ruling.REJECTED
     assert "mean[" in judgement.causes[0].text
 
 
 def test_a_spec_that_writes_its_argument_is_called_once_with_it() -> None:
-    asked = ["GIVEN", "UNTOUCHED", "AGAIN"]
+    questions = ["GIVEN", "UNTOUCHED", "AGAIN"]
 
     def doubled(x: Tensor) -> Tensor:
         return x.mul_(2.0)
@@ -119,8 +121,8 @@ def test_a_spec_that_writes_its_argument_is_called_once_with_it() -> None:
     def doubled_and_more(x: Tensor) -> Tensor:
         return x.mul_(2.0).add_(1e-3)
 
-    assert judge(doubled, doubled, _inputs()[:1], questions=asked).verdict is Ruling.ACCEPTED
-    judgement = judge(doubled_and_more, doubled, _inputs()[:1], questions=asked)
+    assert judge(doubled, doubled, _inputs()[:1], questions=questions).verdict is Ruling.ACCEPTED
+    judgement = judge(doubled_and_more, doubled, _inputs()[:1], questions=questions)
     assert [each.question for each in judgement.causes] == ["GIVEN", "AGAIN"]
 
 
@@ -152,9 +154,9 @@ def test_outputs_of_truth_values_are_held_and_what_rounding_leaves_open_may_be_e
     def positive(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
         return torch.nn.functional.linear(x, w, b).square() > 0.5
 
-    inputs, asked = _inputs(), ["GIVEN", "SEEDS", "SIGNS", "BITS"]
-    assert judge(positive, positive, inputs, questions=asked).verdict is Ruling.ACCEPTED
-    judgement = judge(lambda *args: ~positive(*args), positive, inputs, questions=asked)
+    inputs, questions = _inputs(), ["GIVEN", "SEEDS", "SIGNS", "BITS"]
+    assert judge(positive, positive, inputs, questions=questions).verdict is Ruling.ACCEPTED
+    judgement = judge(lambda *args: ~positive(*args), positive, inputs, questions=questions)
     assert judgement.verdict is Ruling.REJECTED
     assert "need" in judgement.causes[0].text
 
@@ -172,9 +174,9 @@ def test_a_bound_that_is_wider_than_the_elements_is_weak_and_zeros_are_not_wide(
     def cancels(x: Tensor) -> Tensor:
         return (x + 1e8) - 1e8
 
-    inputs, asked = _inputs()[:1], ["GIVEN", "SEEDS"]
-    judgement = judge(cancels, cancels, inputs, questions=asked)
+    inputs, questions = _inputs()[:1], ["GIVEN", "SEEDS"]
+    judgement = judge(cancels, cancels, inputs, questions=questions)
     assert judgement.verdict is Ruling.WEAK
     assert "wider than half of its elements" in judgement.weaknesses[0]
     assert {each.outcome for each in judgement.findings} == {Outcome.WEAK}
-    assert judge(torch.relu, torch.relu, [inputs[0] - 2.0], questions=asked).verdict is Ruling.ACCEPTED
+    assert judge(torch.relu, torch.relu, [inputs[0] - 2.0], questions=questions).verdict is Ruling.ACCEPTED

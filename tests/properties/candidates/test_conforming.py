@@ -55,11 +55,11 @@ def test_the_name_of_an_op_is_a_spec() -> None:
 def test_a_module_is_a_spec_with_the_parameters_that_it_has_now() -> None:
     module = torch.nn.Linear(7, 3)
     opassay.assert_conforms(module(X).detach(), module, X)
-    kept = module(X).detach()
+    output = module(X).detach()
     with torch.no_grad():
         module.bias.add_(1.0)
     with pytest.raises(AssertionError, match="Linear: out"):
-        opassay.assert_conforms(kept, module, X)
+        opassay.assert_conforms(output, module, X)
 
 
 @pytest.mark.parametrize("side", [-1.0, 1.0])
@@ -139,22 +139,22 @@ def test_exact_data_is_exact_only_where_every_algorithm_of_a_formula_is() -> Non
     assert both.radii().min() >= plain.radii().min()
 
 
-@pytest.mark.parametrize(("factor", "asked"), [(0.9, [False]), (1.5, [False, True]), (2.1, [False, True])])
-def test_other_algorithms_are_read_where_the_own_text_does_not_accept(factor: float, asked: list[bool]) -> None:
+@pytest.mark.parametrize(("factor", "contracts"), [(0.9, [False]), (1.5, [False, True]), (2.1, [False, True])])
+def test_other_algorithms_are_read_where_the_own_text_does_not_accept(factor: float, contracts: list[bool]) -> None:
     """The ball of all algorithms is made twice as wide here, so that a result at 1.5 times the narrow one needs it."""
     x, allowed = _normal(64), terms("torch")
     spec = specification(torch.exp)
     read_with: list[bool] = []
 
-    def read(found: Terms) -> list[Any]:
-        read_with.append(found.others)
-        (ball,) = spec.read(CallArguments.of([x]), {}, found)
-        ball.radius = ball.radii() * (2.0 if found.others else 1.0)
+    def read(terms: Terms) -> list[Any]:
+        read_with.append(terms.others)
+        (ball,) = spec.read(CallArguments.of([x]), {}, terms)
+        ball.radius = ball.radii() * (2.0 if terms.others else 1.0)
         return [ball]
 
     (narrow,) = read(allowed.of_text_alone)
     read_with.clear()
     computed = torch.from_numpy(narrow.centre + factor * narrow.radii()).double()
-    (held,) = hold_in_turn(["out"], [computed], read, allowed, None, OperandFacts.FINITE)
-    assert read_with == asked
-    assert (held.wrong is None) is (factor < 2.0)
+    (standings,) = hold_in_turn(["out"], [computed], read, allowed, None, OperandFacts.FINITE)
+    assert read_with == contracts
+    assert (standings.wrong is None) is (factor < 2.0)

@@ -41,9 +41,9 @@ def test_elements_without_a_bound_at_the_given_inputs_make_a_verdict_weak(large:
     judgement = judge(squares, squares, (_rows(large),), questions=["GIVEN"])
     assert judgement.verdict is Ruling.WEAK, str(judgement)
     assert judgement.coverage == (Covered("out", 48 - 6 * large, 48),)
-    (given,) = judgement.findings
-    assert given.text == f"{48 - 6 * large} of 48 elements"
-    assert given.outcome is (Outcome.WEAK if large == 8 else Outcome.VERIFIED)
+    (finding,) = judgement.findings
+    assert finding.text == f"{48 - 6 * large} of 48 elements"
+    assert finding.outcome is (Outcome.WEAK if large == 8 else Outcome.VERIFIED)
     weakness = judgement.weaknesses[-1] if large == 1 else judgement.weaknesses[1]
     assert weakness.startswith(f"{6 * large} of 48 elements of out could not be judged at GIVEN: an evaluation")
     assert f"overflows on the way, in {large} of 8 rows; exact 3.125e+38 at out[0, 0]" in weakness
@@ -94,11 +94,11 @@ def test_what_has_no_bound_does_not_conform_in_silence(large: int, count: int) -
 
 
 def _nan_for_infinity(spec: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    return lambda *args: (found := spec(*args)).masked_fill(found.isinf(), torch.nan)
+    return lambda *args: (result := spec(*args)).masked_fill(result.isinf(), torch.nan)
 
 
 def _infinity_for_nan(spec: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    return lambda *args: (found := spec(*args)).masked_fill(found.isnan(), torch.inf)
+    return lambda *args: (result := spec(*args)).masked_fill(result.isnan(), torch.inf)
 
 
 def _chain(x: Tensor) -> Tensor:

@@ -135,8 +135,8 @@ def test_every_layout_is_asked_and_that_of_the_given_inputs_is_kept(
     assert _causes(judgement) == ["STRIDES"], str(judgement)
     assert f"layout     {layout}" in str(judgement)
     values = x[:1].expand(x.shape) if layout is MemoryLayout.EXPANDED else x
-    given = judge(kernel, softmax, (place(values, strides_of(layout, x.shape)),), questions=["GIVEN"])
-    assert _causes(given) == ["GIVEN"], str(given)
+    verdict = judge(kernel, softmax, (place(values, strides_of(layout, x.shape)),), questions=["GIVEN"])
+    assert _causes(verdict) == ["GIVEN"], str(verdict)
     assert judge(softmax, softmax, (x,), questions=["GIVEN", "STRIDES"]).verdict is Ruling.ACCEPTED
 
 

@@ -145,9 +145,9 @@ def test_the_judge_writes_through_no_link(
 ) -> None:
     victim = Path(between.place()).with_name("victim")
     victim.write_text("mine")
-    asked = between.write(CALL)
-    os.unlink(asked)
-    link(str(victim), asked)
+    number = between.write(CALL)
+    os.unlink(number)
+    link(str(victim), number)
     between.write(CALL)
     assert victim.read_text() == "mine"
     folder = victim.parent
@@ -223,11 +223,11 @@ def test_the_seconds_of_a_call_are_those_of_one_call(
     limits: list[float] = []
     monkeypatch.setattr(CandidateApart, "_said", lambda self, seconds: limits.append(seconds))
     monkeypatch.setattr(exchange.Exchange, "answer", lambda self, call: Answer())
-    asked = CandidateApart.__new__(CandidateApart)
-    asked._seconds, asked._exchange, asked._stores, asked._process = 3.0, between, False, _Deaf()  # type: ignore[assignment]
+    apart = CandidateApart.__new__(CandidateApart)
+    apart._seconds, apart._exchange, apart._stores, apart._process = 3.0, between, False, _Deaf()  # type: ignore[assignment]
     for call in (CandidateCall.of(CallArguments.of(())), msgspec.structs.replace(CALL, backward=None), CALL):
-        asked.ask(call)
-    asked.fetch([0])
+        apart.ask(call)
+    apart.fetch([0])
     # Each call, what is asked of it afterwards, and the rows.
     least = (3, 0, 3, 3 * 3, 2 * 3, 3 * 3, 0)
     assert all(limit > each for limit, each in zip(limits, least, strict=True)), limits

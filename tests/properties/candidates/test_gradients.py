@@ -145,9 +145,9 @@ def test_what_torch_refuses_is_not_asked_and_said(
 
     judgement = _judged(spec, text, *inputs)
     assert judgement.verdict is Ruling.ACCEPTED, str(judgement)
-    (asked,) = (each for each in judgement.findings if each.question == "GRAD")
-    assert [part.split(":")[0].removeprefix("none of ") for part in asked.left_out.split("; ")] == left_out
-    assert asked.left_out in asked.text
+    (finding,) = (each for each in judgement.findings if each.question == "GRAD")
+    assert [part.split(":")[0].removeprefix("none of ") for part in finding.left_out.split("; ")] == left_out
+    assert finding.left_out in finding.text
 
 
 def test_a_spec_without_any_backward_is_not_asked() -> None:

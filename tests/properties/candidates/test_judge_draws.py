@@ -35,10 +35,10 @@ def test_a_secret_is_another_each_time_and_draws_the_same_again() -> None:
     assert all(0 <= seed < 2**31 for seed in (one.inputs(0), one.seed))
 
 
-@pytest.mark.parametrize("chosen", [-1, "", "12", DIGITS[:-1] + "x", DIGITS + "0"])
-def test_other_digits_are_refused(chosen: int | str) -> None:
+@pytest.mark.parametrize("seed", [-1, "", "12", DIGITS[:-1] + "x", DIGITS + "0"])
+def test_other_digits_are_refused(seed: int | str) -> None:
     with pytest.raises(ValueError, match="need"):
-        Draws.of(chosen)
+        Draws.of(seed)
 
 
 FILE = """

@@ -55,14 +55,14 @@ def test_a_neighbour_is_right_at_a_near_tie_alone() -> None:
 
     s = torch.tensor(3.0)
     for x, right in ((1.0625 * 3.0, (1.0, 1.125)), (1.06 * 3.0, (1.0,)), (1.07 * 3.0, (1.125,))):
-        given = (torch.full((4,), x), s)
+        operands = (torch.full((4,), x), s)
         for value in (0.9375, 1.0, 1.125, 1.25):
             computed = torch.full((4,), value).to(torch.float8_e4m3fn)
             if value in right:
-                opassay.assert_conforms(computed, spec, *given)
+                opassay.assert_conforms(computed, spec, *operands)
                 continue
             with pytest.raises(AssertionError):
-                opassay.assert_conforms(computed, spec, *given)
+                opassay.assert_conforms(computed, spec, *operands)
 
 
 def test_a_tie_of_a_cast_alone_has_one_result() -> None:
@@ -104,8 +104,8 @@ def test_a_tensor_in_eight_bits_has_no_gradient_to_ask_for() -> None:
 
 def test_a_property_is_not_asked_where_a_tensor_has_eight_bits() -> None:
     x = torch.randn(4, 8, generator=torch.Generator().manual_seed(0))
-    for spec, given in ((lambda x: x.to(torch.float8_e5m2), x), (lambda x: x.float(), x.to(torch.float8_e5m2))):
-        judgement = opassay.judge(spec, spec, (given,), questions=["GIVEN", "VJP"])
+    for spec, operands in ((lambda x: x.to(torch.float8_e5m2), x), (lambda x: x.float(), x.to(torch.float8_e5m2))):
+        judgement = opassay.judge(spec, spec, (operands,), questions=["GIVEN", "VJP"])
         assert "properties are not asked where an input or an output is of float8_e5m2" in str(judgement)
     judgement = opassay.judge(
         lambda x: x.to(torch.float8_e5m2).float(), lambda x: x.to(torch.float8_e5m2).float(), (x,)

@@ -66,14 +66,14 @@ CASES: list[tuple[Tensor, Callable[..., object], Callable[..., object], Callable
 ]
 
 
-@pytest.mark.parametrize(("given", "spec", "right", "wrong"), CASES, ids=[case[1].__name__ for case in CASES])
+@pytest.mark.parametrize(("operands", "spec", "right", "wrong"), CASES, ids=[case[1].__name__ for case in CASES])
 def test_numbers_that_are_computed_of_integers_are_rounded(
-    given: Tensor, spec: Callable[..., object], right: Callable[..., object], wrong: Callable[..., object]
+    operands: Tensor, spec: Callable[..., object], right: Callable[..., object], wrong: Callable[..., object]
 ) -> None:
     for candidate in (spec, right):
-        judgement = judge(candidate, spec, (given,), questions=QUESTIONS)
+        judgement = judge(candidate, spec, (operands,), questions=QUESTIONS)
         assert judgement.verdict is Ruling.ACCEPTED, str(judgement)
-    judgement = judge(wrong, spec, (given,), questions=QUESTIONS)
+    judgement = judge(wrong, spec, (operands,), questions=QUESTIONS)
     assert judgement.verdict is Ruling.REJECTED, str(judgement)
 
 

@@ -175,8 +175,8 @@ def test_rows_of_a_right_candidate_are_accepted_and_told(rows: int) -> None:
     judgement = judge(_in_order, spec, _inputs(rows))
     assert judgement.verdict is Ruling.ACCEPTED, str(judgement)
     sampled = json.loads(judgement.as_json())["sampled"]
-    asked = {each.question for each in judgement.findings if each.outcome in (Outcome.VERIFIED, Outcome.WEAK)}
-    assert {*WAYS, "GIVEN", "KEPT", "AGAIN", "GRAD"} <= asked
+    questions = {each.question for each in judgement.findings if each.outcome in (Outcome.VERIFIED, Outcome.WEAK)}
+    assert {*WAYS, "GIVEN", "KEPT", "AGAIN", "GRAD"} <= questions
     assert set(WAYS) <= set(sampled)
     assert all(f"of {rows} rows" in sampled[code] for code in WAYS)
     assert sampled["GIVEN"] in str(judgement)
@@ -233,12 +233,12 @@ def test_calls_that_need_not_have_the_given_size_are_of_rows_alone(make: type[_S
     candidate = make()
     judgement = judge(candidate, spec, _inputs(), questions=OF_ROWS_ALONE)
     assert {each.outcome for each in judgement.findings} == {Outcome.VERIFIED}, str(judgement)
-    taken = candidate.rows[1]
-    assert 0 < taken < 40
+    size = candidate.rows[1]
+    assert 0 < size < 40
     if whole:
-        assert candidate.rows == [40, taken, *[40] * (len(MemoryLayout) + 4)]
+        assert candidate.rows == [40, size, *[40] * (len(MemoryLayout) + 4)]
     else:  # GIVEN and POISON are of the given size; the second call is that which asks whether rows do.
-        assert candidate.rows == [40, *[taken] * (len(MemoryLayout) + 2), 40, taken, taken]
+        assert candidate.rows == [40, *[size] * (len(MemoryLayout) + 2), 40, size, size]
     assert all("of 40 rows" in each.sampled for each in judgement.findings)
 
 
@@ -265,9 +265,9 @@ def test_what_is_wrong_at_the_given_size_is_asked_of_rows_alone_from_there_on() 
     assert [each.question for each in judgement.causes] == ["GIVEN"], str(judgement)
     assert candidate.rows.count(40) == 1
     of_values = {*WAYS, "SAME", "REBORN", "AGAIN", "STRIDES", "ALIGN", "POISON", "GRAD", "AUTOCAST"}
-    asked = {each.question: each for each in judgement.findings}
-    assert {asked[code].outcome for code in of_values} <= {Outcome.VERIFIED, Outcome.WEAK}, str(judgement)
-    assert all("of 40 rows" in asked[code].sampled for code in {*of_values, "KEPT"}), str(judgement)
+    findings = {each.question: each for each in judgement.findings}
+    assert {findings[code].outcome for code in of_values} <= {Outcome.VERIFIED, Outcome.WEAK}, str(judgement)
+    assert all("of 40 rows" in findings[code].sampled for code in {*of_values, "KEPT"}), str(judgement)
 
 
 @pytest.mark.parametrize("at", [0, 39])

@@ -158,12 +158,12 @@ def test_a_spec_that_reads_integers_is_judged(
     draw: Callable[[], Call], spec: Callable[..., Tensor], right: Callable[..., Tensor],
     wrong: list[Callable[..., Tensor]],
 ) -> None:  # fmt: skip
-    given = draw()
+    operands = draw()
     for candidate in (spec, right):
-        judgement = judge(candidate, spec, given, questions=QUESTIONS)
+        judgement = judge(candidate, spec, operands, questions=QUESTIONS)
         assert judgement.verdict is Ruling.ACCEPTED, str(judgement)
     for candidate in wrong:
-        judgement = judge(candidate, spec, given, questions=QUESTIONS)
+        judgement = judge(candidate, spec, operands, questions=QUESTIONS)
         assert judgement.verdict is Ruling.REJECTED, str(judgement)
 
 
@@ -189,9 +189,9 @@ def test_a_mask_that_is_given_may_choose_elements() -> None:
     def spec(x: Tensor, mask: Tensor) -> Tensor:
         return x[mask].cumsum(0)
 
-    given = (_normal(6), torch.tensor([True, False, True, True, False, True]))
-    assert judge(spec, spec, given, questions=QUESTIONS).verdict is Ruling.ACCEPTED
-    judgement = judge(lambda x, mask: x[: int(mask.sum())].cumsum(0), spec, given, questions=QUESTIONS)
+    operands = (_normal(6), torch.tensor([True, False, True, True, False, True]))
+    assert judge(spec, spec, operands, questions=QUESTIONS).verdict is Ruling.ACCEPTED
+    judgement = judge(lambda x, mask: x[: int(mask.sum())].cumsum(0), spec, operands, questions=QUESTIONS)
     assert judgement.verdict is Ruling.REJECTED
 
 
@@ -301,6 +301,6 @@ def test_offsets_stay_offsets_where_memory_is_laid_out_otherwise() -> None:
     def of_dense_offsets(x: Tensor, offsets: Tensor) -> Tensor:
         return sums(x, torch.as_strided(offsets, offsets.shape, (1,)))
 
-    given = (_normal(9, 5), torch.tensor([0, 3, 3, 9]))
-    assert judge(to_the_end, sums, given, questions=["STRIDES"]).verdict is Ruling.ACCEPTED
-    assert judge(of_dense_offsets, sums, given, questions=["STRIDES"]).verdict is Ruling.REJECTED
+    operands = (_normal(9, 5), torch.tensor([0, 3, 3, 9]))
+    assert judge(to_the_end, sums, operands, questions=["STRIDES"]).verdict is Ruling.ACCEPTED
+    assert judge(of_dense_offsets, sums, operands, questions=["STRIDES"]).verdict is Ruling.REJECTED

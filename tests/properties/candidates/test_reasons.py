@@ -24,8 +24,8 @@ def _draw(*shapes: tuple[int, ...]) -> tuple[Tensor, ...]:
     return tuple(torch.randn(shape, generator=generator) for shape in shapes)
 
 
-def _lines(spec: Any, candidate: Any, inputs: tuple[Tensor, ...], word: str, **asked: Any) -> list[str]:
-    judgement = judge(candidate, spec, inputs, questions=["GIVEN", "SEEDS", "SIGNS", "ZEROS", "BITS"], **asked)
+def _lines(spec: Any, candidate: Any, inputs: tuple[Tensor, ...], word: str, **questions: Any) -> list[str]:
+    judgement = judge(candidate, spec, inputs, questions=["GIVEN", "SEEDS", "SIGNS", "ZEROS", "BITS"], **questions)
     cards = [line.strip() for finding in judgement.causes for line in str(finding.wrong).splitlines()]
     return [line.removeprefix(word).strip() for line in cards if line.startswith(f"{word} ")]
 
@@ -281,8 +281,8 @@ LOGITS = (_draw((64, 40))[0] * 30,) * 2
 def test_the_contract_that_is_named_accepts(spec: Any, candidate: Any, inputs: Any, contract: str) -> None:
     (named,) = _lines(spec, candidate, inputs, "accepted")
     assert named == f"with --contract {contract}"
-    asked = ["GIVEN", "SEEDS", "SIGNS", "ZEROS", "BITS"]
-    assert judge(candidate, spec, inputs, questions=asked, contract=contract).causes == ()
+    questions = ["GIVEN", "SEEDS", "SIGNS", "ZEROS", "BITS"]
+    assert judge(candidate, spec, inputs, questions=questions, contract=contract).causes == ()
 
 
 @pytest.mark.parametrize("candidate", [lambda a, b: 1.01 * a @ b, lambda a, b: a @ b.T, lambda a, b: (a @ b).tril()])
@@ -297,12 +297,12 @@ def test_the_line_of_the_spec_is_told() -> None:
 
 def test_the_marks_of_a_spec_stay_as_they_are() -> None:
     """A rewrite is traced with the metadata of the spec's nodes; the spec itself is read again afterwards."""
-    read = specification(rms)
+    specification_read = specification(rms)
     (x,) = _draw((8, 32))
-    judge(rms, read, (x,), questions=["GIVEN"])
-    graph = read.traced_at(CallArguments.of((x,)), {}).graph
+    judge(rms, specification_read, (x,), questions=["GIVEN"])
+    graph = specification_read.traced_at(CallArguments.of((x,)), {}).graph
     before = [repr(node.meta.get("custom")) for node in graph.graph.nodes]
-    assert _lines(read, lambda x: rms(x, 0.0), (x,), "likely")
+    assert _lines(specification_read, lambda x: rms(x, 0.0), (x,), "likely")
     assert [repr(node.meta.get("custom")) for node in graph.graph.nodes] == before
 
 

@@ -348,9 +348,9 @@ def inputs():
 def test_a_process_apart_says_what_was_written(tmp_path: Path) -> None:
     path = tmp_path / "spec.py"
     path.write_text(FILE)
-    asked = ("GIVEN", "UNTOUCHED", "AGAIN", "SEEDS")
-    right = judge_file(str(path), str(path), contract="torch", plan=QuestionPlan(asked))
+    questions = ("GIVEN", "UNTOUCHED", "AGAIN", "SEEDS")
+    right = judge_file(str(path), str(path), contract="torch", plan=QuestionPlan(questions))
     assert right.verdict is Ruling.ACCEPTED, str(right)
-    wrong = judge_file(f"{path}:kernel", f"{path}:reference", contract="torch", plan=QuestionPlan(asked))
+    wrong = judge_file(f"{path}:kernel", f"{path}:reference", contract="torch", plan=QuestionPlan(questions))
     assert wrong.causes[0].question == "GIVEN", str(wrong)
     assert "written input 0" in str(wrong.causes[0].wrong)

@@ -30,8 +30,8 @@ def _op(subject: Callable[..., Any]) -> Op:
 
 
 def _sample(seed: int = 1, dtype: str = "float32") -> Sample:
-    given = sample(seed, dtype, (ROWS,), 5)
-    return given.with_args([*given.args, FACTOR, False])
+    case = sample(seed, dtype, (ROWS,), 5)
+    return case.with_args([*case.args, FACTOR, False])
 
 
 def _when_compiled(other: Callable[..., Any]) -> Callable[..., Any]:

@@ -73,8 +73,8 @@ def test_tensors_of_images_are_asked_with_channels_last_as_well() -> None:
     assert violation(check_determinism, declared(by_threads_there), sample(1, lead=(2, 3))) is None
 
 
-@pytest.mark.parametrize(("factor", "found"), [(1.0, None), (1.001, "VALUE")])
-def test_who_documents_no_bits_stays_within_the_bound_with_other_threads(factor: float, found: str | None) -> None:
+@pytest.mark.parametrize(("factor", "fault"), [(1.0, None), (1.001, "VALUE")])
+def test_who_documents_no_bits_stays_within_the_bound_with_other_threads(factor: float, fault: str | None) -> None:
     def summed(x: Tensor, w: Tensor) -> Tensor:
         parts = torch.get_num_threads()
         return sum((part.sum() for part in (x * w).flatten().chunk(parts)), torch.zeros(())) * factor ** (parts - 1)
@@ -82,7 +82,7 @@ def test_who_documents_no_bits_stays_within_the_bound_with_other_threads(factor:
     documented = {"opassay": Documented(bits=False)}
     op = declared(summed, reference=lambda x, w: np.sum(x * w), documented=documented)
     shared = violation(check_determinism, op, sample(1, lead=(64,)))
-    assert (shared and shared.code.name) == found
+    assert (shared and shared.code.name) == fault
     every_bit = violation(check_determinism, dataclasses.replace(op, documented={}), sample(1, lead=(64,)))
     assert every_bit is not None
     assert every_bit.code.name == "BITS"
@@ -101,13 +101,13 @@ def test_the_right_op_passes(dtype: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("steady", "rows", "length", "found"),
+    ("steady", "rows", "length", "wrong"),
     [(True, 1, 65_536, True), (True, 1, 65_535, False), (False, 1, 65_536, False), (True, 256, 256, True)],
 )
 def test_gradients_of_gradients_are_asked_where_they_are_promised(
-    steady: bool, rows: int, length: int, found: bool
+    steady: bool, rows: int, length: int, wrong: bool
 ) -> None:
     op = declared(custom(backward=_second_by_threads)).changed(steady=steady)
     fault = violation(check_determinism, op, sample(1, lead=(rows,), n=length))
-    assert (fault is not None) is found
+    assert (fault is not None) is wrong
     assert fault is None or "vjp∘vjp" in fault.message

@@ -96,12 +96,12 @@ def test_a_write_to_what_it_may_write_before_it_refuses_is_found() -> None:
         return args[0], torch.ones(args[1].shape[0] + 1), args[2]
 
     refusals = (Refusal("weight of another length", longer, RuntimeError, ("size",)),)
-    given = accumulating_sample(1)
-    kept = given.args[2].clone()
-    result = violation(check_refusals, accumulating(accumulated, refusals=refusals), given)
+    sample = accumulating_sample(1)
+    copy = sample.args[2].clone()
+    result = violation(check_refusals, accumulating(accumulated, refusals=refusals), sample)
     assert result is not None
     assert result.code.name == "MUTATED"
-    assert torch.equal(given.args[2], kept)
+    assert torch.equal(sample.args[2], copy)
 
 
 def test_an_argument_on_another_device_is_a_mistake_as_any_other() -> None:

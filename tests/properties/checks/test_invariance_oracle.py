@@ -64,19 +64,19 @@ FAULTS: dict[str, Subject] = {
 
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_planted_fault_is_found(name: str) -> None:
-    given = [sample(seed, slices=3) for seed in SEEDS]
-    result = violations(check_invariance, promising(FAULTS[name]), given)
+    samples = [sample(seed, slices=3) for seed in SEEDS]
+    result = violations(check_invariance, promising(FAULTS[name]), samples)
     assert set(result) == {"BITS"}, result
 
 
 @pytest.mark.parametrize("dtype", ALL)
 def test_the_right_op_passes(dtype: str) -> None:
-    given = [sample(seed, dtype, (2, 3, 4)[: 1 + seed % 3], 5, slices=3) for seed in SEEDS]
-    assert set(violations(check_invariance, promising(scaled), given, dtype)) == {"-"}
+    samples = [sample(seed, dtype, (2, 3, 4)[: 1 + seed % 3], 5, slices=3) for seed in SEEDS]
+    assert set(violations(check_invariance, promising(scaled), samples, dtype)) == {"-"}
 
 
-@pytest.mark.parametrize(("other", "found"), [(math.copysign(math.nan, -1.0), "-"), (1.0, "BITS")])
-def test_a_nan_may_have_another_sign_in_a_batch(other: float, found: str) -> None:
+@pytest.mark.parametrize(("other", "fault"), [(math.copysign(math.nan, -1.0), "-"), (1.0, "BITS")])
+def test_a_nan_may_have_another_sign_in_a_batch(other: float, fault: str) -> None:
     """IEEE 754 leaves the sign of a NaN to the instruction, and a longer axis is taken by other instructions."""
 
     def filled(x: Tensor, w: Tensor) -> Tensor:
@@ -84,7 +84,7 @@ def test_a_nan_may_have_another_sign_in_a_batch(other: float, found: str) -> Non
         y.data.fill_(other if x.shape[0] > 4 else math.nan)
         return y
 
-    assert set(violations(check_invariance, promising(filled), [sample(seed, slices=3) for seed in SEEDS])) == {found}
+    assert set(violations(check_invariance, promising(filled), [sample(seed, slices=3) for seed in SEEDS])) == {fault}
 
 
 def test_an_output_that_sums_over_slices_is_not_compared() -> None:
@@ -94,20 +94,20 @@ def test_an_output_that_sums_over_slices_is_not_compared() -> None:
 
 
 def test_ints_that_count_slices_follow_them_and_others_are_set() -> None:
-    seen: set[tuple[int, str]] = set()
+    names: set[tuple[int, str]] = set()
 
     def counting(x: Tensor, w: Tensor, n: int, mode: str) -> Tensor:
         assert n == x.shape[0]
-        seen.add((n, mode))
+        names.add((n, mode))
         return scaled(x, w)
 
     op = promising(counting, Slices({"x": 0}, (0,), ("n",), {"mode": "none"}))
     op = replace(op, reference=lambda x, w, n, mode: x * w)
-    given = sample(3, slices=3)
-    args = [(*args, 4, "mean") for args in (given.args, *given.slices)]
-    full = replace(given, args=args[0], slices=tuple(args[1:]))
+    case = sample(3, slices=3)
+    args = [(*args, 4, "mean") for args in (case.args, *case.slices)]
+    full = replace(case, args=args[0], slices=tuple(args[1:]))
     assert violations(check_invariance, op, [full]) == ["-"]
-    assert seen == {(4, "none"), (16, "none"), (1, "none"), (304, "none")}  # alone, in a batch, by one, among hundreds
+    assert names == {(4, "none"), (16, "none"), (1, "none"), (304, "none")}  # alone, in a batch, by one, among hundreds
 
 
 def test_an_op_that_promises_nothing_is_not_asked() -> None:

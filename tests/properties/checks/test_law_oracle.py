@@ -80,14 +80,14 @@ def test_zeros_of_both_signs_are_one_number() -> None:
     mirrored = Law.pair(
         "x -> -x", lambda args, rng: (-args[0], args[1]), lambda out: tuple(-y for y in out), exact=True
     )
-    given = Sample((torch.tensor([[0.0, -0.0, 1.0]]), torch.ones(3)))
+    sample = Sample((torch.tensor([[0.0, -0.0, 1.0]]), torch.ones(3)))
     op = declared(lambda x, w: torch.where(x == 0, 0.0, x * w), laws=(mirrored,))
-    assert judged(check_laws, op, given).judged == 3
+    assert judged(check_laws, op, sample).judged == 3
 
 
 def test_results_that_are_not_finite_are_not_judged() -> None:
-    given = Sample((torch.tensor([[float("inf"), 1.0]]), torch.ones(2)))
-    judgement = judged(check_laws, declared(scaled, laws=(DOUBLED,)), given)
+    sample = Sample((torch.tensor([[float("inf"), 1.0]]), torch.ones(2)))
+    judgement = judged(check_laws, declared(scaled, laws=(DOUBLED,)), sample)
     assert (judgement.judged, judgement.not_judged) == (0, 2)
 
 
@@ -101,8 +101,8 @@ def test_a_relation_may_leave_out_what_is_not_finite() -> None:
     """The infinite row takes part in neither side; the other one is judged, and a fault in it found."""
     rest = Law.pair("last row", lambda args, rng: args, lambda out: out, exact=False)
     law = Law("last row", rest.calls, lambda args, a, b: ((a[0][1:],), (b[0][1:] * 2,)), exact=False)
-    given = Sample((torch.tensor([[float("inf"), 1.0], [1.0, 2.0]]), torch.ones(2)))
-    result = violation(check_laws, declared(scaled, laws=(law,)), given)
+    sample = Sample((torch.tensor([[float("inf"), 1.0], [1.0, 2.0]]), torch.ones(2)))
+    result = violation(check_laws, declared(scaled, laws=(law,)), sample)
     assert result is not None
     assert result.code.name == "VALUE"
 

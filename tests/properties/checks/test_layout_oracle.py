@@ -87,8 +87,8 @@ def test_a_planted_fault_is_found(name: str) -> None:
 
 @pytest.mark.parametrize("dtype", ALL)
 def test_the_right_op_passes(dtype: str) -> None:
-    given = [sample(seed, dtype, (2, 3, 4)[: seed % 4], 5) for seed in range(12)]
-    assert set(violations(check_layouts, declared(scaled), given, dtype)) == {"-"}
+    samples = [sample(seed, dtype, (2, 3, 4)[: seed % 4], 5) for seed in range(12)]
+    assert set(violations(check_layouts, declared(scaled), samples, dtype)) == {"-"}
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -128,9 +128,9 @@ def test_an_output_must_have_the_strides_that_are_promised() -> None:
     def made_anew(x: Tensor, w: Tensor) -> Tensor:
         return scaled(x, w).contiguous()
 
-    given = [sample(seed, "float32", (3, 2, 2), 4) for seed in range(8)]
-    assert "ATTRIBUTE" in violations(check_layouts, promising, given)
-    assert set(violations(check_layouts, replace(promising, subjects={"opassay": made_anew}), given)) == {"-"}
+    samples = [sample(seed, "float32", (3, 2, 2), 4) for seed in range(8)]
+    assert "ATTRIBUTE" in violations(check_layouts, promising, samples)
+    assert set(violations(check_layouts, replace(promising, subjects={"opassay": made_anew}), samples)) == {"-"}
 
 
 def test_one_element_of_stride_0_is_written_as_any_other() -> None:

@@ -81,10 +81,10 @@ def test_a_planted_fault_in_directions_is_found_in_nine_samples(name: str) -> No
 
 
 def test_all_special_values_reach_every_direction_in_nine_samples() -> None:
-    seen: dict[str, set[str]] = {"g": set(), "t_x": set(), "t_w": set()}
+    names: dict[str, set[str]] = {"g": set(), "t_x": set(), "t_w": set()}
 
     def note(name: str, t: Tensor) -> Tensor:
-        seen[name] |= {str(v) for v in t.flatten().tolist() if str(v) in values}
+        names[name] |= {str(v) for v in t.flatten().tolist() if str(v) in values}
         return t
 
     values = {str(v) for v in special_values(torch.empty(0))}
@@ -94,7 +94,7 @@ def test_all_special_values_reach_every_direction_in_nine_samples() -> None:
     )
     for seed in range(9):
         judged(check_special_values, declared(subject), sample(seed))
-    assert seen == dict.fromkeys(seen, values)
+    assert names == dict.fromkeys(names, values)
 
 
 FAULTS: dict[str, tuple[Subject, str]] = {
@@ -125,7 +125,7 @@ def test_the_right_op_passes(dtype: str, lead: tuple[int, ...]) -> None:
 def test_special_values_are_values_of_the_format(dtype: str) -> None:
     values = special_values(torch.empty(0, dtype=getattr(torch, dtype)))
     planted = torch.tensor(values, dtype=torch.float64)
-    held = planted.to(getattr(torch, dtype)).double()
-    assert torch.equal(held.nan_to_num(7.0), planted.nan_to_num(7.0))
-    assert held.isnan().sum() == 1
-    assert held.isinf().sum() == 2
+    stored = planted.to(getattr(torch, dtype)).double()
+    assert torch.equal(stored.nan_to_num(7.0), planted.nan_to_num(7.0))
+    assert stored.isnan().sum() == 1
+    assert stored.isinf().sum() == 2

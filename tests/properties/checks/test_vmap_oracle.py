@@ -95,8 +95,8 @@ def test_a_slice_too_few_is_found() -> None:
 @pytest.mark.parametrize("dtype", ALL)
 @pytest.mark.parametrize("lead", [(), (3,), (2, 4)])
 def test_the_right_op_passes(dtype: str, lead: tuple[int, ...]) -> None:
-    given = sample(1, dtype, lead, slices=2)
-    assert judged(check_vmap, declared(scaled), given, dtype).judged > 0
+    case = sample(1, dtype, lead, slices=2)
+    assert judged(check_vmap, declared(scaled), case, dtype).judged > 0
 
 
 def test_a_right_batching_rule_passes() -> None:
@@ -197,8 +197,8 @@ def test_a_right_refusal_passes() -> None:
 
 
 def test_equal_data_in_all_slices_may_be_refused_or_not() -> None:
-    given = accumulating_sample(1, slices=2)
-    same = type(given)(given.args, given.seed, slices=(given.args,) * 2)
+    sample = accumulating_sample(1, slices=2)
+    same = type(sample)(sample.args, sample.seed, slices=(sample.args,) * 2)
     for subject in (accumulated, _of_the_first_slice):
         assert violation(check_vmap, accumulating(subject), same) is None
 

@@ -46,8 +46,8 @@ def _op(subject: Subject) -> Op:
 
 
 def _sample(seed: int = 1, dtype: str = "float32", lead: tuple[int, ...] = (4,)) -> Sample:
-    given = sample(seed, dtype, lead, slices=3)
-    return replace(given, args=(*given.args, (5,), 0.25), slices=tuple((*a, (5,), 0.25) for a in given.slices))
+    case = sample(seed, dtype, lead, slices=3)
+    return replace(case, args=(*case.args, (5,), 0.25), slices=tuple((*a, (5,), 0.25) for a in case.slices))
 
 
 def _other_default(x: Tensor, w: Tensor, shape: Any, shift: float = 0.0) -> Tensor:
@@ -87,13 +87,13 @@ def _below(x: Tensor) -> Tensor:
 
 def _last_context() -> Subject:
     """x w whose backward uses the inputs of the last call, whichever graph it belongs to."""
-    kept: list[tuple[Tensor, Tensor]] = []
+    memory: list[tuple[Tensor, Tensor]] = []
 
     def forward(x: Tensor, w: Tensor) -> Tensor:
-        kept.append((x.detach(), w.detach()))
+        memory.append((x.detach(), w.detach()))
         return scaled(x, w)
 
-    return custom(forward=forward, backward=lambda g, x, w: right_backward(g, *kept[-1]))
+    return custom(forward=forward, backward=lambda g, x, w: right_backward(g, *memory[-1]))
 
 
 def _used_up() -> Subject:
@@ -110,14 +110,14 @@ def _used_up() -> Subject:
 
 def _in_order() -> Subject:
     """x w whose backward takes what the earliest call left, as if graphs were differentiated in their order."""
-    left: list[tuple[Tensor, Tensor]] = []
+    contexts: list[tuple[Tensor, Tensor]] = []
 
     def forward(x: Tensor, w: Tensor) -> Tensor:
         if x.requires_grad or w.requires_grad or torch.is_grad_enabled():
-            left.append((x.detach(), w.detach()))
+            contexts.append((x.detach(), w.detach()))
         return scaled(x, w)
 
-    return custom(forward=forward, backward=lambda g, x, w: right_backward(g, *left.pop(0)))
+    return custom(forward=forward, backward=lambda g, x, w: right_backward(g, *contexts.pop(0)))
 
 
 def _with_shift(product: Subject) -> Subject:

@@ -135,11 +135,11 @@ def never_refuses(x: Tensor, rm: Any, rv: Any, w: Any, b: Any, training: bool, m
 
 
 def hidden_write(x: Tensor, rm: Any, rv: Any, w: Any, b: Any, training: bool, momentum: float, eps: float) -> Tensor:
-    given = (rm, rv) if rm is None else (rm.clone(), rv.clone())
-    out = _right(x, *given, w, b, training, momentum, eps)
-    for kept, new in zip((rm, rv), given, strict=True):
-        if kept is not None:
-            kept.data.copy_(new)
+    operands = (rm, rv) if rm is None else (rm.clone(), rv.clone())
+    out = _right(x, *operands, w, b, training, momentum, eps)
+    for copy, new in zip((rm, rv), operands, strict=True):
+        if copy is not None:
+            copy.data.copy_(new)
     return out
 
 

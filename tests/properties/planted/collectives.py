@@ -20,7 +20,7 @@ OF_DEVICES = ("planner", "fabric", "logical", "host_fabric", "movement", "differ
 NOTICED = (*WRONG, Code.RAISED, Code.NOT_RAISED, Code.ATTRIBUTE, Code.MEMORY, Code.MUTATED)
 
 
-def _fault(op: str, name: str, module: str, old: str, new: str, dtype: str = "float32", asked: str = "COMM") -> Fault:
+def _fault(op: str, name: str, module: str, old: str, new: str, dtype: str = "float32", code: str = "COMM") -> Fault:
     assert module in {*OF_RANKS, *OF_DEVICES}
     ranks = changed(opassay.impl.comm.ranks, OF_RANKS, module, old, new)
     devices = changed(opassay.impl.comm.devices, OF_DEVICES, module, old, new)
@@ -32,7 +32,7 @@ def _fault(op: str, name: str, module: str, old: str, new: str, dtype: str = "fl
     declared = declaration(op, moves)
     assert declared.production.ranks is not None
     declared = declared.changed(ranks=dataclasses.replace(declared.production.ranks, run=run))
-    return Fault(op, name, declared, asked, dtype, NOTICED)
+    return Fault(op, name, declared, code, dtype, NOTICED)
 
 
 FAULTS = (
@@ -80,7 +80,7 @@ FAULTS = (
         "(x.dtype, x.device, x.layout, -1 if moving else i)",
         "(x.device, x.layout)",
         dtype="bfloat16",
-        asked="COMM",
+        code="COMM",
     ),
     _fault(
         "reduce_add_coalesced",
@@ -203,7 +203,7 @@ FAULTS = (
         "movement",
         "        total = total + x\n",
         "        total = total.add_(x)\n",
-        asked="PURE",
+        code="PURE",
     ),
     _fault("scatter", "no race is told", "logical", "if not stream.has_seen(other, number):", "if False:"),
     _fault("scatter", "no memory is freed", "logical", "        if self.races:\n", "        if False:\n"),

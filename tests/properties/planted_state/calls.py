@@ -20,20 +20,20 @@ _transformed: Callable[[], bool] = torch._C._are_functorch_transforms_active
 
 def _remembering(key: Callable[[Tensor], Any]) -> Subject:
     """A layer norm that takes its statistics from a cache."""
-    kept: dict[Any, tuple[Tensor, Tensor]] = {}
+    memory: dict[Any, tuple[Tensor, Tensor]] = {}
 
     def op(x: Tensor, shape: Shape, w: Any, b: Any, eps: float) -> Tensor:
         if _transformed():
             return layer_norm(x, shape, w, b, eps)
         dims = tuple(range(-len(shape), 0))
         name = (key(x), x.shape, shape, eps)
-        if name not in kept:
+        if name not in memory:
             mean = x.detach().mean(dims, keepdim=True)
-            kept[name] = mean, (x.detach() - mean).square().mean(dims, keepdim=True)
+            memory[name] = mean, (x.detach() - mean).square().mean(dims, keepdim=True)
         right = layer_norm(x, shape, w, b, eps)
         if not x.numel():
             return right
-        mean, variance = kept[name]
+        mean, variance = memory[name]
         y = (x.detach() - mean) / (variance + eps).sqrt()
         y = y if w is None else y * w.detach()
         return right + ((y if b is None else y + b.detach()) - right).detach()
@@ -86,14 +86,16 @@ def first_result_for_an_equal_weight_object() -> Subject:
 
 
 def one_buffer_for_all_results() -> Subject:
-    kept: dict[Any, Tensor] = {}
+    memory: dict[Any, Tensor] = {}
 
     def op(x: Tensor, shape: Shape, w: Any, b: Any, eps: float) -> Tensor:
         y = layer_norm(x, shape, w, b, eps)
         if y.requires_grad or _transformed():
             return y
         with torch.no_grad():
-            return kept.setdefault((x.shape, x.dtype, torch.is_inference_mode_enabled()), torch.empty_like(y)).copy_(y)
+            return memory.setdefault((x.shape, x.dtype, torch.is_inference_mode_enabled()), torch.empty_like(y)).copy_(
+                y
+            )
 
     return op
 
@@ -119,11 +121,11 @@ def leaking(keep: Callable[[list[Any], Tensor], object]) -> Callable[[], Subject
     """Keeps something of every call."""
 
     def make() -> Subject:
-        kept: list[Any] = []
+        memory: list[Any] = []
 
         def op(x: Tensor, shape: Shape, w: Any, b: Any, eps: float) -> Tensor:
             y = layer_norm(x, shape, w, b, eps)
-            keep(kept, y)
+            keep(memory, y)
             return y
 
         return op
@@ -133,12 +135,12 @@ def leaking(keep: Callable[[list[Any], Tensor], object]) -> Callable[[], Subject
 
 def a_growing_graph() -> Subject:
     """The mean of all results so far, with the graph of them all, in one tensor."""
-    kept = [torch.zeros(())]
+    graph = [torch.zeros(())]
 
     def op(x: Tensor, shape: Shape, w: Any, b: Any, eps: float) -> Tensor:
         y = layer_norm(x, shape, w, b, eps)
         if torch.is_grad_enabled() and not torch.is_inference_mode_enabled() and not _transformed():
-            kept[0] = 0.9 * kept[0] + torch.ones((), requires_grad=True) * 0.1
+            graph[0] = 0.9 * graph[0] + torch.ones((), requires_grad=True) * 0.1
         return y
 
     return op
@@ -166,12 +168,12 @@ def a_cycle_of_the_result() -> Subject:
 
 def cotangent_of_the_last_call() -> Subject:
     """Its backward takes what it needs from where the last forward left it."""
-    left: list[Any] = []
+    cotangents: list[Any] = []
 
     class Scaled(torch.autograd.Function):
         @staticmethod
         def forward(y: Tensor, factor: Tensor) -> Tensor:
-            left[:] = [factor.clone()]
+            cotangents[:] = [factor.clone()]
             return y * factor
 
         @staticmethod
@@ -179,7 +181,7 @@ def cotangent_of_the_last_call() -> Subject:
 
         @staticmethod
         def backward(ctx: Any, g: Tensor) -> Any:
-            return g * left[0], None
+            return g * cotangents[0], None
 
     def op(x: Tensor, shape: Shape, w: Any, b: Any, eps: float) -> Tensor:
         y = layer_norm(x, shape, None, None, eps)
@@ -221,12 +223,12 @@ def a_flag_that_only_memory_leaves() -> Subject:
 
 
 def nothing_in_other_threads() -> Subject:
-    kept = threading.local()
-    kept.ready = True
+    memory = threading.local()
+    memory.ready = True
 
     def op(x: Tensor, shape: Shape, w: Any, b: Any, eps: float) -> Tensor:
         y = layer_norm(x, shape, w, b, eps)
-        return y if hasattr(kept, "ready") else y * 2
+        return y if hasattr(memory, "ready") else y * 2
 
     return op
 
@@ -244,7 +246,7 @@ def a_workspace_for_all_threads() -> Subject:
 
 
 def one_buffer_for_all_gradients() -> Subject:
-    kept: dict[Any, Tensor] = {}
+    memory: dict[Any, Tensor] = {}
 
     class Passed(torch.autograd.Function):
         @staticmethod
@@ -258,7 +260,7 @@ def one_buffer_for_all_gradients() -> Subject:
         def backward(ctx: Any, g: Tensor) -> Any:
             if g.requires_grad:
                 return g
-            return kept.setdefault((g.shape, g.dtype), torch.empty_like(g)).copy_(g)
+            return memory.setdefault((g.shape, g.dtype), torch.empty_like(g)).copy_(g)
 
     def op(x: Tensor, shape: Shape, w: Any, b: Any, eps: float) -> Tensor:
         if _transformed() or b is None or b.shape != x.shape[x.dim() - b.dim() :]:

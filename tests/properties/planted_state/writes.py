@@ -132,7 +132,7 @@ class _Box:
         self.tensor = tensor
 
 
-def _keeping(keep: Callable[[Any, type, Tensor], object], kept: Callable[[Any, type], Tensor]) -> Subject:
+def _keeping(keep: Callable[[Any, type, Tensor], object], copy: Callable[[Any, type], Tensor]) -> Subject:
     """A layer norm whose result is scaled by 2 and by 1/2; the second factor is kept where autograd does not see it."""
 
     class Halved(torch.autograd.Function):
@@ -146,7 +146,7 @@ def _keeping(keep: Callable[[Any, type, Tensor], object], kept: Callable[[Any, t
 
         @staticmethod
         def backward(ctx: Any, g: Tensor) -> Tensor:
-            return g * kept(ctx, Halved)
+            return g * copy(ctx, Halved)
 
     def op(x: Tensor, shape: Shape, w: Any, b: Any, eps: float) -> Tensor:
         y: Tensor = Halved.apply(2 * layer_norm(x, shape, w, b, eps))  # type: ignore[no-untyped-call]

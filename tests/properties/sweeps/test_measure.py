@@ -37,15 +37,15 @@ def _here(arguments: torch.Tensor) -> torch.Tensor:
 
 
 def test_one_ulp_at_one_argument_is_found_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    _planted(monkeypatch, lambda given, out: torch.where(_here(given), torch.nextafter(out, out * 2), out))
+    _planted(monkeypatch, lambda x, out: torch.where(_here(x), torch.nextafter(out, out * 2), out))
     worst = measure.measure("exp", "bfloat16", 0)["normal"]
     assert worst["bits"] == f"{_AT:04x}"
     assert 0.5 < worst["ulps"] < 1.5
 
 
 def test_a_fault_of_strided_tensors_alone_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    def change(given: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
-        return out if given.is_contiguous() else torch.where(_here(given), out * 2, out)
+    def change(x: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+        return out if x.is_contiguous() else torch.where(_here(x), out * 2, out)
 
     _planted(monkeypatch, change)
     worst = measure.measure("exp", "bfloat16", 0)["normal"]
@@ -54,7 +54,7 @@ def test_a_fault_of_strided_tensors_alone_is_found(monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize("wrong", [math.nan, math.inf, -math.inf, 0.0], ids=str)
 def test_wrong_special_values_are_found(monkeypatch: pytest.MonkeyPatch, wrong: float) -> None:
-    _planted(monkeypatch, lambda given, out: out.masked_fill(_here(given), wrong))
+    _planted(monkeypatch, lambda x, out: out.masked_fill(_here(x), wrong))
     worst = measure.measure("exp", "bfloat16", 0)["normal"]
     assert worst["bits"] == f"{_AT:04x}"
     assert worst["ulps"] > 100
@@ -62,13 +62,13 @@ def test_wrong_special_values_are_found(monkeypatch: pytest.MonkeyPatch, wrong: 
 
 def test_an_early_overflow_has_a_finite_error(monkeypatch: pytest.MonkeyPatch) -> None:
     largest = torch.finfo(torch.bfloat16).max
-    _planted(monkeypatch, lambda given, out: torch.where(out == largest, math.inf, out), "reciprocal")
+    _planted(monkeypatch, lambda x, out: torch.where(out == largest, math.inf, out), "reciprocal")
     assert measure.measure("reciprocal", "bfloat16", 0)["normal"]["ulps"] < 2
 
 
 def test_flushed_results_are_counted_below_the_normal_range(monkeypatch: pytest.MonkeyPatch) -> None:
     tiny = torch.finfo(torch.bfloat16).tiny
-    _planted(monkeypatch, lambda given, out: torch.where(out < tiny, torch.zeros_like(out), out))
+    _planted(monkeypatch, lambda x, out: torch.where(out < tiny, torch.zeros_like(out), out))
     result = measure.measure("exp", "bfloat16", 0)
     assert result["normal"]["ulps"] < 0.51
     assert 64 < result["subnormal"]["ulps"] <= 128
@@ -76,7 +76,7 @@ def test_flushed_results_are_counted_below_the_normal_range(monkeypatch: pytest.
 
 def test_what_is_not_correctly_rounded_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     right = measure.measure("sqrt", "bfloat16", 0)["misrounded"]
-    _planted(monkeypatch, lambda given, out: torch.where(_here(given), torch.nextafter(out, out * 2), out), "sqrt")
+    _planted(monkeypatch, lambda x, out: torch.where(_here(x), torch.nextafter(out, out * 2), out), "sqrt")
     assert measure.measure("sqrt", "bfloat16", 0)["misrounded"] == right + 2, "one argument, in two layouts"
 
 
@@ -112,14 +112,14 @@ def test_the_wider_format_is_that_function(name: str, dtype: str) -> None:
     """What NumPy has by a name, what torch computes and what MPFR says are one function, at arguments of every kind."""
     function, fmt = FUNCTIONS[name], FORMATS[dtype]
     special = [0.0, -0.0, 0.5, -0.75, 1.0, 3.0, 60.0, -200.0, 1e-30, math.inf, -math.inf, math.nan]
-    given = np.array(special, dtype=np.float64).astype(dtype)
-    computed = function.computed(torch.from_numpy(given)).double().numpy()
-    wide: Wide = given.astype(np.longdouble) if dtype == "float64" else given.astype(np.float64)
+    x = np.array(special, dtype=np.float64).astype(dtype)
+    computed = function.computed(torch.from_numpy(x)).double().numpy()
+    wide: Wide = x.astype(np.longdouble) if dtype == "float64" else x.astype(np.float64)
     with np.errstate(all="ignore"):
         value = function.centre(wide)
     allowed = promised(name, dtype, CPU_FUNCTIONS)
     assert allowed is not None
-    for argument, result, true in zip(given, computed, value, strict=True):
+    for argument, result, true in zip(x, computed, value, strict=True):
         assert error_of(function, fmt, float(argument), float(result)) <= allowed, argument
         assert error_of(function, fmt, float(argument), float(true)) <= 0.5 + measure._UNSURE[fmt.bits], argument
 
@@ -151,8 +151,8 @@ def test_drawn_arguments_reach_every_binade_and_differ_between_shards() -> None:
 
 def test_the_search_reaches_a_fault_that_no_draw_can_meet(monkeypatch: pytest.MonkeyPatch) -> None:
     # The error grows towards one argument, as that of a poor polynomial does towards the end of its interval.
-    def change(given: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
-        far = (given - 1.25).abs().clamp_min(1e-12)
+    def change(x: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+        far = (x - 1.25).abs().clamp_min(1e-12)
         return out * (1 + 4e-15 / (1 + 1e4 * far))
 
     _planted(monkeypatch, change)

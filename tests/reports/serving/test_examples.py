@@ -23,8 +23,8 @@ class _Remote:
         self._function = function
 
     def remote(self, *args: Any) -> Any:
-        made = self._function(*args)
-        return _Actor(made) if isinstance(self._function, type) else made
+        result = self._function(*args)
+        return _Actor(result) if isinstance(self._function, type) else result
 
 
 class _Actor:
@@ -56,13 +56,13 @@ def _ray_judges(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def test_actors_judge_what_a_server_would(ray_judges: Any) -> None:
     candidates = ("x + x", "x * 3")
-    asked = {"spec": SPEC, "questions": ["GIVEN"], "candidate_name": "kernel"}
-    requests = [{**asked, "candidate": f"def kernel(x): return {each}\n"} for each in candidates]
-    requests += [{**asked, "candidate": "", "dtype": "float65"}, {"candidate": ""}]
-    right, wrong, *refused = ray_judges.judge_all(requests, 1)
+    request = {"spec": SPEC, "questions": ["GIVEN"], "candidate_name": "kernel"}
+    requests = [{**request, "candidate": f"def kernel(x): return {each}\n"} for each in candidates]
+    requests += [{**request, "candidate": "", "dtype": "float65"}, {"candidate": ""}]
+    right, wrong, *refusals = ray_judges.judge_all(requests, 1)
     assert (right["judgement"]["verdict"], wrong["judgement"]["verdict"]) == ("accepted", "rejected")
-    assert "dtype='float65'" in refused[0]["error"]
-    assert "spec" in refused[1]["error"]
+    assert "dtype='float65'" in refusals[0]["error"]
+    assert "spec" in refusals[1]["error"]
 
 
 class _Judge:

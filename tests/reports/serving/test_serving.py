@@ -205,9 +205,9 @@ def test_fifty_kills_of_server_and_judges_lose_nothing(tmp_path: Path) -> None:
             process.wait()
     for _ in range(2):
         with _server(tmp_path / "queue") as (client, _process):
-            for name, seen in answers.items():
-                seen.add(json.dumps(client.wait(name).get("judgement")))
+            for name, answer in answers.items():
+                answer.add(json.dumps(client.wait(name).get("judgement")))
     assert len(answers) == 100
-    assert all(len(seen) == 1 for seen in answers.values())
+    assert all(len(answer) == 1 for answer in answers.values())
     running = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists()]
     assert not any(str(ODD.with_name("odd_judge.py")).encode() in words for words in running)

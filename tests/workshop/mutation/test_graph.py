@@ -123,8 +123,8 @@ class _Open(dispatching.TorchDispatchMode):
 
 
 def test_a_kept_mode_outlives_a_cell() -> None:
-    made: Callable[[], Any] = _Open  # its base has no types
-    mode = made()
+    make: Callable[[], Any] = _Open  # its base has no types
+    mode = make()
     with hold_mode(mode):
         assert run_cell(Cell("trace", "FWD", "float32", "cpu", "opassay"), SETTINGS).outcome == "verified"
         assert dispatching._get_current_dispatch_mode_stack() == [mode]

@@ -90,13 +90,13 @@ def _mutant(file: str, function: str, old: str, new: str) -> Mutant:
 
 
 def test_a_planted_mutant_is_there_for_whoever_holds_the_function_and_then_gone() -> None:
-    held, x = expressions.moved_output, torch.ones(2, 3)
-    right = held(True, x, x, -1)
+    function, x = expressions.moved_output, torch.ones(2, 3)
+    right = function(True, x, x, -1)
     with plant_mutant(
         _mutant("softmax/expressions.py", "moved_output", "t - total(p * t, dim)", "t + total(p * t, dim)")
     ):
-        assert held(True, x, x, -1).tolist() == (x + 3).tolist()
-    assert torch.equal(held(True, x, x, -1), right)
+        assert function(True, x, x, -1).tolist() == (x + 3).tolist()
+    assert torch.equal(function(True, x, x, -1), right)
 
 
 def test_a_closure_that_reads_fewer_variables_is_changed_in_place() -> None:

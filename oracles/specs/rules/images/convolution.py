@@ -86,7 +86,7 @@ def _by_time(x: Any, weight: Any, bias: Any, pad: int = 0) -> Any:
         of_batch = np.broadcast_to(bias, (np.shape(x)[1], *np.shape(bias)))
         total = np.broadcast_to(of_batch, (count, *np.shape(of_batch)))
         for k in range(np.shape(weight)[0]):
-            total = store(total + np.matmul(wide[k : k + count], weight[k]), asked=False)
+            total = store(total + np.matmul(wide[k : k + count], weight[k]), always=False)
         return total
 
     return among([Algorithm(at_once, ""), Algorithm(in_stored_steps, STORED)], x, weight, bias)

@@ -48,7 +48,7 @@ def _pick_pixels(x: Any, dim: int, index: Any) -> Any:
 
 def keep_in_format(weight: Any) -> Any:
     """A weight or a term, which an evaluation may keep in the format of the image."""
-    return store(weight, asked=False)
+    return store(weight, always=False)
 
 
 def _nearest(x: Any, dim: int, base: Any, part: Any) -> Any:

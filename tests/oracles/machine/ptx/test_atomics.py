@@ -96,10 +96,10 @@ def test_sums_of_floats_are_rounded_one_after_the_other_and_told(machine: hardwa
 
 @pytest.mark.parametrize("machine", MACHINES, ids=str)
 def test_what_is_no_atomic_operation_races_with_one(machine: hardware.Hardware) -> None:
-    read = "atom.global.add.u32 %r1, [%rd0], 1;\nld.global.b32 %r1, [%rd0];"
-    written = "setp.eq.u32 %p1, %t, 5;\n@%p1 st.global.b32 [%rd0], %t;\natom.global.add.u32 %r1, [%rd0], 1;"
+    reads = "atom.global.add.u32 %r1, [%rd0], 1;\nld.global.b32 %r1, [%rd0];"
+    writes = "setp.eq.u32 %p1, %t, 5;\n@%p1 st.global.b32 [%rd0], %t;\natom.global.add.u32 %r1, [%rd0], 1;"
     # One warp after the other, each block has performed an operation before it reads: that may have been its turn.
-    for body in (read, written) if machine is hardware.NEAREST else (written,):
+    for body in (reads, writes) if machine is hardware.NEAREST else (writes,):
         with pytest.raises(Violation) as error:
             _run(body, torch.zeros(1, dtype=torch.int32), machine)
         assert error.value.code is Code.RACE

@@ -34,12 +34,12 @@ from .examples import (
 QUICK = ("GIVEN", "SEEDS", "GRAD", "LEFT")
 
 
-def _opened(spec: Path | str, candidate: Path | str, folder: Path, **given: Any) -> Pair:
-    return open_pair(str(spec), str(candidate), folder / "opened", 0, given)
+def _opened(spec: Path | str, candidate: Path | str, folder: Path, **operands: Any) -> Pair:
+    return open_pair(str(spec), str(candidate), folder / "opened", 0, operands)
 
 
-def _judged(spec: Path | str, candidate: Path | str, **given: Any) -> Judgement:
-    return judge_file(str(candidate), str(spec), contract="torch", given=given, plan=QuestionPlan(QUICK))
+def _judged(spec: Path | str, candidate: Path | str, **operands: Any) -> Judgement:
+    return judge_file(str(candidate), str(spec), contract="torch", given=operands, plan=QuestionPlan(QUICK))
 
 
 def _draw(pair: Pair, seed: int) -> Sequence[Any]:
@@ -84,9 +84,9 @@ def test_a_test_of_gpu_mode_draws_what_its_seed_gives_and_zeros_for_what_is_not_
 @pytest.mark.slow
 def test_a_definition_draws_by_its_axes_and_takes_destinations_where_the_solution_writes_them(tmp_path: Path) -> None:
     definition = write_definition(tmp_path)
-    x, chosen, eps = _draw(_opened(definition, write_solution(tmp_path), tmp_path, rows=3, eps=0.5), 0)
-    assert (x.shape, chosen.shape, chosen.dtype, eps) == ((3, 12), (7,), torch.int64, 0.5)
-    assert bool((chosen < 3).all())
+    x, index, eps = _draw(_opened(definition, write_solution(tmp_path), tmp_path, rows=3, eps=0.5), 0)
+    assert (x.shape, index.shape, index.dtype, eps) == ((3, 12), (7,), torch.int64, 0.5)
+    assert bool((index < 3).all())
     for solution in (write_solution(tmp_path, WRITING), write_solution(tmp_path, destination_passing_style=True)):
         judgement = judge_file(str(solution), str(definition), contract="torch")
         assert judgement.verdict == "accepted", str(judgement)
