@@ -27,6 +27,7 @@ from ...oracles.specs import UntraceableError, traced
 from ...oracles.specs.drawing import drawing_nodes
 from ...oracles.specs.reader import first_line
 from ...reference.array import Array
+from ...reference.residual import Residual
 from ..names import SelectionError, unknown_name
 from .patterns import PREFIX
 
@@ -206,6 +207,8 @@ def _read_second_order(formula: Callable[..., Any], operands: Sequence[Tensor]) 
         return tuple(y for y in formula(*arrays) if isinstance(y, Array))
 
     inputs = [ball(t.numpy(), terms) for t in operands]
+    if any(isinstance(y, Residual) for y in formula(*inputs)):
+        raise UntraceableError("it is known by its residual alone, by which `opassay judge` judges it")
     outputs = floating(*inputs)
     tangents, cotangents = ([ball(np.ones(x.shape), terms) for x in of] for of in (inputs, outputs))
     along(REFERENCE, ("vjp", "jvp"), floating, len(inputs), len(outputs))(*inputs, *cotangents, *tangents, *cotangents)

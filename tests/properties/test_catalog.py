@@ -37,6 +37,7 @@ def _formulas() -> set[str]:
     names: set[str] = set()
     no_formulas = {"algorithms", "array", "choice", "condition", "derivative", "dtypes", "exact", "formats"}
     no_formulas |= {"gamma", "missing", "ranks", "second", "whole", "windows"}
+    no_formulas |= {"residual", "elimination", "orthogonal", "reflections", "solutions"}
     prefix = f"{opassay.reference.__name__}."
     for info in pkgutil.walk_packages(opassay.reference.__path__, prefix):
         place = info.name.removeprefix(prefix)

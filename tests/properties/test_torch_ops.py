@@ -134,10 +134,14 @@ def test_any_other_error_is_a_failure() -> None:
 
 
 def test_what_is_not_read_says_why() -> None:
-    verdicts = judge_in_float64(load_op("torch:linalg.inv"), "FWD", "AGREE")
+    verdicts = judge_in_float64(load_op("torch:linalg.eigvalsh"), "FWD")
     assert verdicts["FWD"].outcome is Outcome.UNSUPPORTED
-    assert "aten.linalg_inv_ex.default, which has no rule" in verdicts["FWD"].reason
-    assert verdicts["AGREE"].outcome is Outcome.VERIFIED
+    assert "aten._linalg_eigh.default, which has no rule" in verdicts["FWD"].reason
+    verdicts = judge_in_float64(load_op("torch:linalg.inv"), "FWD", "LAYOUT", "SPECIAL", "AGREE")
+    assert verdicts.pop("AGREE").outcome is Outcome.VERIFIED
+    for verdict in verdicts.values():
+        assert verdict.outcome is Outcome.UNSUPPORTED
+        assert "known by its residual alone" in verdict.reason
 
 
 def test_statistics_that_torch_does_not_differentiate_have_no_derivative() -> None:
