@@ -10,7 +10,7 @@ import numpy as np
 
 from ....reference.algorithms import Inapplicable, algorithms
 from ..contract import Contract
-from . import rows
+from . import affine, rows
 from .ball import Ball, ball, magnitude_of
 from .rules import joined
 
@@ -36,6 +36,8 @@ def balls_with_systematic(function: Callable[..., Any], values: Any, contract: C
             # An evaluation without such errors is within the smaller ball; from there to anywhere in the larger one is
             # at most so far.
             apart = magnitude_of(whole.centre - rest.centre) + whole.radii() - rest.radii()
+            # Where affine forms have narrowed the whole alone, all of it may be such errors.
+            apart = np.where(rest.radii() > 2.0 * whole.radii(), whole.radii(), apart)
         whole.systematic = np.where(apart > 0, apart, 0.0)
     return readings
 
@@ -46,8 +48,10 @@ def _of_one_algorithm(function: Callable[..., Any], values: Any, contract: Contr
             plan = _by_rows(function, values, contract)
             if plan is not None:
                 return plan.run([np.asarray(v) for v in values], contract)
-        outputs = function(*(_balls_of_values(v, contract) for v in values))
-    return tuple(outputs) if isinstance(outputs, (tuple, list)) else (outputs,)
+        inputs = [_balls_of_values(v, contract) for v in values]
+        outputs = function(*inputs)
+        read = tuple(outputs) if isinstance(outputs, (tuple, list)) else (outputs,)
+        return affine.narrow(read, function, inputs, contract)
 
 
 def _balls_of_values(values: Any, contract: Contract) -> Any:

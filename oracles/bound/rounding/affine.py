@@ -1,0 +1,343 @@
+"""Balls that keep what errors have in common: an affine form beside every ball of a text that repeats a step.
+
+What this is for. A ball forgets that the same error is in several numbers, so that what cancels in every evaluation
+adds up: in normalisations one after another by a factor for each of them, until a ball is wide beyond any use. A form
+z = c + Σ a_k e_k, with one e_k in [-1, 1] for each error of a state between two steps, keeps it
+(docs/design/affine_forms.md has the proof).
+
+What is hard here. A kernel may compute a step in other ways than the text has it: a variance about another number, a
+sum that begins with what is added to it. The ball of a step holds those, and a form of all its roundings would not. So
+within a step the errors that it makes add up as in a ball, and are symbols only from the next step on (`repetition.py`
+says where one begins): each reader of a state has symbols of its own, because it may have computed it again.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ....reference.algorithms import Inapplicable
+from ....reference.array import Array, Operands, Params
+from ....reference.condition import Condition
+from ..contract import Contract
+from .ball import RULES, Ball
+from .repetition import Step, find_states
+from .rows import is_plain
+from .rules import joined, ways_of
+from .slopes import Slope, slopes_of
+from .spread import SLACK
+
+#: Balls are read with forms where a radius is so many roundings of the largest result.
+WIDE = 2.0**10
+#: An element takes the radius of its form where that is so many times smaller than the radius of its ball.
+WORTH = 2.0**3
+#: A form that is so many times wider than its ball is forgotten.
+_FORGOTTEN = 2.0
+#: Coefficients that one array has at most, for their memory, and that a reading computes, for their time.
+_LARGEST, _WORK = 2.0**24, 1.0e9
+#: Sums of coefficients and of slopes, in roundings for each element of a result, besides those of the summands.
+_STEPS = 12
+
+
+@dataclass
+class _Tape:
+    """What the arrays of one reading share.
+
+    Attributes:
+        contract: of the evaluation. states: the numbers of the states, by the primitive before which they are read.
+        steps: that were applied so far. results: those arrays, by number, that are states at some place.
+        symbols: how many there are. depth: of the choices among algorithms that are being read.
+        open: whether a comparison may have two answers. work: coefficients that were computed.
+    """
+
+    contract: Contract
+    states: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    steps: list[Step] = field(default_factory=list)
+    results: dict[int, Affine] = field(default_factory=dict)
+    symbols: int = 0
+    depth: int = 0
+    open: bool = False
+    work: float = 0.0
+
+    def begin_step(self) -> None:
+        """Make states of the results that are some before the next primitive."""
+        for name in self.states.get(len(self.steps), ()):
+            # A number that exists: no scan leaves it out. A sum that goes on with it still has all of its roundings.
+            self.results[name].ball.chain = None
+            self.results[name].fix_number()
+
+    def end_step(self, primitive: str, out: Affine, xs: Sequence[Affine], params: Params) -> None:
+        """Number the result of a primitive, and note what it was made of."""
+        if out.number is None:
+            out.number = len(self.steps)
+        if self.states:
+            self.results[out.number] = out
+        kind = primitive, out.shape, *(x.shape for x in xs), *(repr(each) for each in params.values() if is_plain(each))
+        names = tuple(None if x.ball.exact else x.number for x in xs)
+        self.steps.append(Step(primitive, kind, names, out.number, out.ball.exact))
+
+@dataclass
+class _Form:
+    """Coefficients of symbols.
+
+    Attributes:
+        terms: coefficients along a last axis; symbol number k has the k-th, and those behind the last are zero.
+        loose: what an element may be off besides, as in a ball.
+    """
+
+    terms: Any
+    loose: Any
+
+
+class Affine(Array):
+    """A ball and its affine form.
+
+    Attributes:
+        ball: the ball. form: None where nothing is known but the radius. number: of the result.
+    """
+
+    __slots__ = ("ball", "form", "number", "tape")
+
+    def __init__(self, tape: _Tape, ball: Ball, form: _Form | None = None) -> None:
+        self.tape, self.ball, self.form = tape, ball, form
+        self.number: int | None = None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.ball.shape
+
+    def lift(self, value: Any) -> Affine:
+        return Affine(self.tape, self.ball.lift(value))
+
+    def comparable(self) -> Any:
+        self.tape.open |= not self.ball.exact
+        return self.ball.comparable()
+
+    def compare(self, ufunc: np.ufunc, other: Array) -> Any:
+        assert isinstance(other, Affine)
+        answers = self.ball.compare(ufunc, other.ball)
+        if isinstance(answers, Condition):
+            self.tape.open, answers.reading = True, self
+        return answers
+
+    def ends(self) -> tuple[Any, Any]:
+        self.tape.open |= not self.ball.exact
+        return self.ball.ends()
+
+    def largest(self, axes: tuple[int, ...]) -> tuple[Any, Any]:
+        self.tape.open |= not self.ball.exact
+        return self.ball.largest(axes)
+
+    def leave_out(self, zeros: Any) -> None:
+        self.ball.leave_out(zeros)
+
+    def may_store(self, dtype: str) -> bool:
+        return self.ball.may_store(dtype)
+
+    def apply(self, primitive: str, operands: Operands, params: Params) -> Affine:
+        tape = self.tape
+        xs = [x if isinstance(x, Affine) else self.lift(x) for x in operands]
+        if not tape.depth:
+            tape.begin_step()
+        if primitive == "among":
+            out = _among(tape, xs, params)
+        else:
+            ball = xs[0].ball.apply(primitive, tuple(x.ball for x in xs), params)
+            same = [x for x in xs if ball is x.ball]
+            out = same[0] if same else _with_form(Affine(tape, ball), primitive, xs, params)
+        if not tape.depth:
+            tape.end_step(primitive, out, xs, params)
+        return out
+
+    def settle_form(self) -> _Form:
+        """The form; without symbols where nothing is known but the radius."""
+        if self.form is None:
+            return _Form(np.zeros((*self.shape, 0)), self.ball.radii())
+        return self.form
+
+    def fix_number(self) -> None:
+        """Make symbols of the errors that were made in the array, which is a number that exists in an evaluation."""
+        tape, form = self.tape, self.settle_form()
+        own = np.flatnonzero(form.loose)
+        symbols = tape.symbols + len(own)
+        if not len(own) or not _may_have_form(self.ball) or form.loose.size * symbols > _LARGEST:
+            return
+        terms = np.zeros((form.loose.size, symbols))
+        terms[:, : form.terms.shape[-1]] = form.terms.reshape(form.loose.size, -1)
+        terms[own, np.arange(tape.symbols, symbols)] = form.loose.reshape(-1)[own]
+        tape.symbols, tape.work = symbols, tape.work + terms.size
+        self.form = _Form(terms.reshape(*self.shape, symbols), np.zeros(self.shape))
+
+
+def _may_have_form(ball: Ball) -> bool:
+    """Whether nothing but numbers and finite radii is known of a ball, and no scan may leave it out."""
+    if ball.special or ball.stray is not None or ball.inserted is not None:
+        return False
+    scanned = ball.chain is not None and ball.chain.steps > 1
+    return not scanned and bool(np.isfinite(ball.centre).all()) and bool(np.isfinite(ball.radii()).all())
+
+
+def _with_form(out: Affine, primitive: str, xs: Sequence[Affine], params: Params) -> Affine:
+    """A result with the form that its operands and its rule make, and the smaller radius of form and ball."""
+    tape, ball = out.tape, out.ball
+    for x in xs if tape.states else ():
+        if _is_factor(primitive, x, out):
+            x.fix_number()
+    if not tape.states or ball.exact or all(x.form is None for x in xs) or tape.work > _WORK:
+        return out
+    ball.common, ball.origin = (), None
+    if _may_be_scan(primitive, xs) or not all(map(_may_have_form, [ball, *(x.ball for x in xs)])):
+        return out
+    every = slopes_of(primitive, ball, [x.ball for x in xs], params)
+    if every is None:
+        return out
+    slopes = [(slope, x) for slope, x in zip(every, xs, strict=True) if slope is not None]
+    exact = (Ball(x.ball.centre, None, ball.contract, nonnegative=x.ball.nonnegative) for x in xs)
+    form = _form_of(slopes, ball.radii(), RULES[primitive](ball.contract, *exact, **params).radii())
+    if not np.isfinite(form.loose).all():
+        return out
+    tape.work += form.terms.size
+    out.form, radius = form, _radius_of(form)
+    ball.radius = np.minimum(ball.radii(), radius)
+    return out
+
+
+def _is_factor(primitive: str, x: Affine, out: Affine) -> bool:
+    """Whether an operand is a factor of several elements, which is one number in an evaluation (`common_errors.py`)."""
+    if primitive == "matmul":
+        return out.ball.centre.size > 1
+    return primitive in ("multiply", "divide") and x.ball.centre.size < out.ball.centre.size
+
+
+def _may_be_scan(primitive: str, xs: Sequence[Affine]) -> bool:
+    """Whether a product is of two chains, which a scan makes in orders of its own."""
+    chains = [x.ball.chain for x in xs]
+    return primitive == "multiply" and all(chain is not None and chain.steps for chain in chains)
+
+
+def _form_of(slopes: Sequence[tuple[Slope, Affine]], radius: Any, least: Any) -> _Form:
+    """The form that slopes make of the forms of operands.
+
+    Args:
+        slopes: with their operands. radius: of the result, by its rule. least: the same for operands without errors.
+    """
+    forms = [x.settle_form() for _, x in slopes]
+    pairs = [(slope, form) for (slope, _), form in zip(slopes, forms, strict=True)]
+    symbols = max(form.terms.shape[-1] for form in forms)
+    # What slopes bring on of the radii, and what they leave out.
+    reach = sum((slope.sizes(x.ball.radii()) for slope, x in slopes), np.zeros(()))
+    rest = sum((slope.rest for slope, _ in slopes), np.zeros(()))
+    slack = (_STEPS + max(slope.terms for slope, _ in slopes)) * SLACK
+    loose = np.maximum(radius - reach, 0.0) + 2.0 * rest + radius * slack
+    terms = np.zeros((*radius.shape, symbols))
+    for slope, form in pairs:
+        size = slope.sizes(_sum_of_magnitudes(form.terms))
+        loose = loose + slope.sizes(form.loose) * (1.0 + slack) + size * (slack + symbols * SLACK)
+        terms[..., : form.terms.shape[-1]] += slope.apply(form.terms)
+    # A rule that knows more of its operands than their radii, or a form that is too wide, leaves what the ball has.
+    known = (radius + rest) * (1.0 + slack) < reach + least
+    known |= ~(_sum_of_magnitudes(terms) + loose <= radius * _FORGOTTEN)
+    terms[known] = 0.0
+    return _Form(terms, np.where(known, radius, loose))
+
+
+def _sum_of_magnitudes(terms: Any) -> Any:
+    return np.sum(np.abs(terms), axis=-1) * (1.0 + (terms.shape[-1] + 2) * SLACK)
+
+
+def _radius_of(form: _Form) -> Any:
+    return (_sum_of_magnitudes(form.terms) + form.loose) * (1.0 + 4.0 * SLACK)
+
+
+def _among(tape: _Tape, xs: Sequence[Affine], params: Params) -> Affine:
+    """A result that one of several algorithms gives: the form of the first, and how far the others may be from it."""
+    tape.depth += 1
+    first, *others = ways_of(params["ways"], tape.contract)
+    results: list[Affine] = [first.formula(*xs)]
+    for way in others:
+        try:
+            results.append(way.formula(*xs))
+        except Inapplicable:
+            continue
+    tape.depth -= 1
+    if len(results) == 1:
+        return results[0]
+    out = Affine(tape, functools.reduce(joined, [x.ball for x in results]))
+    forms = [x.form for x in results]
+    if out.ball.exact or not _may_have_form(out.ball) or any(form is None for form in forms):
+        return out
+    symbols = max(form.terms.shape[-1] for form in forms if form is not None)
+    centre, terms, loose = out.ball.centre, np.zeros((*out.shape, symbols)), np.zeros(out.shape)
+    for x, form in zip(results, forms, strict=True):
+        assert form is not None
+        padded = _padded(form.terms, symbols)
+        if x is results[0]:
+            terms = padded
+        apart = np.abs(np.asarray(x.ball.centre - centre, dtype=np.float64)) + _sum_of_magnitudes(padded - terms)
+        loose = np.maximum(loose, form.loose + apart * (1.0 + _STEPS * SLACK) + _sum_of_magnitudes(padded) * SLACK)
+    out.form = _Form(terms, loose)
+    out.ball.radius = np.minimum(out.ball.radii(), _radius_of(out.form))
+    return out
+
+
+def _padded(terms: Any, symbols: int) -> Any:
+    return np.pad(terms, [(0, 0)] * (terms.ndim - 1) + [(0, symbols - terms.shape[-1])])
+
+
+def narrow(
+    read: tuple[Any, ...], function: Callable[..., Any], values: Sequence[Any], contract: Contract
+) -> tuple[Any, ...]:
+    """The balls of a formula, with the radii of affine forms where those are many times smaller.
+
+    Args:
+        read: what the formula gives of balls. function, values: the formula, and its balls or integers.
+        contract: of the evaluation.
+    """
+    if contract.lattice or contract.roundings != 1.0 or not all(isinstance(each, Ball) for each in read):
+        return read
+    if not any(_is_wide(each, contract) for each in read):
+        return read
+    tape = _Tape(contract)
+    _read_again(tape, function, values)
+    states = find_states(tape.steps)
+    if not states or tape.open:
+        return read
+    again = _read_again(_Tape(contract, states), function, values)
+    if not all(isinstance(each, Affine) for each in again):
+        return read
+    return tuple(_take_narrower(each, other.ball) for each, other in zip(read, again, strict=True))
+
+
+def _read_again(tape: _Tape, function: Callable[..., Any], values: Sequence[Any]) -> tuple[Any, ...]:
+    inputs = [Affine(tape, x) if isinstance(x, Ball) else x for x in values]
+    for i, each in enumerate(inputs):
+        if isinstance(each, Affine):
+            each.number = -1 - i
+            tape.results[-1 - i] = each
+    outputs = function(*inputs)
+    return tuple(outputs) if isinstance(outputs, (tuple, list)) else (outputs,)
+
+
+def _is_wide(read: Ball, contract: Contract) -> bool:
+    """Whether some radius is large beside the roundings of the largest result."""
+    unit = contract.stores.unit_roundoff if contract.may_store(contract.stores) else contract.roundoff
+    size = np.abs(np.asarray(read.centre, dtype=np.float64))
+    finite = np.isfinite(size)
+    if read.exact or not finite.any():
+        return False
+    return bool(np.any(read.radii()[finite] > WIDE * unit * float(size[finite].max()) + contract.underflow))
+
+
+def _take_narrower(read: Ball, other: Ball) -> Ball:
+    radius, less = read.radii(), other.radii()
+    better = np.isfinite(less) & (less * WORTH <= radius) & np.isfinite(other.centre) & np.isfinite(read.centre)
+    if not better.any():
+        return read
+    centre = np.where(better, other.centre, read.centre)
+    out = Ball(centre, np.where(better, less, radius), read.contract, read.special, read.nonnegative)
+    out.stray, out.beyond = read.stray, read.beyond
+    return out

@@ -1,0 +1,122 @@
+"""Evaluations of a spec whose roundings all push one result the same way, on a tape that knows nothing of balls.
+
+What this is for: a bound is sound where no legal evaluation leaves it, and useful where some comes near. Random
+roundings cancel, so they come near to no bound. Here the spec is decomposed into operations of torch in float64, and to
+each result an error is added that float32 arithmetic may make there: in the direction that the derivative of one
+element of one output has, so that to first order no evaluation of this order is farther away. Sums are made one term
+after another, from the largest term down to the most negative one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._decomp import core_aten_decompositions
+from torch.fx.experimental.proxy_tensor import make_fx
+
+#: Half the distance between 1 and the next number of float32.
+UNIT = 2.0**-24
+#: Results that are as exact as what they are made of.
+_EXACT = frozenset(
+    {"view", "_unsafe_view", "expand", "permute", "t", "transpose", "unsqueeze", "squeeze", "select", "slice", "neg"}
+    | {"amax", "clone", "alias", "detach", "cat", "full_like", "zeros_like", "ones_like", "full", "scalar_tensor"}
+    | {"arange", "eq", "ne", "lt", "le", "gt", "ge", "where", "relu", "gather", "scatter", "split", "_to_copy", "index"}
+    | {"lift_fresh_copy", "unfold", "flip", "abs", "sign", "getitem", "logical_and", "logical_not", "bitwise_not"}
+    | {"select_scatter", "slice_scatter"}
+)
+#: Results off by an ulp, which is 2u of them at most and u at least.
+_ULP = frozenset(
+    {"exp", "log", "sqrt", "rsqrt", "tanh", "sigmoid", "pow", "expm1", "log1p", "erf", "sin", "cos", "exp2", "log2"}
+)
+
+Spec = Callable[..., Any]
+
+
+def decompose(spec: Spec, inputs: Sequence[Tensor]) -> torch.fx.GraphModule:
+    """The spec as a graph of operations of torch, in float64."""
+    wide = [x.double() for x in inputs]
+    graph: torch.fx.GraphModule = make_fx(lambda *xs: spec(*xs), dict(core_aten_decompositions().items()))(*wide)
+    return graph
+
+
+class _Directed(torch.fx.Interpreter):
+    """Evaluates a graph with errors: `signs` has for each operation the sign of every element's error."""
+
+    def __init__(self, graph: torch.fx.GraphModule, signs: dict[str, Tensor] | None) -> None:
+        super().__init__(graph)
+        self.signs = signs
+        self.errors: dict[str, Tensor] = {}
+
+    def run_node(self, n: torch.fx.Node) -> Any:
+        result = super().run_node(n)
+        name = str(getattr(n.target, "__name__", "")).split(".")[0] if n.op == "call_function" else "getitem"
+        if name in _EXACT or not isinstance(result, Tensor) or not result.is_floating_point():
+            return result
+        args, _ = self.fetch_args_kwargs_from_env(n)
+        size = _error(name, result.detach(), [x.detach() if isinstance(x, Tensor) else x for x in args])
+        if self.signs is None:
+            error = self.errors[n.name] = torch.zeros_like(result).requires_grad_()
+            return result + error * size
+        return result + self.signs.get(n.name, torch.zeros(())) * size
+
+
+def _error(name: str, result: Tensor, args: Sequence[Any]) -> Tensor:
+    """The largest error of float32 arithmetic in every element of a result, for one order of sums."""
+    if name in ("sum", "mean"):
+        dims = args[1] if len(args) > 1 and args[1] else list(range(args[0].ndim))
+        size: Tensor = _of_sum(args[0], [dims] if isinstance(dims, int) else list(dims)).reshape(result.shape)
+        if name == "sum":
+            return UNIT * size
+        count: int = args[0].numel() // max(result.numel(), 1)
+        return UNIT * (size / count + result.abs())
+    if name in ("mm", "bmm", "addmm", "baddbmm"):
+        a: Tensor = args[-2]
+        b: Tensor = args[-1]
+        products = a.unsqueeze(-1) * b.unsqueeze(-3)
+        size = _of_sum(products, [products.ndim - 2]).squeeze(-2) + products.abs().sum(-2)
+        return UNIT * (size + (result.abs() if name.startswith("add") or name == "baddbmm" else 0.0))
+    if name == "div":  # by the product with the rounded reciprocal
+        return 2.0 * UNIT * result.abs()
+    if name in _ULP:
+        return 2.0 * UNIT * torch.exp2(torch.floor(torch.log2(result.abs().clamp_min(1e-300))))
+    if name in ("add", "sub", "mul", "reciprocal", "square", "rsub"):
+        return UNIT * result.abs()
+    raise NotImplementedError(f"directed evaluation: got the operation {name}, which has no error here")
+
+
+def _of_sum(terms: Tensor, dims: list[int]) -> Tensor:
+    """Sum of the magnitudes of the partial sums of terms from the largest one down."""
+    dims = [d % terms.ndim for d in dims]
+    others = [d for d in range(terms.ndim) if d not in dims]
+    rows = terms.permute(*others, *dims).reshape(*(terms.shape[d] for d in others), -1)
+    order = torch.argsort(rows, dim=-1, descending=True)
+    partial = torch.cumsum(torch.gather(rows, -1, order), -1)[..., 1:]
+    shape = [1 if d in dims else terms.shape[d] for d in range(terms.ndim)]
+    return partial.abs().sum(-1).reshape(shape)
+
+
+def directed_errors(graph: torch.fx.GraphModule, inputs: Sequence[Tensor], output: int, element: int) -> Tensor:
+    """How far evaluations are from the exact output when all errors push one element of it up.
+
+    Args:
+        graph: of `decompose`. inputs: of it. output, element: the element, by its place in the flat output.
+
+    Returns:
+        The error of every element of that output, in float64: largest, as a rule, at that element.
+    """
+    wide = [x.double() for x in inputs]
+    probe = _Directed(graph, None)
+    exact = _leaf(probe.run(*wide), output)
+    names = [name for name, error in probe.errors.items() if error.numel()]
+    slopes = torch.autograd.grad(exact.reshape(-1)[element], [probe.errors[n] for n in names], allow_unused=True)
+    signs = {name: slope.sign() for name, slope in zip(names, slopes, strict=True) if slope is not None}
+    with torch.no_grad():
+        return (_leaf(_Directed(graph, signs).run(*wide), output) - exact).detach()
+
+
+def _leaf(outputs: Any, index: int) -> Tensor:
+    leaf: Tensor = outputs[index] if isinstance(outputs, (tuple, list)) else outputs
+    return leaf
