@@ -98,12 +98,13 @@ class Affine(Array):
 
     Attributes:
         ball: the ball. form: None where nothing is known but the radius. number: of the result.
+        depth: of the choices among algorithms in which it was made.
     """
 
-    __slots__ = ("ball", "form", "number", "tape")
+    __slots__ = ("ball", "depth", "form", "number", "tape")
 
     def __init__(self, tape: _Tape, ball: Ball, form: _Form | None = None) -> None:
-        self.tape, self.ball, self.form = tape, ball, form
+        self.tape, self.ball, self.form, self.depth = tape, ball, form, tape.depth
         self.number: int | None = None
 
     @property
@@ -185,7 +186,8 @@ def _with_form(out: Affine, primitive: str, xs: Sequence[Affine], params: Params
     """A result with the form that its operands and its rule make, and the smaller radius of form and ball."""
     tape, ball = out.tape, out.ball
     for x in xs if tape.states else ():
-        if _is_factor(primitive, x, out):
+        # A way of an algorithm makes no numbers of what it was given: those would be numbers of the other ways, too.
+        if x.depth == tape.depth and _is_factor(primitive, x, out):
             x.fix_number()
     if not tape.states or ball.exact or all(x.form is None for x in xs) or tape.work > _WORK:
         return out
@@ -255,7 +257,10 @@ def _radius_of(form: _Form) -> Any:
 
 def _among(tape: _Tape, xs: Sequence[Affine], params: Params) -> Affine:
     """A result that one of several algorithms gives: the form of the first, and how far the others may be from it."""
-    tape.depth += 1
+    for x in xs if tape.states else ():
+        if x.ball.centre.size < max(each.ball.centre.size for each in xs):  # a factor, as in a quotient
+            x.fix_number()
+    tape.depth, before = tape.depth + 1, tape.symbols
     first, *others = ways_of(params["ways"], tape.contract)
     results: list[Affine] = [first.formula(*xs)]
     for way in others:
@@ -270,14 +275,14 @@ def _among(tape: _Tape, xs: Sequence[Affine], params: Params) -> Affine:
     forms = [x.form for x in results]
     if out.ball.exact or not _may_have_form(out.ball) or any(form is None for form in forms):
         return out
-    symbols = max(form.terms.shape[-1] for form in forms if form is not None)
-    centre, terms, loose = out.ball.centre, np.zeros((*out.shape, symbols)), np.zeros(out.shape)
-    for x, form in zip(results, forms, strict=True):
+    # An evaluation goes one of the ways: the numbers that only others have are without errors in it.
+    centre, terms, loose = out.ball.centre, np.zeros((*out.shape, tape.symbols)), np.zeros(out.shape)
+    for i, (x, form) in enumerate(zip(results, forms, strict=True)):
         assert form is not None
-        padded = _padded(form.terms, symbols)
-        if x is results[0]:
-            terms = padded
-        apart = np.abs(np.asarray(x.ball.centre - centre, dtype=np.float64)) + _sum_of_magnitudes(padded - terms)
+        padded = _padded(form.terms, tape.symbols)
+        terms[..., before if i else 0 :] += padded[..., before if i else 0 :]
+        apart = np.abs(np.asarray(x.ball.centre - centre, dtype=np.float64))
+        apart += _sum_of_magnitudes(padded[..., :before] - terms[..., :before])
         loose = np.maximum(loose, form.loose + apart * (1.0 + _STEPS * SLACK) + _sum_of_magnitudes(padded) * SLACK)
     out.form = _Form(terms, loose)
     out.ball.radius = np.minimum(out.ball.radii(), _radius_of(out.form))
