@@ -38,13 +38,13 @@ WORTH = 2.0**3
 #: A form that is so many times wider than its ball is forgotten.
 _FORGOTTEN = 2.0
 #: Coefficients that one array has at most, for their memory, and that a reading computes, for their time.
-_LARGEST, _WORK = 2.0**24, 1.0e9
+LARGEST, MOST_WORK = 2.0**24, 1.0e9
 #: Sums of coefficients and of slopes, in roundings for each element of a result, besides those of the summands.
 _STEPS = 12
 
 
 @dataclass
-class _Tape:
+class Tape:
     """What the arrays of one reading share.
 
     Attributes:
@@ -80,6 +80,7 @@ class _Tape:
         names = tuple(None if x.ball.exact else x.number for x in xs)
         self.steps.append(Step(primitive, kind, names, out.number, out.ball.exact))
 
+
 @dataclass
 class _Form:
     """Coefficients of symbols.
@@ -103,7 +104,7 @@ class Affine(Array):
 
     __slots__ = ("ball", "depth", "form", "number", "tape")
 
-    def __init__(self, tape: _Tape, ball: Ball, form: _Form | None = None) -> None:
+    def __init__(self, tape: Tape, ball: Ball, form: _Form | None = None) -> None:
         self.tape, self.ball, self.form, self.depth = tape, ball, form, tape.depth
         self.number: int | None = None
 
@@ -165,7 +166,7 @@ class Affine(Array):
         tape, form = self.tape, self.settle_form()
         own = np.flatnonzero(form.loose)
         symbols = tape.symbols + len(own)
-        if not len(own) or not _may_have_form(self.ball) or form.loose.size * symbols > _LARGEST:
+        if not len(own) or not _may_have_form(self.ball) or form.loose.size * symbols > LARGEST:
             return
         terms = np.zeros((form.loose.size, symbols))
         terms[:, : form.terms.shape[-1]] = form.terms.reshape(form.loose.size, -1)
@@ -189,7 +190,7 @@ def _with_form(out: Affine, primitive: str, xs: Sequence[Affine], params: Params
         # A way of an algorithm makes no numbers of what it was given: those would be numbers of the other ways, too.
         if x.depth == tape.depth and _is_factor(primitive, x, out):
             x.fix_number()
-    if not tape.states or ball.exact or all(x.form is None for x in xs) or tape.work > _WORK:
+    if not tape.states or ball.exact or all(x.form is None for x in xs) or tape.work > MOST_WORK:
         return out
     ball.common, ball.origin = (), None
     if _may_be_scan(primitive, xs) or not all(map(_may_have_form, [ball, *(x.ball for x in xs)])):
@@ -199,7 +200,7 @@ def _with_form(out: Affine, primitive: str, xs: Sequence[Affine], params: Params
         return out
     slopes = [(slope, x) for slope, x in zip(every, xs, strict=True) if slope is not None]
     exact = (Ball(x.ball.centre, None, ball.contract, nonnegative=x.ball.nonnegative) for x in xs)
-    form = _form_of(slopes, ball.radii(), RULES[primitive](ball.contract, *exact, **params).radii())
+    form = combine_forms(slopes, ball.radii(), RULES[primitive](ball.contract, *exact, **params).radii())
     if not np.isfinite(form.loose).all():
         return out
     tape.work += form.terms.size
@@ -221,7 +222,7 @@ def _may_be_scan(primitive: str, xs: Sequence[Affine]) -> bool:
     return primitive == "multiply" and all(chain is not None and chain.steps for chain in chains)
 
 
-def _form_of(slopes: Sequence[tuple[Slope, Affine]], radius: Any, least: Any) -> _Form:
+def combine_forms(slopes: Sequence[tuple[Slope, Affine]], radius: Any, least: Any) -> _Form:
     """The form that slopes make of the forms of operands.
 
     Args:
@@ -255,7 +256,7 @@ def _radius_of(form: _Form) -> Any:
     return (_sum_of_magnitudes(form.terms) + form.loose) * (1.0 + 4.0 * SLACK)
 
 
-def _among(tape: _Tape, xs: Sequence[Affine], params: Params) -> Affine:
+def _among(tape: Tape, xs: Sequence[Affine], params: Params) -> Affine:
     """A result that one of several algorithms gives: the form of the first, and how far the others may be from it."""
     for x in xs if tape.states else ():
         if x.ball.centre.size < max(each.ball.centre.size for each in xs):  # a factor, as in a quotient
@@ -306,18 +307,18 @@ def narrow(
         return read
     if not any(_is_wide(each, contract) for each in read):
         return read
-    tape = _Tape(contract)
-    _read_again(tape, function, values)
+    tape = Tape(contract)
+    read_with_forms(tape, function, values)
     states = find_states(tape.steps)
     if not states or tape.open:
         return read
-    again = _read_again(_Tape(contract, states), function, values)
+    again = read_with_forms(Tape(contract, states), function, values)
     if not all(isinstance(each, Affine) for each in again):
         return read
     return tuple(_take_narrower(each, other.ball) for each, other in zip(read, again, strict=True))
 
 
-def _read_again(tape: _Tape, function: Callable[..., Any], values: Sequence[Any]) -> tuple[Any, ...]:
+def read_with_forms(tape: Tape, function: Callable[..., Any], values: Sequence[Any]) -> tuple[Any, ...]:
     inputs = [Affine(tape, x) if isinstance(x, Ball) else x for x in values]
     for i, each in enumerate(inputs):
         if isinstance(each, Affine):

@@ -50,14 +50,16 @@ def find_states(steps: Sequence[Step]) -> dict[int, tuple[int, ...]]:
         return {}
     start, end, period = run
     alive = _results_alive(steps)
-    most, phase = min((max(len(alive[at]) for at in range(start + k + period, end + 1, period)), k) for k in range(period))
+    most, phase = min(
+        (max(len(alive[at]) for at in range(start + k + period, end + 1, period)), k) for k in range(period)
+    )
     if most > _STATES:
         return {}
     places = list(range(start + phase + period, end + 1, period))
     states: dict[int, tuple[int, ...]] = {}
     for at, following in zip(places, [*places[1:], len(steps)], strict=True):
-        names = alive[at]
-        if names and not any(_goes_on(name, steps[at:following], alive[following]) for name in names):
+        names, later = alive[at], alive[following] or (steps[-1].out,)
+        if names and not any(_goes_on(name, steps[at:following], later) for name in names):
             states[at] = names
     return states
 
@@ -107,7 +109,7 @@ def _goes_on(name: int, steps: Sequence[Step], following: Sequence[int]) -> bool
     terms, others = {name}, set[int]()
     for step in steps:
         read = [x for x in step.operands if x is not None]
-        if not any(x in terms or x in others for x in read):
+        if step.out in read or not any(x in terms or x in others for x in read):
             continue
         alone = sum(x in terms for x in read) == 1 and not any(x in others for x in read)
         (terms if alone and step.primitive in CHAINED else others).add(step.out)
