@@ -38,7 +38,7 @@ WORTH = 2.0**3
 #: A form that is so many times wider than its ball is forgotten.
 _FORGOTTEN = 2.0
 #: Coefficients that one array has at most, for their memory, and that a reading computes, for their time.
-LARGEST, MOST_WORK = 2.0**24, 1.0e9
+LARGEST, MOST_WORK = 2.0**21, 1.0e8
 #: Sums of coefficients and of slopes, in roundings for each element of a result, besides those of the summands.
 _STEPS = 12
 
@@ -49,7 +49,7 @@ class Tape:
 
     Attributes:
         contract: of the evaluation. states: the numbers of the states, by the primitive before which they are read.
-        steps: that were applied so far. results: those arrays, by number, that are states at some place.
+        steps: that were applied so far. results: of them, by number.
         symbols: how many there are. depth: of the choices among algorithms that are being read.
         open: whether a comparison may have two answers. work: coefficients that were computed.
     """
@@ -74,8 +74,7 @@ class Tape:
         """Number the result of a primitive, and note what it was made of."""
         if out.number is None:
             out.number = len(self.steps)
-        if self.states:
-            self.results[out.number] = out
+        self.results[out.number] = out
         kind = primitive, out.shape, *(x.shape for x in xs), *(repr(each) for each in params.values() if is_plain(each))
         names = tuple(None if x.ball.exact else x.number for x in xs)
         self.steps.append(Step(primitive, kind, names, out.number, out.ball.exact))
@@ -310,8 +309,10 @@ def narrow(
     tape = Tape(contract)
     read_with_forms(tape, function, values)
     states = find_states(tape.steps)
-    if not states or tape.open:
+    sizes = [tape.results[name].ball.centre.size for names in states.values() for name in names]
+    if not states or tape.open or sum(sizes) * max(sizes) > LARGEST:
         return read
+    del tape
     again = read_with_forms(Tape(contract, states), function, values)
     if not all(isinstance(each, Affine) for each in again):
         return read
