@@ -25,7 +25,7 @@ from ....reference.array import Array, Operands, Params
 from ....reference.condition import Condition
 from ..contract import Contract
 from .ball import RULES, Ball
-from .repetition import Step, find_states
+from .repetition import Application, find_states
 from .rows import is_plain
 from .rules import joined, ways_of
 from .slopes import Slope, slopes_of
@@ -56,7 +56,7 @@ class Tape:
 
     contract: Contract
     states: dict[int, tuple[int, ...]] = field(default_factory=dict)
-    steps: list[Step] = field(default_factory=list)
+    steps: list[Application] = field(default_factory=list)
     results: dict[int, Affine] = field(default_factory=dict)
     symbols: int = 0
     depth: int = 0
@@ -77,7 +77,7 @@ class Tape:
         self.results[out.number] = out
         kind = primitive, out.shape, *(x.shape for x in xs), *(repr(each) for each in params.values() if is_plain(each))
         names = tuple(None if x.ball.exact else x.number for x in xs)
-        self.steps.append(Step(primitive, kind, names, out.number, out.ball.exact))
+        self.steps.append(Application(primitive, kind, names, out.number, out.ball.exact))
 
 
 @dataclass

@@ -27,7 +27,7 @@ _APART = ELEMENTWISE | STRUCTURAL | {"store", "cast"}
 
 
 @dataclass(frozen=True)
-class Step:
+class Application:
     """A primitive that a text applies.
 
     Attributes:
@@ -43,7 +43,7 @@ class Step:
     exact: bool
 
 
-def find_states(steps: Sequence[Step]) -> dict[int, tuple[int, ...]]:
+def find_states(steps: Sequence[Application]) -> dict[int, tuple[int, ...]]:
     """The numbers of the results that stand between two repetitions, by the primitive before which they do."""
     run = _find_repetition(steps)
     if run is None:
@@ -64,7 +64,7 @@ def find_states(steps: Sequence[Step]) -> dict[int, tuple[int, ...]]:
     return states
 
 
-def _find_repetition(steps: Sequence[Step]) -> tuple[int, int, int] | None:
+def _find_repetition(steps: Sequence[Application]) -> tuple[int, int, int] | None:
     """Where the longest repetition begins and ends, and its period; None where no step is repeated."""
     if not 0 < len(steps) <= _PRIMITIVES:
         return None
@@ -91,7 +91,7 @@ def _longest_run(truth: Any) -> tuple[int, int]:
     return int(starts[best]), int(lengths[best])
 
 
-def _results_alive(steps: Sequence[Step]) -> list[tuple[int, ...]]:
+def _results_alive(steps: Sequence[Application]) -> list[tuple[int, ...]]:
     """Of each place between primitives, the results with errors that were computed before and are read after it."""
     made = {step.out: at for at, step in reversed(list(enumerate(steps)))}
     exact = {step.out for step in steps if step.exact}
@@ -104,7 +104,7 @@ def _results_alive(steps: Sequence[Step]) -> list[tuple[int, ...]]:
     return alive[::-1]
 
 
-def _goes_on(name: int, steps: Sequence[Step], following: Sequence[int]) -> bool:
+def _goes_on(name: int, steps: Sequence[Application], following: Sequence[int]) -> bool:
     """Whether a later state is the sum of products that a scan has of this one, with nothing else computed from it."""
     terms, others = {name}, set[int]()
     for step in steps:
