@@ -218,7 +218,7 @@ def _is_factor(primitive: str, x: Affine, out: Affine) -> bool:
 def _may_be_scan(primitive: str, xs: Sequence[Affine]) -> bool:
     """Whether a product is of two chains, which a scan makes in orders of its own."""
     chains = [x.ball.chain for x in xs]
-    return primitive == "multiply" and all(chain is not None and chain.steps for chain in chains)
+    return primitive == "multiply" and all(chain is not None and chain.steps > 0 for chain in chains)
 
 
 def combine_forms(slopes: Sequence[tuple[Slope, Affine]], radius: Any, least: Any) -> _Form:
