@@ -210,9 +210,8 @@ def _with_form(out: Affine, primitive: str, xs: Sequence[Affine], params: Params
 
 def _is_factor(primitive: str, x: Affine, out: Affine) -> bool:
     """Whether an operand is a factor of several elements, which is one number in an evaluation (`common_errors.py`)."""
-    if primitive == "matmul":
-        return out.ball.centre.size > 1
-    return primitive in ("multiply", "divide") and x.ball.centre.size < out.ball.centre.size
+    of, to = int(x.ball.centre.size), int(out.ball.centre.size)
+    return to > 1 if primitive == "matmul" else primitive in ("multiply", "divide") and of < to
 
 
 def _may_be_scan(primitive: str, xs: Sequence[Affine]) -> bool:
