@@ -77,7 +77,7 @@ def test_a_small_error_within_a_wide_bound_is_suspect() -> None:
 def test_one_element_that_is_off_is_suspect() -> None:
     right = _layers(*_operands(_layers))
     at = tuple(int(i) for i in np.unravel_index(np.argmax(right), right.shape))
-    right[at] *= np.float32(1 + 1e-4)
+    right[at] *= np.float32(1 + 5e-5)
     result = _likeness(_layers, right)
     assert result.suspect
     assert result.at == at
