@@ -246,6 +246,11 @@ class Contract:
         flushed = np.where(self.flush & (size < fmt.smallest_normal), size, 0.0)
         return np.where(np.isfinite(size), np.maximum(rounded, flushed), 0.0)
 
+    def error_of_limit(self, function: str) -> float:
+        """The relative error of a function at an infinity: 0 but where its limit has to be rounded, as π/2."""
+        ulps = self.functions.ulps[function] if function in ("arctan", "arctan2") else 0.0
+        return 2.0 * ulps * self.roundoff + (self.centre_roundoff if ulps else 0.0)
+
     def holds(self, value: float) -> bool:
         """Whether the accumulate format holds a value without rounding it; overflow is for the caller to rule out."""
         if value == 0 or not math.isfinite(value):

@@ -60,8 +60,10 @@ _LIMITS = (
     Limit("forward mode", _OWN_ERROR, r"forward (mode )?AD|jvp", transforms=frozenset({"jvp"})),
     Limit("vmap", _OWN_ERROR, r"vmap|[Bb]atching rule|batched", transforms=frozenset({"vmap"})),
     Limit("a derivative or a dtype", _OWN_ERROR,
-          r"not (yet )?(implemented|supported|differentiable)|n't support|does not (support|require grad)"),
+          r"not (yet )?(implemented|supported|differentiable)|is unsupported|n't support|not (support|require grad)"),
     Limit("values that are read", _OWN_ERROR, r"data.dependent|\.item\(\)|torch\.equal"),
+    Limit("how an operand lies in memory", _OWN_ERROR, r"view size is not compatible|is_contiguous|memory format"),
+    Limit("numbers outside of its domain", _OWN_ERROR, r"elements of \w+ should be"),
 )  # fmt: skip
 
 
@@ -108,6 +110,8 @@ def _samples(name: str, dtype: str, kind: str = "ordinary") -> st.SearchStrategy
     # Of an operation that is not read, ways to one result are compared at the samples of torch's tests as they are.
     readable = [call for call in calls if not reading_of(call).why_not]
     kinds = {call.text: _finite_kinds(call) if kind == "ordinary" else ("benign",) for call in readable}
+    if not readable and any(not reading_of(call).why_not for call in calls_of(name)):
+        raise Unsupported(Code.NOT_APPLICABLE, f"no sample that is {kind} is read: {reading_of(calls[0]).why_not}")
     if not readable:
         kinds = {call.text: ("as given",) for call in calls}
     calls_by_text = {call.text: call for call in calls if kinds.get(call.text)}

@@ -89,8 +89,9 @@ def _multiply_matrices(a: Any, b: Any) -> Any:
     """Products of matrices: every sum of exact products is rounded once."""
     bits = bits_in_use()
     batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
-    lefts = np.broadcast_to(a, (*batch, *a.shape[-2:])).reshape(-1, *a.shape[-2:]).tolist()
-    rights = np.broadcast_to(b, (*batch, *b.shape[-2:])).reshape(-1, *b.shape[-2:]).swapaxes(1, 2).tolist()
+    count = math.prod(batch)  # `reshape` cannot derive it of matrices without elements.
+    lefts = np.broadcast_to(a, (*batch, *a.shape[-2:])).reshape(count, *a.shape[-2:]).tolist()
+    rights = np.broadcast_to(b, (*batch, *b.shape[-2:])).reshape(count, *b.shape[-2:]).swapaxes(1, 2).tolist()
     sums = [
         libmp.mpf_sum([libmp.mpf_mul(x, y) for x, y in zip(row, column, strict=True)], bits, "n")
         for rows, columns in zip(lefts, rights, strict=True)
@@ -126,7 +127,7 @@ def _running(name: str) -> Callable[..., Any]:
         join = primitives_at(bits_in_use())[name]
         rows = np.moveaxis(values, axis, 0).copy()
         for i in range(1, len(rows)):
-            rows[i] = join(rows[i - 1], rows[i])
+            rows[i : i + 1] = join(rows[i - 1 : i], rows[i : i + 1])  # One raw number alone is a tuple to NumPy.
         return np.moveaxis(rows, 0, axis)
 
     return scan
@@ -134,7 +135,11 @@ def _running(name: str) -> Callable[..., Any]:
 
 def _product_rows(values: Any, axes: tuple[int, ...]) -> Any:
     bits = bits_in_use()
-    return _reduce_rows(values, axes, lambda row: functools.reduce(lambda a, b: libmp.mpf_mul(a, b, bits, "n"), row))
+
+    def multiply(a: Raw, b: Raw) -> Raw:
+        return libmp.mpf_mul(a, b, bits, "n")
+
+    return _reduce_rows(values, axes, lambda row: functools.reduce(multiply, row, libmp.fone))
 
 
 def _cast(values: Any, dtype: str, saturates: bool) -> Any:
@@ -154,7 +159,8 @@ def _sort(values: Any, axis: int) -> Any:
         return sorted(numbers, key=functools.cmp_to_key(libmp.mpf_cmp)) + [libmp.fnan] * (len(row) - len(numbers))
 
     rows = np.moveaxis(values, axis, -1)
-    flat = [raw for row in rows.reshape(-1, rows.shape[-1]).tolist() for raw in sort_row(row)]
+    count = math.prod(rows.shape[:-1])
+    flat = [raw for row in rows.reshape(count, rows.shape[-1]).tolist() for raw in sort_row(row)]
     return np.moveaxis(objects(flat, rows.shape), -1, axis)
 
 

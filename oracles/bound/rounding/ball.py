@@ -311,7 +311,8 @@ def _settle(primitive: str, out: Ball, operands: list[Ball], params: Params) -> 
         for x, y in (operands, operands[::-1])[: 2 if primitive == "multiply" else 1]:
             maybe_zero = (np.abs(y.centre) <= y.radii()) & ~((y.centre == 0) & (y.radii() == 0))
             sure = sure & ~(np.isinf(x.centre) & maybe_zero)
-    return np.where(strange | ~np.isfinite(out.centre), np.where(sure, 0.0, np.nan), out.radii())
+    limit = out.contract.error_of_limit(primitive) * np.where(np.isfinite(out.centre), np.abs(out.centre), 0.0)
+    return np.where(strange | ~np.isfinite(out.centre), np.where(sure, limit, np.nan), out.radii())
 
 
 def _settle_scan(out: Ball, operands: list[Ball], axis: int) -> Any:

@@ -178,7 +178,9 @@ def _sum_over(contract: Contract, a: Ball, axes: tuple[int, ...], means: bool = 
     if radii_sum is not None:
         size = size + radii_sum
         radius = radius + radii_sum * (1.0 + growth + summands * SLACK)
-    return sum_of(centre, limited(size, contract.limit, radius), contract, float(summands - 1), size)
+    out = sum_of(centre, limited(size, contract.limit, radius), contract, float(summands - 1), size)
+    out.stray = np.isinf(centre) if means and np.isinf(centre).any() else None  # The next term less an infinite mean.
+    return out
 
 
 def _sum_of_radii(a: Ball, axes: tuple[int, ...], size: Any, summands: int) -> Any:

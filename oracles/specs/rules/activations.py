@@ -97,9 +97,16 @@ def _mish_by_sigmoid(x: Any) -> Any:
 
 
 def _elu(x: Any, alpha: float = 1.0, scale: float = 1.0, input_scale: float = 1.0) -> Any:
-    # For positive x the exponential is not used, and may overflow.
-    below = np.expm1(np.where(x <= 0, x * input_scale, 0.0)) * (alpha * scale)
-    return np.where(x <= 0, below, x * scale)
+    def below(x: Any) -> Any:
+        # For positive x the exponential is not used, and may overflow.
+        return np.expm1(np.where(x <= 0, x * input_scale, 0.0)) * (alpha * scale)
+
+    def bent_above(x: Any) -> Any:
+        """At 0 a line of the same slope: the slope bends there, and its own slope is that of either side."""
+        at_zero = x * (alpha * scale * input_scale)
+        return np.where(x < 0, below(x), np.where(x == 0, at_zero, x * scale))
+
+    return among([Algorithm(lambda x: np.where(x <= 0, below(x), x * scale), ""), Algorithm(bent_above, "")], x)
 
 
 def _hardswish(x: Any) -> Any:
@@ -152,12 +159,13 @@ enter(
         "logit": _logit,
         "mish": _mish,
         "elu": _elu,
+        "celu": lambda x, alpha=1.0: _elu(x, alpha, 1.0, 1.0 / alpha),
         "leaky_relu": _leaky,
         "hardswish": _hardswish,
         "hardsigmoid": _hardsigmoid,
         "hardtanh": _hardtanh,
         "threshold": lambda x, least, value: np.where(x <= least, value, x),
-        "softshrink": lambda x, at=0.5: np.where(x > at, x - at, np.where(x < -at, x + at, x * 0.0)),
+        "softshrink": lambda x, at=0.5: np.where(x > at, x - at, np.where(x < -at, x + at, np.where(x == x, 0.0, x))),
         "hardshrink": lambda x, at=0.5: np.where((x >= -at) & (x <= at), 0.0, x),
         "hardshrink_backward softshrink_backward": _shrunk_backward,
         "rrelu_with_noise": _rrelu,

@@ -68,8 +68,14 @@ def _absolute(x: Any) -> Any:
 def _clamp(x: Any, least: Any = None, most: Any = None) -> Any:
     if isinstance(least, Array) and isinstance(most, Array) and not _has_slope_between():
         least = _without_slope_between(least, most)
-    x = x if least is None else np.where(x < least, least, x)
-    return x if most is None else np.where(x > most, most, x)
+    x = x if least is None else np.where(x < least, least, _with_nan_of(least, x))
+    return x if most is None else np.where(x > most, most, _with_nan_of(most, x))
+
+
+def _with_nan_of(bound: Any, x: Any) -> Any:
+    """`x`, or NaN where a bound is NaN."""
+    lost = np.isnan(constant(bound))
+    return np.where(lost, np.nan, x) if np.any(possibly(lost)) else x
 
 
 def _without_slope_between(least: Any, most: Any) -> Any:
@@ -83,6 +89,12 @@ def _has_slope_between() -> bool:
         least = torch.ones(1, requires_grad=True)
         (slope,) = torch.autograd.grad(torch.clamp(torch.zeros(1), least, torch.ones(1)), least)
     return bool(slope)
+
+
+def _sign(x: Any) -> Any:
+    """The sign of a number; of a NaN it is NaN, or 0 by (x > 0) − (x < 0), as torch has it, which no document says."""
+    ways: list[Rule] = [lambda x: np.where(np.isnan(x), 0.0, np.sign(x)), np.sign]
+    return among([Algorithm(way, "") for way in ways], x)
 
 
 def _share_slope(extreme: np.ufunc) -> Rule:
@@ -223,7 +235,7 @@ enter(
         "floor_divide floor_divide.Scalar": _floor_divide,
         "xlogy.Tensor xlogy.Scalar_Self xlogy.Scalar_Other": _xlogy,
         "special_xlog1py special_xlog1py.self_scalar special_xlog1py.other_scalar": _xlog1py,
-        "sign sgn": np.sign,
+        "sign sgn": _sign,
         "where.self where.ScalarOther where.ScalarSelf": np.where,
         "abs": _absolute,
         "reciprocal": lambda x: 1.0 / x,

@@ -196,7 +196,8 @@ def vector_norm(x: Any, order: Any = 2, dim: Any = None, keepdim: bool = False, 
         return np.reshape(g, np.shape(length)) * np.where(length == 0, 0.0, share)
 
     if order == 0:
-        return total(np.where(x == 0, 0.0, np.where(x == 0, 0.0, x) * 0.0 + 1.0))
+        # A count of what is not zero; a NaN and an infinity are not.
+        return total(np.where(x == 0, 0.0, np.zeros_like(x) + 1.0))
     if order == 1:
         return total(size)
     if order == 2:
@@ -246,8 +247,18 @@ def _distances(x: Any, y: Any, p: float, mode: Any = None) -> Any:
     # Of more than 25 rows torch takes x² + y² − 2 x y, unless it is told otherwise (`mode` 2).
     many = max(np.shape(x)[-2], np.shape(y)[-2]) > 25
     products = p == 2 and (mode == 1 or (many and mode != 2))
-    ways = [Algorithm(straight, ""), Algorithm(by_products, "")]
-    return among(ways if products else ways[:1], x, y)
+    ways = [Algorithm(straight, "")]
+    if products:
+        ways.append(Algorithm(by_products, ""))
+    if p == 0:
+        ways.append(Algorithm(lambda x, y: _hand_on_nans(straight(x, y), x, y), ""))
+    return among(ways, x, y)
+
+
+def _hand_on_nans(distances: Any, x: Any, y: Any) -> Any:
+    """With a NaN wherever a row has one: torch's vectorised code takes the least of 1 and a NaN to be NaN, or 1."""
+    lost = [np.any(np.isnan(constant(rows)), axis=-1) for rows in (x, y)]
+    return np.where(np.expand_dims(lost[0], -1) | np.expand_dims(lost[1], -2), np.nan, distances)
 
 
 def _distances_of_pairs(x: Any, p: float = 2.0) -> Any:

@@ -8,6 +8,7 @@ torch's decompositions of them compute in float32, so here are others, or rules 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,9 +16,9 @@ import torch
 from torch import Tensor
 
 from ....reference.algorithms import STORED, Algorithm, Reverse
-from ....reference.array import among
+from ....reference.array import among, constant
 from ....reference.losses import MEAN, NONE
-from .table import DECOMPOSED, enter, may_store
+from .table import DECOMPOSED, Rule, enter, may_store
 
 
 def reduce_loss(loss: Any, reduction: int) -> Any:
@@ -31,16 +32,33 @@ def _squared_error(x: Tensor, target: Tensor, reduction: int = MEAN) -> Any:
     return reduce_loss((x - target).square(), reduction)
 
 
-def _smooth(x: Tensor, target: Tensor, reduction: int = MEAN, beta: float = 1.0) -> Any:
-    size = (x - target).abs()
-    return reduce_loss(
-        size if beta == 0 else torch.where(size < beta, 0.5 * size * size / beta, size - 0.5 * beta), reduction
-    )
+def _bend(near: Callable[[Any], Any], far: Callable[[Any], Any], end: float) -> Rule:
+    """A loss of x − t, `near` up to `end` and `far` beyond it, whose slopes agree there.
+
+    So the second derivative there is that of either side.
+    """
+
+    def text(beyond: Callable[[Any, Any], Any]) -> Rule:
+        def loss(x: Any, target: Any) -> Any:
+            off = may_store(x - target)
+            # Where both are equal the parabola has its slopes, and a size would have none.
+            return np.where(beyond(np.absolute(constant(off)), end), far(may_store(np.absolute(off))), near(off))
+
+        return loss
+
+    return lambda x, target: among([Algorithm(text(np.greater_equal), ""), Algorithm(text(np.greater), "")], x, target)
 
 
-def _huber(x: Tensor, target: Tensor, reduction: int = MEAN, delta: float = 1.0) -> Any:
-    size = (x - target).abs()
-    return reduce_loss(torch.where(size < delta, 0.5 * size * size, delta * (size - 0.5 * delta)), reduction)
+def _smooth(x: Any, target: Any, reduction: int = MEAN, beta: float = 1.0) -> Any:
+    if beta == 0:
+        return reduce_loss(np.absolute(may_store(x - target)), reduction)
+    near = lambda off: may_store(may_store(0.5 * off) * off) / beta  # noqa: E731
+    return reduce_loss(_bend(near, lambda size: size - 0.5 * beta, beta)(x, target), reduction)
+
+
+def _huber(x: Any, target: Any, reduction: int = MEAN, delta: float = 1.0) -> Any:
+    loss = _bend(lambda off: may_store(0.5 * off) * off, lambda size: delta * may_store(size - 0.5 * delta), delta)
+    return reduce_loss(loss(x, target), reduction)
 
 
 def _soft_margin(x: Tensor, target: Tensor, reduction: int = MEAN) -> Any:
@@ -49,8 +67,9 @@ def _soft_margin(x: Tensor, target: Tensor, reduction: int = MEAN) -> Any:
 
 
 def _entropy(x: Tensor) -> Tensor:
-    below = torch.where(x == 0, 0.0, -torch.inf)
-    return torch.where(x.isnan(), x, torch.where(x > 0, -x * torch.log(x), below))
+    # From the right −x log x rises at 0 without bound, as a root does.
+    zero = torch.where(x == 0, torch.where(x == 0, x, 1.0).sqrt(), -torch.inf)
+    return torch.where(x.isnan(), x, torch.where(x > 0, -x * torch.log(x), zero))
 
 
 def _cross(a: Tensor, b: Tensor, *, dim: int = -1) -> Tensor:
@@ -102,12 +121,10 @@ def _expand_factors(factors: Any, axes: Any) -> list[Any]:
 enter(
     {
         "mse_loss": _squared_error,
-        "smooth_l1_loss": _smooth,
-        "huber_loss": _huber,
         "soft_margin_loss": _soft_margin,
         "special_entr": _entropy,
         "linalg_cross": _cross,
     },
     DECOMPOSED,
 )
-enter({"rsqrt": _inverse_root, "_trilinear": _trilinear})
+enter({"smooth_l1_loss": _smooth, "huber_loss": _huber, "rsqrt": _inverse_root, "_trilinear": _trilinear})
