@@ -125,7 +125,7 @@ def _shown(value: Any) -> str:
     return str(value)
 
 
-def told(bug: Bug, code: int, line: str, holding: Held | None) -> dict[str, Any]:
+def document_of(bug: Bug, code: int, line: str, holding: Held | None) -> dict[str, Any]:
     """The facts of one run, for the command and the page."""
     version = "" if code == NOT_RUN and "installed" in line else importlib.metadata.version(bug.package)
     sight: dict[str, Any] = {"gap": bug.seen.why} if isinstance(bug.seen, Gap) else {"by": bug.seen.title}
@@ -146,7 +146,7 @@ def run(module: str, bug: Bug) -> None:
     try:
         code, line = state(bug)
         holding = bug.seen.holds(code) if "--seen" in sys.argv else None
-        print(CLAIMED + json.dumps(told(bug, code, line, holding)), flush=True)
+        print(CLAIMED + json.dumps(document_of(bug, code, line, holding)), flush=True)
     except Exception:
         traceback.print_exc()
         code = 1  # without the line that is printed above, 1 is a program that broke

@@ -8,6 +8,7 @@ partial pivoting may take, and the factors of all of these are bounded.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -83,10 +84,10 @@ def eliminate(matrix: Any, radius: Any, gamma: float) -> Elimination | None:
     n = len(matrix)
     # The arithmetic here makes errors of its own, which count like those of an evaluation.
     gamma = (gamma + 2 * (n + 4) * 2.0**-53) * _SAFETY
-    left, every, followed = [_Stage(np.arange(n), np.array(matrix, np.float64), np.zeros((n, n)), 0)], [], 0
+    stages, every, followed = [_Stage(np.arange(n), np.array(matrix, np.float64), np.zeros((n, n)), 0)], [], 0
     with np.errstate(all="ignore"):
-        while left:
-            stage = left.pop()
+        while stages:
+            stage = stages.pop()
             if stage.steps == n:
                 one = _bound_of(stage)
                 if one is None:
@@ -102,7 +103,7 @@ def eliminate(matrix: Any, radius: Any, gamma: float) -> Elimination | None:
             followed += len(likely) - 1
             if not low[likely].min() > 0 or followed > _MOST_SEQUENCES:
                 return None
-            left += [stage.with_pivot(k + int(row)) for row in likely]
+            stages += [stage.with_pivot(k + int(row)) for row in likely]
     columns = zip(*((each.factors, each.condition) for each in every), strict=True)
     factors, condition = (np.max(each, axis=0) for each in columns)
     skeel, lost, reciprocal = (
@@ -149,3 +150,20 @@ def _bound_of(stage: _Stage) -> Elimination | None:
     reciprocal = 1 / (np.abs(np.diag(stage.work)) - np.diag(stage.radii)).min()
     back = np.argsort(stage.order)
     return Elimination(factors[back], condition[back], float(skeel.sum(1).max()), float(lost), float(reciprocal))
+
+
+def solve_middles(matrix: Sequence[Any], right: Sequence[Any]) -> Any:
+    """What solves A X = B in float64, for A and B in the middle of their ends; NaN where A is singular.
+
+    Args:
+        matrix, right: the least and the largest values of A, (*, n, n), and of B, (*, n, k).
+    """
+    out = np.full(right[0].shape, np.nan)
+    with np.errstate(all="ignore"):
+        a, b = ((low / 2 + high / 2).astype(np.float64) for low, high in (matrix, right))
+    for at in np.ndindex(a.shape[:-2]):
+        try:
+            out[at] = np.linalg.solve(a[at], b[at])
+        except np.linalg.LinAlgError:
+            continue
+    return out

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import math
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import Any
@@ -63,8 +64,14 @@ class _FactorOfColumns(MatrixResidual):
         wrong, text = self._wrong(at, values, *sizes)
         return wrong, ~none, lambda i, j: text
 
+    @abstractmethod
     def _wrong(self, at: tuple[int, ...], values: Any, norms: Any, spread: Any) -> tuple[Any, str]:
-        raise NotImplementedError
+        """Which elements of a factor are wrong, and why.
+
+        Args:
+            at: the place of the matrix in the stack. values: of the factor.
+            norms, spread: of the columns of A, as `_sizes` gives them.
+        """
 
     def _middle(self, at: tuple[int, ...]) -> Any:
         low, high = (each[at].astype(np.float64) for each in self.ends)
@@ -105,8 +112,8 @@ class OrthogonalResidual(_FactorOfColumns):
         allowed = share * norms * (1 + root * (1 + share) + longest * (1 + root)) + spread * (1 + longest**2)
         # Where float64 rounds the triangle, that is off by less than a rounding of each of its products.
         allowed = allowed + norms * root * (len(a) + 2) * 2.0**-52
-        left = exact_difference([values, np.triu(values.T @ a)], a)
-        return _columns_outside(left, allowed, "Q triu(Q^T A) - A", values.shape, columns)
+        residual = exact_difference([values, np.triu(values.T @ a)], a)
+        return _columns_outside(residual, allowed, "Q triu(Q^T A) - A", values.shape, columns)
 
 
 class TriangularFactorResidual(_FactorOfColumns):
@@ -127,13 +134,13 @@ class TriangularFactorResidual(_FactorOfColumns):
             text = f"R^T R - A^T A at [{i}, {j}] is {gram[i, j]:.6g}, and rounding explains {allowed[i, j]:.3g}"
             return np.broadcast_to(wrong.any(0), values.shape), text
         allowed = share * norms * (1 + math.sqrt(len(values)) * (1 + share)) + spread * (1 + share * len(values))
-        left = exact_difference([self.other[at], values], a)
-        return _columns_outside(left, allowed, "Q R - A", values.shape, values.shape[1])
+        residual = exact_difference([self.other[at], values], a)
+        return _columns_outside(residual, allowed, "Q R - A", values.shape, values.shape[1])
 
 
-def _columns_outside(left: Any, allowed: Any, what: str, shape: tuple[int, ...], columns: int) -> tuple[Any, str]:
+def _columns_outside(residual: Any, allowed: Any, what: str, shape: tuple[int, ...], columns: int) -> tuple[Any, str]:
     """Which columns of a residual are longer than allowed; those of a factor are as wrong as the first of A's."""
-    norms = np.sqrt((left**2).sum(0))
+    norms = np.sqrt((residual**2).sum(0))
     wrong = norms > allowed * _SAFETY
     if not wrong.any():
         return np.zeros(shape, dtype=bool), ""
@@ -162,14 +169,14 @@ def join_factors(readings: Sequence[Any], values: Sequence[Any]) -> list[Any]:
     Args:
         readings: of any kind. values: float64 of each result, or None where it has not the shape of its reading.
     """
-    found: list[tuple[int, _FactorOfColumns, Any]] = []
+    factors: list[tuple[int, _FactorOfColumns, Any]] = []
     for i, (reading, own) in enumerate(zip(readings, values, strict=True)):
         source = reading.source if isinstance(reading, Residual) else None
         if isinstance(source, _FactorOfColumns) and own is not None:
-            found.append((i, source, reading.put_back(own)))
+            factors.append((i, source, reading.put_back(own)))
     out = list(readings)
-    for i, source, _ in found:
-        for _, other, theirs in found:
+    for i, source, _ in factors:
+        for _, other, theirs in factors:
             if other is not source and other.ends is source.ends and type(other) is not type(source):
                 out[i] = moved_as(source.beside(theirs), readings[i])
     return out

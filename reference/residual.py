@@ -21,6 +21,8 @@ from typing import Any
 
 import numpy as np
 
+from .elimination import solve_middles
+
 
 @dataclass(frozen=True)
 class SubstitutionErrors:
@@ -362,15 +364,7 @@ class TriangularResidual(MatrixResidual):
             return 4 * np.maximum(largest, np.max(1 / least)) < self.errors.largest
 
     def likely(self) -> Any:
-        out = np.full(self.shape, np.nan)
-        with np.errstate(all="ignore"):
-            matrix, right = ((low / 2 + high / 2).astype(np.float64) for low, high in (self._matrix, self._right))
-        for at in np.ndindex(self.shape[:-2]):
-            try:
-                out[at] = np.linalg.solve(matrix[at], right[at])
-            except np.linalg.LinAlgError:
-                continue
-        return out
+        return solve_middles(self._matrix, self._right)
 
 
 def integers_of(*arrays: Any) -> tuple[list[Any], int]:

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from .elimination import eliminate
+from .elimination import eliminate, solve_middles
 from .reflections import reflections
 from .residual import MatrixResidual, SubstitutionErrors, describe_ratio, integers_of
 
@@ -151,15 +151,7 @@ class SolutionResidual(MatrixResidual):
             return self._largest(x, right, bounds) < self.errors.largest
 
     def likely(self) -> Any:
-        out = np.full(self.shape, np.nan)
-        with np.errstate(all="ignore"):
-            matrix, right = ((low / 2 + high / 2).astype(np.float64) for low, high in (self._matrix, self._right))
-        for at in np.ndindex(self.shape[:-2]):
-            try:
-                out[at] = np.linalg.solve(matrix[at], right[at])
-            except np.linalg.LinAlgError:
-                continue
-        return out
+        return solve_middles(self._matrix, self._right)
 
 
 class InverseResidual(SolutionResidual):

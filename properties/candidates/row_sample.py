@@ -64,7 +64,7 @@ class Part:
         pairs = zip(arguments.tensors, self.having, strict=True)
         return arguments.with_tensors([t[index.to(t.device)] if has else t for t, has in pairs])
 
-    def told(self, rows: Sequence[int]) -> str:
+    def describe(self, rows: Sequence[int]) -> str:
         return f"{len(set(rows))} of {self.count} rows"
 
 

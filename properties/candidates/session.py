@@ -162,7 +162,7 @@ class Session:
         if self.part is None or arguments.shapes != self.given.shapes:
             return ProblemCut(arguments, arguments, None, self.share)
         rows = self.rows_for(question, arguments)
-        few, share = self.few(arguments, rows), self.part.told(rows)
+        few, share = self.few(arguments, rows), self.part.describe(rows)
         return (
             ProblemCut(few, few, None, share) if alone and self.rows_alone else ProblemCut(arguments, few, rows, share)
         )
@@ -223,7 +223,7 @@ class Session:
         if self.part is None or not self.rows_alone:
             return
         rows = self.rows_for("GIVEN", self.given)
-        self.share, self.given, self.draw, self.part = self.part.told(rows), self.given_rows, None, None
+        self.share, self.given, self.draw, self.part = self.part.describe(rows), self.given_rows, None, None
         vars(self).pop("first", None)  # the answer at the given size is none to these arguments
 
     @functools.cached_property
@@ -335,7 +335,7 @@ class Session:
         few = self.given_rows if arguments is self.given else part.of(arguments, rows)
         fetched = msgspec.structs.replace(answer, outputs=self.candidate.fetch(rows).outputs)
         finding = self.held(question, few, state, self.spec.run(few, state), fetched, sharp)
-        return replace(finding, sampled=part.told(rows))
+        return replace(finding, sampled=part.describe(rows))
 
     @functools.cached_property
     def native(self) -> SpecRun:

@@ -101,9 +101,9 @@ def test_faults_are_refused(dtype: Any, fault: str) -> None:
 
 def test_a_bound_is_that_of_all_sequences_of_pivots() -> None:
     # Either row may be the first: of [1, 2] the factors are 1, 2, and 1 + 1 below; of [-1, 1] they are 1, 1 and 1 + 3.
-    found = eliminate(np.array([[1.0, 2.0], [-1.0, 1.0]]), np.zeros((2, 2)), 0.0)
-    assert found is not None
-    np.testing.assert_array_equal(np.round(found.factors, 5), [[1.0, 4.0], [1.0, 5.0]])
+    elimination = eliminate(np.array([[1.0, 2.0], [-1.0, 1.0]]), np.zeros((2, 2)), 0.0)
+    assert elimination is not None
+    np.testing.assert_array_equal(np.round(elimination.factors, 5), [[1.0, 4.0], [1.0, 5.0]])
 
 
 def test_matrices_of_unknown_growth_are_not_judged() -> None:
@@ -121,9 +121,9 @@ def test_growth_is_part_of_the_bound() -> None:
     a = np.eye(n) - np.tri(n, k=-1)
     a[:, -1] = 1.0
     a *= 1 + 1e-9 * np.arange(n)[:, None][::-1]
-    found = eliminate(a, np.zeros((n, n)), 1e-15)
-    assert found is not None
-    assert found.factors[-1, -1] > 2.0 ** (n - 2)
+    elimination = eliminate(a, np.zeros((n, n)), 1e-15)
+    assert elimination is not None
+    assert elimination.factors[-1, -1] > 2.0 ** (n - 2)
     b = np.random.default_rng(3).standard_normal((n, 1))
     assert solution_of(a, b).accepts(eliminated(a, b)).all()
 

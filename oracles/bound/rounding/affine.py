@@ -8,7 +8,7 @@ z = c + Σ a_k e_k, with one e_k in [-1, 1] for each error of a state between tw
 What is hard here. A kernel may compute a step in other ways than the text has it: a variance about another number, a
 sum that begins with what is added to it. The ball of a step holds those, and a form of all its roundings would not. So
 within a step the errors that it makes add up as in a ball, and are symbols only from the next step on (`repetition.py`
-says where one begins): each reader of a state has symbols of its own, because it may have computed it again.
+says where one begins), or where they are in a factor of several elements.
 """
 
 from __future__ import annotations
@@ -256,8 +256,10 @@ def _radius_of(form: _Form) -> Any:
 
 def _among(tape: Tape, xs: Sequence[Affine], params: Params) -> Affine:
     """A result that one of several algorithms gives: the form of the first, and how far the others may be from it."""
+    # Among the operands of a quotient, or a norm, those of fewer elements are factors.
+    most = max(x.ball.centre.size for x in xs)
     for x in xs if tape.states else ():
-        if x.ball.centre.size < max(each.ball.centre.size for each in xs):  # a factor, as in a quotient
+        if x.ball.centre.size < most:
             x.fix_number()
     tape.depth, before = tape.depth + 1, tape.symbols
     first, *others = ways_of(params["ways"], tape.contract)
@@ -319,6 +321,11 @@ def narrow(
 
 
 def read_with_forms(tape: Tape, function: Callable[..., Any], values: Sequence[Any]) -> tuple[Any, ...]:
+    """What a formula gives of balls with forms; inputs have the numbers -1, -2 and so on.
+
+    Args:
+        tape: of the reading. function, values: the formula, and its balls or integers.
+    """
     inputs = [Affine(tape, x) if isinstance(x, Ball) else x for x in values]
     for i, each in enumerate(inputs):
         if isinstance(each, Affine):

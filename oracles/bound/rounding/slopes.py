@@ -199,7 +199,7 @@ def _same(out: Ball, xs: Sequence[Ball], params: Params) -> list[Slope | None]:
 
 def _of_attach(out: Ball, xs: Sequence[Ball], params: Params) -> list[Slope | None] | None:
     """The value of the first operand, where it is not computed again in the way of the second."""
-    if not params.get("kept", False):
+    if not params.get("always", False):
         return None
     shape = out.shape
     return [_of_move(lambda terms: np.broadcast_to(terms, (*shape, *terms.shape[xs[0].centre.ndim :]))), None]

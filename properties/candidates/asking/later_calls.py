@@ -155,7 +155,7 @@ def _compare_rows(part: Part, rows: Sequence[int], was: Sequence[Tensor], later:
         return raised("KEPT", later.raised)
     if len(was) != len(later.earlier) or not all(map(same_bits, was, later.earlier)):
         return wrong("KEPT", Code.ALIASED, "outputs of an earlier call were changed by a later one")
-    return Finding("KEPT", Outcome.VERIFIED, sampled=part.told(rows))
+    return Finding("KEPT", Outcome.VERIFIED, sampled=part.describe(rows))
 
 
 def again(session: Session) -> Finding:
@@ -221,7 +221,7 @@ def _again_in_part(session: Session, answer: Answer, done: int, times: int) -> F
         other = msgspec.structs.replace(answer, outputs=[y[rows] for y in different])
         finding = session.held("AGAIN", few, state, session.spec.run(few, state), other)
         finding = _numbered(finding, done + differs, session)
-    return replace(finding, sampled=f"{part.told(rows)}, {times} calls")
+    return replace(finding, sampled=f"{part.describe(rows)}, {times} calls")
 
 
 ASKING: dict[str, Asking] = {

@@ -142,8 +142,8 @@ def _in_place(z: Tensor, w: Tensor, out: Tensor) -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("kernel", [_turned, _by_parts_of_both, _in_place])
 def test_arguments_and_results_may_be_complex(kernel: Callable[..., Tensor | None], dtype: torch.dtype) -> None:
-    asked = ["GIVEN", "SEEDS", "SIGNS", "WIDE", "INTEGERS", "ZEROS", "INF", "STRIDES", "ALIGN", "SAME", "UNTOUCHED"]
-    judgement = opassay.judge(kernel, _turned, _complex_pair(dtype), questions=asked, seed=0)
+    questions = ["GIVEN", "SEEDS", "SIGNS", "WIDE", "INTEGERS", "ZEROS", "INF", "STRIDES", "ALIGN", "SAME", "UNTOUCHED"]
+    judgement = opassay.judge(kernel, _turned, _complex_pair(dtype), questions=questions, seed=0)
     assert judgement.verdict == "accepted", str(judgement)
 
 
