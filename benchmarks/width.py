@@ -129,7 +129,7 @@ def main() -> int:
         opassay.bound(spec, *tensors)  # traced
         started = time.process_time()
         bound = opassay.bound(spec, *tensors)
-        assert not isinstance(bound, tuple)
+        assert isinstance(bound, opassay.Bound)
         seconds = time.process_time() - started
         width = bound.half_width.reshape(-1)
         radius = width - 2.0**-24 * torch.exp2(torch.floor(torch.log2(bound.centre.reshape(-1).abs() + width)))
