@@ -72,7 +72,7 @@ CHAINS: dict[str, tuple[Spec, Spec, tuple[int, ...]]] = {
     "sinkhorn of 8 rounds": (sinkhorn(8), sinkhorn(8), (2, 4, 4)),
     "sinkhorn of 20 rounds": (sinkhorn(20), sinkhorn(20), (1, 4, 4)),
     "8 layer norms": (layer_norms(8), norms_spelled_out(8), (2, 24)),
-    "5 steps of newton and schulz": (newton_schulz(5), newton_schulz(5), (5, 8)),
+    "5 steps of newton and schulz": (newton_schulz(5), newton_schulz(5), (16, 32)),
 }
 #: How many times as far as the farthest directed evaluation a radius may reach.
 MOST = 100.0

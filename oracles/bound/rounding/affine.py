@@ -38,7 +38,7 @@ WORTH = 2.0**3
 #: A form that is so many times wider than its ball is forgotten.
 _FORGOTTEN = 2.0
 #: Coefficients that one array has at most, for their memory, and that a reading computes, for their time.
-LARGEST, MOST_WORK = 2.0**21, 1.0e8
+LARGEST, MOST_WORK = 2.0**22, 1.0e8
 #: Sums of coefficients and of slopes, in roundings for each element of a result, besides those of the summands.
 _STEPS = 12
 
@@ -91,6 +91,15 @@ class _Form:
 
     terms: Any
     loose: Any
+
+    @functools.cached_property
+    def size(self) -> Any:
+        """The sum of the magnitudes of the coefficients, for every element."""
+        return _sum_of_magnitudes(self.terms)
+
+    @property
+    def radius(self) -> Any:
+        return (self.size + self.loose) * (1.0 + 4.0 * SLACK)
 
 
 class Affine(Array):
@@ -203,8 +212,8 @@ def _with_form(out: Affine, primitive: str, xs: Sequence[Affine], params: Params
     if not np.isfinite(form.loose).all():
         return out
     tape.work += form.terms.size
-    out.form, radius = form, _radius_of(form)
-    ball.radius = np.minimum(ball.radii(), radius)
+    out.form = form
+    ball.radius = np.minimum(ball.radii(), form.radius)
     return out
 
 
@@ -236,22 +245,21 @@ def combine_forms(slopes: Sequence[tuple[Slope, Affine]], radius: Any, least: An
     loose = np.maximum(radius - reach, 0.0) + 2.0 * rest + radius * slack
     terms = np.zeros((*radius.shape, symbols))
     for slope, form in pairs:
-        size = slope.sizes(_sum_of_magnitudes(form.terms))
+        size = slope.sizes(form.size)
         loose = loose + slope.sizes(form.loose) * (1.0 + slack) + size * (slack + symbols * SLACK)
         terms[..., : form.terms.shape[-1]] += slope.apply(form.terms)
     # A rule that knows more of its operands than their radii, or a form that is too wide, leaves what the ball has.
     known = (radius + rest) * (1.0 + slack) < reach + least
-    known |= ~(_sum_of_magnitudes(terms) + loose <= radius * _FORGOTTEN)
-    terms[known] = 0.0
-    return _Form(terms, np.where(known, radius, loose))
+    result = _Form(terms, loose)
+    known |= ~(result.size + loose <= radius * _FORGOTTEN)
+    if known.any():
+        terms[known] = 0.0
+        result = _Form(terms, np.where(known, radius, loose))
+    return result
 
 
 def _sum_of_magnitudes(terms: Any) -> Any:
     return np.sum(np.abs(terms), axis=-1) * (1.0 + (terms.shape[-1] + 2) * SLACK)
-
-
-def _radius_of(form: _Form) -> Any:
-    return (_sum_of_magnitudes(form.terms) + form.loose) * (1.0 + 4.0 * SLACK)
 
 
 def _among(tape: Tape, xs: Sequence[Affine], params: Params) -> Affine:
@@ -284,9 +292,9 @@ def _among(tape: Tape, xs: Sequence[Affine], params: Params) -> Affine:
         terms[..., before if i else 0 :] += padded[..., before if i else 0 :]
         apart = np.abs(np.asarray(x.ball.centre - centre, dtype=np.float64))
         apart += _sum_of_magnitudes(padded[..., :before] - terms[..., :before])
-        loose = np.maximum(loose, form.loose + apart * (1.0 + _STEPS * SLACK) + _sum_of_magnitudes(padded) * SLACK)
+        loose = np.maximum(loose, form.loose + apart * (1.0 + _STEPS * SLACK) + form.size * SLACK)
     out.form = _Form(terms, loose)
-    out.ball.radius = np.minimum(out.ball.radii(), _radius_of(out.form))
+    out.ball.radius = np.minimum(out.ball.radii(), out.form.radius)
     return out
 
 
@@ -311,7 +319,8 @@ def narrow(
     read_with_forms(tape, function, values)
     states = find_states(tape.steps)
     sizes = [tape.results[name].ball.centre.size for names in states.values() for name in names]
-    if not states or tape.open or sum(sizes) * max(sizes) > LARGEST:
+    # Factors and operands of products have about as many symbols as states: with more, the time would be for nothing.
+    if not states or tape.open or 2 * sum(sizes) * max(sizes) > LARGEST:
         return read
     del tape
     again = read_with_forms(Tape(contract, states), function, values)
